@@ -1,0 +1,1 @@
+"""The signer: verifies nodes of many workload clusters and issues their certificates."""

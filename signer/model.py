@@ -1,0 +1,248 @@
+"""What the signer knows: values read from objects, with nothing of the API's shape left.
+
+`signer/kube` and `signer/records` make them from raw objects; `signer/verify` judges them. All
+are immutable, so that a verdict is over one state. Unknown and empty are told apart by `None`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a CSR."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Csr:
+    """A CertificateSigningRequest. Only annotations and request are of the requester's making."""
+
+    name: str
+    uid: str
+    resource_version: str
+    created: datetime
+    signer_name: str
+    username: str
+    groups: frozenset[str]
+    usages: tuple[str, ...]
+    expiration_seconds: int | None
+    request: bytes
+    annotations: Mapping[str, str]
+    conditions: Mapping[str, Condition]
+    certificate: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterKey:
+    """Which Cluster of the management cluster."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A Cluster as the checks need it."""
+
+    key: ClusterKey
+    uid: str
+    paused: bool
+    client_signers: frozenset[str]
+    """Opted-in client signer names (R0); the fields of a CRD that has them, else annotations."""
+    control_plane_hosts: frozenset[str]
+    """Host names and addresses of the control plane endpoint and of the `kubernetes` service."""
+    auto_approve_bindings: frozenset[str]
+    """kubeadm's auto-approving ClusterRoleBindings that exist in the workload cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """Somebody with authority says: this Machine has this endorsement key."""
+
+    source: str
+    """Where it stands, for people, e.g. `Machine annotation`."""
+    spki_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One of a Machine's addresses, as Cluster API types them (Hostname, InternalIP, ...)."""
+
+    type: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A Machine, or a member of a MachinePool that has no Machine of its own."""
+
+    name: str
+    uid: str
+    provider_id: str
+    deleting: bool
+    bootstrap_ready: bool
+    addresses: tuple[Address, ...]
+    node_ref: str | None
+    bootstrap_token_id: str | None
+    """The token that the Machine's bootstrap configuration owns, where it owns one."""
+    is_pool_member: bool
+    labels: Mapping[str, str]
+    records: tuple[KeyRecord, ...]
+    """From the annotations on Machine and infrastructure object."""
+    record_error: str | None
+    """Why such an annotation could not be read: then nobody may conclude that there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A Node of the workload cluster; its provider ID is the node's own claim."""
+
+    name: str
+    provider_id: str
+
+
+class Ground(Enum):
+    """On what ground a claim was made; a record beats the others (K1)."""
+
+    RECORD = "Record"
+    CERTIFICATE = "Certificate"
+    FIRST_USE = "FirstUse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """`EndorsementKey.spec.heldBy`: which node holds the key, and on what ground."""
+
+    cluster: ClusterKey
+    node_name: str
+    provider_id: str
+    ground: Ground
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One entry of `EndorsementKey.spec.registeredFor`; `None` matches nothing, not anything."""
+
+    cluster: ClusterKey
+    provider_id: str | None
+    machine_name: str | None
+    node_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementKeyObject:
+    """An EndorsementKey; `name` is the hex SHA-256 of the canonical SubjectPublicKeyInfo."""
+
+    name: str
+    resource_version: str
+    registered_for: tuple[Registration, ...]
+    banned: bool
+    held_by: Holder | None
+
+
+class Liveness(Enum):
+    """Whether a provider ID is in its Cluster: what makes a whole claim a living one."""
+
+    LIVING = "living"
+    DELETING = "deleting"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """Boot counters of a quote, for the audit record and AttestedNode."""
+
+    reset_count: int
+    restart_count: int
+    firmware_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttestedNodeObject:
+    """An AttestedNode; `name` is the hex SHA-256 of fields(Cluster name, node name)."""
+
+    name: str
+    resource_version: str
+    cluster: ClusterKey
+    node_name: str
+    provider_id: str
+    machine_name: str
+    endorsement_key: str
+    not_after: datetime
+    last_attested: datetime
+    boot: Boot | None
+
+
+class Records(Protocol):
+    """What is known of one Cluster, from caches only: reading asks nobody.
+
+    Every method raises `ApiServerUnavailable` while its cache has not been filled once.
+    """
+
+    def cluster(self) -> Cluster:
+        """Return the Cluster itself."""
+
+    def machines(self, provider_id: str) -> Sequence[Machine]:
+        """Return the Machines and pool members of this Cluster with exactly this provider ID."""
+
+    def all_machines(self) -> Sequence[Machine]:
+        """Return every Machine of this Cluster."""
+
+    def node(self, name: str) -> Node | None:
+        """Return the workload cluster's Node of that name."""
+
+    def nodes_with_provider_id(self, provider_id: str) -> Sequence[Node]:
+        """Return the workload cluster's Nodes with exactly this provider ID."""
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Return the EndorsementKey of that name."""
+
+    def registrations(self) -> Sequence[tuple[str, Registration]]:
+        """Return the operators' registrations for this Cluster, with their EndorsementKey names."""
+
+    def attested_node(self, node_name: str) -> AttestedNodeObject | None:
+        """Return this Cluster's AttestedNode for a node name."""
+
+
+class Claims(Protocol):
+    """The claims, live: every call goes to the API server (K1 to K3).
+
+    Writes carry the resourceVersion that was read; a lost race raises `ClaimConflict`.
+    """
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Read the EndorsementKey."""
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Read the AttestedNode of a node, of any Cluster."""
+
+    def create_endorsement_key(
+        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Create the EndorsementKey, held by this node."""
+
+    def hold_endorsement_key(
+        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`."""
+
+    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+        """Create the AttestedNode (`resource_version` is not looked at)."""
+
+    def replace_attested_node(
+        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+    ) -> AttestedNodeObject:
+        """Write all of `wanted` under the resourceVersion of `current`."""
+
+    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+        """Tell whether a Machine of that Cluster has the provider ID.
+
+        A Cluster that is gone has no provider IDs. Raises `ApiServerUnavailable` when unknown.
+        """
