@@ -425,3 +425,70 @@ class ApiServerUnavailable(Unavailable):
 
 class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
+
+
+# The node's TPM
+
+
+class TpmUnavailable(Unavailable):
+    """There is no TPM to talk to: no device, no driver, nobody at the other end."""
+
+
+class TpmBusy(Unavailable):
+    """The TPM asked to be tried again until there was no time left."""
+
+
+class TpmLockedOut(Unavailable):
+    """The TPM refuses authorisations for a while, after too many failed ones."""
+
+
+class TpmFailed(Unavailable):
+    """The TPM, or the way to it, answered with an error that has no better name here."""
+
+
+class TpmOutOfMemory(Unavailable):
+    """Others fill the TPM's slots for keys or sessions."""
+
+
+class PcrsUnstable(Unavailable):
+    """PCRs changed each time between being read and being quoted."""
+
+
+class CredentialNotForThisTpm(StartOver):
+    """The challenge was made for another endorsement or attestation key, or changed on the way."""
+
+
+class TpmPermissionDenied(Fatal):
+    """This user may not open the TPM device."""
+
+
+class TpmConfigurationInvalid(Fatal):
+    """The TPM setting is no TCTI configuration that the TSS2 libraries know."""
+
+
+class TpmInFailureMode(Fatal):
+    """The TPM's self test failed: it does nothing but say so."""
+
+
+class EndorsementAuthorizationRequired(Fatal):
+    """The endorsement hierarchy has a password, and not the one that is configured."""
+
+
+class EndorsementHierarchyDisabled(Fatal):
+    """Firmware or an operator has switched the endorsement hierarchy off."""
+
+
+class EndorsementKeyUnavailable(Fatal):
+    """The TPM can make no endorsement key of the type that is asked for."""
+
+
+class AttestationKeyUnavailable(Fatal):
+    """The TPM can make neither an ECC P-256 nor an RSA 2048 attestation key."""
+
+
+class PcrBankNotAllocated(Fatal):
+    """The TPM keeps no PCRs in a bank that is to be quoted."""
+
+
+class PcrSelectionUnsupported(Fatal):
+    """The challenge asks for a bank or a PCR that this version does not know."""
