@@ -6,8 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-done
 LOCKS := requirements/build.txt requirements/dev.txt
-CONTROLPLANE_VERSION ?= v1.37.1
-OLDEST_CONTROLPLANE_VERSION := v1.34.4
+# Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
+VERSIONS := v1.37.1 v1.34.4
+KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
+export KUBERNETES_VERSION
+FAST_TESTS := tests/unit tests/attacks tests/fuzz
+ALL_TESTS := $(FAST_TESTS) tests/integration tests/e2e
+PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VERSION)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,7 +22,7 @@ help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: system-packages $(SETUP_STAMP) ## Bring Debian packages, the virtual environment and locked dependencies
+setup: system-packages $(SETUP_STAMP) ## Bring Debian packages, a virtual environment, locked dependencies
 
 .PHONY: system-packages
 system-packages:
@@ -36,10 +41,51 @@ $(SETUP_STAMP): pyproject.toml $(LOCKS) | system-packages
 
 # Written for all supported Python versions at once, and without the address of any package index.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml
+	--no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
 .PHONY: lock
 lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versions)
-	$(COMPILE) --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
-	$(COMPILE) --only-group build --constraint requirements/dev.txt --output-file requirements/build.txt
-	$(COMPILE) --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
-	$(COMPILE) --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@echo "lock: dependencies for Python 3.11 to 3.13"
+	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
+	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
+	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+
+.PHONY: controlplane
+controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
+	@$(PROVIDE) --need all
+	@$(PROVIDE) --need cluster-api
+
+.PHONY: demo
+demo: setup ## Show nodes joining and intruders refused, on software TPMs and a real control plane
+	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
+	@$(BIN)/python -m tests.demo
+
+.PHONY: test
+test: setup controlplane ## Run every test there is; a skipped test is a failed one
+	$(BIN)/python -m pytest $(ALL_TESTS) $(ARGS)
+
+.PHONY: test-versions
+test-versions: ## Run `make test` on each supported Kubernetes release
+	@set -e; for version in $(VERSIONS); do \
+		echo "test-versions: Kubernetes $$version"; $(MAKE) test KUBERNETES_VERSION=$$version; done
+
+.PHONY: check
+check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	tests/setup/without-network.sh $(BIN)/python -m pytest -n 2 $(FAST_TESTS) $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
+
+.PHONY: bench
+bench: setup controlplane ## Measure what is promised about speed and size
+	$(BIN)/python -m pytest -p no:randomly --capture=no tests/bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove everything that make brought into this folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

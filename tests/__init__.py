@@ -1,0 +1,1 @@
+"""Tests, and the harness that brings up real programs for them."""

@@ -1,0 +1,47 @@
+"""Rules for every test run: nothing is skipped, and nothing hangs.
+
+A skipped test proves nothing and looks green, so skips and expected failures count as failures:
+what a test needs is brought by `make setup` and `make controlplane`, on every machine.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_SECONDS = {"integration": 120, "e2e": 600, "bench": 900}
+"""By folder, for the kinds of tests that start programs; the others live with the default."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow kinds of tests their own time limit, unless a test has set one itself."""
+    root = Path(__file__).parent
+    for item in items:
+        kind = item.path.relative_to(root).parts[0] if item.path.is_relative_to(root) else ""
+        if kind in TIMEOUT_SECONDS and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS[kind]))
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip or an expected failure into a failure that says so."""
+    if report.outcome == "skipped":
+        report.outcome = "failed"
+        report.longrepr = f"skipped or expected to fail, which counts as failed: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Apply the rule to what tests and fixtures skip."""
+    report = yield
+    _fail_if_skipped(report)
+    # Without this attribute it is an ordinary failure to everything that reads the report.
+    vars(report).pop("wasxfail", None)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Apply the rule to modules that skip themselves as a whole."""
+    report = yield
+    _fail_if_skipped(report)
+    return report

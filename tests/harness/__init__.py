@@ -1,0 +1,1 @@
+"""Real programs for tests: software TPMs, control planes, and whatever else has to run."""
