@@ -42,10 +42,10 @@ def build_kubernetes(
     """Build the one binary that is all programs, and link the missing ones to it."""
     wanted = {*programs, *(program for program in ALL if (folder / program).is_symlink())}
     few = wanted <= set(FEW)
-    how_long = "5" if few else "7"
+    how_long = "5 to 8" if few else "6 to 11"
     say(
         f"building {', '.join(programs)} {pin.kubernetes} from source: about {how_long} minutes "
-        "on two idle cores, less after an interruption, and never again on this machine"
+        "on two cores, less after an interruption, and never again on this machine"
     )
     go = golang.find(pin.go, cache, environ)
     major, minor, _ = pins.parse(pin.kubernetes)
@@ -104,7 +104,7 @@ def cluster_api(*, environ: Mapping[str, str] = os.environ) -> Path:
         return folder
     with _alone(folder):
         if missing(folder, [CLUSTER_API]):
-            say(f"building Cluster API {pin.cluster_api} from source: about 3 minutes, once")
+            say(f"building Cluster API {pin.cluster_api} from source: 2 to 4 minutes, once")
             go = golang.find(pin.go, _cache(environ), environ)
             stamp = f"-X sigs.k8s.io/cluster-api/version.gitVersion={pin.cluster_api}"
             arguments = [f"-ldflags=-s -w {stamp}", "sigs.k8s.io/cluster-api"]

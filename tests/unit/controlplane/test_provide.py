@@ -1,0 +1,260 @@
+"""Where programs come from: the order of the choice, and what is refused."""
+
+import hashlib
+import io
+import platform
+import tarfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane import golang, pins, provide, release
+from tests.unit.controlplane.conftest import ReleaseSite
+
+VERSION = pins.newest()
+ARCHITECTURE = release.ARCHITECTURES[platform.machine()]
+NOWHERE = release.Sites(kubernetes="http://127.0.0.1:1", etcd="http://127.0.0.1:1")
+
+
+class RecordingBuilder:
+    """Stands for the build: writes what is asked for, and remembers it."""
+
+    def __init__(self) -> None:
+        self.built: list[list[str]] = []
+
+    def __call__(
+        self,
+        pin: pins.Pin,
+        programs: Sequence[str],
+        folder: Path,
+        cache: Path,
+        environ: Mapping[str, str],
+    ) -> None:
+        """Write the programs as if they had been built."""
+        assert pin.kubernetes == VERSION
+        assert cache in folder.parents
+        assert "HOME" in environ
+        self.built.append(list(programs))
+        for program in programs:
+            write_program(folder, program)
+
+
+def write_program(folder: Path, name: str, *, says: str = "") -> Path:
+    """Write an executable file that says something."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """Return the folder where programs of the newest version are kept."""
+    return Path(environ["HOME"], ".cache/node-attestation/controlplane", VERSION)
+
+
+def release_program(site: ReleaseSite, name: str, body: bytes, *, checksum: str = "") -> str:
+    """Put a program of Kubernetes and its checksum on the site; return its path there."""
+    path = f"/{VERSION}/bin/linux/{ARCHITECTURE}/{name}"
+    site.files[path] = body
+    site.files[f"{path}.sha256"] = (checksum or hashlib.sha256(body).hexdigest()).encode()
+    return path
+
+
+def release_etcd(site: ReleaseSite, binary: bytes) -> None:
+    """Put an etcd archive and the list of checksums on the site."""
+    version = pins.kubernetes(VERSION).etcd
+    name = f"etcd-{version}-linux-{ARCHITECTURE}"
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as opened:
+        member = tarfile.TarInfo(f"{name}/etcd")
+        member.size = len(binary)
+        opened.addfile(member, io.BytesIO(binary))
+    body = archive.getvalue()
+    site.files[f"/{version}/{name}.tar.gz"] = body
+    sums = f"{hashlib.sha256(body).hexdigest()}  {name}.tar.gz\n"
+    site.files[f"/{version}/SHA256SUMS"] = sums.encode()
+
+
+def test_named_folder_comes_first(environ: dict[str, str], tmp_path: Path) -> None:
+    """Kubebuilder's convention wins over what is cached."""
+    assets = tmp_path / "assets"
+    write_program(assets, "kube-apiserver", says=f"Kubernetes {VERSION}")
+    write_program(assets, "kubectl")
+    write_program(cache(environ), "kubectl")
+    environ["KUBEBUILDER_ASSETS"] = str(assets)
+    assert provide.kubernetes(VERSION, ["kubectl"], environ=environ) == assets
+
+
+@pytest.mark.parametrize(
+    ("version", "programs"),
+    [(VERSION, ["kube-apiserver"]), ("v1.36.2", ["kube-apiserver", "kubectl"])],
+    ids=["lacks a program", "other minor version"],
+)
+def test_named_folder_without_what_is_asked_is_passed_over(
+    environ: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+    programs: list[str],
+) -> None:
+    """A folder that does not fit is said to be unused, and the cache serves."""
+    for program in programs:
+        write_program(tmp_path / "assets", program, says=f"Kubernetes {version}")
+    write_program(cache(environ), "kubectl")
+    environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "assets")
+    assert provide.kubernetes(VERSION, ["kubectl"], environ=environ) == cache(environ)
+    assert "is not used" in capsys.readouterr().err
+
+
+def test_cached_programs_are_neither_downloaded_nor_built(
+    environ: dict[str, str], site: ReleaseSite
+) -> None:
+    """What is there costs neither network nor time."""
+    builder = RecordingBuilder()
+    for program in provide.FEW:
+        write_program(cache(environ), program)
+    folder = provide.kubernetes(
+        VERSION, provide.FEW, environ=environ, sites=site.sites, builder=builder
+    )
+    assert folder == cache(environ)
+    assert (site.asked, builder.built) == ([], [])
+
+
+def test_cache_folder_follows_the_environment(environ: dict[str, str], tmp_path: Path) -> None:
+    """XDG_CACHE_HOME says where caches are."""
+    environ["XDG_CACHE_HOME"] = str(tmp_path / "elsewhere")
+    folder = provide.kubernetes(
+        VERSION, ["etcd"], environ=environ, sites=NOWHERE, builder=RecordingBuilder()
+    )
+    assert folder == tmp_path / "elsewhere/node-attestation/controlplane" / VERSION
+
+
+def test_release_is_downloaded_rather_than_built(
+    environ: dict[str, str], site: ReleaseSite
+) -> None:
+    """All three programs come from the release, etcd out of its archive."""
+    builder = RecordingBuilder()
+    release_program(site, "kube-apiserver", b"API server")
+    release_program(site, "kubectl", b"client")
+    release_etcd(site, b"store")
+    folder = provide.kubernetes(
+        VERSION, provide.FEW, environ=environ, sites=site.sites, builder=builder
+    )
+    assert {program: (folder / program).read_bytes() for program in provide.FEW} == {
+        "kube-apiserver": b"API server",
+        "etcd": b"store",
+        "kubectl": b"client",
+    }
+    assert provide.missing(folder, provide.FEW) == []
+    assert builder.built == []
+
+
+def test_unreachable_release_is_built(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No network to the release site: a line says so, and the build runs."""
+    builder = RecordingBuilder()
+    provide.kubernetes(VERSION, provide.FEW, environ=environ, sites=NOWHERE, builder=builder)
+    assert builder.built == [list(provide.FEW)]
+    assert "tried the official release: http://127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_wrong_checksum_is_refused(
+    environ: dict[str, str], site: ReleaseSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes that are not the published ones never become a program."""
+    builder = RecordingBuilder()
+    release_program(site, "kubectl", b"forged", checksum=hashlib.sha256(b"real").hexdigest())
+    folder = provide.kubernetes(
+        VERSION, ["kubectl"], environ=environ, sites=site.sites, builder=builder
+    )
+    assert builder.built == [["kubectl"]]
+    assert b"forged" not in (folder / "kubectl").read_bytes()
+    assert "does not have the published checksum: refused" in capsys.readouterr().err
+
+
+def test_wrong_checksum_of_an_archive_is_refused_before_it_is_opened(
+    environ: dict[str, str], site: ReleaseSite
+) -> None:
+    """A forged archive would reach the decompressor otherwise."""
+    builder = RecordingBuilder()
+    release_etcd(site, b"store")
+    archive = next(path for path in site.files if path.endswith(".tar.gz"))
+    site.files[archive] = b"no archive at all"
+    provide.kubernetes(VERSION, ["etcd"], environ=environ, sites=site.sites, builder=builder)
+    assert builder.built == [["etcd"]]
+
+
+def test_interrupted_download_leaves_only_what_is_whole(
+    environ: dict[str, str], site: ReleaseSite
+) -> None:
+    """The next call goes on with the program that broke off."""
+    release_program(site, "kube-apiserver", b"API server")
+    site.cut.add(release_program(site, "kubectl", b"client"))
+    pin = pins.kubernetes(VERSION)
+    folder = cache(environ)
+    folder.mkdir(parents=True)
+    with pytest.raises(release.NotDownloaded, match="checksum"):
+        release.download(pin, ["kube-apiserver", "kubectl"], folder, site.sites)
+    assert [path.name for path in folder.iterdir()] == ["kube-apiserver"]
+
+    site.cut.clear()
+    site.asked.clear()
+    provide.kubernetes(VERSION, ["kube-apiserver", "kubectl"], environ=environ, sites=site.sites)
+    assert not [path for path in site.asked if "kube-apiserver" in path]
+    assert (folder / "kubectl").read_bytes() == b"client"
+
+
+def test_two_callers_build_once(environ: dict[str, str]) -> None:
+    """The second one waits for the first, and finds its work."""
+    builder = RecordingBuilder()
+
+    def call(_: int) -> Path:
+        return provide.kubernetes(
+            VERSION, provide.FEW, environ=environ, sites=NOWHERE, builder=builder
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(call, range(2))) == {cache(environ)}
+    assert len(builder.built) == 1
+
+
+def test_unknown_version_is_refused(environ: dict[str, str]) -> None:
+    """Only versions with pinned sources can be had."""
+    with pytest.raises(pins.UnknownVersion, match=VERSION):
+        provide.kubernetes("v1.0.0", ["etcd"], environ=environ, sites=NOWHERE)
+
+
+def test_every_pinned_version_names_its_etcd() -> None:
+    """The go.mod files hold everything that a download or build needs."""
+    for version in (VERSION, "v1.34.4"):
+        pin = pins.kubernetes(version)
+        assert pin.kubernetes == version
+        assert pins.parse(pin.etcd) >= (3, 6)
+        assert pin.go >= (1, 24)
+
+
+def test_go_on_path_is_used_when_new_enough(environ: dict[str, str], tmp_path: Path) -> None:
+    """A machine with Go downloads no other one."""
+    go = write_program(Path(environ["PATH"]), "go", says="go1.26.8")
+    assert golang.find((1, 26, 0), tmp_path, environ) == go
+
+
+def test_go_that_is_too_old_is_replaced(environ: dict[str, str], tmp_path: Path) -> None:
+    """The one brought earlier serves again."""
+    write_program(Path(environ["PATH"]), "go", says="go1.19.8")
+    brought = write_program(tmp_path / "go-1.26.6/go/bin", "go")
+    assert golang.find((1, 26, 0), tmp_path, environ) == brought
+
+
+def test_environment_does_not_change_what_is_built(environ: dict[str, str], tmp_path: Path) -> None:
+    """Settings that would make another binary are overridden."""
+    go = tmp_path / "go"
+    go.write_text('#!/bin/sh\necho "{\\"Dir\\": \\"$GOFLAGS,$GOTOOLCHAIN,$CGO_ENABLED,$GOOS\\"}"')
+    go.chmod(0o755)
+    environ |= {"GOFLAGS": "-race", "GOTOOLCHAIN": "auto", "CGO_ENABLED": "1", "GOOS": "plan9"}
+    seen = golang.module_folder(go, "any", cwd=tmp_path, environ=environ)
+    assert str(seen) == "-mod=readonly,local,0,"
