@@ -92,6 +92,10 @@ class NotOptedIn(Ignored, check="R0"):
     """The Cluster has not opted in to this signer."""
 
 
+class PolicyMissing(Waiting, check="R0", alarm=True):
+    """No policy is configured for the Cluster."""
+
+
 class SeveralClientSigners(Waiting, check="R0", alarm=True):
     """The Cluster names more than one client signer."""
 
@@ -492,3 +496,10 @@ class PcrBankNotAllocated(Fatal):
 
 class PcrSelectionUnsupported(Fatal):
     """The challenge asks for a bank or a PCR that this version does not know."""
+
+
+# What an operator has to change first
+
+
+class KubeconfigRefused(Fatal):
+    """A kubeconfig asks for something that is not taken from a Secret, or is none."""

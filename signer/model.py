@@ -210,6 +210,12 @@ class Records(Protocol):
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
         """Return this Cluster's AttestedNode for a node name."""
 
+    def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
+        """Return this Cluster's AttestedNodes with exactly this provider ID.
+
+        A Machine has one node name: M3 holds a second one against the first.
+        """
+
 
 class Claims(Protocol):
     """The claims, live: every call goes to the API server (K1 to K3).

@@ -1,0 +1,34 @@
+"""The policy of a cluster: one value, from a file whose schema the policy CRD will have.
+
+A file that is empty, unknown in any key or contradictory in any point is refused whole, and a
+Cluster that no policy is for gets nothing: a broken configuration approves nothing.
+"""
+
+from signer.policy.reading import PolicyFileInvalid, load_policies
+from signer.policy.values import (
+    AutoApproveBindings,
+    BuiltinServing,
+    EventLogRules,
+    NameReuse,
+    PcrMode,
+    PcrValues,
+    PcrVariant,
+    Policies,
+    Policy,
+    Trust,
+)
+
+__all__ = [
+    "AutoApproveBindings",
+    "BuiltinServing",
+    "EventLogRules",
+    "NameReuse",
+    "PcrMode",
+    "PcrValues",
+    "PcrVariant",
+    "Policies",
+    "Policy",
+    "PolicyFileInvalid",
+    "Trust",
+    "load_policies",
+]

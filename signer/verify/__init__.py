@@ -1,0 +1,1 @@
+"""What is checked, by number; see docs/protocol.md section 5."""
