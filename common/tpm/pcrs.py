@@ -1,0 +1,64 @@
+"""TPML_PCR_SELECTION: which PCRs of which banks.
+
+The protocol knows one encoding of each selection (docs/protocol.md section 4): banks ascending by
+algorithm, once each, three bytes of bitmap. Source: TPM 2.0 Part 2, sections 10.6 and 10.9.7.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from common.tpm.constants import BANKS, HASHES, PCR_COUNT
+from common.tpm.reader import Reader, join
+
+PcrSelection = Mapping[str, tuple[int, ...]]
+"""PCR indices by bank, ascending. A bank that the TPM has not allocated is there, but empty."""
+
+_SIZEOF_SELECT: Final = PCR_COUNT // 8
+
+
+def read_selection(reader: Reader) -> PcrSelection:
+    """Read a TPML_PCR_SELECTION where the reader stands.
+
+    Raises StructureMalformed, for every encoding but the one that `encode_selection` writes.
+    """
+    count = reader.integer(4)
+    if count > len(BANKS):
+        raise reader.fail("selection has more banks than there are")
+    selection: dict[str, tuple[int, ...]] = {}
+    last = 0
+    for _ in range(count):
+        bank = reader.integer(2)
+        if bank not in HASHES:
+            raise reader.fail("bank is unknown")
+        if bank <= last:
+            raise reader.fail("banks are not ascending, once each")
+        if reader.integer(1) != _SIZEOF_SELECT:
+            raise reader.fail("sizeofSelect is not 3")
+        selection[HASHES[bank]] = _indices(reader.take(_SIZEOF_SELECT))
+        last = bank
+    return selection
+
+
+def parse_selection(data: bytes) -> PcrSelection:
+    """Read a TPML_PCR_SELECTION and nothing else.
+
+    Raises StructureMalformed.
+    """
+    reader = Reader(data)
+    selection = read_selection(reader)
+    reader.finish()
+    return selection
+
+
+def encode_selection(selection: PcrSelection) -> bytes:
+    """Write the TPML_PCR_SELECTION."""
+    encoded = join((len(selection), 4))
+    for bank, indices in sorted((BANKS[name], indices) for name, indices in selection.items()):
+        bitmap = sum(1 << index for index in set(indices))
+        encoded += join((bank, 2), (_SIZEOF_SELECT, 1)) + bitmap.to_bytes(_SIZEOF_SELECT, "little")
+    return encoded
+
+
+def _indices(bitmap: bytes) -> tuple[int, ...]:
+    bits = int.from_bytes(bitmap, "little")
+    return tuple(index for index in range(PCR_COUNT) if bits >> index & 1)

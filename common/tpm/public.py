@@ -1,0 +1,238 @@
+"""TPMT_PUBLIC, the public area of a key, and its Name.
+
+Only RSA and ECC keys whose Name is a SHA-1, SHA-256, SHA-384 or SHA-512 digest are known. What
+is read writes back to the same bytes, so the Name is that of the bytes that were read. Whether
+the key is a valid or permitted one is for common/keys.py and the signer to say.
+
+Source: TPM 2.0 Part 2, sections 11.2.3 to 12.2.4; Name: Part 1, section 16.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final, Self
+
+from common.tpm.constants import (
+    DIGEST_SIZES,
+    HASHES,
+    TPM_ALG_AES,
+    TPM_ALG_ECC,
+    TPM_ALG_ECDH,
+    TPM_ALG_ECDSA,
+    TPM_ALG_KDF1_SP800_56A,
+    TPM_ALG_KDF1_SP800_108,
+    TPM_ALG_KDF2,
+    TPM_ALG_MGF1,
+    TPM_ALG_NULL,
+    TPM_ALG_OAEP,
+    TPM_ALG_RSA,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+    ObjectAttributes,
+)
+from common.tpm.reader import Reader, join, sized
+
+_MAX_RSA_BYTES: Final = 512
+_MAX_ECC_BYTES: Final = 66
+_KNOWN_ATTRIBUTES: Final = sum(ObjectAttributes)
+_RSA_SCHEMES: Final = frozenset({TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_OAEP})
+_ECC_SCHEMES: Final = frozenset({TPM_ALG_ECDSA, TPM_ALG_ECDH})
+_KDF_SCHEMES: Final = frozenset(
+    {TPM_ALG_MGF1, TPM_ALG_KDF1_SP800_56A, TPM_ALG_KDF2, TPM_ALG_KDF1_SP800_108}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symmetric:
+    """TPMT_SYM_DEF_OBJECT other than null: how a storage key protects what is under it (AES)."""
+
+    algorithm: int
+    key_bits: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """An asymmetric or key derivation scheme other than null, with its hash algorithm."""
+
+    algorithm: int
+    hash: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RsaParameters:
+    """TPMS_RSA_PARMS; `None` stands for TPM_ALG_NULL, exponent 0 for 65537."""
+
+    symmetric: Symmetric | None
+    scheme: Scheme | None
+    key_bits: int
+    exponent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EccParameters:
+    """TPMS_ECC_PARMS; `None` stands for TPM_ALG_NULL."""
+
+    symmetric: Symmetric | None
+    scheme: Scheme | None
+    curve: int
+    kdf: Scheme | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EccPoint:
+    """TPMS_ECC_POINT: big-endian coordinates as they were sent, padded or not."""
+
+    x: bytes
+    y: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Public:
+    """TPMT_PUBLIC. `unique` is an RSA modulus with RsaParameters, a point with EccParameters."""
+
+    name_alg: int
+    attributes: ObjectAttributes
+    auth_policy: bytes
+    parameters: RsaParameters | EccParameters
+    unique: bytes | EccPoint
+
+    @property
+    def type(self) -> int:
+        """TPM_ALG_RSA or TPM_ALG_ECC."""
+        return TPM_ALG_RSA if isinstance(self.parameters, RsaParameters) else TPM_ALG_ECC
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read a TPMT_PUBLIC and nothing else.
+
+        Raises StructureMalformed.
+        """
+        reader = Reader(data)
+        public = cls._read(reader)
+        reader.finish()
+        return public
+
+    @classmethod
+    def from_tpm2b(cls, data: bytes) -> Self:
+        """Read a TPM2B_PUBLIC and nothing else.
+
+        Raises StructureMalformed.
+        """
+        reader = Reader(data)
+        area = reader.sized(len(data))
+        reader.finish()
+        return cls.parse(area)
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Self:
+        object_type = reader.integer(2)
+        if object_type not in {TPM_ALG_RSA, TPM_ALG_ECC}:
+            raise reader.fail("key type is neither RSA nor ECC")
+        name_alg = _read_hash(reader)
+        attributes = reader.integer(4)
+        if attributes & ~_KNOWN_ATTRIBUTES:
+            raise reader.fail("reserved attribute is set")
+        auth_policy = reader.sized(DIGEST_SIZES[name_alg])
+        if auth_policy and len(auth_policy) != DIGEST_SIZES[name_alg]:
+            raise reader.fail("authPolicy is no digest of nameAlg")
+        parameters: RsaParameters | EccParameters
+        unique: bytes | EccPoint
+        if object_type == TPM_ALG_RSA:
+            parameters = _read_rsa_parameters(reader)
+            unique = reader.sized(_MAX_RSA_BYTES)
+        else:
+            parameters = _read_ecc_parameters(reader)
+            unique = EccPoint(x=reader.sized(_MAX_ECC_BYTES), y=reader.sized(_MAX_ECC_BYTES))
+        return cls(
+            name_alg=name_alg,
+            attributes=ObjectAttributes(attributes),
+            auth_policy=auth_policy,
+            parameters=parameters,
+            unique=unique,
+        )
+
+    def encode(self) -> bytes:
+        """Write the TPMT_PUBLIC."""
+        return (
+            join((self.type, 2), (self.name_alg, 2), (self.attributes, 4))
+            + sized(self.auth_policy)
+            + _encode_parameters(self.parameters)
+            + _encode_unique(self.unique)
+        )
+
+    def to_tpm2b(self) -> bytes:
+        """Write the TPM2B_PUBLIC."""
+        return sized(self.encode())
+
+    def name(self) -> bytes:
+        """Compute the Name from these very bytes: nameAlg and the digest of the public area."""
+        digest = hashlib.new(HASHES[self.name_alg], self.encode(), usedforsecurity=True).digest()
+        return join((self.name_alg, 2)) + digest
+
+
+def _read_hash(reader: Reader) -> int:
+    algorithm = reader.integer(2)
+    if algorithm not in HASHES:
+        raise reader.fail("hash algorithm is unknown")
+    return algorithm
+
+
+def _read_symmetric(reader: Reader) -> Symmetric | None:
+    algorithm = reader.integer(2)
+    if algorithm == TPM_ALG_NULL:
+        return None
+    if algorithm != TPM_ALG_AES:
+        raise reader.fail("symmetric algorithm is neither null nor AES")
+    return Symmetric(algorithm=algorithm, key_bits=reader.integer(2), mode=reader.integer(2))
+
+
+def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
+    algorithm = reader.integer(2)
+    if algorithm == TPM_ALG_NULL:
+        return None
+    if algorithm not in known:
+        raise reader.fail("scheme is unknown")
+    return Scheme(algorithm=algorithm, hash=_read_hash(reader))
+
+
+def _read_rsa_parameters(reader: Reader) -> RsaParameters:
+    return RsaParameters(
+        symmetric=_read_symmetric(reader),
+        scheme=_read_scheme(reader, _RSA_SCHEMES),
+        key_bits=reader.integer(2),
+        exponent=reader.integer(4),
+    )
+
+
+def _read_ecc_parameters(reader: Reader) -> EccParameters:
+    return EccParameters(
+        symmetric=_read_symmetric(reader),
+        scheme=_read_scheme(reader, _ECC_SCHEMES),
+        curve=reader.integer(2),
+        kdf=_read_scheme(reader, _KDF_SCHEMES),
+    )
+
+
+def _encode_symmetric(value: Symmetric | None) -> bytes:
+    if value is None:
+        return join((TPM_ALG_NULL, 2))
+    return join((value.algorithm, 2), (value.key_bits, 2), (value.mode, 2))
+
+
+def _encode_scheme(value: Scheme | None) -> bytes:
+    if value is None:
+        return join((TPM_ALG_NULL, 2))
+    return join((value.algorithm, 2), (value.hash, 2))
+
+
+def _encode_parameters(value: RsaParameters | EccParameters) -> bytes:
+    common = _encode_symmetric(value.symmetric) + _encode_scheme(value.scheme)
+    if isinstance(value, RsaParameters):
+        return common + join((value.key_bits, 2), (value.exponent, 4))
+    return common + join((value.curve, 2)) + _encode_scheme(value.kdf)
+
+
+def _encode_unique(value: bytes | EccPoint) -> bytes:
+    if isinstance(value, EccPoint):
+        return sized(value.x) + sized(value.y)
+    return sized(value)

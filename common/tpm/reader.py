@@ -1,0 +1,72 @@
+"""A bounded reader of big-endian structures: nothing is read twice, skipped or left over.
+
+Its errors tell position and broken rule, never the bytes: they may end in a CSR's condition.
+"""
+
+
+class StructureMalformed(ValueError):
+    """The bytes are not the TPM structure that they should be.
+
+    Callers turn it into the leaf of common/errors.py that tells which of their inputs is bad.
+    """
+
+    def __init__(self, rule: str, position: int) -> None:
+        """Tell which rule is broken at which byte."""
+        super().__init__(f"{rule} at byte {position}")
+        self.rule = rule
+        self.position = position
+
+
+class Reader:
+    """Reads one buffer from its start to its very end."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        """Start at the first byte of `data`."""
+        self._data = data
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """How many bytes have been read."""
+        return self._position
+
+    def fail(self, rule: str) -> StructureMalformed:
+        """Make the error for a rule that what was just read breaks."""
+        return StructureMalformed(rule, self._position)
+
+    def take(self, size: int) -> bytes:
+        """Read exactly `size` bytes."""
+        end = self._position + size
+        if end > len(self._data):
+            raise self.fail("data ends early")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def integer(self, size: int) -> int:
+        """Read an unsigned integer of `size` bytes."""
+        return int.from_bytes(self.take(size), "big")
+
+    def sized(self, limit: int) -> bytes:
+        """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""
+        size = self.integer(2)
+        if size > limit:
+            raise self.fail("buffer is over its size limit")
+        return self.take(size)
+
+    def finish(self) -> None:
+        """Require that everything has been read."""
+        if self._position != len(self._data):
+            raise self.fail("trailing bytes")
+
+
+def sized(data: bytes) -> bytes:
+    """Write a TPM2B: a 2-byte size and the bytes."""
+    return len(data).to_bytes(2, "big") + data
+
+
+def join(*values: tuple[int, int]) -> bytes:
+    """Write unsigned integers, each given as (value, bytes)."""
+    return b"".join(value.to_bytes(size, "big") for value, size in values)

@@ -1,0 +1,67 @@
+"""TPMT_SIGNATURE: RSASSA, RSAPSS and ECDSA; nothing else is taken.
+
+Source: TPM 2.0 Part 2, section 11.3.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from common.tpm.constants import HASHES, TPM_ALG_ECDSA, TPM_ALG_RSAPSS, TPM_ALG_RSASSA
+from common.tpm.reader import Reader, join, sized
+
+_MAX_RSA_BYTES: Final = 512
+_MAX_ECC_BYTES: Final = 66
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EcdsaValue:
+    """TPMS_SIGNATURE_ECC's integers, big-endian as they were sent, padded or not."""
+
+    r: bytes
+    s: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """TPMT_SIGNATURE; `value` is an EcdsaValue when the scheme is ECDSA, else RSA's bytes."""
+
+    scheme: int
+    hash: int
+    value: bytes | EcdsaValue
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read a TPMT_SIGNATURE and nothing else.
+
+        Raises StructureMalformed.
+        """
+        reader = Reader(data)
+        scheme = reader.integer(2)
+        if scheme not in {TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_ECDSA}:
+            raise reader.fail("signature scheme is unknown")
+        algorithm = reader.integer(2)
+        if algorithm not in HASHES:
+            raise reader.fail("hash algorithm is unknown")
+        value: bytes | EcdsaValue
+        if scheme == TPM_ALG_ECDSA:
+            value = EcdsaValue(r=reader.sized(_MAX_ECC_BYTES), s=reader.sized(_MAX_ECC_BYTES))
+        else:
+            value = reader.sized(_MAX_RSA_BYTES)
+        reader.finish()
+        return cls(scheme=scheme, hash=algorithm, value=value)
+
+    def encode(self) -> bytes:
+        """Write the TPMT_SIGNATURE."""
+        head = join((self.scheme, 2), (self.hash, 2))
+        if isinstance(self.value, EcdsaValue):
+            return head + sized(self.value.r) + sized(self.value.s)
+        return head + sized(self.value)
+
+    def x509(self) -> bytes:
+        """Return the signature as X.509 and `cryptography` take it: RSA's bytes, ECDSA's DER."""
+        if isinstance(self.value, EcdsaValue):
+            r, s = (int.from_bytes(v, "big") for v in (self.value.r, self.value.s))
+            return encode_dss_signature(r, s)
+        return self.value
