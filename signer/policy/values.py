@@ -133,7 +133,7 @@ class Policy:
         return SUPPORTED_VERSIONS[SUPPORTED_VERSIONS.index(self.minimum_version) :]
 
     def pcr_values_for(self, machine: Machine) -> PcrValues:
-        """Return the allowed values for a Machine: the first variant's that fits, else the rest's."""
+        """Return a Machine's allowed values: those of the first variant that fits, else the rest's."""
         for variant in self.pcr_variants:
             if variant.match_labels.items() <= machine.labels.items():
                 return variant.allowed
