@@ -1,10 +1,9 @@
 """What a policy says, as values. The defaults are those of the schema; none of them lets all in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 from common.errors import PolicyMissing
@@ -114,9 +113,11 @@ class Policy:
     """Paths of files or folders; reading them is the command line's business."""
     certificate_revocation_lists: tuple[str, ...] = ()
     attestation_key_schemes: frozenset[str] = frozenset({"ecdsa-p256-sha256", "rsassa-2048-sha256"})
-    pcr_selection: Mapping[str, tuple[int, ...]] = MappingProxyType({"sha256": tuple(range(8))})
+    pcr_selection: Mapping[str, tuple[int, ...]] = field(
+        default_factory=lambda: {"sha256": tuple(range(8))}
+    )
     pcr_mode: PcrMode = PcrMode.RECORD
-    pcr_allowed: PcrValues = MappingProxyType({})
+    pcr_allowed: PcrValues = field(default_factory=dict)
     pcr_variants: tuple[PcrVariant, ...] = ()
     event_log: EventLogRules | None = None
     machine_name_is_node_name: bool = False
@@ -133,7 +134,7 @@ class Policy:
         return SUPPORTED_VERSIONS[SUPPORTED_VERSIONS.index(self.minimum_version) :]
 
     def pcr_values_for(self, machine: Machine) -> PcrValues:
-        """Return a Machine's allowed values: those of the first variant that fits, else the rest's."""
+        """Return a Machine's values: those of the first variant that fits, else the general ones."""
         for variant in self.pcr_variants:
             if variant.match_labels.items() <= machine.labels.items():
                 return variant.allowed
