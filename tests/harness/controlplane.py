@@ -1,0 +1,185 @@
+"""A real API server with its etcd, on loopback, with an administrator for set-up."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from tests.harness import kubeconfig, pki
+from tests.harness.client import ApiError, Client
+from tests.harness.process import free_port, start, stop, wait_until, wait_until_ready
+
+HOST = "127.0.0.1"
+SERVICE_NETWORK = "10.96.0.0/16"
+SERVICE_ADDRESS = "10.96.0.1"
+ADMINISTRATORS = "system:masters"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+class KubectlFailed(Exception):
+    """kubectl ended with an error; the text is what it wrote to stderr."""
+
+
+class ApiServer:
+    """etcd and kube-apiserver of one cluster, with one authority for servers and clients.
+
+    The API server can be stopped and started again on the same port and data.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, assets: Path, *, key: pki.PrivateKey | None = None
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self.assets = assets
+        self.authority = pki.Authority.make(name, key or pki.ec_key())
+        self.url = f"https://{HOST}:{free_port()}"
+        self._etcd = f"http://{HOST}:{free_port()}"
+        self._etcd_peers = f"http://{HOST}:{free_port()}"
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        for path in (folder, folder / "pki"):
+            path.mkdir()
+        self._write_certificates()
+        self.admin = Client(
+            server=self.url,
+            authority=folder / "pki/ca.crt",
+            certificate=(folder / "pki/admin.crt", folder / "pki/admin.key"),
+        )
+
+    def start(self) -> None:
+        """Start everything and wait until objects can be created."""
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}",
+            f"--listen-peer-urls={self._etcd_peers}",
+            f"--initial-advertise-peer-urls={self._etcd_peers}",
+            f"--initial-cluster=default={self._etcd_peers}",
+            "--unsafe-no-fsync",
+        )
+        store = Client(server=self._etcd, authority=self.folder / "pki/ca.crt")
+        self._wait("etcd", store.ready)
+        self.start_apiserver()
+        wait_until(self._has_what_it_makes_itself, what=f"{self.name} has made its own objects")
+
+    def stop(self) -> None:
+        """Stop everything that runs, whatever of it was started."""
+        for program in reversed(list(self._running)):
+            self._end(program)
+
+    def start_apiserver(self) -> None:
+        """Start the API server alone, and wait until it is ready."""
+        self._run("kube-apiserver", *self._apiserver_flags())
+        self._wait("kube-apiserver", self.admin.ready)
+
+    def stop_apiserver(self) -> None:
+        """Stop the API server; port and data stay as they are."""
+        self._end("kube-apiserver")
+
+    def client(self, common_name: str, *organisations: str) -> Client:
+        """Return a client with a certificate of its own."""
+        pair = self.authority.client(common_name, *organisations)
+        files = self._write_pair(common_name.replace(":", "-"), pair)
+        return Client(server=self.url, authority=self.admin.authority, certificate=files)
+
+    def with_token(self, token: str) -> Client:
+        """Return a client that shows a token."""
+        return Client(server=self.url, authority=self.admin.authority, token=token)
+
+    def kubectl(self, *arguments: str, stdin: str = "", config: Path | None = None) -> str:
+        """Run kubectl, as administrator unless told otherwise, and return what it prints.
+
+        Raises:
+            KubectlFailed: it ended with an error.
+        """
+        config = config or self.folder / "admin.conf"
+        done = subprocess.run(
+            [self.assets / "kubectl", f"--kubeconfig={config}", *arguments],
+            input=stdin,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KubectlFailed(done.stderr)
+        return done.stdout
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self, program: str, *flags: str) -> None:
+        argv: list[str | Path] = [self.assets / program, *flags]
+        self._running[program] = start(argv, log=self._log(program), env=self._environment())
+
+    def _wait(self, program: str, ready: Callable[[], bool]) -> None:
+        what = f"{program} of {self.name} is ready"
+        wait_until_ready(self._running[program], ready, what=what, log=self._log(program))
+
+    def _end(self, program: str) -> None:
+        stop(self._running.pop(program))
+
+    def _log(self, program: str) -> Path:
+        return self.folder / f"{program}.log"
+
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": os.defpath, "HOME": str(self.folder)}
+
+    def _apiserver_flags(self) -> list[str]:
+        pki_folder = self.folder / "pki"
+        return [
+            f"--bind-address={HOST}",
+            f"--advertise-address={HOST}",
+            f"--secure-port={self.url.rpartition(':')[2]}",
+            f"--etcd-servers={self._etcd}",
+            f"--client-ca-file={pki_folder / 'ca.crt'}",
+            f"--tls-cert-file={pki_folder / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki_folder / 'apiserver.key'}",
+            f"--service-account-issuer={ISSUER}",
+            f"--service-account-key-file={pki_folder / 'sa.pub'}",
+            f"--service-account-signing-key-file={pki_folder / 'sa.key'}",
+            f"--service-cluster-ip-range={SERVICE_NETWORK}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--enable-bootstrap-token-auth",
+            # A loopback address is not a valid endpoint, and nothing here needs one.
+            "--endpoint-reconciler-type=none",
+        ]
+
+    def _has_what_it_makes_itself(self) -> bool:
+        try:
+            self.admin.get("/api/v1/namespaces/kube-system")
+            self.admin.get("/api/v1/namespaces/default/services/kubernetes")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def _write_certificates(self) -> None:
+        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
+        admin = self.authority.client("kubernetes-admin", ADMINISTRATORS)
+        accounts = pki.ec_key()
+        self._write_pair("ca", self.authority.pair)
+        self._write_pair("apiserver", self.authority.server(*names, HOST, SERVICE_ADDRESS))
+        self._write_pair("admin", admin)
+        (self.folder / "pki/sa.key").write_bytes(pki.key_pem(accounts))
+        (self.folder / "pki/sa.pub").write_bytes(pki.public_pem(accounts))
+        text = kubeconfig.with_certificate(self.url, self.authority.pair.certificate, admin)
+        (self.folder / "admin.conf").write_text(text)
+
+    def _write_pair(self, name: str, pair: pki.Pair) -> tuple[Path, Path]:
+        certificate, key = (self.folder / "pki" / f"{name}.{end}" for end in ("crt", "key"))
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+        return certificate, key

@@ -1,0 +1,144 @@
+"""Starts programs so that none outlives the test run, and waits for events, never for time.
+
+Each program gets a session of its own and its output goes into a file.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+POLL_SECONDS = 0.05
+TAIL_BYTES = 4000
+
+# The kernel kills a child with PR_SET_PDEATHSIG when the *thread* that started it ends, not only
+# when the process does. This one lives as long as the test run, so any thread may start programs.
+_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
+# setpriv sets it after the fork: a preexec_fn may deadlock in a program with threads.
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+
+# Below the kernel's range for outgoing connections, so that a port that a stopped program leaves
+# is still free when it is started again.
+_PORTS = range(20000, 32000)
+_handed_out: set[int] = set()
+
+
+class ProcessFailed(Exception):
+    """A program ended early or did not get ready; the text holds the end of its log."""
+
+
+def start(
+    argv: Sequence[str | Path],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program that dies with this process, even when that is killed."""
+    with log.open("ab") as output:
+        return _spawner.submit(
+            subprocess.Popen,
+            [*_DIE_WITH_PARENT, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        ).result()
+
+
+def stop(process: subprocess.Popen[bytes], *, seconds: float = 10) -> None:
+    """End a program, gently at first, then whatever is left of its process group."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all of its process group at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def running(
+    argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program and stop it at the end."""
+    process = start(argv, log=log, env=env)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def wait_until_ready(
+    process: subprocess.Popen[bytes],
+    condition: Callable[[], bool],
+    *,
+    what: str,
+    log: Path,
+    seconds: float = 60,
+) -> None:
+    """Wait for something that a program brings about.
+
+    Raises:
+        ProcessFailed: it ended before, or time ran out.
+    """
+
+    def settled() -> bool:
+        return process.poll() is not None or condition()
+
+    try:
+        wait_until(settled, what=what, seconds=seconds)
+    except TimeoutError as error:
+        raise ProcessFailed(f"{error}\n{tail(log)}") from error
+    if process.returncode is not None:
+        raise ProcessFailed(f"ended with {process.returncode} before {what}\n{tail(log)}")
+
+
+def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
+    """Poll until something is so.
+
+    Raises:
+        TimeoutError: it was not so in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(POLL_SECONDS)
+
+
+def tail(log: Path) -> str:
+    """Return the name of a log file and its end, for messages."""
+    return f"{log}:\n{log.read_bytes()[-TAIL_BYTES:].decode(errors='replace')}"
+
+
+def free_port() -> int:
+    """Return a TCP port on loopback that nothing listens on, and that was not given out before."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port in _handed_out:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _handed_out.add(port)
+        return port
+    raise RuntimeError(f"no port is free from {_PORTS.start} to {_PORTS.stop}")
