@@ -431,6 +431,13 @@ class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
 
 
+# The exchange, seen from the node
+
+
+class ChallengeMalformed(StartOver):
+    """The challenge annotation cannot be read: it is of another version, or not the signer's."""
+
+
 # The node's TPM
 
 
@@ -503,3 +510,108 @@ class PcrSelectionUnsupported(Fatal):
 
 class KubeconfigRefused(Fatal):
     """A kubeconfig asks for something that is not taken from a Secret, or is none."""
+
+
+# What a node meets: its API server
+
+
+class ApiServerUntrusted(Unavailable):
+    """The API server's certificate does not lead to the CA of the exec info, or bears no such name."""
+
+
+class AnswerMalformed(Unavailable):
+    """The API server, or what stands in its place, answered with something that is not its API."""
+
+
+class CredentialRefused(Fatal):
+    """The API server does not accept the credential (401)."""
+
+
+class PermissionMissing(Fatal):
+    """The API server accepts the credential but not what it asks for (403)."""
+
+
+class RequestRejected(Fatal):
+    """The API server finds the request itself invalid."""
+
+
+# What a node meets: its exchange
+
+
+class DeadlinePassed(Unavailable):
+    """The time of this call is used up; the exchange stays on disk, and is resumed."""
+
+
+class CoolingDown(Unavailable):
+    """The last exchange failed, and the next one does not begin yet."""
+
+
+class ExchangeExpired(StartOver):
+    """The exchange is too old to go on, or was begun before a reboot or under other settings."""
+
+
+class OfferUnanswered(StartOver):
+    """Nobody answered the offer for so long that it is replaced."""
+
+
+class RequestVanished(StartOver):
+    """A CSR of the exchange was deleted by somebody."""
+
+
+class RequestTaken(StartOver):
+    """A CSR of the exchange's name exists, and is not ours."""
+
+
+class RequestDenied(StartOver):
+    """The CSR was denied."""
+
+
+class RequestFailed(StartOver):
+    """The CSR was set to Failed."""
+
+
+class VersionRefused(StartOver):
+    """The signer does not take the version that this program speaks."""
+
+
+class ChallengeMalformed(StartOver):
+    """The challenge cannot be read."""
+
+
+class CertificateNotAsAsked(StartOver):
+    """The certificate that came back is not the one that was asked for."""
+
+
+class CertificateNotAccepted(StartOver):
+    """The API server does not take the new certificate for the node's."""
+
+
+# What a node meets: itself
+
+
+class ConfigurationInvalid(Fatal):
+    """Flags or settings are not understood; the message tells all of it at once."""
+
+
+class ExecInfoInvalid(Fatal):
+    """KUBERNETES_EXEC_INFO is missing, not understood, or without what is needed."""
+
+
+class BootstrapCredentialUnusable(Fatal):
+    """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
+
+
+class NameTooLong(Fatal):
+    """The node name does not fit into a certificate's common name."""
+
+
+class StateFolderUnsafe(Fatal):
+    """Others may write to the state folder, or it is not a folder of this user."""
+
+
+class StateFolderUnwritable(Unavailable):
+    """The state folder cannot be written: full, read-only or broken."""
+
+
+class StateDamaged(StartOver):
+    """A file in the state folder is not whole, or not as this program wrote it."""
