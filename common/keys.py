@@ -39,19 +39,26 @@ class KeyInvalid(ValueError):
     """
 
 
-def canonical_spki(public_key: PublicKeyTypes) -> bytes:
-    """Write the key as DER SubjectPublicKeyInfo in the one form that is digested and compared.
+def accepted(public_key: PublicKeyTypes) -> PublicKey:
+    """Return the key if it is RSA with e = 65537, or on P-256 or P-384.
 
-    Raises KeyInvalid for other algorithms, exponents and curves.
+    Raises KeyInvalid.
     """
     match public_key:
         case rsa.RSAPublicKey() if public_key.public_numbers().e == RSA_EXPONENT:
-            pass
+            return public_key
         case ec.EllipticCurvePublicKey() if public_key.curve.name in _CURVE_NAMES:
-            pass
+            return public_key
         case _:
             raise KeyInvalid("key is neither RSA with e = 65537 nor on P-256 or P-384")
-    return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def canonical_spki(public_key: PublicKeyTypes) -> bytes:
+    """Write the key as DER SubjectPublicKeyInfo in the one form that is digested and compared.
+
+    Raises KeyInvalid as `accepted` does.
+    """
+    return accepted(public_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def spki_sha256(public_key: PublicKeyTypes) -> bytes:

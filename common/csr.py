@@ -1,0 +1,148 @@
+"""`spec.request` of a CSR: the PEM text around a PKCS#10 request and its attestation data (P2).
+
+Making a request is here; reading one is in common/pkcs10.py. Source: docs/protocol.md sections
+2 and 4.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from common import der
+from common.errors import PemBlocksUnexpected, PemNotCanonical, ProviderUnknown, TooLarge
+from common.names import (
+    NODE_USER_PREFIX,
+    NODES_GROUP,
+    PEM_DATA,
+    PEM_PROVIDER,
+    PEM_REQUEST,
+    PROVIDER,
+    PROVIDER_ID_OID,
+)
+from common.pem import PemMalformed, decode_blocks, encode_block
+from common.pkcs10 import (
+    Other,
+    Pkcs10,
+    SubjectAltName,
+    parse_pkcs10,
+    valid_node_name,
+    valid_provider_id,
+)
+
+__all__ = [
+    "MAX_REQUEST",
+    "Other",
+    "Pkcs10",
+    "PrivateKey",
+    "SubjectAltName",
+    "build_pkcs10",
+    "compose",
+    "parse_pkcs10",
+    "split",
+    "split_single",
+    "subject",
+    "valid_node_name",
+    "valid_provider_id",
+]
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+MAX_REQUEST: Final = 1536 * 1024
+"""Bytes of the PEM text (P1): base64 in lines of the largest blocks takes 1.4 MiB, and etcd takes
+objects of 1.5 MiB by default."""
+
+
+def compose(pkcs10_der: bytes, data: bytes) -> bytes:
+    """Write the three blocks: request, provider, attestation data."""
+    blocks = ((PEM_REQUEST, pkcs10_der), (PEM_PROVIDER, PROVIDER), (PEM_DATA, data))
+    return b"".join(encode_block(label, content) for label, content in blocks)
+
+
+def split(request: bytes) -> tuple[bytes, bytes]:
+    """Read exactly the three blocks; return PKCS#10 DER and attestation data (P1, P2).
+
+    Raises TooLarge, PemNotCanonical, PemBlocksUnexpected, ProviderUnknown.
+    """
+    pkcs10, provider, data = _blocks(request, (PEM_REQUEST, PEM_PROVIDER, PEM_DATA))
+    if provider != PROVIDER:
+        raise ProviderUnknown("attestation provider is not tpm")
+    return pkcs10, data
+
+
+def split_single(request: bytes) -> bytes:
+    """Read exactly the one block of a request without attestation; return PKCS#10 DER (P1, P2).
+
+    Raises TooLarge, PemNotCanonical, PemBlocksUnexpected.
+    """
+    (pkcs10,) = _blocks(request, (PEM_REQUEST,))
+    return pkcs10
+
+
+def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
+    if len(request) > MAX_REQUEST:
+        raise TooLarge("request is over 1.5 MiB")
+    try:
+        blocks = decode_blocks(request)
+    except PemMalformed as error:
+        raise PemNotCanonical(f"request: {error}") from None
+    if tuple(label for label, _ in blocks) != labels:
+        raise PemBlocksUnexpected(f"request does not have exactly the blocks {', '.join(labels)}")
+    return [content for _, content in blocks]
+
+
+def subject(node_name: str) -> x509.Name:
+    """Make the subject of a node's request and certificate: O=system:nodes, CN=system:node:<name>.
+
+    X.520 allows a CN 64 characters, and `cryptography` checks that by default; Kubernetes puts node
+    names of up to 253 there. Go and OpenSSL read them, so the limit is lifted for this one name.
+
+    Raises NodeNameInvalid.
+    """
+    common_name = NODE_USER_PREFIX + valid_node_name(node_name)
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
+        ]
+    )
+
+
+def build_pkcs10(
+    private_key: PrivateKey,
+    *,
+    node_name: str,
+    provider_id: str,
+    dns_names: Iterable[str] = (),
+    ip_addresses: Iterable[IPv4Address | IPv6Address] = (),
+) -> bytes:
+    """Make and sign a request; return DER that `parse_pkcs10` reads. Names are for serving only.
+
+    Raises NodeNameInvalid, ProviderIDMalformed.
+    """
+    encoded_id = der.encode(der.UTF8_STRING, valid_provider_id(provider_id).encode())
+    builder = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject(node_name))
+        .add_extension(
+            x509.UnrecognizedExtension(x509.ObjectIdentifier(PROVIDER_ID_OID), encoded_id),
+            critical=False,
+        )
+    )
+    names = [*map(x509.DNSName, dns_names), *map(x509.IPAddress, ip_addresses)]
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    request = builder.sign(private_key, _digest_for(private_key))
+    return request.public_bytes(Encoding.DER)
+
+
+def _digest_for(private_key: PrivateKey) -> hashes.SHA256 | hashes.SHA384:
+    """Choose the hash that is as strong as the curve; SHA-256 for RSA."""
+    if isinstance(private_key, ec.EllipticCurvePrivateKey) and private_key.curve.key_size > 256:  # noqa: PLR2004
+        return hashes.SHA384()
+    return hashes.SHA256()

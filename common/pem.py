@@ -1,0 +1,48 @@
+"""PEM text in its one canonical form: 64 columns, LF, final LF, no headers, nothing between.
+
+The API server reads only the first block of a request and skips what it does not know; here
+nothing is skipped, so that both read the same (docs/protocol.md sections 2 and 4).
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n([A-Za-z0-9+/=\n]*)-----END \1-----\n")
+_COLUMNS: Final = 64
+
+
+class PemMalformed(ValueError):
+    """The text is not the canonical encoding of PEM blocks."""
+
+
+def encode_block(label: str, data: bytes) -> bytes:
+    """Write one block."""
+    body = base64.b64encode(data)
+    lines = [body[start : start + _COLUMNS] for start in range(0, len(body), _COLUMNS)]
+    begin, end = (f"-----{word} {label}-----".encode() for word in ("BEGIN", "END"))
+    return b"\n".join([begin, *lines, end, b""])
+
+
+def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
+    """Read every block, as (label, bytes). The caller has bounded the text.
+
+    Raises PemMalformed unless `encode_block` writes the same text again.
+    """
+    blocks = []
+    position = 0
+    while position < len(text):
+        match = _BLOCK.match(text, position)
+        if match is None:
+            raise PemMalformed("text is not a sequence of PEM blocks")
+        label = match[1].decode("ascii")
+        try:
+            data = base64.b64decode(match[2].replace(b"\n", b""), validate=True)
+        except binascii.Error:
+            raise PemMalformed("a PEM block is not base64") from None
+        if encode_block(label, data) != match[0]:
+            raise PemMalformed("a PEM block is not written canonically")
+        blocks.append((label, data))
+        position = match.end()
+    return blocks

@@ -1,0 +1,146 @@
+"""Values as they stand in the protocol's JSON: one way to write each, every other way refused.
+
+JSON is read in two steps, because the version of a document is to be known before anything strict
+(docs/protocol.md section 3): `load` takes any JSON object, then the functions below take single
+members. Nothing is looked up here, and no error tells a value.
+"""
+
+import base64
+import binascii
+import json
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A Kubernetes UID: a lower-case UUID."""
+KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
+"""What `digests.key_id` makes."""
+
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+_MAX_INTEGER_DIGITS: Final = 9
+"""No integer of the protocol has more than two; conversion of huge ones takes quadratic time."""
+
+
+class WireMalformed(ValueError):
+    """The JSON, or a value in it, is not written as the protocol writes it."""
+
+
+class _Ambiguous(dict[str, object]):
+    """An object with a name twice: two parsers may read two things (SPIRE 1.14.6 class)."""
+
+
+def load(data: bytes) -> dict[str, object]:
+    """Read any JSON object. Fractions, huge numbers and NaN come out as None, which nothing takes.
+
+    Raises WireMalformed for what is no UTF-8, no JSON, no object, or nested without end.
+    """
+    try:
+        document = json.loads(
+            data.decode("utf-8", errors="strict"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_nothing,
+            parse_constant=_nothing,
+        )
+    except UnicodeDecodeError:
+        raise WireMalformed("not UTF-8") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise WireMalformed("not JSON, or nested too deeply") from None
+    if not isinstance(document, dict):
+        raise WireMalformed("not a JSON object")
+    return document
+
+
+def dump(document: object) -> str:
+    """Write JSON without spaces, in the order given."""
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else _Ambiguous(members)
+
+
+def _integer(digits: str) -> int | None:
+    return int(digits) if digits.isdecimal() and len(digits) <= _MAX_INTEGER_DIGITS else None
+
+
+def _nothing(_: str) -> None:
+    return None
+
+
+def mapping(value: object) -> dict[str, object]:
+    """Take an object that has no name twice. Raises WireMalformed."""
+    if not isinstance(value, dict):
+        raise WireMalformed("a value is not an object")
+    if isinstance(value, _Ambiguous):
+        raise WireMalformed("a name stands twice in an object")
+    return value
+
+
+def members(value: object, *names: str) -> list[object]:
+    """Take the members of an object that has exactly these, in this order. Raises WireMalformed."""
+    found = mapping(value)
+    if found.keys() != set(names):
+        raise WireMalformed(f"an object does not have exactly the names {', '.join(names)}")
+    return [found[name] for name in names]
+
+
+def sequence(value: object) -> list[object]:
+    """Take an array. Raises WireMalformed."""
+    if not isinstance(value, list):
+        raise WireMalformed("a value is not an array")
+    return value
+
+
+def boolean(value: object) -> bool:
+    """Take true or false. Raises WireMalformed."""
+    if not isinstance(value, bool):
+        raise WireMalformed("a value is neither true nor false")
+    return value
+
+
+def text(value: object, grammar: re.Pattern[str]) -> str:
+    """Take a string that matches the grammar from end to end. Raises WireMalformed."""
+    if not isinstance(value, str) or grammar.fullmatch(value) is None:
+        raise WireMalformed("a string is not of its grammar")
+    return value
+
+
+def binary(value: object) -> bytes:
+    """Take padded standard base64 that re-encodes to itself. Raises WireMalformed."""
+    try:
+        if isinstance(value, str):
+            data = base64.b64decode(value, validate=True)
+            if base64.b64encode(data).decode() == value:
+                return data
+    except (binascii.Error, ValueError):
+        pass
+    raise WireMalformed("a value is not canonical base64")
+
+
+def base64_text(data: bytes) -> str:
+    """Write padded standard base64."""
+    return base64.b64encode(data).decode()
+
+
+def digest(value: object, size: int) -> bytes:
+    """Take `size` bytes in lower-case hex. Raises WireMalformed."""
+    return bytes.fromhex(text(value, re.compile(f"[0-9a-f]{{{size * 2}}}")))
+
+
+def parse_time(value: object) -> datetime:
+    """Take exactly `YYYY-MM-DDTHH:MM:SSZ`, a moment that exists, in UTC. Raises WireMalformed."""
+    moment = text(value, _TIME)
+    try:
+        return datetime.strptime(moment, _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        raise WireMalformed("a time does not exist") from None
+
+
+def format_time(moment: datetime) -> str:
+    """Write an aware moment as `parse_time` takes it; fractions of a second are dropped."""
+    utc = moment.astimezone(UTC)
+    return utc.replace(tzinfo=None, microsecond=0).isoformat() + "Z"
