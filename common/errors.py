@@ -431,13 +431,6 @@ class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
 
 
-# The exchange, seen from the node
-
-
-class ChallengeMalformed(StartOver):
-    """The challenge annotation cannot be read: it is of another version, or not the signer's."""
-
-
 # The node's TPM
 
 
