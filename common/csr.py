@@ -4,7 +4,9 @@ Making a request is here; reading one is in common/pkcs10.py. Source: docs/proto
 2 and 4.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -43,6 +45,7 @@ __all__ = [
     "SubjectAltName",
     "build_pkcs10",
     "compose",
+    "long_names",
     "parse_pkcs10",
     "split",
     "split_single",
@@ -96,21 +99,31 @@ def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
     return [content for _, content in blocks]
 
 
+@contextmanager
+def long_names() -> Iterator[None]:
+    """Let `cryptography` handle CNs over 64 characters without a warning.
+
+    X.520 allows a CN 64 characters, Kubernetes puts node names of up to 253 there, and Go and
+    OpenSSL take them. Wherever a node's subject is made, or read with `.subject`, belongs in here.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attribute's length", category=UserWarning)
+        yield
+
+
 def subject(node_name: str) -> x509.Name:
     """Make the subject of a node's request and certificate: O=system:nodes, CN=system:node:<name>.
-
-    X.520 allows a CN 64 characters, and `cryptography` checks that by default; Kubernetes puts node
-    names of up to 253 there. Go and OpenSSL read them, so the limit is lifted for this one name.
 
     Raises NodeNameInvalid.
     """
     common_name = NODE_USER_PREFIX + valid_node_name(node_name)
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
-        ]
-    )
+    with long_names():
+        return x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+                x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
+            ]
+        )
 
 
 def build_pkcs10(
