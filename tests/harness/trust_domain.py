@@ -1,0 +1,92 @@
+"""A certificate authority for endorsement keys: what a TPM vendor is to a real node.
+
+`swtpm_setup` would sign every TPM of a machine with one authority. Tests need several that know
+nothing of each other, so each trust domain has a folder and a configuration of its own. All of
+them call their authorities `swtpm-localca`: only the keys tell one domain from another.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePublicKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+_LOCALCA = "/usr/bin/swtpm_localca"
+
+
+def _configuration(**settings: object) -> str:
+    """Return settings in the form that swtpm's tools read."""
+    return "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+
+class TrustDomain:
+    """A root, an intermediate, and the endorsement certificates that the intermediate signs."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the authorities, with all their files in `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._localca = folder / "localca.conf"
+        self._options = folder / "localca.options"
+        self.configuration = folder / "swtpm_setup.conf"
+        """What `swtpm_setup --config` takes."""
+        self._localca.write_text(
+            _configuration(
+                statedir=folder,
+                signingkey=folder / "intermediate.key",
+                issuercert=folder / "intermediate.pem",
+                certserial=folder / "serial",
+            ),
+            encoding="utf-8",
+        )
+        self._options.write_text(
+            "--platform-manufacturer Tests\n--platform-version 1\n--platform-model Node\n",
+            encoding="utf-8",
+        )
+        self.configuration.write_text(
+            _configuration(
+                create_certs_tool=_LOCALCA,
+                create_certs_tool_config=self._localca,
+                create_certs_tool_options=self._options,
+            ),
+            encoding="utf-8",
+        )
+        # The tool makes its authorities with the first certificate; nobody needs that one.
+        self.certify(generate_private_key(SECP256R1()).public_key(), subject="first")
+
+    @property
+    def root(self) -> bytes:
+        """The self-signed root, as PEM: the operator's trust anchor."""
+        return (self._folder / "swtpm-localca-rootca-cert.pem").read_bytes()
+
+    @property
+    def intermediate(self) -> bytes:
+        """The issuer of all endorsement certificates, as PEM."""
+        return (self._folder / "intermediate.pem").read_bytes()
+
+    def certify(self, key: RSAPublicKey | EllipticCurvePublicKey, *, subject: str) -> bytes:
+        """Return an endorsement certificate for any key, as DER: also for one that no TPM has."""
+        if isinstance(key, RSAPublicKey):
+            parameters = f"{key.public_numbers().n:x}"
+        else:
+            numbers = key.public_numbers()
+            digits = key.key_size // 4
+            parameters = f"x={numbers.x:0{digits}x},y={numbers.y:0{digits}x},id={key.curve.name}"
+        with tempfile.TemporaryDirectory() as output:
+            subprocess.run(
+                [
+                    _LOCALCA, "--type", "ek", "--ek", parameters, "--dir", output, "--tpm2",
+                    "--vmid", subject, "--configfile", self._localca, "--optsfile", self._options,
+                    "--tpm-spec-family", "2.0", "--tpm-spec-level", "0",
+                    "--tpm-spec-revision", "164", "--tpm-manufacturer", "id:00001014",
+                    "--tpm-model", "swtpm", "--tpm-version", "id:20191023",
+                ],
+                check=True,
+                capture_output=True,
+            )  # fmt: skip
+            return Path(output, "ek.cert").read_bytes()
