@@ -120,6 +120,10 @@ class RequesterNotAllowed(Denied, check="R3"):
     """The requester is neither a bootstrapper nor the node itself."""
 
 
+class AnnotationsFull(Denied):
+    """The requester's annotations leave no room for the signer's."""
+
+
 # P: parsing
 
 
@@ -429,6 +433,18 @@ class ApiServerUnavailable(Unavailable):
 
 class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
+
+
+class MasterKeyUnavailable(Unavailable):
+    """The Secret with the challenges' master keys cannot be read, or holds none."""
+
+
+class CsrChanged(Unavailable):
+    """The CSR was changed or deleted while it was judged: it is looked at again."""
+
+
+class TooManyChallenges(Unavailable):
+    """This requester has been given challenges too fast."""
 
 
 # The node's TPM
