@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Make the golden vectors: what openssl, tpm2-tools, swtpm and Go say, and none of our code.
+
+A mistake in `common` would agree with itself on both sides; these files would not. Run it by hand
+(`tests/vectors/build.py`) with openssl 3, tpm2-tools 5, swtpm and Go on the path. Outputs hold
+fresh keys and randomness, so each run makes other, equally good ones. The private keys in them
+are made for this and protect nothing.
+"""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# TCG EK Credential Profile 2.5, B.3: PolicySecret(TPM_RH_ENDORSEMENT), and its kin for SHA-384.
+POLICY_A_SHA256 = "837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
+POLICY_B_SHA256 = "ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0"
+POLICY_B_SHA384 = (
+    "b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419ca"
+    "cb47ba09699646150f9fc000f3f80e12"
+)
+
+# Name, openssl's key options, TPMT_PUBLIC up to the unique field, after the profile's templates.
+ENDORSEMENT_KEYS = (
+    (
+        "rsa-2048-sha256-aes128",
+        ("RSA", "rsa_keygen_bits:2048"),
+        f"0001000b000300b20020{POLICY_A_SHA256}00060080004300100800" + "00000000",
+    ),
+    (
+        "rsa-3072-sha384-aes256",
+        ("RSA", "rsa_keygen_bits:3072"),
+        f"0001000c000300f20030{POLICY_B_SHA384}00060100004300100c00" + "00000000",
+    ),
+    (
+        "p256-sha256-aes128",
+        ("EC", "ec_paramgen_curve:P-256"),
+        f"0023000b000300b20020{POLICY_A_SHA256}00060080004300100003" + "0010",
+    ),
+    (
+        "p256-sha256-high",
+        ("EC", "ec_paramgen_curve:P-256"),
+        f"0023000b000300f20020{POLICY_B_SHA256}00060080004300100003" + "0010",
+    ),
+    (
+        "p384-sha384-aes256",
+        ("EC", "ec_paramgen_curve:P-384"),
+        f"0023000c000300f20030{POLICY_B_SHA384}00060100004300100004" + "0010",
+    ),
+)
+
+AK_TEMPLATES = (
+    ("rsa", "rsa2048:rsassa-sha256:null"),
+    ("rsapss", "rsa2048:rsapss-sha256:null"),
+    ("ecc", "ecc256:ecdsa-sha256:null"),
+)
+AK_ATTRIBUTES = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
+
+QUOTES = (
+    ("sha256:0,1,2,3,4,5,6,7", "ecc", "ecdsa"),
+    ("sha256:0,1,2,3,4,5,6,7", "rsa", "rsassa"),
+    ("sha256:0,7,23", "rsapss", "rsapss"),
+    ("sha1:0,10+sha256:7,14+sha384:1", "ecc", "ecdsa"),
+)
+
+
+def run(*command: str | Path, feed: bytes = b"") -> bytes:
+    """Run a program; return what it prints."""
+    return subprocess.run(command, input=feed, check=True, capture_output=True).stdout
+
+
+def version(*command: str) -> str:
+    """Return the first line that a program says of itself."""
+    return run(*command).decode().splitlines()[0]
+
+
+def write(name: str, made_with: Sequence[str], cases: list[dict[str, object]]) -> None:
+    """Write one file of cases with its provenance."""
+    document = {"made_by": "tests/vectors/build.py", "made_with": made_with, "cases": cases}
+    (HERE / name).write_text(json.dumps(document, indent=1) + "\n")
+
+
+# Key derivation, by openssl
+
+
+def kdf_cases() -> list[dict[str, object]]:
+    """KDFa is SP 800-108 in counter mode, KDFe the one-step KDF of SP 800-56C."""
+    cases: list[dict[str, object]] = []
+    for digest, size in (("sha256", 32), ("sha384", 48), ("sha512", 64)):
+        for label, bits in (("STORAGE", 128), ("STORAGE", 256), ("INTEGRITY", size * 8)):
+            cases.append(kdf_a(digest, bytes(range(size)), label, f"000b{'5a' * 32}", bits))
+        cases.append(kdf_a(digest, b"\xff" * size, "LONGER", "", size * 16 - 8))
+        cases.append(kdf_e(digest, bytes(range(32)), "IDENTITY", size))
+    return cases
+
+
+def kdf_a(digest: str, key: bytes, label: str, context: str, bits: int) -> dict[str, object]:
+    """Derive with KBKDF; openssl calls the label salt and the context info."""
+    options = [
+        "mode:counter",
+        "mac:HMAC",
+        f"digest:{digest}",
+        f"hexkey:{key.hex()}",
+        f"salt:{label}",
+    ]
+    if context:
+        options.append(f"hexinfo:{context}")
+    result = derive("KBKDF", bits // 8, options)
+    names = {"kdf": "a", "digest": digest, "key": key.hex(), "label": label, "bits": bits}
+    return names | {"context": context, "result": result}
+
+
+def kdf_e(digest: str, z: bytes, label: str, size: int) -> dict[str, object]:
+    """Derive with SSKDF; the label and its NUL begin the info."""
+    party_u, party_v = "00" + "a1" * 31, "b2" * 32
+    info = f"{label.encode().hex()}00{party_u}{party_v}"
+    options = [f"digest:{digest}", f"hexkey:{z.hex()}", f"hexinfo:{info}"]
+    result = derive("SSKDF", size, options)
+    names = {"kdf": "e", "digest": digest, "key": z.hex(), "label": label, "bits": size * 8}
+    return names | {"party_u": party_u, "party_v": party_v, "result": result}
+
+
+def derive(kdf: str, size: int, options: list[str]) -> str:
+    """Run `openssl kdf`; return lower-case hex."""
+    arguments = [word for option in options for word in ("-kdfopt", option)]
+    printed = run("openssl", "kdf", "-keylen", str(size), *arguments, kdf)
+    return printed.decode().strip().replace(":", "").lower()
+
+
+# MakeCredential, by tpm2-tools, for keys of openssl's
+
+
+def credential_cases(folder: Path) -> list[dict[str, object]]:
+    """Wrap one secret for each kind of endorsement key."""
+    return [credential(folder, *key) for key in ENDORSEMENT_KEYS]
+
+
+def credential(folder: Path, name: str, options: tuple[str, str], head: str) -> dict[str, object]:
+    """Wrap for one endorsement key whose private part is known."""
+    algorithm, option = options
+    private, public, blob, secret = (folder / f"{name}.{kind}" for kind in "kpbs")
+    run("openssl", "genpkey", "-algorithm", algorithm, "-pkeyopt", option, "-out", private)
+    area = bytes.fromhex(head) + unique(algorithm, private)
+    public.write_bytes(len(area).to_bytes(2, "big") + area)
+    secret.write_bytes(bytes(range(32)))
+    object_name = "000b" + "c3" * 32
+    run(
+        *("tpm2_makecredential", "-Q", "-T", "none", "-u", public, "-s", secret),
+        *("-n", object_name, "-o", blob),
+    )
+    # Magic 0xbadcc0de and version 1, then TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET.
+    wrapped = blob.read_bytes()[8:]
+    end = 2 + int.from_bytes(wrapped[:2], "big")
+    return {
+        "name": name,
+        "private_key": run("openssl", "pkey", "-in", private, "-outform", "DER").hex(),
+        "spki": run("openssl", "pkey", "-in", private, "-pubout", "-outform", "DER").hex(),
+        "ek_public": public.read_bytes().hex(),
+        "object_name": object_name,
+        "secret": secret.read_bytes().hex(),
+        "credential_blob": wrapped[:end].hex(),
+        "encrypted_secret": wrapped[end:].hex(),
+    }
+
+
+def unique(algorithm: str, private: Path) -> bytes:
+    """Write a key's unique field from what openssl prints about it."""
+    if algorithm == "RSA":
+        line = run("openssl", "rsa", "-in", private, "-noout", "-modulus").decode()
+        parts = [bytes.fromhex(line.strip().partition("=")[2])]
+    else:
+        spki = run("openssl", "pkey", "-in", private, "-pubout", "-outform", "DER")
+        size = 32 if len(spki) < 100 else 48
+        parts = [spki[-2 * size : -size], spki[-size:]]
+    return b"".join(len(part).to_bytes(2, "big") + part for part in parts)
+
+
+# Names and quotes, by swtpm
+
+
+@contextmanager
+def tpm(folder: Path) -> Iterator[str]:
+    """Run a fresh swtpm; yield its TCTI, which wants the control socket beside the other."""
+    state, server = folder / "state", folder / "socket"
+    state.mkdir()
+    run("swtpm_setup", "--tpm2", "--tpmstate", state, "--pcr-banks", "sha1,sha256,sha384")
+    command = [
+        *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--flags", "startup-clear"),
+        *("--server", f"type=unixio,path={server}", "--ctrl", f"type=unixio,path={server}.ctrl"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not (server.exists() and Path(f"{server}.ctrl").exists()):
+            time.sleep(0.01)
+        try:
+            yield f"swtpm:path={server}"
+        finally:
+            process.terminate()
+
+
+def tpm_cases(folder: Path) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Make keys and quotes in one TPM; return the cases of names.json and quotes.json."""
+    with tpm(folder) as tcti:
+        extend_all(tcti)
+        names = [endorsement_key(folder, tcti, kind) for kind in ("rsa", "ecc")]
+        attestation_keys = {
+            kind: attestation_key(folder, tcti, kind, a) for kind, a in AK_TEMPLATES
+        }
+        quotes = [
+            quote(folder, tcti, selection, kind, scheme)
+            | {
+                "public": attestation_keys[kind]["public"],
+                "spki": attestation_keys[kind]["spki"],
+            }
+            for selection, kind, scheme in QUOTES
+        ]
+    return [*names, *attestation_keys.values()], quotes
+
+
+def extend_all(tcti: str) -> None:
+    """Extend PCRs differently: a fresh swtpm's are all alike. 17 to 22 need a late launch."""
+    for index in (*range(17), 23):
+        digests = ",".join(
+            f"{bank}={index + 1:02x}{'00' * (size - 1)}"
+            for bank, size in (("sha1", 20), ("sha256", 32), ("sha384", 48))
+        )
+        run("tpm2_pcrextend", "-Q", "-T", tcti, f"{index}:{digests}")
+
+
+def read_public(folder: Path, tcti: str, context: Path, what: str) -> dict[str, object]:
+    """Have the TPM tell public area and Name, and tpm2-tools the key as openssl has it."""
+    public, name, der = (folder / f"{what}.{kind}" for kind in ("pub", "name", "der"))
+    read = ("tpm2_readpublic", "-Q", "-T", tcti, "-c", context)
+    run(*read, "-o", public, "-n", name)
+    run(*read, "-f", "der", "-o", der)
+    spki = run("openssl", "pkey", "-pubin", "-in", der, "-inform", "DER", "-outform", "DER")
+    run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
+    return {
+        "name": what,
+        "public": public.read_bytes().hex(),
+        "tpm_name": name.read_bytes().hex(),
+        "spki": spki.hex(),
+    }
+
+
+def endorsement_key(folder: Path, tcti: str, kind: str) -> dict[str, object]:
+    """Make the endorsement key of the profile's template L-1 or L-2."""
+    context = folder / f"ek-{kind}.ctx"
+    run("tpm2_createek", "-Q", "-T", tcti, "-G", kind, "-c", context)
+    run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
+    return read_public(folder, tcti, context, f"ek-{kind}")
+
+
+def attestation_key(folder: Path, tcti: str, kind: str, algorithm: str) -> dict[str, object]:
+    """Make an attestation key of the protocol's template."""
+    context = folder / f"ak-{kind}.ctx"
+    run(
+        *("tpm2_createprimary", "-Q", "-T", tcti, "-C", "e", "-g", "sha256", "-G", algorithm),
+        *("-a", AK_ATTRIBUTES, "-c", context),
+    )
+    run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
+    return read_public(folder, tcti, context, f"ak-{kind}")
+
+
+def quote(folder: Path, tcti: str, selection: str, kind: str, scheme: str) -> dict[str, object]:
+    """Quote a selection, and read the same PCRs."""
+    attest, signature, values = (folder / f"quote.{what}" for what in ("attest", "sig", "pcrs"))
+    context = folder / f"ak-{kind}.ctx"
+    run(
+        *("tpm2_quote", "-Q", "-T", tcti, "-c", context, "-l", selection, "-q", "d4" * 32),
+        *("-g", "sha256", "--scheme", scheme, "-m", attest, "-s", signature),
+    )
+    run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
+    run("tpm2_pcrread", "-Q", "-T", tcti, selection, "-o", values)
+    return {
+        "selection": selection,
+        "extra_data": "d4" * 32,
+        "attest": attest.read_bytes().hex(),
+        "signature": signature.read_bytes().hex(),
+        "pcr_values": values.read_bytes().hex(),
+    }
+
+
+# Requests, by openssl and Go
+
+
+def request_cases(folder: Path) -> list[dict[str, object]]:
+    """Make requests of the profile: keys, string types and RDNs as other programs write them."""
+    cases = [
+        openssl_request(folder, f"openssl-{key[1].rpartition(':')[2]}-{mask}", key, mask)
+        for key in (key for _, key, _ in ENDORSEMENT_KEYS[::2])
+        for mask in ("utf8only", "default")
+    ]
+    go = run("go", "run", HERE / "kubelet_serving.go").decode()
+    return [*cases, {"name": "go-kubelet-serving", "pem": go}]
+
+
+def openssl_request(folder: Path, name: str, key: tuple[str, str], mask: str) -> dict[str, object]:
+    """Make a client request; `mask` decides between UTF8String and PrintableString."""
+    config, private = folder / "request.cnf", folder / "request.key"
+    config.write_text(
+        f"[req]\nprompt=no\ndistinguished_name=dn\nreq_extensions=ext\nstring_mask={mask}\n"
+        "[dn]\nO=system:nodes\nCN=system:node:worker-1.example.com\n"
+        "[ext]\n1.3.6.1.4.1.11129.2.1.21=ASN1:UTF8String:test:///zone-a/i-1\n"
+    )
+    run("openssl", "genpkey", "-algorithm", key[0], "-pkeyopt", key[1], "-out", private)
+    pem = run("openssl", "req", "-new", "-config", config, "-key", private)
+    der = run("openssl", "req", "-outform", "DER", feed=pem)
+    return {"name": name, "pem": pem.decode(), "der": der.hex()}
+
+
+def main() -> None:
+    """Write every file beside this one."""
+    openssl, tools = version("openssl", "version"), version("tpm2_quote", "--version")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        write("kdf.json", [openssl], kdf_cases())
+        write("credentials.json", [openssl, tools], credential_cases(folder))
+        names, quotes = tpm_cases(folder)
+        made_with = [version("swtpm", "--version"), tools, openssl]
+        write("tpm_names.json", made_with, names)
+        write("quotes.json", made_with, quotes)
+        write("requests.json", [openssl, version("go", "version")], request_cases(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
