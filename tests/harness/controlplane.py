@@ -1,6 +1,7 @@
 """A real API server with its etcd, on loopback, with an administrator for set-up."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,8 @@ class ApiServer:
         """Stop everything that runs, whatever of it was started."""
         for program in reversed(list(self._running)):
             self._end(program)
+        # Logs are worth keeping; this is 64 MB of nothing.
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
     def start_apiserver(self) -> None:
         """Start the API server alone, and wait until it is ready."""

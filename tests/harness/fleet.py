@@ -1,0 +1,82 @@
+"""One management cluster and two workload clusters that differ in nothing but who they are.
+
+Clusters, Machines and nodes have equal names in both, in namespaces of their own: what is looked
+up by name alone, without the namespace or the UID, finds the wrong one.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tests.harness import pki
+from tests.harness.client import Object
+from tests.harness.controlplane import ApiServer
+from tests.harness.management import ManagementCluster
+from tests.harness.objects import Machine
+from tests.harness.workload import WorkloadCluster
+
+CLUSTER_NAME = "workload"
+NAMESPACES = ("team-a", "team-b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A workload cluster, and what the management cluster calls it."""
+
+    namespace: str
+    workload: WorkloadCluster
+    name: str = CLUSTER_NAME
+
+
+class Fleet:
+    """All control planes of a test run or a demo; stops whatever it started."""
+
+    def __init__(self, folder: Path, assets: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.management = ManagementCluster("management", folder / "management", assets)
+        # kubeadm's two kinds of authority, so that both sign and are verified.
+        keys: tuple[pki.PrivateKey, ...] = (pki.rsa_key(), pki.ec_key())
+        self.first, self.second = (
+            Tenant(
+                namespace=namespace,
+                workload=WorkloadCluster(namespace, folder / namespace, assets, key=key),
+            )
+            for namespace, key in zip(NAMESPACES, keys, strict=True)
+        )
+        self._stack = ExitStack()
+
+    @property
+    def tenants(self) -> tuple[Tenant, Tenant]:
+        """Both workload clusters."""
+        return self.first, self.second
+
+    def add_machine(self, tenant: Tenant, wanted: Machine) -> Object:
+        """Create a Machine of a workload cluster; a name alone gives a usual one."""
+        return self.management.create_machine(tenant.namespace, tenant.name, wanted)
+
+    def __enter__(self) -> Self:
+        clusters: list[ApiServer] = [self.management, *(each.workload for each in self.tenants)]
+        try:
+            for cluster in clusters:
+                self._stack.callback(cluster.stop)
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda cluster: cluster.start(), clusters))
+            for tenant in self.tenants:
+                self._register(tenant)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _register(self, tenant: Tenant) -> None:
+        namespace, workload = tenant.namespace, tenant.workload
+        self.management.create_namespace(namespace)
+        self.management.create_cluster(namespace, tenant.name, endpoint=workload.url)
+        kubeconfig = workload.signer_kubeconfig()
+        self.management.store_kubeconfig(namespace, tenant.name, kubeconfig)
+        self.management.store_authority(namespace, tenant.name, workload.authority.pair)

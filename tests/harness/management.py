@@ -1,0 +1,98 @@
+"""A management cluster: Cluster API's objects, ours, and the identity that the signer runs as."""
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import yaml
+
+from tests.controlplane import provide
+from tests.harness import kubeconfig, objects
+from tests.harness.client import Object
+from tests.harness.controlplane import ApiServer
+from tests.harness.pki import Pair
+from tests.harness.process import wait_until
+from tests.harness.workload import MANIFESTS, PACKAGING
+
+NAMESPACE = "node-attestation-system"
+ACCOUNT = "node-attestation-signer"
+TOKEN_SECONDS = 86400
+NONE: objects.Annotations = MappingProxyType({})
+
+
+class ManagementCluster(ApiServer):
+    """The cluster that holds Clusters and Machines, with helpers to make them."""
+
+    def start(self) -> None:
+        """Start the API server and install all CRDs and the signer's role."""
+        super().start()
+        self._install_crds()
+        self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
+        signer = self.with_token(self._signer_token())
+        wait_until(lambda: signer.may("watch", "secrets"), what="the signer's role counts")
+
+    def signer_kubeconfig(self) -> str:
+        """Return a kubeconfig for the service account of the packaging."""
+        authority = self.authority.pair.certificate
+        return kubeconfig.with_token(self.url, authority, self._signer_token(), user=ACCOUNT)
+
+    def create_namespace(self, name: str) -> Object:
+        """Create a namespace."""
+        return self.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def create_cluster(
+        self, namespace: str, name: str, *, endpoint: str, annotations: objects.Annotations = NONE
+    ) -> Object:
+        """Create a Cluster that is provisioned, with its infrastructure object."""
+        self._create(namespace, objects.infrastructure_cluster(name))
+        cluster = objects.cluster(name, endpoint=endpoint, annotations=annotations)
+        return self._create(namespace, cluster)
+
+    def create_machine(self, namespace: str, cluster: str, wanted: objects.Machine) -> Object:
+        """Create a Machine whose node has not joined, with its infrastructure object."""
+        provider_id = wanted.provider_id or f"test://{namespace}/{wanted.name}"
+        self._create(
+            namespace, objects.infrastructure_machine(cluster, wanted, provider_id=provider_id)
+        )
+        return self._create(namespace, objects.machine(cluster, wanted, provider_id=provider_id))
+
+    def store_kubeconfig(self, namespace: str, cluster: str, text: str) -> Object:
+        """Create the Secret with which the management cluster reaches a workload cluster."""
+        return self._create_secret(namespace, cluster, "kubeconfig", {"value": text})
+
+    def store_authority(self, namespace: str, cluster: str, pair: Pair) -> Object:
+        """Create the Secret with a workload cluster's certificate authority."""
+        data = {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}
+        return self._create_secret(namespace, cluster, "ca", data)
+
+    def _create_secret(
+        self, namespace: str, cluster: str, purpose: str, data: Mapping[str, str]
+    ) -> Object:
+        secret = objects.secret(cluster, purpose, data)
+        return self.admin.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
+
+    def _create(self, namespace: str, body: Object) -> Object:
+        """Create an object, and its status, which creating drops."""
+        plural = f"{body['kind'].lower()}s"
+        path = f"/apis/{body['apiVersion']}/namespaces/{namespace}/{plural}"
+        self.admin.create(path, body)
+        status = {"status": body["status"]}
+        return self.admin.patch(f"{path}/{body['metadata']['name']}/status", status)
+
+    def _signer_token(self) -> str:
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+        request = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
+        token: str = self.admin.create(path, request)["status"]["token"]
+        return token
+
+    def _install_crds(self) -> None:
+        files = [file for folder in provide.crds() for file in sorted(folder.glob("*.yaml"))]
+        crds = [yaml.safe_load(file.read_text()) for file in files]
+        for crd in crds:
+            # As Cluster API's own installation does: it says which version a reference means.
+            crd["metadata"].setdefault("labels", {})["cluster.x-k8s.io/v1beta2"] = "v1beta2"
+        bundle = {"apiVersion": "v1", "kind": "List", "items": crds}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(bundle))
+        self.kubectl("create", "-f", str(MANIFESTS / "infrastructure-crds.yaml"))
+        self.kubectl("create", "-f", str(PACKAGING / "crds"))
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

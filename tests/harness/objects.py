@@ -1,0 +1,135 @@
+"""Cluster API's objects as they are before a node joins, and those of the tests' own provider."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.harness.client import Object
+
+CORE = "cluster.x-k8s.io"
+INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
+CLUSTER_LABEL = "cluster.x-k8s.io/cluster-name"
+SECRET_TYPE = "cluster.x-k8s.io/secret"
+INTERNAL_ADDRESS = "192.0.2.10"
+
+Annotations = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a test wants to be known of a machine; what it does not say is as usual."""
+
+    name: str
+    _: KW_ONLY
+    provider_id: str = ""
+    addresses: Sequence[tuple[str, str]] | None = None
+    """Pairs of type and address; by default the name as Hostname and InternalDNS, and an IP."""
+    bootstrap_ready: bool = True
+    annotations: Annotations = field(default_factory=dict)
+    infrastructure_annotations: Annotations = field(default_factory=dict)
+
+    def listed_addresses(self) -> list[dict[str, str]]:
+        """Return the addresses as they stand in a status."""
+        usual = [
+            ("Hostname", self.name),
+            ("InternalDNS", self.name),
+            ("InternalIP", INTERNAL_ADDRESS),
+        ]
+        addresses = usual if self.addresses is None else self.addresses
+        return [{"type": kind, "address": address} for kind, address in addresses]
+
+
+def cluster(name: str, *, endpoint: str, annotations: Annotations) -> Object:
+    """Return a Cluster that is provisioned."""
+    host, _, port = endpoint.removeprefix("https://").rpartition(":")
+    return {
+        "apiVersion": f"{CORE}/v1beta2",
+        "kind": "Cluster",
+        "metadata": {"name": name, "annotations": dict(annotations)},
+        "spec": {
+            "controlPlaneEndpoint": {"host": host, "port": int(port)},
+            "infrastructureRef": _reference("TestCluster", name),
+        },
+        "status": {
+            "initialization": {"infrastructureProvisioned": True, "controlPlaneInitialized": True},
+            "phase": "Provisioned",
+        },
+    }
+
+
+def machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
+    """Return a Machine whose infrastructure is provisioned and whose node has not joined."""
+    ready = wanted.bootstrap_ready
+    return {
+        "apiVersion": f"{CORE}/v1beta2",
+        "kind": "Machine",
+        "metadata": {
+            "name": wanted.name,
+            "labels": {CLUSTER_LABEL: cluster_name},
+            "annotations": dict(wanted.annotations),
+        },
+        "spec": {
+            "clusterName": cluster_name,
+            "bootstrap": {"dataSecretName": f"{wanted.name}-bootstrap"},
+            "infrastructureRef": _reference("TestMachine", wanted.name),
+            "providerID": provider_id,
+        },
+        "status": {
+            "addresses": wanted.listed_addresses(),
+            "initialization": {
+                "infrastructureProvisioned": True,
+                "bootstrapDataSecretCreated": ready,
+            },
+            "conditions": [
+                {
+                    "type": "BootstrapConfigReady",
+                    "status": "True" if ready else "False",
+                    "reason": "Ready" if ready else "NotReady",
+                    "message": "",
+                    "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                }
+            ],
+        },
+    }
+
+
+def infrastructure_cluster(name: str) -> Object:
+    """Return the infrastructure object of a Cluster."""
+    return _infrastructure("TestCluster", name, name, {})
+
+
+def infrastructure_machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
+    """Return the infrastructure object of a Machine."""
+    made = _infrastructure("TestMachine", wanted.name, cluster_name, {"providerID": provider_id})
+    made["metadata"]["annotations"] = dict(wanted.infrastructure_annotations)
+    made["status"]["addresses"] = wanted.listed_addresses()
+    return made
+
+
+def secret(cluster_name: str, purpose: str, data: Mapping[str, str]) -> Object:
+    """Return a Secret that Cluster API keeps for a Cluster, like <cluster>-kubeconfig."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": f"{cluster_name}-{purpose}",
+            "labels": {CLUSTER_LABEL: cluster_name},
+        },
+        "type": SECRET_TYPE,
+        "stringData": dict(data),
+    }
+
+
+def _infrastructure(kind: str, name: str, cluster_name: str, spec: dict[str, Any]) -> Object:
+    return {
+        "apiVersion": f"{INFRASTRUCTURE}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": {CLUSTER_LABEL: cluster_name}},
+        "spec": spec,
+        "status": {"initialization": {"provisioned": True}},
+    }
+
+
+def _reference(kind: str, name: str) -> dict[str, str]:
+    return {"apiGroup": INFRASTRUCTURE, "kind": kind, "name": name}

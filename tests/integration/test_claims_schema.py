@@ -1,0 +1,75 @@
+"""The custom resources that are shipped, on a real API server."""
+
+import pytest
+
+from tests.harness.client import ApiError, Object
+from tests.harness.fleet import Fleet
+
+ATTESTATION = "/apis/attestation.cluster.x-k8s.io/v1alpha1"
+DIGEST = "0123456789abcdef" * 4
+
+
+def endorsement_key(name: str) -> Object:
+    """Return an EndorsementKey that is held."""
+    return {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "EndorsementKey",
+        "metadata": {"name": name},
+        "spec": {
+            "heldBy": {
+                "clusterNamespace": "team-a",
+                "clusterName": "workload",
+                "nodeName": "node-1.example.com",
+                "providerID": "test://team-a/node-1",
+                "ground": "Record",
+                "since": "2026-01-02T03:04:05Z",
+            }
+        },
+    }
+
+
+def attested_node(name: str) -> Object:
+    """Return the AttestedNode that belongs to it."""
+    return {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "AttestedNode",
+        "metadata": {"name": name},
+        "spec": {
+            "clusterName": "workload",
+            "nodeName": "node-1.example.com",
+            "providerID": "test://team-a/node-1",
+            "endorsementKey": DIGEST,
+            "notAfter": "2026-01-09T03:04:05Z",
+            "lastAttested": "2026-01-02T03:04:05Z",
+            "boot": {"resetCount": 4294967295, "restartCount": 0, "firmwareVersion": "1.2"},
+        },
+    }
+
+
+def test_claims_are_stored_whole_and_shown(fleet: Fleet) -> None:
+    admin = fleet.management.admin
+    key, node = endorsement_key(DIGEST), attested_node(DIGEST)
+    stored = admin.create(f"{ATTESTATION}/endorsementkeys", key)
+    assert stored["spec"] == key["spec"]
+    stored = admin.create(f"{ATTESTATION}/namespaces/team-a/attestednodes", node)
+    assert stored["spec"] == node["spec"]
+    shown = fleet.management.kubectl("get", "ek,atn", "--all-namespaces")
+    for word in (
+        "HELD BY CLUSTER",
+        "GROUND",
+        "BANNED",
+        "TPM",
+        "LAST ATTESTED",
+        "CERTIFICATE UNTIL",
+    ):
+        assert word in shown
+
+
+@pytest.mark.parametrize("name", ["tpm-1", DIGEST[:-1], DIGEST[:-1] + "g"])
+def test_claims_must_be_named_by_a_digest(fleet: Fleet, name: str) -> None:
+    with pytest.raises(ApiError, match="SHA-256"):
+        fleet.management.admin.create(f"{ATTESTATION}/endorsementkeys", endorsement_key(name))
+    with pytest.raises(ApiError, match="SHA-256"):
+        fleet.management.admin.create(
+            f"{ATTESTATION}/namespaces/team-a/attestednodes", attested_node(name)
+        )
