@@ -1,0 +1,154 @@
+"""What a TPM's response code means for the node: one leaf of the error tree, one clear line.
+
+Pure: codes are numbers. Source: TPM 2.0 Part 2, section 6.6, and the TSS 2.0 Overview and Common
+Structures, section 3.12 (layers; a resource manager answers in a layer of its own).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from common.errors import (
+    AttestationError,
+    EndorsementAuthorizationRequired,
+    EndorsementHierarchyDisabled,
+    TpmBusy,
+    TpmFailed,
+    TpmInFailureMode,
+    TpmLockedOut,
+    TpmOutOfMemory,
+    TpmUnavailable,
+)
+
+RC_BAD_AUTH: Final = 0x0A2
+RC_AUTH_FAIL: Final = 0x08E
+RC_NV_AUTHORIZATION: Final = 0x149
+RC_NV_UNINITIALIZED: Final = 0x14A
+RC_NV_LOCKED: Final = 0x148
+TCTI_NOT_SUPPORTED: Final = 0xA0015
+"""No library for this name of a TCTI."""
+
+_FORMAT_ONE: Final = 0x080
+_PARAMETER: Final = 0x040
+_LAYER: Final = 0xFF0000
+_LAYERS_TPM: Final = frozenset({0x000000, 0x0B0000})
+"""Where TPM codes stand: the TPM's own layer, and a resource manager that passes them on."""
+_LAYER_TCTI: Final = 0x0A0000
+"""The way to the TPM."""
+
+_UNSUPPORTED: Final = frozenset(
+    {
+        0x081,  # ASYMMETRIC
+        0x082,  # ATTRIBUTES
+        0x083,  # HASH
+        0x084,  # VALUE
+        0x087,  # KEY_SIZE
+        0x089,  # MODE
+        0x08A,  # TYPE
+        0x08C,  # KDF
+        0x092,  # SCHEME
+        0x096,  # SYMMETRIC
+        0x0A6,  # CURVE
+    }
+)
+"""How TPMs say that a template asks for an algorithm, size or curve that they do not have."""
+
+_Meaning = tuple[type[AttestationError], str]
+
+_BUSY: Final[_Meaning] = (
+    TpmBusy,
+    (
+        "the TPM stays busy with other work: the next call tries again; other programs that use the"
+        " TPM, or its self test after a start, may keep it so"
+    ),
+)
+_FULL: Final[_Meaning] = (
+    TpmOutOfMemory,
+    (
+        "the TPM has no free slot for a key or a session: use the kernel's resource manager"
+        " (device:/dev/tpmrm0), or flush what other programs left loaded (tpm2_flushcontext)"
+    ),
+)
+_PASSWORD: Final[_Meaning] = (
+    EndorsementAuthorizationRequired,
+    "the TPM's endorsement hierarchy has a password, and not the configured one: configure it",
+)
+
+_MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
+    {
+        0x085: (  # HIERARCHY
+            EndorsementHierarchyDisabled,
+            "the TPM's endorsement hierarchy is disabled: enable it in the firmware's settings",
+        ),
+        RC_AUTH_FAIL: _PASSWORD,
+        RC_BAD_AUTH: _PASSWORD,
+        0x100: (  # INITIALIZE
+            TpmUnavailable,
+            "the TPM was reset and nobody has started it: reboot the machine",
+        ),
+        0x101: (  # FAILURE
+            TpmInFailureMode,
+            (
+                "the TPM is in failure mode after a failed self test: power the machine off and on,"
+                " and replace the TPM when that does not help"
+            ),
+        ),
+        0x902: _FULL,  # OBJECT_MEMORY
+        0x903: _FULL,  # SESSION_MEMORY
+        0x904: _FULL,  # MEMORY
+        0x905: _FULL,  # SESSION_HANDLES
+        0x906: _FULL,  # OBJECT_HANDLES
+        0x908: _BUSY,  # YIELDED
+        0x909: _BUSY,  # CANCELED
+        0x90A: _BUSY,  # TESTING
+        0x920: _BUSY,  # NV_RATE
+        0x921: (  # LOCKOUT
+            TpmLockedOut,
+            (
+                "the TPM is locked out after failed authorisations: that ends by itself after its"
+                " recovery time, or with tpm2_dictionarylockout --clear-lockout"
+            ),
+        ),
+        0x922: _BUSY,  # RETRY
+        0x923: _BUSY,  # NV_UNAVAILABLE
+    }
+)
+
+
+def base(code: int) -> int:
+    """Return a TPM's code without handle, session or parameter number; 0 for other layers."""
+    if code & _LAYER not in _LAYERS_TPM:
+        return 0
+    return code & (_FORMAT_ONE | 0x3F) if code & _FORMAT_ONE else code & 0xFFF
+
+
+def blames_parameter(code: int) -> bool:
+    """Tell whether the TPM found one of the command's parameters wrong."""
+    return base(code) != 0 and code & _FORMAT_ONE != 0 and code & _PARAMETER != 0
+
+
+def means_unsupported(code: int) -> bool:
+    """Tell whether the TPM cannot make the key that a template describes."""
+    return blames_parameter(code) and base(code) in _UNSUPPORTED
+
+
+def means_busy(code: int) -> bool:
+    """Tell whether the same command may succeed a moment later."""
+    return _MEANINGS.get(base(code)) is _BUSY
+
+
+def error(code: int, command: str) -> AttestationError:
+    """Name what went wrong with `command`; `detail` tells the number."""
+    detail = f"{command} returned {code:#x}"
+    if code & _LAYER == _LAYER_TCTI:
+        return TpmUnavailable(
+            "the connection to the TPM broke: look for TPM errors in the kernel's log",
+            detail=detail,
+        )
+    if meaning := _MEANINGS.get(base(code)):
+        leaf, message = meaning
+        return leaf(message, detail=detail)
+    return TpmFailed(
+        f"the TPM answered {command} with an error: tpm2_rc_decode {code:#x} explains it",
+        detail=detail,
+    )

@@ -1,0 +1,252 @@
+"""The keys that a TPM makes again from its endorsement seed, by the TCG's templates and by ours.
+
+A primary key follows from seed and template alone: the same template gives the same key, whether
+or not a copy of it is kept at a persistent handle. So the handle is a shortcut (an RSA key takes
+some TPMs seconds), and the choice between keys never depends on it.
+
+The attestation key is made in the endorsement hierarchy too. That hierarchy's seed outlives
+TPM2_Clear and a change of owner, its password is needed for the credential anyway, and only there
+(or in the platform's) does a quote tell reset counters and firmware version in clear.
+
+Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; docs/protocol.md section 4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from authenticator.tpm.device import KeyType
+from common.tpm.constants import (
+    TPM_ALG_AES,
+    TPM_ALG_CFB,
+    TPM_ALG_ECDSA,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    TPM_ECC_NIST_P256,
+    TPM_ECC_NIST_P384,
+    ObjectAttributes,
+)
+from common.tpm.structures import (
+    EccParameters,
+    EccPoint,
+    Public,
+    RsaParameters,
+    Scheme,
+    StructureMalformed,
+    Symmetric,
+)
+
+CHAIN_FIRST: Final = 0x01C00100
+CHAIN_LAST: Final = 0x01C001FF
+"""NV indices of intermediate certificates (profile 2.2.1.5)."""
+
+POLICY_A: Final[Mapping[int, bytes]] = MappingProxyType(
+    {
+        TPM_ALG_SHA256: bytes.fromhex(
+            "837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
+        ),
+        TPM_ALG_SHA384: bytes.fromhex(
+            "8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f532050c3278c930e"
+            "143e8bb1133824ccb431053871c6db53"
+        ),
+    }
+)
+"""PolicySecret with the endorsement hierarchy's password."""
+
+POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
+    {
+        TPM_ALG_SHA256: bytes.fromhex(
+            "3767e2edd43ff45a3a7e1eaefcef78643dca964632e7aad82c673a30d8633fde"
+        ),
+        TPM_ALG_SHA384: bytes.fromhex(
+            "d6032ce61f2fb3c240eb3cf6a33237ef2b6a16f4293c22b455e261cffd217ad5"
+            "b4947c2d73e63005eed2dc2b3593d165"
+        ),
+    }
+)
+"""PolicyAuthorizeNV: whatever the owner has written into an index of its own; not used here."""
+
+POLICY_B: Final[Mapping[int, bytes]] = MappingProxyType(
+    {
+        TPM_ALG_SHA256: bytes.fromhex(
+            "ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0"
+        ),
+        TPM_ALG_SHA384: bytes.fromhex(
+            "b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419ca"
+            "cb47ba09699646150f9fc000f3f80e12"
+        ),
+    }
+)
+"""PolicyOR of A and C."""
+
+_LOW: Final = (
+    ObjectAttributes.FIXEDTPM
+    | ObjectAttributes.FIXEDPARENT
+    | ObjectAttributes.SENSITIVEDATAORIGIN
+    | ObjectAttributes.ADMINWITHPOLICY
+    | ObjectAttributes.RESTRICTED
+    | ObjectAttributes.DECRYPT
+)
+_HIGH: Final = _LOW | ObjectAttributes.USERWITHAUTH
+_AES_128: Final = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
+_AES_256: Final = Symmetric(algorithm=TPM_ALG_AES, key_bits=256, mode=TPM_ALG_CFB)
+_NO_POINT: Final = EccPoint(x=b"", y=b"")
+_RSA_EXPONENT: Final = 65537
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementTemplate:
+    """One endorsement key of the profile, and where a TPM keeps what belongs to it.
+
+    `name` is the profile's. `policy_or` holds the branches of its PolicyOR, empty for the low
+    range, whose policy is PolicySecret alone.
+    """
+
+    name: str
+    public: Public
+    certificate_index: int
+    persistent_handle: int
+
+    @property
+    def policy_or(self) -> tuple[bytes, ...]:
+        """Return the branches that the policy is an OR of."""
+        if self.public.auth_policy == POLICY_A[self.public.name_alg]:
+            return ()
+        return POLICY_A[self.public.name_alg], POLICY_C[self.public.name_alg]
+
+    def made(self, public: bytes) -> bool:
+        """Tell whether a key with this TPM2B_PUBLIC is made by this template.
+
+        Everything but the key itself is compared; exponents 0 and 65537 are one.
+        """
+        try:
+            key = Public.from_tpm2b(public)
+        except StructureMalformed:
+            return False
+        parameters = key.parameters
+        if isinstance(parameters, RsaParameters) and parameters.exponent == _RSA_EXPONENT:
+            parameters = replace(parameters, exponent=0)
+        return replace(key, parameters=parameters, unique=self.public.unique) == self.public
+
+
+def _rsa(bits: int, symmetric: Symmetric) -> RsaParameters:
+    return RsaParameters(symmetric=symmetric, scheme=None, key_bits=bits, exponent=0)
+
+
+def _ecc(curve: int, symmetric: Symmetric) -> EccParameters:
+    return EccParameters(symmetric=symmetric, scheme=None, curve=curve, kdf=None)
+
+
+def _low(parameters: RsaParameters | EccParameters, unique: bytes | EccPoint) -> Public:
+    return Public(
+        name_alg=TPM_ALG_SHA256,
+        attributes=_LOW,
+        auth_policy=POLICY_A[TPM_ALG_SHA256],
+        parameters=parameters,
+        unique=unique,
+    )
+
+
+def _high(name_alg: int, parameters: RsaParameters | EccParameters) -> Public:
+    return Public(
+        name_alg=name_alg,
+        attributes=_HIGH,
+        auth_policy=POLICY_B[name_alg],
+        parameters=parameters,
+        unique=b"" if isinstance(parameters, RsaParameters) else _NO_POINT,
+    )
+
+
+_RSA: Final = (
+    EndorsementTemplate(
+        name="L-1",
+        public=_low(_rsa(2048, _AES_128), bytes(256)),
+        certificate_index=0x01C00002,
+        persistent_handle=0x81010001,
+    ),
+    EndorsementTemplate(
+        name="H-1",
+        public=_high(TPM_ALG_SHA256, _rsa(2048, _AES_128)),
+        certificate_index=0x01C00012,
+        persistent_handle=0x81010012,
+    ),
+    EndorsementTemplate(
+        name="H-6",
+        public=_high(TPM_ALG_SHA384, _rsa(3072, _AES_256)),
+        certificate_index=0x01C0001C,
+        persistent_handle=0x8101001C,
+    ),
+)
+_ECC: Final = (
+    EndorsementTemplate(
+        name="L-2",
+        public=_low(_ecc(TPM_ECC_NIST_P256, _AES_128), EccPoint(x=bytes(32), y=bytes(32))),
+        certificate_index=0x01C0000A,
+        persistent_handle=0x81010002,
+    ),
+    EndorsementTemplate(
+        name="H-2",
+        public=_high(TPM_ALG_SHA256, _ecc(TPM_ECC_NIST_P256, _AES_128)),
+        certificate_index=0x01C00014,
+        persistent_handle=0x81010014,
+    ),
+    EndorsementTemplate(
+        name="H-3",
+        public=_high(TPM_ALG_SHA384, _ecc(TPM_ECC_NIST_P384, _AES_256)),
+        certificate_index=0x01C00016,
+        persistent_handle=0x81010016,
+    ),
+)
+
+ENDORSEMENT_TEMPLATES: Final[Mapping[KeyType, tuple[EndorsementTemplate, ...]]] = MappingProxyType(
+    {"auto": _RSA + _ECC, "rsa": _RSA, "ecc": _ECC}
+)
+"""The templates to choose from for each setting, the preferred one first."""
+
+_ATTESTATION: Final = (
+    ObjectAttributes.FIXEDTPM
+    | ObjectAttributes.FIXEDPARENT
+    | ObjectAttributes.SENSITIVEDATAORIGIN
+    | ObjectAttributes.USERWITHAUTH
+    | ObjectAttributes.RESTRICTED
+    | ObjectAttributes.SIGN_ENCRYPT
+)
+
+ATTESTATION_TEMPLATES: Final = (
+    Public(
+        name_alg=TPM_ALG_SHA256,
+        attributes=_ATTESTATION,
+        auth_policy=b"",
+        parameters=EccParameters(
+            symmetric=None,
+            scheme=Scheme(algorithm=TPM_ALG_ECDSA, hash=TPM_ALG_SHA256),
+            curve=TPM_ECC_NIST_P256,
+            kdf=None,
+        ),
+        unique=_NO_POINT,
+    ),
+    Public(
+        name_alg=TPM_ALG_SHA256,
+        attributes=_ATTESTATION,
+        auth_policy=b"",
+        parameters=RsaParameters(
+            symmetric=None,
+            scheme=Scheme(algorithm=TPM_ALG_RSASSA, hash=TPM_ALG_SHA256),
+            key_bits=2048,
+            exponent=0,
+        ),
+        unique=b"",
+    ),
+)
+"""The attestation key's templates; the second is for TPMs that can do no ECC."""
+
+
+def by_preference(key_type: KeyType, indices: frozenset[int]) -> tuple[EndorsementTemplate, ...]:
+    """Order the templates of `key_type`, those with a certificate among the NV `indices` first.
+
+    The certificates decide because they stay: firmware and TPM2_Clear leave them alone.
+    """
+    templates = ENDORSEMENT_TEMPLATES[key_type]
+    return tuple(sorted(templates, key=lambda t: t.certificate_index not in indices))
