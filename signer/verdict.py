@@ -4,16 +4,48 @@ Nothing is asked of anybody on behalf of bytes that are not proved: R, P, C, A a
 M, E and S, and those before the claims. Source: docs/protocol.md section 5.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.challenge import Masters
-from signer.model import Boot, Claims, ClusterKey, Csr, Ground, Machine, Records
+from common.digests import ChallengeInputs, answer_extra_data, challenge_secret
+from common.errors import AnswerExpired, NodeNameUnknown, NodeRefMismatch
+from common.evidence import Answer
+from common.keys import PublicKey
+from common.tpm.structures import Attest
+from common.wire import parse_time
+from signer.challenge import MAX_AGE, MAX_FUTURE, Masters
+from signer.model import (
+    AttestedNodeObject,
+    Boot,
+    Claims,
+    ClusterKey,
+    Csr,
+    Ground,
+    Holder,
+    Machine,
+    Records,
+)
 from signer.parse import ParsedAnswer, ParsedServing
 from signer.policy import Policy
 from signer.recognise import Kind
+from signer.verify.attestation_key import AttestationKey, verify_attestation_key
+from signer.verify.claims import (
+    Claimant,
+    attested_node_name,
+    make_claim,
+    names_each_other,
+    require_not_banned,
+    verify_unopposed,
+)
 from signer.verify.endorsement_certificate import TrustAnchors
+from signer.verify.endorsement_key import EndorsementKey, verify_template
+from signer.verify.event_log import verify_event_log
+from signer.verify.machine import find_machine, verify_machine
+from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
+from signer.verify.quote import verify_quote
+from signer.verify.request import require_own_name, verify_requester
+from signer.verify.serving import ServingNames, verify_names
+from signer.verify.trust import verify_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +57,18 @@ class Verified:
     node_name: str
     provider_id: str
     machine: Machine
+    public_key: PublicKey
+    serving_names: ServingNames | None
+    """For serving certificates only."""
     endorsement_key: str
     """Name of its EndorsementKey: hex SHA-256 of the canonical SubjectPublicKeyInfo."""
     endorsement_key_pem: str
     ground: Ground
     boot: Boot
-    pcrs: Mapping[str, Mapping[int, bytes]]
+    pcrs: Pcrs
     """The quoted values, bank to index to digest: for the audit record, not for the node."""
+    alarms: tuple[NodeRefMismatch, ...]
+    """Signs that an operator should look at, though they do not stop this certificate (M6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +88,7 @@ class VerifiedServing:
     machine: Machine
 
 
-def judge_answer(
+def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     csr: Csr,
     kind: Kind,
     answer: ParsedAnswer,
@@ -70,16 +107,121 @@ def judge_answer(
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    raise NotImplementedError
+    requester = verify_requester(csr, kind, policy)
+    evidence, name = answer.evidence, answer.request.node_name
+    master = _verify_challenge(evidence, masters, now)
+    attestation_key = verify_attestation_key(evidence.ak_public, policy)
+    # E1 comes early on an answer: without a key of a template there is no secret to derive
+    endorsement_key = verify_template(evidence.ek_public)
+    cluster = records.cluster()
+    expected = _expected(csr, answer, cluster.uid, master, endorsement_key, attestation_key)
+    attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
+    pcrs = verify_pcrs(
+        attest,
+        evidence.pcrs,
+        asked=policy.pcr_selection,
+        signature_hash=attestation_key.scheme.hash,
+    )
+    _verify_measurements(pcrs, answer, records, policy)
+    verified = verify_machine(
+        records=records,
+        provider_id=answer.provider_id,
+        node_name=name,
+        requester=requester,
+        policy=policy,
+    )
+    ground = verify_trust(
+        endorsement_key,
+        evidence.ek_certificates,
+        verified,
+        requester=requester,
+        records=records,
+        policy=policy,
+        anchors=anchors,
+        now=now,
+    )
+    holder = Holder(
+        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, ground=ground
+    )
+    verify_unopposed(endorsement_key.name, holder, records)
+    names = None
+    if kind is Kind.SERVING:
+        names = verify_names(answer.request.subject_alt_names, verified.machine, records)
+    return Verified(
+        kind=kind,
+        cluster=cluster.key,
+        node_name=name,
+        provider_id=answer.provider_id,
+        machine=verified.machine,
+        public_key=answer.request.public_key,
+        serving_names=names,
+        endorsement_key=endorsement_key.name,
+        endorsement_key_pem=endorsement_key.pem,
+        ground=ground,
+        boot=_boot(attest),
+        pcrs=pcrs,
+        alarms=verified.alarms,
+    )
+
+
+def _verify_challenge(evidence: Answer, masters: Masters, now: datetime) -> bytes:
+    """C1: the challenge is fresh by our own clock; return the master that it was made under."""
+    age = now - parse_time(evidence.challenge.issued_at)
+    if not -MAX_FUTURE <= age <= MAX_AGE:
+        raise AnswerExpired("the answered challenge is too old, or of the future")
+    return masters.named(evidence.challenge.key)
+
+
+def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
+    csr: Csr,
+    answer: ParsedAnswer,
+    cluster_uid: str,
+    master: bytes,
+    endorsement_key: EndorsementKey,
+    attestation_key: AttestationKey,
+) -> bytes:
+    """Derive what only the TPM of both keys can have quoted, for this very object (Q2)."""
+    challenge = answer.evidence.challenge
+    inputs = ChallengeInputs(
+        cluster_uid=cluster_uid,
+        signer_name=csr.signer_name,
+        username=csr.username,
+        offer_uid=challenge.uid,
+        issued_at=challenge.issued_at,
+        pkcs10_sha256=answer.request.sha256,
+        ek_spki_sha256=endorsement_key.spki_sha256,
+        ak_name=attestation_key.name,
+    )
+    return answer_extra_data(
+        challenge_secret(master, inputs),
+        name=csr.name,
+        expiration_seconds=csr.expiration_seconds,
+        usages=csr.usages,
+    )
+
+
+def _verify_measurements(
+    pcrs: Pcrs, answer: ParsedAnswer, records: Records, policy: Policy
+) -> None:
+    """Q4: PCR values and event log; which values are allowed may hang on the Machine's labels."""
+    allowed = policy.pcr_allowed
+    if policy.pcr_variants:
+        allowed = policy.pcr_values_for(find_machine(records, answer.provider_id))
+    verify_pcr_policy(pcrs, allowed, policy)
+    if policy.event_log is not None:
+        verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+
+
+def _boot(attest: Attest) -> Boot:
+    return Boot(
+        reset_count=attest.clock_info.reset_count,
+        restart_count=attest.clock_info.restart_count,
+        firmware_version=attest.firmware_version,
+    )
 
 
 def claim(
-    verified: Verified,
-    *,
-    claims: Claims,
-    policy: Policy,
-    now: datetime,
-    not_after: datetime,
+    verified: Verified, *, claims: Claims, policy: Policy, now: datetime, not_after: datetime
 ) -> Claimed:
     """Make the node's claims, live (K1 to K3); a lost race begins again from K1, a few times.
 
@@ -89,11 +231,58 @@ def claim(
         ApiServerUnavailable: from the seam.
 
     """
-    raise NotImplementedError
+    holder = Holder(
+        cluster=verified.cluster,
+        node_name=verified.node_name,
+        provider_id=verified.provider_id,
+        ground=verified.ground,
+    )
+    node = AttestedNodeObject(
+        name=attested_node_name(verified.cluster, verified.node_name),
+        resource_version="",
+        cluster=verified.cluster,
+        node_name=verified.node_name,
+        provider_id=verified.provider_id,
+        machine_name=verified.machine.name,
+        endorsement_key=verified.endorsement_key,
+        not_after=not_after,
+        last_attested=now,
+        boot=verified.boot,
+    )
+    claimant = Claimant(public_key_pem=verified.endorsement_key_pem, holder=holder, node=node)
+    make_claim(claimant, claims=claims, reuse=policy.name_reuse, now=now)
+    return Claimed(verified=verified, not_after=not_after)
 
 
 def judge_builtin_serving(
     csr: Csr, serving: ParsedServing, *, records: Records, policy: Policy
 ) -> VerifiedServing:
-    """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only."""
-    raise NotImplementedError
+    """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only.
+
+    Raises:
+        Denied, Waiting: with the reason.
+        ApiServerUnavailable: a cache is not filled yet.
+
+    """
+    requester = verify_requester(csr, Kind.BUILTIN_SERVING, policy)
+    name = serving.request.node_name
+    require_own_name(requester, name)
+    machine = _machine_of_node(name, records, policy)
+    verify_names(serving.request.subject_alt_names, machine, records)
+    return VerifiedServing(cluster=records.cluster().key, node_name=name, machine=machine)
+
+
+def _machine_of_node(node_name: str, records: Records, policy: Policy) -> Machine:
+    """Find the Machine of a node that asks for itself: by its claim, else by nodeRef if allowed."""
+    node = records.attested_node(node_name)
+    if node is not None:
+        key = records.endorsement_key(node.endorsement_key)
+        if key is not None:
+            require_not_banned(key)
+        if names_each_other(key, node):
+            return find_machine(records, node.provider_id)
+    elif policy.serving_by_node_ref:
+        found = [m for m in records.all_machines() if m.node_ref == node_name]
+        if len(found) == 1:
+            return found[0]
+    raise NodeNameUnknown("no attested Machine has this node name")

@@ -1,7 +1,10 @@
 """Endorsement certificates: whether one certifies this very key, up to a configured authority."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+
+from common.keys import PublicKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,4 +31,11 @@ def load_trust_anchors(
         ValueError: all unreadable files at once, or no root in them.
 
     """
+    raise NotImplementedError
+
+
+def verify_endorsement_certificate(
+    certificates: Sequence[bytes], key: PublicKey, *, anchors: TrustAnchors, now: datetime
+) -> None:
+    """Check that one certificate certifies this very key, up to a configured authority."""
     raise NotImplementedError

@@ -1,0 +1,237 @@
+"""Claims: who holds which endorsement key and which node name (E3, K1 to K3).
+
+A claim is whole when EndorsementKey and AttestedNode name each other, and living while one of
+their provider IDs is in its Cluster. Two Machines, replicas or clusters can only be told apart by
+what one of them wrote first, so every step is a create, or a write under the resourceVersion that
+was read. Source: docs/protocol.md sections 2 and 5.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from common.digests import fields, sha256
+from common.errors import (
+    AttestationError,
+    ClaimConflict,
+    EndorsementKeyBanned,
+    EndorsementKeyHeld,
+    EndorsementKeyHolderDeleting,
+    EndorsementKeyInUse,
+    EndorsementKeyRecordConflict,
+    NameInUse,
+    NodeNameTaken,
+)
+from signer.model import (
+    AttestedNodeObject,
+    Claims,
+    ClusterKey,
+    EndorsementKeyObject,
+    Ground,
+    Holder,
+    Liveness,
+    Records,
+)
+from signer.policy import NameReuse
+
+_ATTEMPTS: Final = 5
+"""Replicas that race for one key or name lose to one winner each time; more is an outage."""
+
+
+def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
+    """Name the AttestedNode: a digest, since joined names with dots would collide."""
+    return sha256(fields(cluster.name, node_name)).hex()
+
+
+def names_each_other(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:
+    """Tell whether a claim is whole. A banned key holds nothing."""
+    return (
+        key is not None
+        and node is not None
+        and not key.banned
+        and key.held_by is not None
+        and node.endorsement_key == key.name
+        and key.held_by.cluster == node.cluster
+        and key.held_by.node_name == node.node_name
+    )
+
+
+def same_node(one: Holder, other: Holder) -> bool:
+    """Tell whether two holders are one Machine under one name; the ground may have changed."""
+    return (one.cluster, one.node_name, one.provider_id) == (
+        other.cluster,
+        other.node_name,
+        other.provider_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Who makes a claim, as it will be written."""
+
+    public_key_pem: str
+    holder: Holder
+    node: AttestedNodeObject
+    """`resource_version` is empty: it is never looked at."""
+
+
+def verify_unopposed(key_name: str, wanted: Holder, records: Records) -> None:
+    """E3: the key is not banned, and no claim in this Cluster speaks against the claimant.
+
+    Other clusters' claims are left to K1, so that nobody learns of them by an offer.
+
+    Raises:
+        EndorsementKeyBanned, EndorsementKeyHeld, NodeNameTaken: no.
+        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NameInUse: not yet.
+
+    """
+    key = records.endorsement_key(key_name)
+    if key is not None:
+        require_not_banned(key)
+        held_by = key.held_by
+        if held_by is not None and held_by.cluster == wanted.cluster:
+            node = records.attested_node(held_by.node_name)
+            if not same_node(held_by, wanted) and names_each_other(key, node):
+                liveness = _cached_liveness(records, held_by.provider_id)
+                _require_key_free(held_by, liveness, wanted, EndorsementKeyHeld)
+    node = records.attested_node(wanted.node_name)
+    if node is not None and node.endorsement_key != key_name:
+        other = records.endorsement_key(node.endorsement_key)
+        if names_each_other(other, node):
+            liveness = _cached_liveness(records, node.provider_id)
+            _require_name_free(other, liveness, wanted)
+
+
+def _cached_liveness(records: Records, provider_id: str) -> Liveness:
+    machines = records.machines(provider_id)
+    if any(not machine.deleting for machine in machines):
+        return Liveness.LIVING
+    return Liveness.DELETING if machines else Liveness.GONE
+
+
+def require_not_banned(key: EndorsementKeyObject) -> None:
+    """E3: refuse a key that an operator has banned.
+
+    Raises:
+        EndorsementKeyBanned: it is.
+
+    """
+    if key.banned:
+        raise EndorsementKeyBanned("the endorsement key is banned")
+
+
+def _beats(wanted: Holder, ground: Ground | None) -> bool:
+    """Tell whether a record stands against a claim that was made without one."""
+    return wanted.ground is Ground.RECORD and ground is not Ground.RECORD
+
+
+def _require_key_free(
+    held_by: Holder, liveness: Liveness, wanted: Holder, denial: type[AttestationError]
+) -> None:
+    """K1, E3: a key is free when its holder is gone; a record beats a claim without one."""
+    if liveness is Liveness.GONE or _beats(wanted, held_by.ground):
+        return
+    if liveness is Liveness.DELETING:
+        raise EndorsementKeyHolderDeleting(
+            "the node that holds the endorsement key is not gone yet"
+        )
+    if wanted.ground is Ground.RECORD:
+        raise EndorsementKeyRecordConflict("the endorsement key is on record for two nodes")
+    raise denial("the endorsement key is held by another node")
+
+
+def _require_name_free(
+    other: EndorsementKeyObject | None, liveness: Liveness, wanted: Holder
+) -> None:
+    """K2, E3: a name is free when its claim is dead; a record beats a claim without one."""
+    ground = None if other is None or other.held_by is None else other.held_by.ground
+    if liveness is Liveness.GONE or _beats(wanted, ground):
+        return
+    if liveness is Liveness.DELETING:
+        raise NameInUse("the node that has the name is not gone yet")
+    raise NodeNameTaken("the node name lives with another endorsement key")
+
+
+def make_claim(claimant: Claimant, *, claims: Claims, reuse: NameReuse, now: datetime) -> None:
+    """K1 to K3, live; a lost race begins again from K1.
+
+    Raises:
+        Denied, Waiting: another claim stands.
+        ClaimConflict: every attempt lost a race.
+        ApiServerUnavailable: from the seam.
+
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            _Attempt(claimant=claimant, claims=claims, reuse=reuse, now=now).run()
+        except ClaimConflict:
+            continue
+        return
+    raise ClaimConflict("others write the same claims at the same time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """One pass over K1, K2 and K3."""
+
+    claimant: Claimant
+    claims: Claims
+    reuse: NameReuse
+    now: datetime
+
+    def run(self) -> None:
+        wanted = self.claimant.holder
+        key = self.claims.endorsement_key(self.claimant.node.endorsement_key)
+        node = self.claims.attested_node(wanted.cluster, wanted.node_name)
+        was_whole = names_each_other(key, node)
+        held = self._take_key(key)
+        self._take_name(node)
+        if not was_whole:
+            # K3: a replica that read the old state could otherwise take the key from now on
+            self.claims.hold_endorsement_key(held, wanted, self.now)
+
+    def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
+        """K1: created, confirmed, or taken from a claim that is not living."""
+        wanted = self.claimant.holder
+        if key is None:
+            return self.claims.create_endorsement_key(
+                self.claimant.node.endorsement_key, self.claimant.public_key_pem, wanted, self.now
+            )
+        require_not_banned(key)
+        if key.held_by == wanted:
+            return key
+        if key.held_by is not None and not same_node(key.held_by, wanted):
+            liveness = self._key_liveness(key, key.held_by)
+            _require_key_free(key.held_by, liveness, wanted, EndorsementKeyInUse)
+        return self.claims.hold_endorsement_key(key, wanted, self.now)
+
+    def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
+        """K2: created, confirmed, or a dead one taken; `notAfter` is written with it."""
+        wanted = self.claimant.node
+        if node is None:
+            return self.claims.create_attested_node(wanted)
+        if node.endorsement_key != wanted.endorsement_key:
+            other = self.claims.endorsement_key(node.endorsement_key)
+            liveness = self._liveness(other, node)
+            _require_name_free(other, liveness, self.claimant.holder)
+        return self.claims.replace_attested_node(node, wanted)
+
+    def _key_liveness(self, key: EndorsementKeyObject, held_by: Holder) -> Liveness:
+        node = self.claims.attested_node(held_by.cluster, held_by.node_name)
+        return self._liveness(key, node)
+
+    def _liveness(
+        self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
+    ) -> Liveness:
+        """Tell whether a claim lives; one that is not whole does not."""
+        if key is None or key.held_by is None or node is None or not names_each_other(key, node):
+            return Liveness.GONE
+        # The two differ when a signer died while a Machine made anew took its claim over
+        provider_ids = {key.held_by.provider_id, node.provider_id}
+        states = {self.claims.liveness(node.cluster, p) for p in provider_ids}
+        for state in (Liveness.LIVING, Liveness.DELETING):
+            if state in states:
+                return state
+        if self.reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
+            return Liveness.DELETING
+        return Liveness.GONE

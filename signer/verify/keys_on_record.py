@@ -1,0 +1,26 @@
+"""Which endorsement keys are on record for a Machine, by everybody with authority to say so."""
+
+from signer.model import Machine, Records, Registration
+
+
+def keys_on_record(machine: Machine, node_name: str, records: Records) -> frozenset[str]:
+    """Collect the names of the EndorsementKeys that annotations and registrations give.
+
+    `node_name` is one that the Machine has, or is about to be given under these records.
+    """
+    annotated = {record.spki_sha256.hex() for record in machine.records}
+    registered = {
+        key for key, entry in records.registrations() if _is_for(entry, machine, node_name)
+    }
+    return frozenset(annotated | registered)
+
+
+def _is_for(entry: Registration, machine: Machine, node_name: str) -> bool:
+    """Tell whether a registration means this Machine: it says something, and nothing else."""
+    said = (
+        (entry.provider_id, machine.provider_id),
+        (entry.machine_name, machine.name),
+        (entry.node_name, node_name),
+    )
+    given = [(expected, actual) for expected, actual in said if expected is not None]
+    return bool(given) and all(expected == actual for expected, actual in given)

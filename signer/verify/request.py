@@ -1,0 +1,79 @@
+"""Who asks, and for what usages (R2, R3, M5).
+
+Trusts username and groups, which the API server wrote, and the usages, which it keeps unchanged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from common.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
+from common.names import (
+    CLIENT_USAGES,
+    NODE_USER_PREFIX,
+    NODES_GROUP,
+    RSA_USAGE,
+    SERVING_USAGES,
+)
+from signer.model import Csr
+from signer.policy import Policy
+from signer.recognise import Kind
+
+BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
+"""User name of a bootstrap token, before its ID (Kubernetes' bootstrap token authenticator)."""
+
+_USAGES: Final[Mapping[Kind, frozenset[str]]] = MappingProxyType(
+    {
+        Kind.CLIENT: CLIENT_USAGES,
+        Kind.SERVING: SERVING_USAGES,
+        Kind.BUILTIN_SERVING: SERVING_USAGES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrapper:
+    """The requester is a bootstrapper: this is a first join."""
+
+    username: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeItself:
+    """The requester is a node: this is a renewal, or a request for serving."""
+
+    node_name: str
+
+
+Requester = Bootstrapper | NodeItself
+
+
+def verify_requester(csr: Csr, kind: Kind, policy: Policy) -> Requester:
+    """Check usages (R2) and requester (R3).
+
+    Raises:
+        UsagesNotAllowed: not exactly what a kubelet asks for.
+        RequesterNotAllowed: neither a bootstrapper nor a node; for serving: not a node.
+
+    """
+    wanted = _USAGES[kind]
+    if len(set(csr.usages)) != len(csr.usages) or set(csr.usages) - {RSA_USAGE} != wanted:
+        raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(wanted))}")
+    if csr.username.startswith(NODE_USER_PREFIX):
+        if NODES_GROUP in csr.groups and csr.username != NODE_USER_PREFIX:
+            return NodeItself(node_name=csr.username.removeprefix(NODE_USER_PREFIX))
+    elif kind is Kind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
+        return Bootstrapper(username=csr.username)
+    raise RequesterNotAllowed("the requester may not ask for this kind of certificate")
+
+
+def require_own_name(requester: Requester, node_name: str) -> None:
+    """M5: a node asks for its own name only.
+
+    Raises:
+        RequesterNameMismatch: it asks for another one.
+
+    """
+    if isinstance(requester, NodeItself) and requester.node_name != node_name:
+        raise RequesterNameMismatch("a node may ask for its own name only")

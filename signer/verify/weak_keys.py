@@ -1,0 +1,75 @@
+"""Keys that are well-formed, and yet known to be weak (P3, A1, E1).
+
+Found by arithmetic on the key alone: primes of Infineon's library (ROCA, CVE-2017-15361), primes
+too close to each other (CVE-2022-26320), small factors, and trivial private keys on a curve.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from common.keys import PublicKey
+
+_FERMAT_ROUNDS: Final = 16
+"""Primes of the keys in CVE-2022-26320 come out in the first round."""
+
+
+class KeyWeak(ValueError):
+    """The key is known to be weak. Callers turn it into the leaf that tells which key it is."""
+
+
+def _primes(limit: int) -> Iterable[int]:
+    return (n for n in range(3, limit) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+
+
+def _powers(prime: int) -> frozenset[int]:
+    return frozenset(pow(65537, exponent, prime) for exponent in range(prime))
+
+
+_ROCA: Final = tuple((prime, _powers(prime)) for prime in _primes(168))
+"""Infineon's primes are k*M + 65537^a mod M, M the product of these primes: so is the modulus."""
+
+_SMALL_FACTORS: Final = math.prod(_primes(1000))
+
+_BASE_POINTS: Final = frozenset(
+    {
+        0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
+        int(
+            "aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b9859f741e082542a38"
+            "5502f25dbf55296c3a545e3872760ab7",
+            16,
+        ),
+    }
+)
+"""The x coordinates of the base points of P-256 and P-384 (SEC 2): private key 1, or n - 1."""
+
+
+def require_strong(key: PublicKey) -> None:
+    """Refuse a key that is known to be weak.
+
+    Raises:
+        KeyWeak: which weakness it has.
+
+    """
+    if not isinstance(key, rsa.RSAPublicKey):
+        if key.public_numbers().x in _BASE_POINTS:
+            raise KeyWeak("the private key is trivial")
+        return
+    modulus = key.public_numbers().n
+    if all(modulus % prime in powers for prime, powers in _ROCA):
+        raise KeyWeak("the modulus has the ROCA fingerprint (CVE-2017-15361)")
+    if math.gcd(modulus, _SMALL_FACTORS) != 1:
+        raise KeyWeak("the modulus has a small factor")
+    _require_distant_primes(modulus)
+
+
+def _require_distant_primes(modulus: int) -> None:
+    """Try Fermat's factorisation for a few rounds."""
+    half_sum = math.isqrt(modulus - 1) + 1
+    for _ in range(_FERMAT_ROUNDS):
+        square = half_sum * half_sum - modulus
+        if math.isqrt(square) ** 2 == square:
+            raise KeyWeak("the primes of the modulus are too close to each other")
+        half_sum += 1
