@@ -1,0 +1,1 @@
+"""What talks to API servers: the management cluster's, and those of hostile workload clusters."""

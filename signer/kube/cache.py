@@ -1,0 +1,114 @@
+"""What a watch has brought, as values with indexes: reading asks nobody.
+
+A listener hears of a value only when it really changed, so that a node's heartbeats, which change
+nothing that the signer knows, wake nobody.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Generic, TypeVar
+
+from common.errors import ApiServerUnavailable
+
+V = TypeVar("V")
+Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
+"""Under which keys a value is found, by the index's name."""
+Listener = Callable[[str, V | None, V | None], None]
+"""Hears of a value: its key, as it was and as it is, `None` where there is none."""
+
+
+class Cache(Generic[V]):
+    """Values by key, for any number of readers and one writer, its watch."""
+
+    def __init__(self, what: str, *, indexes: Indexes[V] | None = None) -> None:
+        self._what = what
+        self._lock = Lock()
+        self._values: dict[str, V] = {}
+        self._functions: Indexes[V] = indexes or {}
+        self._indexes: dict[str, dict[Hashable, dict[str, V]]] = {n: {} for n in self._functions}
+        self._listeners: list[Listener[V]] = []
+        self._filled = False
+
+    def listen(self, listener: Listener[V]) -> None:
+        """Call `listener` after each change, on the watch's thread."""
+        self._listeners.append(listener)
+
+    @property
+    def filled(self) -> bool:
+        """Tell whether everything has been seen once."""
+        return self._filled
+
+    def get(self, key: str) -> V | None:
+        """Return the value of that key.
+
+        Raises `ApiServerUnavailable`, as all reading does, while not everything has been seen once.
+        """
+        with self._lock:
+            self._require_filled()
+            return self._values.get(key)
+
+    def all(self) -> Sequence[V]:
+        """Return every value."""
+        with self._lock:
+            self._require_filled()
+            return tuple(self._values.values())
+
+    def by(self, index: str, key: Hashable) -> Sequence[V]:
+        """Return the values that an index has under a key."""
+        with self._lock:
+            self._require_filled()
+            return tuple(self._indexes[index].get(key, {}).values())
+
+    def fill(self, values: Mapping[str, V]) -> None:
+        """Take a complete list: what is not in it is gone."""
+        with self._lock:
+            gone = [key for key in self._values if key not in values]
+        for key in gone:
+            self.drop(key)
+        for key, value in values.items():
+            self.put(key, value)
+        with self._lock:
+            self._filled = True
+
+    def put(self, key: str, value: V) -> None:
+        """Take one value, new or changed."""
+        with self._lock:
+            before = self._values.get(key)
+            if before == value:
+                return
+            self._unindex(key, before)
+            self._values[key] = value
+            for entries in self._entries(value):
+                entries[key] = value
+        self._tell(key, before, value)
+
+    def drop(self, key: str) -> None:
+        """Forget the value of that key."""
+        with self._lock:
+            before = self._values.pop(key, None)
+            self._unindex(key, before)
+        if before is not None:
+            self._tell(key, before, None)
+
+    def _require_filled(self) -> None:
+        if not self._filled:
+            raise ApiServerUnavailable(f"{self._what} are not known yet")
+
+    def _entries(self, value: V) -> Iterable[dict[str, V]]:
+        for name, function in self._functions.items():
+            for under in function(value):
+                yield self._indexes[name].setdefault(under, {})
+
+    def _unindex(self, key: str, value: V | None) -> None:
+        if value is None:
+            return
+        for name, function in self._functions.items():
+            for under in function(value):
+                entries = self._indexes[name].get(under, {})
+                entries.pop(key, None)
+                if not entries:
+                    self._indexes[name].pop(under, None)
+
+    def _tell(self, key: str, before: V | None, after: V | None) -> None:
+        for listener in self._listeners:
+            listener(key, before, after)

@@ -1,0 +1,40 @@
+"""TLS to one API server: its own CA and nobody else's, and keys that never touch a disk."""
+
+import os
+import ssl
+
+from common.errors import KubeconfigRefused
+from signer.kube.kubeconfig import ClientCertificate, Connection
+
+
+def client_context(connection: Connection) -> ssl.SSLContext:
+    """Trust exactly the connection's CA, and show its client certificate where it has one.
+
+    Raises `KubeconfigRefused` when OpenSSL cannot use them.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_verify_locations(cadata=connection.ca)
+    except ssl.SSLError as e:
+        raise KubeconfigRefused("the server's CA is not a list of PEM certificates") from e
+    if connection.certificate is not None:
+        _show(context, connection.certificate)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+    # OpenSSL takes a chain from files only. A memfd is one that is nowhere but in memory.
+    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{certificate.certificate}\n{certificate.key}\n")
+        file.flush()
+        try:
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
+        except (ssl.SSLError, ValueError) as e:
+            raise KubeconfigRefused("the client certificate and its key cannot be used") from e
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking a terminal for the password of an encrypted key."""
+    raise ValueError("an encrypted key is not taken")

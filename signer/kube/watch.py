@@ -1,0 +1,176 @@
+"""Keeps one cache equal to one collection of an API server: list, watch, and again.
+
+Outlives server restarts, connections that die silently, resource versions that expired (410) and
+objects that cannot be read. Nothing ends it but `stop`.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from threading import Event
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from common.errors import ApiServerUnavailable
+from signer.kube.cache import Cache
+from signer.kube.client import Answer, Expired, Json
+
+_logger = logging.getLogger(__name__)
+V = TypeVar("V")
+
+_WATCH_SECONDS: Final = 300
+"""After which the server ends a watch; spread a little, so that not all come again at once."""
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 30.0
+_ABSENT_PAUSE: Final = 60.0
+"""Between looks for a kind that the API server does not have."""
+
+
+class Source(Protocol):
+    """The part of an API server that a watch needs."""
+
+    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
+        """Read a page of a list."""
+
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
+        """Yield events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(Generic[V]):
+    """Which objects are watched, and what is kept of each."""
+
+    what: str
+    """For people, in the plural."""
+    path: Callable[[], str | None]
+    """Where they are now; asked before each list, since versions of an API come and go.
+    `None` when the API server has no such kind: then there are none."""
+    read: Callable[[Json], V | None]
+    """Makes the value of an object; `None` for one that is not wanted."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    page: int = 500
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Exponential backoff with jitter, so that a server that comes back is not run over."""
+
+    failures: int = 0
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+    def next(self) -> float:
+        pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self.failures, 10))
+        self.failures += 1
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 # spreads load, hides nothing
+
+
+def key_of(body: Json) -> str:
+    """Return the key of an object in its cache: `namespace/name`, or `name`."""
+    metadata = body["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+class Watch(Generic[V]):
+    """One collection's list and watch; `run` is a thread's whole life."""
+
+    def __init__(
+        self, source: Source, collection: Collection[V], cache: Cache[V], stop: Event
+    ) -> None:
+        self._source = source
+        self._collection = collection
+        self._cache = cache
+        self._stop = stop
+        self._path = ""
+
+    def run(self) -> None:
+        """Keep the cache equal to the collection until told to stop."""
+        pauses = _Pauses()
+        version: str | None = None
+        while not self._stop.is_set():
+            try:
+                version = self._round(version, pauses)
+            except Expired:
+                version = None
+                self._stop.wait(pauses.next())
+            except ApiServerUnavailable as e:
+                fields = {"objects": self._collection.what, "message": e.message}
+                _logger.warning("watch interrupted", extra={**fields, "detail": e.detail})
+                self._stop.wait(pauses.next())
+            except Exception:
+                # A bug of ours, or an answer that nobody thought of: neither ends the watch.
+                _logger.exception("watch failed", extra={"objects": self._collection.what})
+                version = None
+                self._stop.wait(pauses.next())
+
+    def _round(self, version: str | None, pauses: _Pauses) -> str | None:
+        if version is None:
+            version = self._list()
+            if version is None:
+                self._stop.wait(_ABSENT_PAUSE)
+                return None
+        return self._follow(version, pauses)
+
+    def _list(self) -> str | None:
+        """Fill the cache; return the resource version to watch from, `None` for no such kind."""
+        path = self._collection.path()
+        if path is None:
+            self._cache.fill({})
+            return None
+        self._path = path
+        values: dict[str, V] = {}
+        query = {**self._collection.query, "limit": str(self._collection.page)}
+        while True:
+            answer = self._source.get(self._path, query, accepted=(200, 410))
+            if answer.status == HTTPStatus.GONE:
+                raise Expired
+            for item in answer.body.get("items") or ():
+                value = self._read(item)
+                if value is not None:
+                    values[key_of(item)] = value
+            metadata = answer.body["metadata"]
+            if not metadata.get("continue"):
+                self._cache.fill(values)
+                return str(metadata["resourceVersion"])
+            query["continue"] = metadata["continue"]
+
+    def _follow(self, version: str, pauses: _Pauses) -> str:
+        """Take events until the server ends the watch; return where to go on from."""
+        seconds = int(_WATCH_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 # spreads load
+        query = {
+            **self._collection.query,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        for event in self._source.watch(self._path, query):
+            if self._stop.is_set():
+                break
+            version = self._take(event) or version
+            pauses.succeeded()
+        return version
+
+    def _take(self, event: Json) -> str | None:
+        body: Mapping[str, Any] = event["object"]
+        if event["type"] == "ERROR":
+            if body.get("code") == HTTPStatus.GONE:
+                raise Expired
+            raise ApiServerUnavailable("the watch ended in an error", detail=str(body)[:500])
+        if event["type"] != "BOOKMARK":
+            value = None if event["type"] == "DELETED" else self._read(body)
+            if value is None:
+                self._cache.drop(key_of(body))
+            else:
+                self._cache.put(key_of(body), value)
+        return str(body["metadata"]["resourceVersion"])
+
+    def _read(self, body: Json) -> V | None:
+        """Read one object; one that cannot be read is as if it were not there, and told of."""
+        try:
+            return self._collection.read(body)
+        except Exception:
+            _logger.exception("unreadable object", extra={"objects": self._collection.what})
+            return None
