@@ -1,0 +1,345 @@
+# ruff: noqa: ANN401 - changes are the fields of whichever value is made
+"""A Cluster with one Machine and its node, where everything is in order; tests change one thing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from ipaddress import ip_address
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.csr import PrivateKey, build_pkcs10, compose
+from common.digests import ChallengeInputs, answer_extra_data, challenge_secret, key_id, sha256
+from common.evidence import Answer, ChallengeReference, Offer, encode
+from common.keys import public_key_of, spki_sha256
+from common.names import (
+    BUILTIN_SERVING_SIGNER,
+    CLIENT_SIGNER,
+    CLIENT_USAGES,
+    SERVING_SIGNER,
+    SERVING_USAGES,
+)
+from common.tpm.structures import Attest
+from common.wire import format_time
+from signer.challenge import Challengeable, Masters, judge_offer
+from signer.model import (
+    Address,
+    AttestedNodeObject,
+    Boot,
+    Cluster,
+    ClusterKey,
+    Csr,
+    EndorsementKeyObject,
+    Ground,
+    Holder,
+    KeyRecord,
+    Machine,
+)
+from signer.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
+from signer.policy import Policy
+from signer.recognise import Kind
+from signer.verdict import Verified, VerifiedServing, judge_answer, judge_builtin_serving
+from signer.verify.claims import attested_node_name
+from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from tests.builders.software_tpm import (
+    TpmKey,
+    attest,
+    attestation_key,
+    endorsement_key,
+    pcr_values,
+)
+from tests.fakes.claims import ClaimStore
+from tests.fakes.records import FakeRecords
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+HOME = ClusterKey(namespace="tenants", name="blue")
+ABROAD = ClusterKey(namespace="tenants", name="green")
+NODE = "node-1.example"
+PROVIDER_ID = "metal://rack-1/slot-1"
+TOKEN = "abcdef"
+OFFER_UID = "11111111-2222-4333-8444-555555555555"
+ANSWER_UID = "66666666-7777-4888-8999-000000000000"
+MASTERS = Masters(current=sha256(b"current"), previous=sha256(b"previous"))
+
+CLUSTER = Cluster(
+    key=HOME,
+    uid="99999999-8888-4777-8666-555555555555",
+    paused=False,
+    client_signers=frozenset({CLIENT_SIGNER}),
+    control_plane_hosts=frozenset({"api.example", "192.0.2.1", "kubernetes", "10.96.0.1"}),
+    auto_approve_bindings=frozenset(),
+)
+
+
+@cache
+def default_keys() -> tuple[TpmKey, TpmKey, ec.EllipticCurvePrivateKey]:
+    """Make endorsement key, attestation key and kubelet key once for all tests."""
+    return endorsement_key(), attestation_key(), ec.generate_private_key(ec.SECP256R1())
+
+
+def key_name(key: TpmKey) -> str:
+    """Name the EndorsementKey of an endorsement key."""
+    return spki_sha256(public_key_of(key.public)).hex()
+
+
+def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
+    """Make the Machine of the node; with a record of the endorsement key, where one is given."""
+    records = () if key is None else (record_of(key),)
+    made = Machine(
+        name="machine-1",
+        uid="machine-uid-1",
+        provider_id=PROVIDER_ID,
+        deleting=False,
+        bootstrap_ready=True,
+        addresses=(
+            Address(type="Hostname", address=NODE),
+            Address(type="InternalIP", address="192.0.2.11"),
+        ),
+        node_ref=None,
+        bootstrap_token_id=TOKEN,
+        is_pool_member=False,
+        labels={"pool": "workers"},
+        records=records,
+        record_error=None,
+    )
+    return replace(made, **changes)
+
+
+def record_of(key: TpmKey) -> KeyRecord:
+    """Record an endorsement key."""
+    return KeyRecord(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
+
+
+@dataclass(slots=True)
+class Scenario:
+    """Everything that a judgement hangs on; a test changes attributes before it asks for one."""
+
+    kind: Kind = Kind.CLIENT
+    policy: Policy = field(default_factory=lambda: Policy(name="test"))
+    anchors: TrustAnchors = NO_ANCHORS
+    masters: Masters = MASTERS
+    now: datetime = NOW
+    cluster: Cluster = CLUSTER
+    node_name: str = NODE
+    provider_id: str = PROVIDER_ID
+    username: str = f"system:bootstrap:{TOKEN}"
+    groups: frozenset[str] = frozenset({"system:bootstrappers", "system:authenticated"})
+    expiration_seconds: int | None = None
+    certificates: tuple[bytes, ...] = ()
+    event_log: bytes | None = None
+    sans: Iterable[str] = ()
+    ek: TpmKey = field(default_factory=lambda: default_keys()[0])
+    ak: TpmKey = field(default_factory=lambda: default_keys()[1])
+    kubelet_key: PrivateKey = field(default_factory=lambda: default_keys()[2])
+    store: ClaimStore = field(default_factory=ClaimStore)
+    records: FakeRecords = field(init=False)
+    request_der: bytes = field(init=False, default=b"")
+    pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Fill caches: one Machine with the node's endorsement key on record."""
+        self.records = FakeRecords(of=self.cluster, store=self.store)
+        self.store.machines[self.cluster.key] = [machine(self.ek)]
+        self.pcrs = pcr_values(self.policy.pcr_selection)
+
+    @property
+    def machine(self) -> Machine:
+        """The first Machine."""
+        return self.store.machines[self.cluster.key][0]
+
+    def change_machine(self, **changes: Any) -> None:
+        """Change the first Machine."""
+        self.store.machines[self.cluster.key][0] = replace(self.machine, **changes)
+
+    def change_cluster(self, **changes: Any) -> None:
+        """Change the Cluster."""
+        self.cluster = replace(self.cluster, **changes)
+        self.records.of = self.cluster
+
+    def as_node(self, name: str | None = None) -> None:
+        """Make the requester a node, itself by default."""
+        self.username = f"system:node:{self.node_name if name is None else name}"
+        self.groups = frozenset({"system:nodes", "system:authenticated"})
+
+    def for_serving(self, *names: str) -> None:
+        """Ask for a serving certificate."""
+        self.kind, self.sans = Kind.SERVING, names
+        self.as_node()
+
+    def csr(self, request: bytes, **changes: Any) -> Csr:
+        """Make a CSR as the API server would show it."""
+        signer_names = {
+            Kind.CLIENT: CLIENT_SIGNER,
+            Kind.SERVING: SERVING_SIGNER,
+            Kind.BUILTIN_SERVING: BUILTIN_SERVING_SIGNER,
+        }
+        made = Csr(
+            name="kubelet-tpm-a",
+            uid=OFFER_UID,
+            resource_version="1",
+            created=self.now - timedelta(seconds=2),
+            signer_name=signer_names[self.kind],
+            username=self.username,
+            groups=self.groups,
+            usages=tuple(sorted(CLIENT_USAGES if self.kind is Kind.CLIENT else SERVING_USAGES)),
+            expiration_seconds=self.expiration_seconds,
+            request=request,
+            annotations={},
+            conditions={},
+            certificate=None,
+        )
+        return replace(made, **changes)
+
+    def pkcs10(self) -> bytes:
+        """Make the request; the same one for offer and answer."""
+        if not self.request_der:
+            self.request_der = build_pkcs10(
+                self.kubelet_key,
+                node_name=self.node_name,
+                provider_id=self.provider_id,
+                dns_names=[n for n in self.sans if not n[0].isdigit()],
+                ip_addresses=[ip_address(n) for n in self.sans if n[0].isdigit()],
+            )
+        return self.request_der
+
+    def offer(self) -> Offer:
+        """Offer the TPM's keys."""
+        return Offer(
+            ek_public=self.ek.tpm2b, ek_certificates=self.certificates, ak_public=self.ak.tpm2b
+        )
+
+    def offer_csr(self, offer: Offer | None = None, **changes: Any) -> Csr:
+        """Make CSR A."""
+        data = encode(self.offer() if offer is None else offer)
+        return self.csr(compose(self.pkcs10(), data), **changes)
+
+    def extra_data(self, csr_name: str, **changes: Any) -> bytes:
+        """Derive what the quote has to hold; `changes` are to what the challenge is made for."""
+        inputs = ChallengeInputs(
+            cluster_uid=self.cluster.uid,
+            signer_name=self.kind.value,
+            username=self.username,
+            offer_uid=OFFER_UID,
+            issued_at=format_time(self.now),
+            pkcs10_sha256=sha256(self.pkcs10()),
+            ek_spki_sha256=bytes.fromhex(key_name(self.ek)),
+            ak_name=self.ak.public.name(),
+        )
+        return answer_extra_data(
+            challenge_secret(self.masters.current, replace(inputs, **changes)),
+            name=csr_name,
+            expiration_seconds=self.expiration_seconds,
+            usages=CLIENT_USAGES if self.kind is Kind.CLIENT else SERVING_USAGES,
+        )
+
+    def attest(self, **changes: Any) -> Attest:
+        """State what the TPM states in the answer called `kubelet-tpm-b`."""
+        scheme = self.ak.public.parameters.scheme
+        assert scheme is not None
+        made = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
+        return replace(made, **changes)
+
+    def answer(self, statement: Attest | bytes | None = None, **changes: Any) -> Answer:
+        """Answer with a statement of the TPM's, signed."""
+        statement = self.attest() if statement is None else statement
+        quote = statement.encode() if isinstance(statement, Attest) else statement
+        made = Answer(
+            ek_public=self.ek.tpm2b,
+            ek_certificates=self.certificates,
+            ak_public=self.ak.tpm2b,
+            challenge=ChallengeReference(
+                uid=OFFER_UID, issued_at=format_time(self.now), key=key_id(self.masters.current)
+            ),
+            quote=quote,
+            signature=self.ak.sign(quote),
+            pcrs=self.pcrs,
+            event_log=self.event_log,
+        )
+        return replace(made, **changes)
+
+    def answer_csr(self, answer: Answer | None = None, **changes: Any) -> Csr:
+        """Make CSR B."""
+        data = encode(self.answer() if answer is None else answer)
+        made = self.csr(compose(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
+        return replace(made, **changes)
+
+    def judge_offer(self, csr: Csr | None = None) -> Challengeable:
+        """Parse and judge CSR A."""
+        csr = self.offer_csr() if csr is None else csr
+        parsed = parse(csr, self.kind)
+        assert isinstance(parsed, ParsedOffer)
+        return judge_offer(
+            csr,
+            self.kind,
+            parsed,
+            records=self.records,
+            policy=self.policy,
+            anchors=self.anchors,
+            now=self.now,
+        )
+
+    def judge_answer(self, csr: Csr | None = None) -> Verified:
+        """Parse and judge CSR B."""
+        csr = self.answer_csr() if csr is None else csr
+        parsed = parse(csr, self.kind)
+        assert isinstance(parsed, ParsedAnswer)
+        return judge_answer(
+            csr,
+            self.kind,
+            parsed,
+            records=self.records,
+            policy=self.policy,
+            anchors=self.anchors,
+            masters=self.masters,
+            now=self.now,
+        )
+
+    def judge_builtin(self, csr: Csr) -> VerifiedServing:
+        """Parse and judge a request to the built-in serving signer."""
+        parsed = parse(csr, Kind.BUILTIN_SERVING)
+        assert isinstance(parsed, ParsedServing)
+        return judge_builtin_serving(csr, parsed, records=self.records, policy=self.policy)
+
+    def holder(self, **changes: Any) -> Holder:
+        """Make a holder: the node, on record."""
+        made = Holder(
+            cluster=self.cluster.key,
+            node_name=self.node_name,
+            provider_id=self.provider_id,
+            ground=Ground.RECORD,
+        )
+        return replace(made, **changes)
+
+    def put_claim(
+        self, key: TpmKey | None = None, *, banned: bool = False, **changes: Any
+    ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
+        """Store a whole claim: the node's own, but for `changes` to the holder."""
+        holder = self.holder(**changes)
+        name = key_name(self.ek if key is None else key)
+        held = self.put_key(name, held_by=holder, banned=banned)
+        return held, self.put_node(name, holder)
+
+    def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
+        """Store an EndorsementKey."""
+        made = EndorsementKeyObject(
+            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+        )
+        return self.store.put_key(replace(made, **changes))
+
+    def put_node(self, key: str, holder: Holder, **changes: Any) -> AttestedNodeObject:
+        """Store an AttestedNode."""
+        made = AttestedNodeObject(
+            name=attested_node_name(holder.cluster, holder.node_name),
+            resource_version="",
+            cluster=holder.cluster,
+            node_name=holder.node_name,
+            provider_id=holder.provider_id,
+            machine_name="machine-1",
+            endorsement_key=key,
+            not_after=self.now + timedelta(days=1),
+            last_attested=self.now - timedelta(days=6),
+            boot=Boot(reset_count=1, restart_count=1, firmware_version=1),
+        )
+        return self.store.put_node(replace(made, **changes))

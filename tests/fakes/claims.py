@@ -1,0 +1,139 @@
+"""Claims in memory: the API server's atomic acts, and a door for others who write in between."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from common.errors import ApiServerUnavailable, ClaimConflict
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    Holder,
+    Liveness,
+    Machine,
+)
+
+
+@dataclass(slots=True)
+class ClaimStore:
+    """What the management cluster holds: claims by object name, Machines by Cluster."""
+
+    keys: dict[str, EndorsementKeyObject] = field(default_factory=dict)
+    nodes: dict[tuple[str, str], AttestedNodeObject] = field(default_factory=dict)
+    machines: dict[ClusterKey, list[Machine]] = field(default_factory=dict)
+    version: int = 0
+
+    def next_version(self) -> str:
+        """Return a resourceVersion that was never given out."""
+        self.version += 1
+        return str(self.version)
+
+    def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
+        """Write an EndorsementKey, whatever there was."""
+        self.keys[key.name] = replace(key, resource_version=self.next_version())
+        return self.keys[key.name]
+
+    def put_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
+        """Write an AttestedNode, whatever there was."""
+        stored = replace(node, resource_version=self.next_version())
+        self.nodes[node.cluster.namespace, node.name] = stored
+        return stored
+
+    def find_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Find an AttestedNode by what it stands for."""
+        for node in self.nodes.values():
+            if (node.cluster, node.node_name) == (cluster, node_name):
+                return node
+        return None
+
+    def members(self, cluster: ClusterKey, provider_id: str) -> Sequence[Machine]:
+        """Find the Machines of a Cluster with a provider ID."""
+        return [m for m in self.machines.get(cluster, []) if m.provider_id == provider_id]
+
+
+@dataclass(slots=True)
+class FakeClaims:
+    """The `Claims` seam over a store; `interrupt` runs once before the n-th write (from 1)."""
+
+    store: ClaimStore
+    interrupt: Callable[[], None] | None = None
+    interrupt_before: int = 1
+    unavailable: bool = False
+    writes: list[str] = field(default_factory=list)
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Read."""
+        self._require_available()
+        return self.store.keys.get(name)
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Read."""
+        self._require_available()
+        return self.store.find_node(cluster, node_name)
+
+    def create_endorsement_key(
+        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Create, or lose to who came first."""
+        assert public_key_pem.startswith("-----BEGIN PUBLIC KEY-----")
+        assert now.tzinfo is not None
+        self._write(f"create key {name[:8]}")
+        if name in self.store.keys:
+            raise ClaimConflict("exists")
+        return self.store.put_key(
+            EndorsementKeyObject(
+                name=name, resource_version="", registered_for=(), banned=False, held_by=held_by
+            )
+        )
+
+    def hold_endorsement_key(
+        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Write the holder under the resourceVersion that was read."""
+        assert now.tzinfo is not None
+        self._write(f"hold key {current.name[:8]}")
+        self._require_unchanged(self.store.keys.get(current.name), current)
+        return self.store.put_key(replace(current, held_by=held_by))
+
+    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+        """Create, or lose to who came first."""
+        self._write(f"create node {wanted.node_name}")
+        if (wanted.cluster.namespace, wanted.name) in self.store.nodes:
+            raise ClaimConflict("exists")
+        return self.store.put_node(wanted)
+
+    def replace_attested_node(
+        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+    ) -> AttestedNodeObject:
+        """Write everything under the resourceVersion that was read."""
+        self._write(f"replace node {wanted.node_name}")
+        stored = self.store.nodes.get((current.cluster.namespace, current.name))
+        self._require_unchanged(stored, current)
+        return self.store.put_node(wanted)
+
+    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+        """Tell whether the provider ID is in the Cluster."""
+        self._require_available()
+        members = self.store.members(cluster, provider_id)
+        if any(not m.deleting for m in members):
+            return Liveness.LIVING
+        return Liveness.DELETING if members else Liveness.GONE
+
+    def _write(self, what: str) -> None:
+        self._require_available()
+        self.writes.append(what)
+        if self.interrupt is not None and len(self.writes) == self.interrupt_before:
+            self.interrupt()
+
+    def _require_available(self) -> None:
+        if self.unavailable:
+            raise ApiServerUnavailable("down")
+
+    @staticmethod
+    def _require_unchanged(
+        stored: EndorsementKeyObject | AttestedNodeObject | None,
+        read: EndorsementKeyObject | AttestedNodeObject,
+    ) -> None:
+        if stored is None or stored.resource_version != read.resource_version:
+            raise ClaimConflict("changed since it was read")

@@ -1,0 +1,83 @@
+"""Records in memory: what the caches of one Cluster hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from common.errors import ApiServerUnavailable
+from signer.model import (
+    AttestedNodeObject,
+    Cluster,
+    EndorsementKeyObject,
+    Machine,
+    Node,
+    Registration,
+)
+from tests.fakes.claims import ClaimStore
+
+
+@dataclass(slots=True)
+class FakeRecords:
+    """The `Records` seam over a store; `filled` is false until the caches have been filled once."""
+
+    of: Cluster
+    store: ClaimStore
+    nodes: list[Node] = field(default_factory=list)
+    filled: bool = True
+
+    def cluster(self) -> Cluster:
+        """Return the Cluster."""
+        self._require_filled()
+        return self.of
+
+    def machines(self, provider_id: str) -> Sequence[Machine]:
+        """Find Machines by provider ID."""
+        self._require_filled()
+        return self.store.members(self.of.key, provider_id)
+
+    def all_machines(self) -> Sequence[Machine]:
+        """Return every Machine."""
+        self._require_filled()
+        return list(self.store.machines.get(self.of.key, []))
+
+    def node(self, name: str) -> Node | None:
+        """Find a Node by name."""
+        self._require_filled()
+        return next((n for n in self.nodes if n.name == name), None)
+
+    def nodes_with_provider_id(self, provider_id: str) -> Sequence[Node]:
+        """Find Nodes by provider ID."""
+        self._require_filled()
+        return [n for n in self.nodes if n.provider_id == provider_id]
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Find an EndorsementKey by name."""
+        self._require_filled()
+        return self.store.keys.get(name)
+
+    def registrations(self) -> Sequence[tuple[str, Registration]]:
+        """Collect the registrations for this Cluster."""
+        self._require_filled()
+        return [
+            (key.name, registration)
+            for key in self.store.keys.values()
+            for registration in key.registered_for
+            if registration.cluster == self.of.key
+        ]
+
+    def attested_node(self, node_name: str) -> AttestedNodeObject | None:
+        """Find an AttestedNode by node name."""
+        self._require_filled()
+        return self.store.find_node(self.of.key, node_name)
+
+    def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
+        """Find AttestedNodes by provider ID."""
+        self._require_filled()
+        return [
+            n
+            for n in self.store.nodes.values()
+            if (n.cluster, n.provider_id) == (self.of.key, provider_id)
+        ]
+
+    def _require_filled(self) -> None:
+        if not self.filled:
+            raise ApiServerUnavailable("not read yet")
