@@ -54,10 +54,12 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
 	@$(PROVIDE) --need all
 	@$(PROVIDE) --need cluster-api
+	@$(PROVIDE) --crds
 
 .PHONY: demo
 demo: setup ## Show nodes joining and intruders refused, on software TPMs and a real control plane
 	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
+	@$(PROVIDE) --crds
 	@$(BIN)/python -m tests.demo
 
 .PHONY: test
