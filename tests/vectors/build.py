@@ -133,6 +133,50 @@ def derive(kdf: str, size: int, options: list[str]) -> str:
     return printed.decode().strip().replace(":", "").lower()
 
 
+# Digests of the exchange, by openssl, over fields laid out by hand
+
+MASTER = "5c" * 32
+CHALLENGE_FIELDS = (
+    ("0000000c", b"challenge/v1".hex()),
+    ("00000024", b"99999999-8888-4777-8666-555555555555".hex()),
+    ("00000032", b"cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm".hex()),
+    ("00000017", b"system:bootstrap:abcdef".hex()),
+    ("00000024", b"11111111-2222-4333-8444-555555555555".hex()),
+    ("00000014", b"2026-11-21T06:40:00Z".hex()),
+    ("00000020", "a1" * 32),
+    ("00000020", "b2" * 32),
+    ("00000022", "000b" + "c3" * 32),
+)
+ANSWER_FIELDS = (
+    ("00000009", b"answer/v1".hex()),
+    ("0000002c", b"kubelet-tpm-00112233445566778899aabbccddeeff".hex()),
+    ("00000004", b"3600".hex()),
+    ("0000001d", b"client auth,digital signature".hex()),
+)
+ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:2], ("00000000", ""), ANSWER_FIELDS[3])
+
+
+def digest_cases() -> list[dict[str, object]]:
+    """Key ID, secret and extraData as docs/protocol.md section 3 writes them."""
+    secret = mac(MASTER, CHALLENGE_FIELDS)
+    return [
+        {"name": "key id", "result": mac(MASTER, (("", b"key id".hex()),))[:16]},
+        {"name": "secret", "result": secret},
+        {"name": "extraData", "result": mac(secret, ANSWER_FIELDS)},
+        {
+            "name": "extraData without expirationSeconds",
+            "result": mac(secret, ANSWER_FIELDS_WITHOUT_EXPIRATION),
+        },
+    ]
+
+
+def mac(key: str, fields: Sequence[tuple[str, str]]) -> str:
+    """HMAC-SHA256 over lengths and fields, all in hex; return lower-case hex."""
+    message = bytes.fromhex("".join(length + field for length, field in fields))
+    options = ("-digest", "SHA256", "-macopt", f"hexkey:{key}", "-in", "-", "HMAC")
+    return run("openssl", "mac", *options, feed=message).decode().strip().lower()
+
+
 # MakeCredential, by tpm2-tools, for keys of openssl's
 
 
@@ -278,6 +322,7 @@ def quote(folder: Path, tcti: str, selection: str, kind: str, scheme: str) -> di
     run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
     run("tpm2_pcrread", "-Q", "-T", tcti, selection, "-o", values)
     return {
+        "name": f"{kind} {selection}",
         "selection": selection,
         "extra_data": "d4" * 32,
         "attest": attest.read_bytes().hex(),
@@ -320,6 +365,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         write("kdf.json", [openssl], kdf_cases())
+        write("digests.json", [openssl], digest_cases())
         write("credentials.json", [openssl, tools], credential_cases(folder))
         names, quotes = tpm_cases(folder)
         made_with = [version("swtpm", "--version"), tools, openssl]

@@ -1,0 +1,74 @@
+"""TPML_PCR_SELECTION has one encoding per selection, and no other is read (Q3 rests on it)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.tpm.constants import BANKS
+from common.tpm.structures import (
+    PcrSelection,
+    StructureMalformed,
+    encode_selection,
+    parse_selection,
+)
+
+SELECTIONS = st.dictionaries(
+    st.sampled_from(sorted(BANKS)),
+    st.sets(st.integers(0, 23)).map(lambda indices: tuple(sorted(indices))),
+)
+
+
+@pytest.mark.parametrize(
+    ("selection", "encoded"),
+    [
+        ({}, "00000000"),
+        ({"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}, "00000001000b03ff0000"),
+        ({"sha256": (0, 8, 23)}, "00000001000b03010180"),
+        ({"sha1": (0,), "sha384": (1,)}, "00000002000403010000000c03020000"),
+        # The bank is not allocated: named, but nothing in it.
+        ({"sha512": ()}, "00000001000d03000000"),
+    ],
+)
+def test_selection_reads_and_writes(selection: PcrSelection, encoded: str) -> None:
+    assert parse_selection(bytes.fromhex(encoded)) == selection
+    assert encode_selection(selection).hex() == encoded
+
+
+def test_banks_are_written_ascending_whatever_their_order() -> None:
+    assert encode_selection({"sha384": (1,), "sha1": (0,)}) == encode_selection(
+        {"sha1": (0,), "sha384": (1,)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoded", "rule"),
+    [
+        ("00000001001203ff0000", "bank is unknown"),
+        ("00000002000c030200000004030100 00", "banks are not ascending, once each"),
+        ("00000002000b03020000000b03010000", "banks are not ascending, once each"),
+        ("00000001000b02ff00", "sizeofSelect is not 3"),
+        ("00000001000b04ff000000", "sizeofSelect is not 3"),
+        ("00000001000b03ff00", "data ends early"),
+        ("00000001000b03ff000000", "trailing bytes"),
+        ("00000005000b03ff0000", "selection has more banks than there are"),
+        ("ffffffff", "selection has more banks than there are"),
+    ],
+)
+def test_other_encodings_are_refused(encoded: str, rule: str) -> None:
+    with pytest.raises(StructureMalformed) as caught:
+        parse_selection(bytes.fromhex(encoded))
+    assert caught.value.rule == rule
+
+
+@given(SELECTIONS)
+def test_what_is_written_reads_back(selection: PcrSelection) -> None:
+    assert parse_selection(encode_selection(selection)) == selection
+
+
+@given(st.binary(max_size=40) | st.binary(max_size=12).map(lambda tail: b"\0\0\0\1\0\x0b\3" + tail))
+def test_what_is_read_writes_back_the_same_or_is_refused(data: bytes) -> None:
+    try:
+        selection = parse_selection(data)
+    except StructureMalformed:
+        return
+    assert encode_selection(selection) == data

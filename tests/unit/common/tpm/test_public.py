@@ -1,0 +1,217 @@
+"""TPMT_PUBLIC and Names, against what swtpm and tpm2-tools say."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.tpm.constants import (
+    DIGEST_SIZES,
+    TPM_ALG_AES,
+    TPM_ALG_CFB,
+    TPM_ALG_ECC,
+    TPM_ALG_ECDH,
+    TPM_ALG_ECDSA,
+    TPM_ALG_KDF1_SP800_56A,
+    TPM_ALG_OAEP,
+    TPM_ALG_RSA,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA256,
+    TPM_ECC_NIST_P256,
+    ObjectAttributes,
+)
+from common.tpm.structures import (
+    EccParameters,
+    EccPoint,
+    Public,
+    RsaParameters,
+    Scheme,
+    StructureMalformed,
+    Symmetric,
+)
+from tests import vectors
+
+CASES = vectors.cases("tpm_names")
+BY_NAME = {case["name"]: bytes.fromhex(case["public"]) for case in CASES}
+RSA_AK = Public.from_tpm2b(BY_NAME["ak-rsa"])
+ECC_AK = Public.from_tpm2b(BY_NAME["ak-ecc"])
+RSA_EK = Public.from_tpm2b(BY_NAME["ek-rsa"])
+
+HASHES = st.sampled_from(sorted(DIGEST_SIZES))
+U16, U32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
+SYMMETRIC = st.none() | st.builds(Symmetric, algorithm=st.just(TPM_ALG_AES), key_bits=U16, mode=U16)
+
+
+def schemes(*algorithms: int) -> st.SearchStrategy[Scheme | None]:
+    """Make schemes with these algorithms, or none."""
+    return st.none() | st.builds(Scheme, algorithm=st.sampled_from(algorithms), hash=HASHES)
+
+
+@st.composite
+def publics(draw: st.DrawFn) -> Public:
+    """Make any public area that is well-formed, sensible or not."""
+    parameters: RsaParameters | EccParameters
+    unique: bytes | EccPoint
+    if draw(st.booleans()):
+        parameters = RsaParameters(
+            symmetric=draw(SYMMETRIC),
+            scheme=draw(schemes(TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_OAEP)),
+            key_bits=draw(U16),
+            exponent=draw(U32),
+        )
+        unique = draw(st.binary(max_size=512))
+    else:
+        parameters = EccParameters(
+            symmetric=draw(SYMMETRIC),
+            scheme=draw(schemes(TPM_ALG_ECDSA, TPM_ALG_ECDH)),
+            curve=draw(U16),
+            kdf=draw(schemes(TPM_ALG_KDF1_SP800_56A)),
+        )
+        coordinate = st.binary(max_size=66)
+        unique = EccPoint(x=draw(coordinate), y=draw(coordinate))
+    name_alg = draw(HASHES)
+    size = DIGEST_SIZES[name_alg]
+    return Public(
+        name_alg=name_alg,
+        attributes=draw(st.sampled_from(ObjectAttributes) | st.just(ObjectAttributes(0))),
+        auth_policy=draw(st.just(b"") | st.binary(min_size=size, max_size=size)),
+        parameters=parameters,
+        unique=unique,
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_name_is_what_the_tpm_says(case: dict[str, Any]) -> None:
+    public = bytes.fromhex(case["public"])
+    assert Public.from_tpm2b(public).name().hex() == case["tpm_name"]
+    assert Public.from_tpm2b(public).to_tpm2b() == public
+
+
+def test_attestation_keys_are_read_in_full() -> None:
+    attributes = ObjectAttributes(0x00050072)
+    assert replace(RSA_AK, unique=b"") == Public(
+        name_alg=TPM_ALG_SHA256,
+        attributes=attributes,
+        auth_policy=b"",
+        parameters=RsaParameters(
+            symmetric=None,
+            scheme=Scheme(algorithm=TPM_ALG_RSASSA, hash=TPM_ALG_SHA256),
+            key_bits=2048,
+            exponent=0,
+        ),
+        unique=b"",
+    )
+    assert ECC_AK.attributes == attributes
+    assert ECC_AK.parameters == EccParameters(
+        symmetric=None,
+        scheme=Scheme(algorithm=TPM_ALG_ECDSA, hash=TPM_ALG_SHA256),
+        curve=TPM_ECC_NIST_P256,
+        kdf=None,
+    )
+
+
+def test_endorsement_key_is_read_in_full() -> None:
+    assert RSA_EK.attributes == ObjectAttributes(0x000300B2)
+    assert len(RSA_EK.auth_policy) == 32
+    assert RSA_EK.parameters == RsaParameters(
+        symmetric=Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB),
+        scheme=None,
+        key_bits=2048,
+        exponent=0,
+    )
+
+
+def test_type_follows_from_the_parameters() -> None:
+    assert (RSA_AK.type, ECC_AK.type) == (TPM_ALG_RSA, TPM_ALG_ECC)
+
+
+def test_exponent_0_and_65537_have_two_names() -> None:
+    assert isinstance(RSA_AK.parameters, RsaParameters)
+    other = replace(RSA_AK, parameters=replace(RSA_AK.parameters, exponent=65537))
+    assert other.name() != RSA_AK.name()
+
+
+def changed(public: Public, at: int, value: str) -> bytes:
+    """Overwrite bytes of an encoded public area."""
+    data, new = public.encode(), bytes.fromhex(value)
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        (changed(RSA_AK, 0, "0008"), "key type is neither RSA nor ECC"),
+        (changed(RSA_AK, 2, "0012"), "hash algorithm is unknown"),
+        (changed(RSA_AK, 2, "0010"), "hash algorithm is unknown"),
+        (changed(RSA_AK, 4, "80050072"), "reserved attribute is set"),
+        (changed(RSA_AK, 4, "00050073"), "reserved attribute is set"),
+        (changed(RSA_AK, 8, "0041"), "buffer is over its size limit"),
+        (changed(RSA_AK, 8, "0002"), "authPolicy is no digest of nameAlg"),
+        (changed(RSA_AK, 10, "0013"), "symmetric algorithm is neither null nor AES"),
+        (changed(RSA_AK, 12, "0018"), "scheme is unknown"),
+        (changed(RSA_AK, 14, "0010"), "hash algorithm is unknown"),
+        (changed(RSA_AK, 22, "0201"), "buffer is over its size limit"),
+        (changed(RSA_AK, 22, "0101"), "data ends early"),
+        (changed(RSA_AK, 22, "00ff"), "trailing bytes"),
+        (changed(ECC_AK, 12, "0014"), "scheme is unknown"),
+        (changed(ECC_AK, 18, "0014"), "scheme is unknown"),
+        (changed(ECC_AK, 20, "0043"), "buffer is over its size limit"),
+        (b"", "data ends early"),
+    ],
+)
+def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
+    with pytest.raises(StructureMalformed) as caught:
+        Public.parse(data)
+    assert caught.value.rule == rule
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100])
+def test_truncated_tpm2b_is_refused(cut: int) -> None:
+    with pytest.raises(StructureMalformed, match=r"data ends early|over its size"):
+        Public.from_tpm2b(RSA_AK.to_tpm2b()[:-cut])
+
+
+def test_tpm2b_with_trailing_bytes_is_refused() -> None:
+    with pytest.raises(StructureMalformed, match="trailing bytes"):
+        Public.from_tpm2b(RSA_AK.to_tpm2b() + b"\0")
+
+
+def test_area_shorter_than_its_tpm2b_is_refused() -> None:
+    area = RSA_AK.encode() + b"\0"
+    with pytest.raises(StructureMalformed, match="trailing bytes"):
+        Public.from_tpm2b(len(area).to_bytes(2, "big") + area)
+
+
+def test_errors_tell_position_and_rule_but_no_bytes() -> None:
+    with pytest.raises(StructureMalformed) as caught:
+        Public.parse(changed(RSA_AK, 4, "80050072"))
+    assert str(caught.value) == "reserved attribute is set at byte 8"
+    assert caught.value.position == 8
+
+
+@given(publics())
+def test_what_is_written_reads_back(public: Public) -> None:
+    assert Public.parse(public.encode()) == public
+    assert Public.from_tpm2b(public.to_tpm2b()) == public
+
+
+@given(st.sampled_from(sorted(BY_NAME.values())), st.data())
+def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(good) - 1))
+    mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
+    try:
+        public = Public.from_tpm2b(mutated)
+    except StructureMalformed:
+        return
+    assert public.to_tpm2b() == mutated
+
+
+@given(st.binary(max_size=80))
+def test_no_other_error_escapes(data: bytes) -> None:
+    try:
+        Public.parse(data)
+    except StructureMalformed:
+        return
