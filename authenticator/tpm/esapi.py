@@ -187,7 +187,7 @@ class _Connection:
                     session1=ESYS_TR.PASSWORD,
                     session2=session,
                 ),
-                special=_not_for_this_tpm,
+                special=self._not_for_this_tpm,
             )
         return bytes(credential)
 
@@ -225,6 +225,28 @@ class _Connection:
                 branches = TPML_DIGEST([TPM2B_DIGEST(branch) for branch in template.policy_or])
                 self._command("TPM2_PolicyOR", lambda: self._esapi.policy_or(session, branches))
             yield session
+
+    def _not_for_this_tpm(self, code: int) -> Exception | None:
+        """Tell whether TPM2_ActivateCredential failed for what it was given.
+
+        libtpms answers an RSA ciphertext that does not decrypt with TPM_RC_FAILURE, which else
+        means failure mode; a TPM in that mode does nothing more.
+        """
+        failure = response.base(code) == response.RC_FAILURE
+        if not response.blames_parameter(code) and not (failure and self._works()):
+            return None
+        return CredentialNotForThisTpm(
+            "the challenge was made for another TPM or another attestation key, or was changed on"
+            " its way: a new exchange is begun",
+            detail=f"TPM2_ActivateCredential returned {code:#x}",
+        )
+
+    def _works(self) -> bool:
+        try:
+            self._patiently(lambda: self._esapi.get_random(1))
+        except TSS2_Exception:
+            return False
+        return True
 
     def _read_nv(self, index: ESYS_TR) -> bytes:
         """Read an index in pieces.
@@ -361,16 +383,6 @@ def _unsupported(code: int) -> Exception | None:
 
 def _unreadable(code: int) -> Exception | None:
     return _NvUnreadable(hex(code)) if response.base(code) in _UNREADABLE else None
-
-
-def _not_for_this_tpm(code: int) -> Exception | None:
-    if not response.blames_parameter(code):
-        return None
-    return CredentialNotForThisTpm(
-        "the challenge was made for another TPM or another attestation key, or was changed on its"
-        " way: a new exchange is begun",
-        detail=f"TPM2_ActivateCredential returned {code:#x}",
-    )
 
 
 def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:

@@ -20,6 +20,7 @@ from common.errors import (
     TpmUnavailable,
 )
 
+RC_FAILURE: Final = 0x101
 RC_BAD_AUTH: Final = 0x0A2
 RC_AUTH_FAIL: Final = 0x08E
 RC_NV_AUTHORIZATION: Final = 0x149
@@ -86,7 +87,7 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
             TpmUnavailable,
             "the TPM was reset and nobody has started it: reboot the machine",
         ),
-        0x101: (  # FAILURE
+        RC_FAILURE: (
             TpmInFailureMode,
             (
                 "the TPM is in failure mode after a failed self test: power the machine off and on,"

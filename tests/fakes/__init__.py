@@ -1,0 +1,1 @@
+"""Honest stand-ins for what a seam hides; contract tests keep them so."""

@@ -1,0 +1,239 @@
+"""A software TPM in memory: `authenticator.tpm.device.Tpm` for tests that need no swtpm.
+
+Honest where an exchange could notice: real keys of the real templates, ActivateCredential as the
+specification has it and written apart from the signer's MakeCredential, quotes that verify. The
+contract test runs over this one and over swtpm.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from cryptography.hazmat.decrepit.ciphers.modes import CFB
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+
+from authenticator.tpm.device import EndorsementKey, Quote
+from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
+from common.errors import (
+    AttestationError,
+    CredentialNotForThisTpm,
+    PcrBankNotAllocated,
+    PcrSelectionUnsupported,
+)
+from common.tpm.constants import (
+    BANKS,
+    HASHES,
+    PCR_COUNT,
+    TPM_ALG_ECDSA,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA256,
+    TPM_ECC_NIST_P256,
+)
+from common.tpm.reader import Reader, StructureMalformed, join
+from common.tpm.structures import (
+    Attest,
+    ClockInfo,
+    EccParameters,
+    EccPoint,
+    EcdsaValue,
+    Public,
+    RsaParameters,
+    Signature,
+)
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+EndorsementName = Literal["L-1", "L-2", "H-1", "H-2", "H-3", "H-6"]
+"""As the TCG EK Credential Profile names its templates."""
+
+_TEMPLATES = {template.name: template.public for template in ENDORSEMENT_TEMPLATES["auto"]}
+_CODES: dict[str, hashes.HashAlgorithm] = {"sha256": hashes.SHA256(), "sha384": hashes.SHA384()}
+
+
+@cache
+def _key_of_seed(template: Public, seed: str) -> PrivateKey:
+    """Make a key once per seed and template in a test run, as a TPM does for ever."""
+    assert seed
+    match template.parameters:
+        case RsaParameters() as parameters:
+            return rsa.generate_private_key(65537, parameters.key_bits)
+        case EccParameters() as parameters:
+            p256 = parameters.curve == TPM_ECC_NIST_P256
+            return ec.generate_private_key(ec.SECP256R1() if p256 else ec.SECP384R1())
+
+
+def _public(template: Public, key: PrivateKey) -> Public:
+    """Put a key into its template's public area, as TPM2_CreatePrimary returns it."""
+    if isinstance(key, rsa.RSAPrivateKey):
+        n = key.public_key().public_numbers().n
+        return replace(template, unique=n.to_bytes(key.key_size // 8, "big"))
+    numbers, size = key.public_key().public_numbers(), key.key_size // 8
+    return replace(template, unique=EccPoint(x=join((numbers.x, size)), y=join((numbers.y, size))))
+
+
+def _booted(seed: str) -> dict[int, bytes]:
+    """Return PCRs that are all different, and differ from seed to seed."""
+    return {i: hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in range(PCR_COUNT)}
+
+
+@dataclass
+class _Object:
+    """A key in the TPM."""
+
+    public: Public
+    private: PrivateKey
+
+
+class FakeTpm:
+    """One TPM. Equal seeds are one and the same TPM, other seeds are strangers.
+
+    `pcrs` may be changed (bank to index to digest); a bank that is not in it is not allocated.
+    `errors` are raised one after the other by the next calls, before anything else happens.
+    """
+
+    def __init__(
+        self,
+        seed: str = "tpm",
+        *,
+        endorsement: EndorsementName = "L-1",
+        attestation: Literal["ecc", "rsa"] = "ecc",
+        certificates: Sequence[bytes] = (),
+    ) -> None:
+        self._endorsement = self._create(_TEMPLATES[endorsement], seed)
+        ecc, rsa_ = ATTESTATION_TEMPLATES
+        self._attestation = self._create(ecc if attestation == "ecc" else rsa_, seed)
+        self.certificates = tuple(certificates)
+        self.pcrs: dict[str, dict[int, bytes]] = {"sha256": _booted(seed)}
+        self.errors: list[AttestationError] = []
+        self.calls: list[str] = []
+
+    def endorsement_key(self) -> EndorsementKey:
+        """See `device.Tpm`."""
+        self._called("endorsement_key")
+        public = self._endorsement.public.to_tpm2b()
+        return EndorsementKey(public=public, certificates=self.certificates)
+
+    def attestation_key(self) -> bytes:
+        """See `device.Tpm`."""
+        self._called("attestation_key")
+        return self._attestation.public.to_tpm2b()
+
+    def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
+        """See `device.Tpm`."""
+        self._called("activate_credential")
+        try:
+            integrity, encrypted = _read_blob(credential_blob)
+            seed = self._seed(_whole(encrypted_secret))
+            return self._open(seed, integrity, encrypted)
+        except (StructureMalformed, ValueError) as error:
+            raise CredentialNotForThisTpm("made for another TPM or key") from error
+
+    def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
+        """See `device.Tpm`."""
+        self._called("quote")
+        pcrs = self._selected(selection)
+        values = b"".join(value for bank in pcrs.values() for value in bank.values())
+        attest = Attest(
+            qualified_signer=self._qualified_name(),
+            extra_data=extra_data,
+            clock_info=ClockInfo(clock=1, reset_count=1, restart_count=0, safe=True),
+            firmware_version=1,
+            selection={bank: tuple(values) for bank, values in pcrs.items()},
+            pcr_digest=hashlib.sha256(values).digest(),
+        ).encode()
+        return Quote(attest=attest, signature=self._sign(attest), pcrs=pcrs)
+
+    @staticmethod
+    def _create(template: Public, seed: str) -> _Object:
+        key = _key_of_seed(template, seed)
+        return _Object(_public(template, key), key)
+
+    def _called(self, method: str) -> None:
+        self.calls.append(method)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def _selected(self, selection: Mapping[str, Sequence[int]]) -> dict[str, dict[int, bytes]]:
+        indices = [index for chosen in selection.values() for index in chosen]
+        if set(selection) - set(BANKS) or not set(indices) <= set(range(PCR_COUNT)):
+            raise PcrSelectionUnsupported("no such bank or PCR")
+        if not selection or not all(selection.values()):
+            raise PcrSelectionUnsupported("no PCRs")
+        if set(selection) - set(self.pcrs):
+            raise PcrBankNotAllocated("no such bank in this TPM")
+        banks = sorted(selection, key=BANKS.__getitem__)
+        return {b: {i: self.pcrs[b][i] for i in sorted(set(selection[b]))} for b in banks}
+
+    def _qualified_name(self) -> bytes:
+        name = self._attestation.public.name()
+        return name[:2] + hashlib.sha256(bytes.fromhex("4000000b") + name).digest()
+
+    def _sign(self, attest: bytes) -> bytes:
+        key = self._attestation.private
+        if isinstance(key, rsa.RSAPrivateKey):
+            value: bytes | EcdsaValue = key.sign(attest, padding.PKCS1v15(), hashes.SHA256())
+            return Signature(scheme=TPM_ALG_RSASSA, hash=TPM_ALG_SHA256, value=value).encode()
+        r, s = decode_dss_signature(key.sign(attest, ec.ECDSA(hashes.SHA256())))
+        value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+        return Signature(scheme=TPM_ALG_ECDSA, hash=TPM_ALG_SHA256, value=value).encode()
+
+    def _seed(self, encrypted: bytes) -> bytes:
+        """Part 1, annexes B.10.3 (RSA) and C.6.3 (ECC); raises ValueError when it is not ours."""
+        public, key = self._endorsement.public, self._endorsement.private
+        name = HASHES[public.name_alg]
+        if isinstance(key, rsa.RSAPrivateKey):
+            mgf = padding.MGF1(_CODES[name])
+            return key.decrypt(
+                encrypted, padding.OAEP(mgf=mgf, algorithm=_CODES[name], label=b"IDENTITY\0")
+            )
+        reader = Reader(encrypted)
+        x, y = reader.sized(48), reader.sized(48)
+        reader.finish()
+        point = ec.EllipticCurvePublicNumbers(
+            int.from_bytes(x, "big"), int.from_bytes(y, "big"), key.curve
+        )
+        z = key.exchange(ec.ECDH(), point.public_key())
+        size = key.key_size // 8
+        own = key.public_key().public_numbers().x.to_bytes(size, "big")
+        return hashlib.new(
+            name, b"\0\0\0\1" + z + b"IDENTITY\0" + x.rjust(size, b"\0") + own
+        ).digest()
+
+    def _open(self, seed: bytes, integrity: bytes, encrypted: bytes) -> bytes:
+        """Part 1, section 24.5: check who it is for, then decrypt."""
+        public, name = self._endorsement.public, self._attestation.public.name()
+        algorithm = HASHES[public.name_alg]
+        digest_bits = 8 * hashlib.new(algorithm).digest_size
+        key = _kdfa(algorithm, seed, b"INTEGRITY", b"", digest_bits)
+        if not hmac.compare_digest(hmac.digest(key, encrypted + name, algorithm), integrity):
+            raise ValueError("integrity")
+        assert public.parameters.symmetric is not None
+        key = _kdfa(algorithm, seed, b"STORAGE", name, public.parameters.symmetric.key_bits)
+        decryptor = Cipher(AES(key), CFB(bytes(16))).decryptor()
+        return _whole(decryptor.update(encrypted) + decryptor.finalize())
+
+
+def _whole(tpm2b: bytes) -> bytes:
+    """Return the content of a TPM2B that nothing follows."""
+    reader = Reader(tpm2b)
+    content = reader.sized(len(tpm2b))
+    reader.finish()
+    return content
+
+
+def _read_blob(credential_blob: bytes) -> tuple[bytes, bytes]:
+    reader = Reader(content := _whole(credential_blob))
+    integrity = reader.sized(64)
+    return integrity, content[reader.position :]
+
+
+def _kdfa(algorithm: str, key: bytes, label: bytes, context: bytes, bits: int) -> bytes:
+    """Part 1, section 11.4.10.2, for at most one digest."""
+    data = b"\0\0\0\1" + label + b"\0" + context + bits.to_bytes(4, "big")
+    return hmac.digest(key, data, algorithm)[: bits // 8]
