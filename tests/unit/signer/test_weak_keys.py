@@ -1,0 +1,87 @@
+"""Keys that are well-formed, and yet known to be weak."""
+
+import math
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from signer.verify.weak_keys import _ROCA, KeyWeak, require_strong
+from tests.builders.software_tpm import rsa_key
+
+ROCA_PRODUCT = math.prod(prime for prime, _ in _ROCA)
+
+
+def rsa_public(modulus: int) -> rsa.RSAPublicKey:
+    """Make a public key, whatever its modulus."""
+    return rsa.RSAPublicNumbers(65537, modulus).public_key()
+
+
+def is_prime(n: int) -> bool:
+    """Test by Fermat; good enough to choose test primes."""
+    return math.gcd(n, ROCA_PRODUCT) == 1 and all(pow(base, n - 1, n) == 1 for base in (2, 3, 5))
+
+
+def prime_from(start: int, step: int) -> int:
+    """Find a prime in an arithmetic progression."""
+    while not is_prime(start):
+        start += step
+    return start
+
+
+@pytest.fixture(scope="module")
+def far_prime() -> int:
+    """Give a prime of an ordinary key."""
+    return rsa_key().private_numbers().p
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
+def test_ordinary_keys_are_strong(curve: ec.EllipticCurve) -> None:
+    """RSA and both curves."""
+    require_strong(rsa_key().public_key())
+    require_strong(ec.generate_private_key(curve).public_key())
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
+@pytest.mark.parametrize("from_end", [False, True])
+def test_trivial_private_keys_are_weak(curve: ec.EllipticCurve, *, from_end: bool) -> None:
+    """1 and n - 1 share their x coordinate."""
+    scalar = curve.group_order - 1 if from_end else 1
+    key = ec.derive_private_key(scalar, curve).public_key()
+    with pytest.raises(KeyWeak, match="trivial"):
+        require_strong(key)
+
+
+def test_roca_is_recognised() -> None:
+    """Primes of Infineon's form; one in each of two residues."""
+    p, q = (
+        prime_from(pow(65537, exponent, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
+        for exponent in (7, 1234)
+    )
+    with pytest.raises(KeyWeak, match="ROCA"):
+        require_strong(rsa_public(p * q))
+
+
+def test_one_roca_prime_is_not_the_fingerprint(far_prime: int) -> None:
+    """The fingerprint is of the modulus."""
+    p = prime_from(pow(65537, 7, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
+    require_strong(rsa_public(p * far_prime))
+
+
+def test_close_primes_are_weak(far_prime: int) -> None:
+    """The next prime is found by Fermat at once."""
+    near = prime_from(far_prime + 2, 2)
+    with pytest.raises(KeyWeak, match="close"):
+        require_strong(rsa_public(far_prime * near))
+
+
+def test_a_square_is_weak(far_prime: int) -> None:
+    """Equal primes are as close as can be."""
+    with pytest.raises(KeyWeak, match="close"):
+        require_strong(rsa_public(far_prime * far_prime))
+
+
+def test_small_factors_are_weak(far_prime: int) -> None:
+    """No generator leaves a factor below 1000."""
+    cofactor = far_prime * prime_from(far_prime + 1_000_000, 2)
+    with pytest.raises(KeyWeak, match="small factor"):
+        require_strong(rsa_public(cofactor * 997))
