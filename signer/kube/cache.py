@@ -60,55 +60,53 @@ class Cache(Generic[V]):
             return tuple(self._indexes[index].get(key, {}).values())
 
     def fill(self, values: Mapping[str, V]) -> None:
-        """Take a complete list: what is not in it is gone."""
+        """Take a complete list at once: what is not in it is gone."""
         with self._lock:
             gone = [key for key in self._values if key not in values]
-        for key in gone:
-            self.drop(key)
-        for key, value in values.items():
-            self.put(key, value)
-        with self._lock:
+            changes: list[tuple[str, V | None, V | None]]
+            changes = [(key, self._store(key, None), None) for key in gone]
+            changes += [(key, self._store(key, value), value) for key, value in values.items()]
             self._filled = True
+        for key, before, after in changes:
+            self._tell(key, before, after)
 
     def put(self, key: str, value: V) -> None:
         """Take one value, new or changed."""
         with self._lock:
-            before = self._values.get(key)
-            if before == value:
-                return
-            self._unindex(key, before)
-            self._values[key] = value
-            for entries in self._entries(value):
-                entries[key] = value
+            before = self._store(key, value)
         self._tell(key, before, value)
 
     def drop(self, key: str) -> None:
         """Forget the value of that key."""
         with self._lock:
-            before = self._values.pop(key, None)
-            self._unindex(key, before)
-        if before is not None:
-            self._tell(key, before, None)
+            before = self._store(key, None)
+        self._tell(key, before, None)
 
     def _require_filled(self) -> None:
         if not self._filled:
             raise ApiServerUnavailable(f"{self._what} are not known yet")
 
-    def _entries(self, value: V) -> Iterable[dict[str, V]]:
-        for name, function in self._functions.items():
-            for under in function(value):
-                yield self._indexes[name].setdefault(under, {})
-
-    def _unindex(self, key: str, value: V | None) -> None:
-        if value is None:
-            return
-        for name, function in self._functions.items():
-            for under in function(value):
-                entries = self._indexes[name].get(under, {})
+    def _store(self, key: str, value: V | None) -> V | None:
+        """Keep the value, `None` for none, in all indexes; return what was there before."""
+        before = self._values.pop(key, None)
+        if before is not None:
+            for index, under in self._under(before):
+                entries = index[under]
                 entries.pop(key, None)
                 if not entries:
-                    self._indexes[name].pop(under, None)
+                    del index[under]
+        if value is not None:
+            self._values[key] = value
+            for index, under in self._under(value):
+                index.setdefault(under, {})[key] = value
+        return before
+
+    def _under(self, value: V) -> Iterable[tuple[dict[Hashable, dict[str, V]], Hashable]]:
+        """Yield each index with each key that it has the value under, once."""
+        for name, function in self._functions.items():
+            yield from ((self._indexes[name], under) for under in set(function(value)))
 
     def _tell(self, key: str, before: V | None, after: V | None) -> None:
-        for listener in self._listeners:
-            listener(key, before, after)
+        if before != after:
+            for listener in self._listeners:
+                listener(key, before, after)

@@ -74,7 +74,9 @@ class _Request:
 class Api:
     """One API server, for any number of threads."""
 
-    def __init__(self, connection: Connection, *, user_agent: str) -> None:
+    def __init__(self, name: str, connection: Connection, *, user_agent: str) -> None:
+        """`name` is what the cluster is called in logs."""
+        self.name = name
         self._connection = connection
         self._agent = user_agent
         self._pool = urllib3.PoolManager(

@@ -98,6 +98,21 @@ def parse_kubeconfig(data: bytes) -> Connection:
     )
 
 
+def in_cluster(host: str, port: str, account: Path) -> Connection:
+    """Return the pod's own way to its API server, from the folder of its service account.
+
+    Raises `KubeconfigRefused` when there is none.
+    """
+    try:
+        ca = (account / "ca.crt").read_text(encoding="ascii")
+        (account / "token").read_text(encoding="ascii")
+    except (OSError, ValueError) as e:
+        raise KubeconfigRefused("the service account's files cannot be read") from e
+    named = f"[{host}]" if ":" in host else host
+    server = _server(f"https://{named}:{port}")
+    return Connection(server=server, ca=ca, token_file=account / "token")
+
+
 class _StrictLoader(yaml.BaseLoader):
     """YAML in which every scalar is text, every key unique, and nothing refers elsewhere."""
 

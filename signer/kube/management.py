@@ -68,7 +68,9 @@ class Management:
             "EndorsementKeys",
             indexes={"registered": lambda k: {r.cluster for r in k.registered_for}},
         )
-        self.nodes: Cache[AttestedNodeObject] = Cache("AttestedNodes")
+        self.nodes: Cache[AttestedNodeObject] = Cache(
+            "AttestedNodes", indexes={"provider ID": lambda n: [(n.cluster, n.provider_id)]}
+        )
 
     def start(self) -> None:
         """Begin to watch."""
@@ -140,6 +142,14 @@ class Management:
 
     def _key_changed(self, key: EndorsementKeyObject) -> None:
         self._wake(None, key.name)
+        for entry in key.registered_for:
+            machine = None
+            if entry.machine_name is not None and self.machines.filled:
+                machine = self.machines.get(f"{entry.cluster.namespace}/{entry.machine_name}")
+            provider_id = entry.provider_id or (machine and machine.provider_id)
+            for name in (provider_id, entry.node_name):
+                if name:
+                    self._wake(entry.cluster, name)
 
     def _node_changed(self, node: AttestedNodeObject) -> None:
         self._wake(node.cluster, node.node_name)

@@ -30,6 +30,10 @@ _ABSENT_PAUSE: Final = 60.0
 class Source(Protocol):
     """The part of an API server that a watch needs."""
 
+    @property
+    def name(self) -> str:
+        """Return what the cluster is called in logs."""
+
     def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
         """Read a page of a list."""
 
@@ -97,12 +101,11 @@ class Watch(Generic[V]):
                 version = None
                 self._stop.wait(pauses.next())
             except ApiServerUnavailable as e:
-                fields = {"objects": self._collection.what, "message": e.message}
-                _logger.warning("watch interrupted", extra={**fields, "detail": e.detail})
+                _logger.warning("watch interrupted", extra=self._fields(e))
                 self._stop.wait(pauses.next())
             except Exception:
                 # A bug of ours, or an answer that nobody thought of: neither ends the watch.
-                _logger.exception("watch failed", extra={"objects": self._collection.what})
+                _logger.exception("watch failed", extra=self._fields())
                 version = None
                 self._stop.wait(pauses.next())
 
@@ -167,10 +170,16 @@ class Watch(Generic[V]):
                 self._cache.put(key_of(body), value)
         return str(body["metadata"]["resourceVersion"])
 
+    def _fields(self, error: ApiServerUnavailable | None = None) -> dict[str, Any]:
+        fields = {"cluster": self._source.name, "objects": self._collection.what}
+        if error is not None:
+            fields |= {"message": error.message, "detail": error.detail}
+        return {"fields": fields}
+
     def _read(self, body: Json) -> V | None:
         """Read one object; one that cannot be read is as if it were not there, and told of."""
         try:
             return self._collection.read(body)
         except Exception:
-            _logger.exception("unreadable object", extra={"objects": self._collection.what})
+            _logger.exception("unreadable object", extra=self._fields())
             return None

@@ -33,7 +33,7 @@ class Workload:
         self.key = key
         self.uid = uid
         self.connection = connection
-        self._api = Api(connection, user_agent=agent)
+        self._api = Api(f"{key.namespace}/{key.name}", connection, user_agent=agent)
         self.csrs: Cache[Csr] = Cache("CertificateSigningRequests")
         self.nodes: Cache[Node] = Cache(
             "Nodes", indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []}
@@ -42,6 +42,8 @@ class Workload:
         self.hosts: Cache[str] = Cache("the kubernetes service's addresses")
         self.writer = CsrWriter(self._api)
         self._stop = Event()
+        self.attend = Event()
+        """Set when upkeep should not wait for its next round."""
 
     def start(self) -> None:
         """Begin to watch; the CSRs last, since the others are asked about them."""
@@ -52,6 +54,7 @@ class Workload:
     def stop(self) -> None:
         """End the watches, at their next event or silence at the latest."""
         self._stop.set()
+        self.attend.set()
         self._api.close()
 
     @property
@@ -81,7 +84,7 @@ class Workload:
     ) -> None:
         collection = Collection(what=what, path=lambda: path, read=read, page=page)
         watch = Watch(self._api, collection, cache, self._stop)
-        name = f"watch {self.key.namespace}/{self.key.name} {what}"
+        name = f"watch {self._api.name} {what}"
         Thread(target=watch.run, name=name, daemon=True).start()
 
 

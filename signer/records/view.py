@@ -89,6 +89,10 @@ class ClusterRecords:
         name = attested_node_name(self._key, node_name)
         return self._management.nodes.get(f"{self._key.namespace}/{name}")
 
+    def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
+        """Return this Cluster's AttestedNodes with exactly this provider ID."""
+        return self._management.nodes.by("provider ID", (self._key, provider_id))
+
     def _machine(self, machine: MachineObject) -> Machine:
         infrastructure = bootstrap = None
         if machine.infrastructure is not None:
