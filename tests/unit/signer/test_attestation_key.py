@@ -1,0 +1,184 @@
+"""A1: the attestation key is a restricted signing key that never left its TPM."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.errors import (
+    AttestationError,
+    AttestationKeyAttributesNotAllowed,
+    AttestationKeyMalformed,
+    AttestationKeySchemeNotAllowed,
+    AttestationKeyWeak,
+)
+from common.tpm.constants import (
+    TPM_ALG_AES,
+    TPM_ALG_CFB,
+    TPM_ALG_ECDH,
+    TPM_ALG_KDF1_SP800_108,
+    TPM_ALG_OAEP,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_SHA1,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    TPM_ALG_SHA512,
+    ObjectAttributes,
+)
+from common.tpm.structures import EccPoint, Public, RsaParameters, Scheme, Symmetric
+from signer.policy import Policy
+from signer.verify.attestation_key import verify_attestation_key
+from tests.builders.software_tpm import (
+    AK_KINDS,
+    attestation_key,
+    ecdsa_parameters,
+    rsa_parameters,
+    with_key,
+)
+
+POLICY = Policy(name="test")
+AES = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
+
+
+@pytest.fixture(scope="module")
+def public() -> Public:
+    """Give the public area of a key that passes."""
+    return attestation_key().public
+
+
+@pytest.mark.parametrize("scheme", AK_KINDS)
+def test_a1_listed_schemes_are_taken(scheme: str) -> None:
+    """Each scheme when the policy lists it, and not when it lists the others."""
+    ak = attestation_key(AK_KINDS[scheme])
+    policy = replace(POLICY, attestation_key_schemes=frozenset({scheme}))
+    assert verify_attestation_key(ak.tpm2b, policy).name == ak.public.name()
+    others = replace(POLICY, attestation_key_schemes=frozenset(AK_KINDS) - {scheme})
+    with pytest.raises(AttestationKeySchemeNotAllowed):
+        verify_attestation_key(ak.tpm2b, others)
+
+
+def test_a1_no_dictionary_attack_protection_is_as_good(public: Public) -> None:
+    """The flag noDA may be set or not; the Name differs."""
+    with_noda = replace(public, attributes=public.attributes | ObjectAttributes.NODA)
+    name = verify_attestation_key(with_noda.to_tpm2b(), POLICY).name
+    assert name == with_noda.name() != public.name()
+
+
+@pytest.mark.parametrize("bit", [b for b in ObjectAttributes if b is not ObjectAttributes.NODA])
+def test_a1_every_other_attribute_counts(public: Public, bit: ObjectAttributes) -> None:
+    """One bit set or cleared makes another kind of key."""
+    other = replace(public, attributes=public.attributes ^ bit)
+    with pytest.raises(AttestationKeyAttributesNotAllowed):
+        verify_attestation_key(other.to_tpm2b(), POLICY)
+
+
+MUTATIONS: dict[str, tuple[dict[str, Any], type[AttestationError]]] = {
+    "other name algorithm": ({"name_alg": TPM_ALG_SHA384}, AttestationKeyAttributesNotAllowed),
+    "SHA-1 name": ({"name_alg": TPM_ALG_SHA1}, AttestationKeyAttributesNotAllowed),
+    "policy": ({"auth_policy": bytes(32)}, AttestationKeyAttributesNotAllowed),
+    "symmetric algorithm": (
+        {"parameters": replace(ecdsa_parameters(), symmetric=AES)},
+        AttestationKeyAttributesNotAllowed,
+    ),
+    "no scheme": (
+        {"parameters": replace(ecdsa_parameters(), scheme=None)},
+        AttestationKeySchemeNotAllowed,
+    ),
+    "SHA-1": (
+        {"parameters": ecdsa_parameters(digest=TPM_ALG_SHA1)},
+        AttestationKeySchemeNotAllowed,
+    ),
+    "SHA-384 on P-256": (
+        {"parameters": ecdsa_parameters(digest=TPM_ALG_SHA384)},
+        AttestationKeySchemeNotAllowed,
+    ),
+    "SHA-512": (
+        {"parameters": ecdsa_parameters(digest=TPM_ALG_SHA512)},
+        AttestationKeySchemeNotAllowed,
+    ),
+    "key agreement": (
+        {
+            "parameters": replace(
+                ecdsa_parameters(), scheme=Scheme(algorithm=TPM_ALG_ECDH, hash=TPM_ALG_SHA256)
+            )
+        },
+        AttestationKeySchemeNotAllowed,
+    ),
+    "key derivation": (
+        {
+            "parameters": replace(
+                ecdsa_parameters(),
+                kdf=Scheme(algorithm=TPM_ALG_KDF1_SP800_108, hash=TPM_ALG_SHA256),
+            )
+        },
+        AttestationKeySchemeNotAllowed,
+    ),
+    "P-521": ({"parameters": ecdsa_parameters(curve=5)}, AttestationKeySchemeNotAllowed),
+    "not on the curve": (
+        {"unique": EccPoint(x=bytes(31) + b"\1", y=bytes(31) + b"\1")},
+        AttestationKeyWeak,
+    ),
+    "point at infinity": ({"unique": EccPoint(x=b"", y=b"")}, AttestationKeyWeak),
+}
+
+
+@pytest.mark.parametrize(("changes", "error"), MUTATIONS.values(), ids=MUTATIONS)
+def test_a1_other_keys_are_denied(
+    public: Public, changes: dict[str, Any], error: type[AttestationError]
+) -> None:
+    """One change to a key that passes."""
+    with pytest.raises(error):
+        verify_attestation_key(replace(public, **changes).to_tpm2b(), POLICY)
+
+
+RSA_MUTATIONS: dict[str, tuple[RsaParameters, bytes, type[AttestationError]]] = {
+    "1024 bits": (rsa_parameters(1024), b"\xff" * 128, AttestationKeySchemeNotAllowed),
+    "encryption": (
+        rsa_parameters(algorithm=TPM_ALG_OAEP),
+        b"\xff" * 256,
+        AttestationKeySchemeNotAllowed,
+    ),
+    "PSS, not listed": (
+        rsa_parameters(algorithm=TPM_ALG_RSAPSS),
+        b"\xff" * 256,
+        AttestationKeySchemeNotAllowed,
+    ),
+    "exponent 3": (replace(rsa_parameters(), exponent=3), b"\xff" * 256, AttestationKeyWeak),
+    "exponent 1": (replace(rsa_parameters(), exponent=1), b"\xff" * 256, AttestationKeyWeak),
+    "modulus is too short": (rsa_parameters(), b"\xff" * 255, AttestationKeyWeak),
+    "modulus is even": (rsa_parameters(), b"\xff" * 255 + b"\xfe", AttestationKeyWeak),
+    "modulus is divisible by 3": (rsa_parameters(), b"\xff" * 256, AttestationKeyWeak),
+}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "modulus", "error"), RSA_MUTATIONS.values(), ids=RSA_MUTATIONS
+)
+def test_a1_other_rsa_keys_are_denied(
+    public: Public, parameters: RsaParameters, modulus: bytes, error: type[AttestationError]
+) -> None:
+    """Size, scheme, exponent and modulus."""
+    other = replace(public, parameters=parameters, unique=modulus)
+    with pytest.raises(error):
+        verify_attestation_key(other.to_tpm2b(), POLICY)
+
+
+def test_a1_a_trivial_key_is_denied(public: Public) -> None:
+    """Everybody can sign with the private key 1."""
+    weak = with_key(public, ec.derive_private_key(1, ec.SECP256R1()))
+    with pytest.raises(AttestationKeyWeak):
+        verify_attestation_key(weak.tpm2b, POLICY)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x01\0"])
+def test_a1_what_is_no_public_area_is_denied(data: bytes) -> None:
+    """No structure at all."""
+    with pytest.raises(AttestationKeyMalformed):
+        verify_attestation_key(data, POLICY)
+
+
+def test_a1_trailing_bytes_are_denied(public: Public) -> None:
+    """The Name would not cover them."""
+    with pytest.raises(AttestationKeyMalformed):
+        verify_attestation_key(public.to_tpm2b() + b"\0", POLICY)
