@@ -1,0 +1,213 @@
+"""`spec.request`: the PEM blocks of P1 and P2, and requests as the node makes them."""
+
+import subprocess
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common import csr
+from common.csr import PrivateKey, build_pkcs10, compose, parse_pkcs10, split, split_single
+from common.errors import (
+    AttestationError,
+    NodeNameInvalid,
+    PemBlocksUnexpected,
+    PemNotCanonical,
+    ProviderIDMalformed,
+    ProviderUnknown,
+    TooLarge,
+)
+from common.evidence import MAX_SIZE_WITH_EVENT_LOG
+from common.pem import encode_block
+from common.pkcs10 import MAX_PKCS10
+from tests import vectors
+from tests.unit.common.test_pkcs10 import LONGEST, RSA_KEY
+
+REQUEST = vectors.cases("requests")[-2]
+PKCS10 = bytes.fromhex(REQUEST["der"])
+DATA = bytes(range(256))
+GOOD = compose(PKCS10, DATA)
+FIRST, PROVIDER, LAST = (
+    encode_block("CERTIFICATE REQUEST", PKCS10),
+    encode_block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", b"tpm"),
+    encode_block("KUBELET AUTHENTICATOR ATTESTATION DATA", DATA),
+)
+P256 = ec.derive_private_key(0xABCDEF, ec.SECP256R1())
+P384 = ec.derive_private_key(0xABCDEF, ec.SECP384R1())
+
+
+def test_block_is_written_as_openssl_writes_it() -> None:
+    assert FIRST.decode() == REQUEST["pem"]
+
+
+def test_request_is_three_blocks_and_nothing_else() -> None:
+    assert GOOD == FIRST + PROVIDER + LAST
+    assert split(GOOD) == (PKCS10, DATA)
+    assert b"ATTESTATION PROVIDER-----\ndHBt\n-----END" in GOOD
+
+
+def test_one_block_is_read_where_one_is_due() -> None:
+    assert split_single(FIRST) == PKCS10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"\n" + GOOD, id="before"),
+        pytest.param(FIRST + b"\n" + PROVIDER + LAST, id="between"),
+        pytest.param(GOOD + b"\n", id="after"),
+        pytest.param(GOOD + b"x", id="text after"),
+        pytest.param(GOOD[:-1], id="no final LF"),
+        pytest.param(GOOD.replace(b"\n", b"\r\n"), id="CRLF"),
+        pytest.param(GOOD.replace(b"\nMII", b"\n MII", 1), id="space"),
+        pytest.param(GOOD.replace(b"REQUEST-----\n", b"REQUEST-----\nA: b\n\n", 1), id="header"),
+        pytest.param(
+            FIRST.replace(b"-----END CERTIFICATE ", b"-----END NEW CERTIFICATE ") + PROVIDER + LAST,
+            id="another end",
+        ),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHB\nt") + LAST, id="short line"),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBt\n") + LAST, id="empty line"),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBtCg=") + LAST, id="padding"),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHB") + LAST, id="no padding"),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBtCh==") + LAST, id="spare bits"),
+        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"====") + LAST, id="padding alone"),
+        pytest.param(GOOD.replace(b"-----BEGIN", b"----BEGIN", 1), id="four dashes"),
+        pytest.param(GOOD.lower(), id="lower case"),
+        pytest.param(PKCS10, id="DER"),
+    ],
+)
+def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
+    with pytest.raises(PemNotCanonical):
+        split(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(FIRST, id="request alone"),
+        pytest.param(FIRST + PROVIDER, id="no data"),
+        pytest.param(FIRST + LAST + PROVIDER, id="another order"),
+        pytest.param(PROVIDER + LAST + FIRST, id="request last"),
+        pytest.param(GOOD + LAST, id="data twice"),
+        pytest.param(FIRST + GOOD, id="request twice"),
+        pytest.param(
+            FIRST.replace(b"CERTIFICATE REQ", b"NEW CERTIFICATE REQ") + PROVIDER + LAST,
+            id="another label",
+        ),
+        pytest.param(
+            FIRST + PROVIDER + encode_block("ATTESTATION DATA", DATA), id="the example's label"
+        ),
+    ],
+)
+def test_p2_other_blocks_are_refused(text: bytes) -> None:
+    with pytest.raises(PemBlocksUnexpected):
+        split(text)
+
+
+def test_p2_attestation_is_refused_where_one_block_is_due() -> None:
+    with pytest.raises(PemBlocksUnexpected):
+        split_single(GOOD)
+
+
+@pytest.mark.parametrize("provider", [b"", b"tpm\n", b"TPM", b"aws"])
+def test_p2_other_providers_are_refused(provider: bytes) -> None:
+    block = encode_block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", provider)
+    with pytest.raises(ProviderUnknown):
+        split(FIRST + block + LAST)
+
+
+@pytest.mark.parametrize("read", [split, split_single])
+def test_p1_large_text_is_refused_before_it_is_read(read: object) -> None:
+    assert callable(read)
+    with pytest.raises(TooLarge):
+        read(b"-" * (csr.MAX_REQUEST + 1))
+
+
+def test_p1_the_largest_blocks_fit() -> None:
+    largest = compose(bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
+    assert len(largest) <= csr.MAX_REQUEST
+    assert split(largest) == (bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_what_is_composed_splits(pkcs10: bytes, data: bytes) -> None:
+    assert split(compose(pkcs10, data)) == (pkcs10, data)
+
+
+@given(st.data())
+def test_what_splits_composes_to_the_same_text(data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(GOOD) - 1))
+    changed = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
+    try:
+        pkcs10, attestation = split(changed)
+    except AttestationError:
+        return
+    assert compose(pkcs10, attestation) == changed
+
+
+# Requests that the node makes
+
+
+@pytest.mark.parametrize("key", [P256, P384, RSA_KEY], ids=["P-256", "P-384", "RSA"])
+def test_request_that_we_make_is_one_that_we_take(key: PrivateKey) -> None:
+    request = parse_pkcs10(build_pkcs10(key, node_name="worker-1", provider_id="test:///i-1"))
+    assert (request.node_name, request.provider_id) == ("worker-1", "test:///i-1")
+    assert request.subject_alt_names is None
+    assert request.public_key == key.public_key()
+
+
+@pytest.mark.parametrize("name", ["worker-1", LONGEST.decode()], ids=["short", "longest"])
+def test_request_that_we_make_is_one_that_openssl_takes(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "request.der"
+    path.write_bytes(build_pkcs10(P256, node_name=name, provider_id="test:///i-1"))
+    command = ("openssl", "req", "-inform", "DER", "-in", path, "-noout", "-verify", "-text")
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "verify OK" in done.stdout + done.stderr
+    assert f"O = system:nodes, CN = system:node:{name}" in done.stdout
+    assert "1.3.6.1.4.1.11129.2.1.21: \n" in done.stdout
+
+
+def test_names_for_serving_come_out_typed() -> None:
+    der = build_pkcs10(
+        P256,
+        node_name="worker-1",
+        provider_id="test:///i-1",
+        dns_names=["worker-1"],
+        ip_addresses=[ip_address("192.0.2.1"), ip_address("::1")],
+    )
+    expected = ("worker-1", ip_address("192.0.2.1"), ip_address("::1"))
+    assert parse_pkcs10(der).subject_alt_names == expected
+
+
+@pytest.mark.parametrize("name", ["", "Worker", "a" * 254])
+def test_no_request_is_made_for_what_is_no_node_name(name: str) -> None:
+    with pytest.raises(NodeNameInvalid):
+        build_pkcs10(P256, node_name=name, provider_id="test:///i-1")
+
+
+def test_no_request_is_made_for_what_is_no_provider_id() -> None:
+    with pytest.raises(ProviderIDMalformed):
+        build_pkcs10(P256, node_name="worker-1", provider_id="")
+
+
+def test_the_longest_names_are_made_and_read_without_warning() -> None:
+    """Tests take warnings for errors, and `cryptography` warns of a CN over 64 characters."""
+    request = build_pkcs10(P256, node_name=LONGEST.decode(), provider_id="test:///i-1")
+    loaded = x509.load_der_x509_csr(request)
+    with csr.long_names():
+        assert loaded.subject == csr.subject(LONGEST.decode())
+        assert loaded.signature_hash_algorithm == hashes.SHA256()
+    assert loaded.public_bytes(Encoding.DER) == request
+
+
+def test_hash_of_the_signature_is_as_strong_as_the_curve() -> None:
+    der = build_pkcs10(P384, node_name="worker-1", provider_id="test:///i-1")
+    algorithm = x509.load_der_x509_csr(der).signature_hash_algorithm
+    assert isinstance(algorithm, hashes.SHA384)

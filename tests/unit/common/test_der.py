@@ -1,0 +1,189 @@
+"""Strict DER: every value has one encoding, and that alone is read (P3)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common import der
+from common.der import DerMalformed, Element
+from tests import vectors
+
+REQUESTS = [bytes.fromhex(c["der"]) for c in vectors.cases("requests") if "der" in c]
+
+
+def write(element: Element) -> bytes:
+    """Encode an element from its parts alone."""
+    constructed = element.tag & 0x20
+    content = b"".join(write(c) for c in element.children) if constructed else element.content
+    return der.encode(element.tag, content)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "0101ff",
+        "010100",
+        "020100",
+        "02017f",
+        "02020080",
+        "0201ff",
+        "0202ff7f",
+        "030100",
+        "03020780",
+        "030200ff",
+        "0400",
+        "0500",
+        "06032a8648",
+        "060a2b06010401d679020115",
+        "0c03e282ac",
+        "1305612d7a2f3f",
+        "1603ff0001",
+        "3000",
+        "3006020100020100",
+        "3106020100020101",
+        "3106020100020100",
+        "a000",
+        "8000",
+        "820161",
+        "a003020100",
+    ],
+)
+def test_der_is_read(encoded: str) -> None:
+    assert write(der.parse(bytes.fromhex(encoded))).hex() == encoded
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 255, 256, 65535, 65536])
+def test_lengths_are_read_as_they_are_written(size: int) -> None:
+    element = der.parse(der.encode(der.OCTET_STRING, bytes(size)))
+    assert element.content == bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "rule"),
+    [
+        ("", "ends early"),
+        ("02", "ends early"),
+        ("0202", "ends early"),
+        ("020200", "ends early"),
+        ("30030201", "ends early"),
+        ("3003020200", "ends early"),
+        ("02010000", "trailing"),
+        ("30800000", "indefinite"),
+        ("0480000000", "indefinite"),
+        ("04840000000101", "indefinite or too large"),
+        ("0482ff", "indefinite or too large"),
+        ("04ff", "indefinite or too large"),
+        ("04810161", "not minimal"),
+        ("0482008061", "not minimal"),
+        ("0000", "tag"),
+        ("1f0100", "tag"),
+        ("bf0100", "tag"),
+        ("410100", "tag"),
+        ("c10100", "tag"),
+        ("1000", "content"),
+        ("1100", "content"),
+        ("22020401", "ends early"),
+        ("2403040161", "content"),
+        ("2c030c0161", "content"),
+        ("010101", "content"),
+        ("0100", "content"),
+        ("0102ffff", "content"),
+        ("0200", "content"),
+        ("0202007f", "content"),
+        ("0202ff80", "content"),
+        ("0300", "content"),
+        ("030101", "content"),
+        ("03020801", "content"),
+        ("03020101", "content"),
+        ("050100", "content"),
+        ("0600", "content"),
+        ("060180", "content"),
+        ("06032a8086", "content"),
+        ("0603802a01", "content"),
+        ("06042a800a01", "content"),
+        ("0c02c080", "content"),
+        ("0c03eda080", "content"),
+        ("130140", "content"),
+        ("13015f", "content"),
+        ("3106020101020100", "content"),
+    ],
+)
+def test_what_is_not_der_is_refused(encoded: str, rule: str) -> None:
+    with pytest.raises(DerMalformed, match=rule):
+        der.parse(bytes.fromhex(encoded))
+
+
+def nested(depth: int) -> bytes:
+    """Put a NULL into that many sequences."""
+    encoded = b"\x05\x00"
+    for _ in range(depth):
+        encoded = der.encode(der.SEQUENCE, encoded)
+    return encoded
+
+
+def test_depth_is_bounded() -> None:
+    assert der.parse(nested(15)).tag == der.SEQUENCE
+    with pytest.raises(DerMalformed, match="deeply"):
+        der.parse(nested(16))
+
+
+def test_depth_is_bounded_before_recursion_is() -> None:
+    """go-attestation #506: unbounded recursion in a parser."""
+    with pytest.raises(DerMalformed, match="deeply"):
+        der.parse(nested(3000))
+
+
+@pytest.mark.parametrize(("encoded", "value"), [("020100", 0), ("0201ff", -1), ("02020080", 128)])
+def test_integer_is_taken(encoded: str, value: int) -> None:
+    assert der.integer(der.parse(bytes.fromhex(encoded))) == value
+
+
+def test_other_type_is_not_taken_as_integer() -> None:
+    with pytest.raises(DerMalformed, match="INTEGER"):
+        der.integer(der.parse(b"\x0c\x010"))
+
+
+def test_whole_bits_are_taken() -> None:
+    assert der.whole_bits(der.parse(bytes.fromhex("030300abcd"))) == b"\xab\xcd"
+
+
+@pytest.mark.parametrize("encoded", ["030201aa", "0402aabb"])
+def test_other_values_are_not_taken_as_whole_bits(encoded: str) -> None:
+    with pytest.raises(DerMalformed, match="whole bytes"):
+        der.whole_bits(der.parse(bytes.fromhex(encoded)))
+
+
+def test_parts_are_taken() -> None:
+    sequence = der.parse(bytes.fromhex("3006020100020101"))
+    one, other = der.parts(sequence, der.SEQUENCE, at_least=2, at_most=2)
+    assert (der.integer(one), der.integer(other)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("tag", "at_least", "at_most"), [(der.SET, 2, 2), (der.SEQUENCE, 3, 3), (der.SEQUENCE, 0, 1)]
+)
+def test_other_structures_have_no_such_parts(tag: int, at_least: int, at_most: int) -> None:
+    sequence = der.parse(bytes.fromhex("3006020100020101"))
+    with pytest.raises(DerMalformed, match="structure"):
+        der.parts(sequence, tag, at_least=at_least, at_most=at_most)
+
+
+@given(st.data())
+def test_what_is_read_re_encodes_to_itself_or_is_refused(data: st.DataObject) -> None:
+    good = data.draw(st.sampled_from(REQUESTS))
+    at = data.draw(st.integers(0, len(good) - 1))
+    mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
+    try:
+        element = der.parse(mutated)
+    except DerMalformed:
+        return
+    assert write(element) == mutated
+
+
+@given(st.binary(max_size=60))
+def test_no_other_error_escapes(data: bytes) -> None:
+    try:
+        element = der.parse(data)
+    except DerMalformed:
+        return
+    assert write(element) == data

@@ -1,0 +1,170 @@
+"""Values of the protocol's JSON: one way to write each (P6)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common import wire
+from common.wire import WireMalformed
+
+
+def test_object_is_read() -> None:
+    assert wire.load(b' {"a": [1, true, null, "\\u00e4"]}\n') == {"a": [1, True, None, "ä"]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'"v1"',
+        b"1",
+        b"null",
+        b'{"a":1',
+        b'{"a":1}x',
+        b'{"a":1}{}',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":"\n"}',
+        b'\xef\xbb\xbf{"a":1}',
+        b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}',
+        '{"a":1}'.encode("utf-16"),
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+    ids=lambda data: repr(data)[:20],
+)
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(WireMalformed):
+        wire.load(data)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1.0", "1e3", "1e999", "-1", "-0", "NaN", "Infinity", "-Infinity", "1" * 10, "9" * 9999],
+)
+def test_numbers_that_nothing_takes_come_out_as_nothing(number: str) -> None:
+    assert wire.load(f'{{"a":{number}}}'.encode()) == {"a": None}
+
+
+def test_exact_members_are_taken_in_the_order_asked_for() -> None:
+    assert wire.members(wire.load(b'{"a":1,"b":2}'), "b", "a") == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":1}', b'{"a":1,"b":2,"c":3}', b'{"a":1,"B":2}', b'{"a":1,"b":2,"a":1}', b"{}"]
+)
+def test_other_members_are_refused(data: bytes) -> None:
+    with pytest.raises(WireMalformed):
+        wire.members(wire.load(data), "a", "b")
+
+
+def test_name_that_stands_twice_in_a_nested_object_is_refused() -> None:
+    outer = wire.load(b'{"a":{"b":1,"b":1}}')
+    with pytest.raises(WireMalformed, match="twice"):
+        wire.mapping(outer["a"])
+
+
+@pytest.mark.parametrize(
+    ("take", "value"),
+    [
+        (wire.mapping, []),
+        (wire.mapping, None),
+        (wire.sequence, {}),
+        (wire.sequence, "a"),
+        (wire.boolean, 1),
+        (wire.boolean, "true"),
+        (wire.boolean, None),
+        (wire.binary, None),
+        (wire.binary, 1),
+        (wire.binary, "YQ"),
+        (wire.binary, "YQ="),
+        (wire.binary, "YQ==="),
+        (wire.binary, "YR=="),
+        (wire.binary, "YQ==YQ=="),
+        (wire.binary, "YQ==\n"),
+        (wire.binary, " YQ=="),
+        (wire.binary, "-_-_"),
+        (wire.binary, "YQ\u00e4="),
+        (wire.binary, "\ud800"),
+        (wire.parse_time, None),
+        (wire.parse_time, "2026-11-21T06:40:00"),
+        (wire.parse_time, "2026-11-21T06:40:00z"),
+        (wire.parse_time, "2026-11-21 06:40:00Z"),
+        (wire.parse_time, "2026-11-21T06:40:00.0Z"),
+        (wire.parse_time, "2026-11-21T06:40:00+00:00"),
+        (wire.parse_time, "2026-11-21T06:40:00Z\n"),
+        (wire.parse_time, "2026-02-29T06:40:00Z"),
+        (wire.parse_time, "2026-11-21T24:00:00Z"),
+        (wire.parse_time, "2026-11-21T06:40:60Z"),
+        (wire.parse_time, "0000-11-21T06:40:00Z"),
+        (wire.parse_time, "٢٠٢٦-11-21T06:40:00Z"),
+    ],
+)
+def test_other_ways_to_write_a_value_are_refused(
+    take: Callable[[object], object], value: object
+) -> None:
+    with pytest.raises(WireMalformed):
+        take(value)
+
+
+@pytest.mark.parametrize("value", ["AB", "ab ", "abc", "a", "zz", 12, None])
+def test_digest_is_lower_case_hex_of_its_size(value: object) -> None:
+    assert wire.digest("ab", 1) == b"\xab"
+    with pytest.raises(WireMalformed):
+        wire.digest(value, 1)
+
+
+@pytest.mark.parametrize(
+    "uid",
+    [
+        "11111111-2222-4333-8444-55555555555F",
+        "11111111222243338444555555555555",
+        "{11111111-2222-4333-8444-555555555555}",
+        "11111111-2222-4333-8444-555555555555\n",
+        "11111111-2222-4333-8444-5555555555555",
+    ],
+)
+def test_uid_is_a_lower_case_uuid(uid: str) -> None:
+    assert wire.text("11111111-2222-4333-8444-55555555555f", wire.UID)
+    with pytest.raises(WireMalformed):
+        wire.text(uid, wire.UID)
+
+
+def test_time_is_in_utc() -> None:
+    moment = datetime(2026, 11, 21, 6, 40, tzinfo=UTC)
+    assert wire.parse_time("2026-11-21T06:40:00Z") == moment
+    assert wire.format_time(moment) == "2026-11-21T06:40:00Z"
+    elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert wire.format_time(elsewhere.replace(microsecond=999999)) == "2026-11-21T06:40:00Z"
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_time_that_is_written_reads_back(moment: datetime) -> None:
+    assert wire.parse_time(wire.format_time(moment)) == moment.replace(microsecond=0)
+
+
+@given(st.binary(max_size=100))
+def test_base64_that_is_written_reads_back(data: bytes) -> None:
+    assert wire.binary(wire.base64_text(data)) == data
+
+
+@given(st.text(max_size=12, alphabet="AQYgw0+/=-_ \n"))
+def test_base64_that_is_read_writes_back_the_same_or_is_refused(text: str) -> None:
+    try:
+        data = wire.binary(text)
+    except WireMalformed:
+        return
+    assert wire.base64_text(data) == text
+
+
+@given(st.binary(max_size=100))
+def test_no_other_error_escapes(data: bytes) -> None:
+    try:
+        wire.load(data)
+    except WireMalformed:
+        return
