@@ -1,0 +1,1 @@
+"""The main job, shown on real parts: `make demo`."""
