@@ -134,7 +134,7 @@ class Policy:
         return SUPPORTED_VERSIONS[SUPPORTED_VERSIONS.index(self.minimum_version) :]
 
     def pcr_values_for(self, machine: Machine) -> PcrValues:
-        """Return a Machine's values: those of the first variant that fits, else the general ones."""
+        """Return the values of the first variant that fits the Machine, else the general ones."""
         for variant in self.pcr_variants:
             if variant.match_labels.items() <= machine.labels.items():
                 return variant.allowed
