@@ -1,0 +1,300 @@
+"""M1 to M6: the Machine, its node name, and what speaks against them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from common.errors import (
+    ApiServerUnavailable,
+    AttestationError,
+    BootstrapNotReady,
+    ClusterPaused,
+    MachineAmbiguous,
+    MachineDeleting,
+    MachineNotFound,
+    NodeNameMismatch,
+    NodeNameUnknown,
+    NodeOfAnotherMachine,
+)
+from signer.model import Address, Ground, Node, Registration
+from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine, record_of
+from tests.builders.software_tpm import endorsement_key
+
+OTHER_ID = "metal://rack-1/slot-2"
+Change = Callable[[Scenario], None]
+
+
+def addresses(*pairs: tuple[str, str]) -> tuple[Address, ...]:
+    """Make addresses."""
+    return tuple(Address(type=kind, address=text) for kind, text in pairs)
+
+
+def add_machine(scenario: Scenario, *, deleting: bool = False) -> None:
+    """Add a second Machine."""
+    scenario.store.machines[HOME].append(machine(name="machine-2", uid="uid-2", deleting=deleting))
+
+
+def check(scenario: Scenario, error: type[AttestationError]) -> None:
+    """Expect the reason on the offer and on the answer."""
+    for judge in (scenario.judge_offer, scenario.judge_answer):
+        with pytest.raises(error):
+            judge()
+
+
+def passes(scenario: Scenario) -> None:
+    """Expect that offer and answer pass."""
+    scenario.judge_offer()
+    scenario.judge_answer()
+
+
+def test_m1_nobody_has_the_provider_id() -> None:
+    """The Machine may appear later."""
+    scenario = Scenario()
+    scenario.change_machine(provider_id=OTHER_ID)
+    check(scenario, MachineNotFound)
+
+
+def test_m1_two_machines_have_the_provider_id() -> None:
+    """Nobody can tell which one it is."""
+    scenario = Scenario()
+    add_machine(scenario)
+    check(scenario, MachineAmbiguous)
+
+
+def test_m1_a_machine_that_is_being_deleted_does_not_count_beside_a_living_one() -> None:
+    """Replacing a Machine on the same host."""
+    scenario = Scenario()
+    add_machine(scenario, deleting=True)
+    passes(scenario)
+
+
+def test_m1_two_machines_that_are_being_deleted_are_two() -> None:
+    """There is no living one to prefer."""
+    scenario = Scenario()
+    scenario.change_machine(deleting=True)
+    add_machine(scenario, deleting=True)
+    check(scenario, MachineAmbiguous)
+
+
+def test_unfilled_caches_say_nothing() -> None:
+    """Cannot decide is never no."""
+    scenario = Scenario()
+    scenario.records.filled = False
+    check(scenario, ApiServerUnavailable)
+
+
+M2: dict[str, tuple[Change, type[AttestationError]]] = {
+    "bootstrap is not ready": (
+        lambda s: s.change_machine(bootstrap_ready=False),
+        BootstrapNotReady,
+    ),
+    "the Machine is being deleted": (lambda s: s.change_machine(deleting=True), MachineDeleting),
+    "the Cluster is paused": (lambda s: s.change_cluster(paused=True), ClusterPaused),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), M2.values(), ids=M2)
+def test_m2_a_first_join_needs_everything_in_order(
+    change: Change, error: type[AttestationError]
+) -> None:
+    """Ready, not being deleted, not paused."""
+    scenario = Scenario()
+    change(scenario)
+    check(scenario, error)
+
+
+@pytest.mark.parametrize(("change", "error"), M2.values(), ids=M2)
+def test_m2_a_renewal_is_not_held_up(change: Change, error: type[AttestationError]) -> None:
+    """A paused Cluster or a draining Machine must not cost a node its certificate."""
+    assert error
+    scenario = Scenario()
+    scenario.as_node()
+    change(scenario)
+    passes(scenario)
+
+
+M3_NAMES: dict[str, tuple[Change, type[AttestationError] | None]] = {
+    "Hostname": (
+        lambda s: s.change_machine(addresses=addresses(("Hostname", NODE))),
+        None,
+    ),
+    "InternalDNS": (
+        lambda s: s.change_machine(addresses=addresses(("InternalDNS", NODE))),
+        None,
+    ),
+    "written in capitals": (
+        lambda s: s.change_machine(addresses=addresses(("Hostname", NODE.upper()))),
+        None,
+    ),
+    "another Hostname": (
+        lambda s: s.change_machine(addresses=addresses(("Hostname", "other"))),
+        NodeNameMismatch,
+    ),
+    "ExternalDNS does not count": (
+        lambda s: s.change_machine(addresses=addresses(("ExternalDNS", NODE))),
+        NodeNameUnknown,
+    ),
+    "InternalIP does not count": (
+        lambda s: s.change_machine(addresses=addresses(("InternalIP", NODE))),
+        NodeNameUnknown,
+    ),
+    "nothing to compare with": (lambda s: s.change_machine(addresses=()), NodeNameUnknown),
+    "the Machine's name, not by policy": (
+        lambda s: s.change_machine(name=NODE, addresses=()),
+        NodeNameUnknown,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), M3_NAMES.values(), ids=M3_NAMES)
+def test_m3_the_name_is_one_of_the_machines(
+    change: Change, error: type[AttestationError] | None
+) -> None:
+    """As long as nothing is claimed."""
+    scenario = Scenario()
+    change(scenario)
+    if error is None:
+        passes(scenario)
+    else:
+        check(scenario, error)
+
+
+def test_m3_the_machines_name_counts_by_policy() -> None:
+    """Beside the addresses."""
+    scenario = Scenario()
+    scenario.change_machine(name=NODE, addresses=())
+    scenario.policy = replace(scenario.policy, machine_name_is_node_name=True)
+    passes(scenario)
+
+
+def test_m3_the_claimed_name_stays() -> None:
+    """A node is never renamed, whatever the addresses say now."""
+    scenario = Scenario()
+    scenario.put_claim()
+    scenario.change_machine(addresses=addresses(("Hostname", "renamed")))
+    passes(scenario)
+    scenario.node_name = "renamed"
+    scenario.request_der = b""
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_another_tpm_gets_no_second_name_of_the_machine() -> None:
+    """Hostname and InternalDNS are two names; the Machine's TPM has claimed one of them."""
+    scenario = Scenario()
+    first = endorsement_key()
+    scenario.put_claim(first, node_name="internal", ground=Ground.FIRST_USE)
+    scenario.change_machine(
+        addresses=addresses(("Hostname", NODE), ("InternalDNS", "internal")), records=()
+    )
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_a_claim_without_record_gives_way_to_the_key_on_record() -> None:
+    """Else a stranger who came first could keep the Machine's own TPM out."""
+    scenario = Scenario()
+    stranger = endorsement_key()
+    scenario.put_claim(stranger, node_name="internal", ground=Ground.FIRST_USE)
+    passes(scenario)
+
+
+def test_m3_a_claim_on_record_does_not_give_way() -> None:
+    """Replacing a TPM is an operator's explicit act."""
+    scenario = Scenario()
+    scenario.put_claim(endorsement_key(), node_name="internal", ground=Ground.RECORD)
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_half_a_claim_is_none() -> None:
+    """An AttestedNode whose key does not name it back."""
+    scenario = Scenario()
+    scenario.put_node(key_name(endorsement_key()), scenario.holder(node_name="internal"))
+    passes(scenario)
+
+
+def pool_member(scenario: Scenario, *registrations: Registration) -> None:
+    """Make the Machine a member of a pool, with what operators registered."""
+    scenario.change_machine(is_pool_member=True, addresses=(), records=(record_of(scenario.ek),))
+    scenario.put_key(key_name(scenario.ek), registered_for=registrations)
+
+
+def registration(*, provider_id: str | None = None, node_name: str | None = None) -> Registration:
+    """Register for this Cluster."""
+    return Registration(
+        cluster=HOME, provider_id=provider_id, machine_name=None, node_name=node_name
+    )
+
+
+def test_m3_an_operator_names_pool_members() -> None:
+    """By provider ID."""
+    scenario = Scenario()
+    pool_member(scenario, registration(provider_id=PROVIDER_ID, node_name=NODE))
+    passes(scenario)
+
+
+M3_POOL: dict[str, tuple[tuple[Registration, ...], type[AttestationError]]] = {
+    "nobody says": ((), NodeNameUnknown),
+    "no name said": ((registration(provider_id=PROVIDER_ID),), NodeNameUnknown),
+    "for another provider ID": (
+        (registration(provider_id=OTHER_ID, node_name=NODE),),
+        NodeNameUnknown,
+    ),
+    "no provider ID said": ((registration(node_name=NODE),), NodeNameUnknown),
+    "another name said": (
+        (registration(provider_id=PROVIDER_ID, node_name="other"),),
+        NodeNameMismatch,
+    ),
+}
+
+
+@pytest.mark.parametrize(("registrations", "error"), M3_POOL.values(), ids=M3_POOL)
+def test_m3_other_names_of_pool_members(
+    registrations: tuple[Registration, ...], error: type[AttestationError]
+) -> None:
+    """What a pool reports of its members comes from the nodes, and is no authority."""
+    scenario = Scenario()
+    pool_member(scenario, *registrations)
+    check(scenario, error)
+
+
+M4: dict[str, tuple[str, bool, bool]] = {
+    "same provider ID, first join": (PROVIDER_ID, False, True),
+    "same provider ID, renewal": (PROVIDER_ID, True, True),
+    "no provider ID, first join": ("", False, False),
+    "no provider ID, renewal": ("", True, True),
+    "another provider ID, first join": (OTHER_ID, False, False),
+    "another provider ID, renewal": (OTHER_ID, True, False),
+}
+
+
+@pytest.mark.parametrize(("provider_id", "renewal", "good"), M4.values(), ids=M4)
+def test_m4_the_node_of_that_name(provider_id: str, *, renewal: bool, good: bool) -> None:
+    """Absent, or this Machine's."""
+    scenario = Scenario()
+    if renewal:
+        scenario.as_node()
+    scenario.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+    if good:
+        passes(scenario)
+    else:
+        check(scenario, NodeOfAnotherMachine)
+
+
+M6: dict[str, tuple[str | None, tuple[Node, ...], int]] = {
+    "nothing": (None, (), 0),
+    "own nodeRef": (NODE, (), 0),
+    "nodeRef to another Node": ("other", (), 1),
+    "another Node with the provider ID": (NODE, (Node(name="other", provider_id=PROVIDER_ID),), 1),
+    "both": ("other", (Node(name="other", provider_id=PROVIDER_ID),), 2),
+}
+
+
+@pytest.mark.parametrize(("node_ref", "nodes", "alarms"), M6.values(), ids=M6)
+def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
+    node_ref: str | None, nodes: tuple[Node, ...], alarms: int
+) -> None:
+    """Nodes can write their own provider ID: a sign, not a proof."""
+    scenario = Scenario()
+    scenario.change_machine(node_ref=node_ref)
+    scenario.records.nodes.extend(nodes)
+    assert len(scenario.judge_answer().alarms) == alarms

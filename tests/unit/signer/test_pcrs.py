@@ -1,0 +1,203 @@
+"""Q3 and Q4: the PCRs that today's policy asks for, as quoted, and with allowed values."""
+
+from dataclasses import replace
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    PcrBankUnavailable,
+    PcrDigestMismatch,
+    PcrPolicyMismatch,
+    PcrSelectionMismatch,
+)
+from common.tpm.constants import TPM_ALG_SHA256
+from signer.policy import PcrMode, PcrValues, PcrVariant
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import attest, pcr_values
+
+ASKED = {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ASKED,
+        {"sha256": (7,)},
+        {"sha384": (0, 23)},
+        {"sha256": (0, 7), "sha384": (1,), "sha512": (2,)},
+    ],
+)
+def test_q3_the_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
+    """One bank or several; the digest is over all of them, ascending by algorithm."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, pcr_selection=selection)
+    scenario.pcrs = pcr_values(selection)
+    assert scenario.judge_answer().pcrs == pcr_values(selection)
+
+
+OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
+    "a PCR missing": {"sha256": (0, 1, 2, 3, 4, 5, 6)},
+    "a PCR more": {"sha256": (0, 1, 2, 3, 4, 5, 6, 7, 8)},
+    "another PCR": {"sha256": (0, 1, 2, 3, 4, 5, 6, 23)},
+    "another bank": {"sha384": ASKED["sha256"]},
+    "the SHA-1 bank": {"sha1": ASKED["sha256"]},
+    "a bank more": {**ASKED, "sha384": (0,)},
+}
+
+
+@pytest.mark.parametrize("selection", OTHER_SELECTIONS.values(), ids=OTHER_SELECTIONS)
+def test_q3_another_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
+    """Quoted and given alike, but not what was asked for (tpm2-tools CVE-2024-29039)."""
+    scenario = Scenario()
+    scenario.pcrs = pcr_values(selection)
+    with pytest.raises(PcrSelectionMismatch):
+        scenario.judge_answer()
+
+
+def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
+    """The quote is of fewer PCRs than are given (go-attestation CVE-2022-0317)."""
+    scenario = Scenario()
+    fewer = pcr_values({"sha256": (0, 1, 2)})
+    quote = attest(fewer, scenario.extra_data("kubelet-tpm-b"))
+    with pytest.raises(PcrSelectionMismatch):
+        scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
+
+
+def test_q3_an_empty_quote_is_denied() -> None:
+    """A digest over nothing says nothing."""
+    scenario = Scenario()
+    quote = attest({}, scenario.extra_data("kubelet-tpm-b"))
+    with pytest.raises(PcrSelectionMismatch):
+        scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
+
+
+def test_q3_a_bank_that_is_not_allocated_is_told() -> None:
+    """It comes back empty: firmware set-up is the remedy, not the policy."""
+    scenario = Scenario()
+    quote = attest({"sha256": {}}, scenario.extra_data("kubelet-tpm-b"))
+    with pytest.raises(PcrBankUnavailable):
+        scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
+
+
+@pytest.mark.parametrize("index", ASKED["sha256"])
+def test_q3_every_value_is_quoted(index: int) -> None:
+    """One bit of one value."""
+    scenario = Scenario()
+    answer = scenario.answer()
+    values = dict(answer.pcrs["sha256"])
+    values[index] = bytes([values[index][0] ^ 1]) + values[index][1:]
+    with pytest.raises(PcrDigestMismatch):
+        scenario.judge_answer(scenario.answer_csr(replace(answer, pcrs={"sha256": values})))
+
+
+def test_q3_values_in_another_order_are_denied() -> None:
+    """The same values, swapped between PCRs."""
+    scenario = Scenario()
+    answer = scenario.answer()
+    values = dict(answer.pcrs["sha256"])
+    values[0], values[1] = values[1], values[0]
+    with pytest.raises(PcrDigestMismatch):
+        scenario.judge_answer(scenario.answer_csr(replace(answer, pcrs={"sha256": values})))
+
+
+def enforcing(scenario: Scenario, allowed: PcrValues, *variants: PcrVariant) -> None:
+    """Put allowed values into force."""
+    scenario.policy = replace(
+        scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=allowed, pcr_variants=variants
+    )
+
+
+def exactly(scenario: Scenario, *others: bytes) -> dict[str, dict[int, frozenset[bytes]]]:
+    """Allow what the TPM holds, and other values beside it."""
+    return {
+        bank: {index: frozenset({value, *others}) for index, value in values.items()}
+        for bank, values in scenario.pcrs.items()
+    }
+
+
+def test_q4_allowed_values_pass() -> None:
+    """One of several for each PCR."""
+    scenario = Scenario()
+    enforcing(scenario, exactly(scenario, bytes(32)))
+    scenario.judge_answer()
+
+
+def test_q4_mode_record_takes_any() -> None:
+    """Values are there to be read, and drafted into a policy."""
+    scenario = Scenario()
+    scenario.pcrs = pcr_values(ASKED, b"other firmware")
+    assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
+
+
+@pytest.mark.parametrize("index", ASKED["sha256"])
+def test_q4_another_value_in_any_pcr_is_denied(index: int) -> None:
+    """The difference is told to the operator by PCR, and to nobody else."""
+    scenario = Scenario()
+    allowed = exactly(scenario)
+    allowed["sha256"][index] = frozenset({bytes(32)})
+    enforcing(scenario, allowed)
+    with pytest.raises(PcrPolicyMismatch) as caught:
+        scenario.judge_answer()
+    value = scenario.pcrs["sha256"][index].hex()
+    assert caught.value.detail == f"sha256:{index} is {value}, allowed {bytes(32).hex()}"
+    assert value not in caught.value.message
+    assert bytes(32).hex() not in caught.value.message
+
+
+INCOMPLETE: dict[str, tuple[PcrValues, type[AttestationError]]] = {
+    "nothing allowed": ({}, PcrPolicyMismatch),
+    "a bank without values": ({"sha256": {}}, PcrPolicyMismatch),
+    "another bank": ({"sha384": {0: frozenset({bytes(48)})}}, PcrPolicyMismatch),
+}
+
+
+@pytest.mark.parametrize(("allowed", "error"), INCOMPLETE.values(), ids=INCOMPLETE)
+def test_q4_an_incomplete_policy_allows_nothing(
+    allowed: PcrValues, error: type[AttestationError]
+) -> None:
+    """Such a file is refused when it is read; and were it not, nothing would pass."""
+    scenario = Scenario()
+    enforcing(scenario, allowed)
+    with pytest.raises(error):
+        scenario.judge_answer()
+
+
+@pytest.mark.parametrize("bank", ["sha256", "sha384"])
+def test_q4_values_count_in_their_own_bank(bank: str) -> None:
+    """The same PCR number of another bank does not help."""
+    scenario = Scenario()
+    selection = {"sha256": (0,), "sha384": (0,)}
+    scenario.policy = replace(scenario.policy, pcr_selection=selection)
+    scenario.pcrs = pcr_values(selection)
+    allowed = exactly(scenario)
+    del allowed[bank]
+    enforcing(scenario, allowed)
+    with pytest.raises(PcrPolicyMismatch):
+        scenario.judge_answer()
+
+
+def test_q4_variants_are_for_machines_with_their_labels() -> None:
+    """The first variant that fits the Machine says what is allowed, else the general values."""
+    scenario = Scenario()
+    good, bad = exactly(scenario), {"sha256": {}}
+    workers = PcrVariant(match_labels={"pool": "workers"}, allowed=good)
+    edge = PcrVariant(match_labels={"pool": "workers", "site": "edge"}, allowed=bad)
+    enforcing(scenario, bad, edge, workers)
+    scenario.judge_answer()
+    scenario.change_machine(labels={"pool": "workers", "site": "edge"})
+    with pytest.raises(PcrPolicyMismatch):
+        scenario.judge_answer()
+    scenario.change_machine(labels={})
+    with pytest.raises(PcrPolicyMismatch):
+        scenario.judge_answer()
+
+
+def test_the_digest_is_of_the_signature_scheme() -> None:
+    """Not of the bank: a SHA-384 bank under a SHA-256 key."""
+    scenario = Scenario()
+    selection = {"sha384": (0, 1)}
+    scenario.policy = replace(scenario.policy, pcr_selection=selection)
+    scenario.pcrs = pcr_values(selection)
+    assert len(attest(scenario.pcrs, b"", TPM_ALG_SHA256).pcr_digest) == 32
+    scenario.judge_answer()
