@@ -29,7 +29,7 @@ system-packages:
 	@tests/setup/system-packages.sh $(PYTHON)
 
 # The binding to the TPM library is compiled here, with its build requirements from a lock of their own.
-$(SETUP_STAMP): pyproject.toml $(LOCKS) | system-packages
+$(SETUP_STAMP): pyproject.toml setup.py authenticator/launcher.py $(LOCKS) | system-packages
 	@echo "setup: virtual environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "setup: needs Python 3.11 or newer, not " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

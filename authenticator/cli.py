@@ -1,0 +1,264 @@
+"""kubelet-authenticator-tpm: reads argv and environment, wires, prints, and ends.
+
+Without a subcommand it is what client-go runs (a call that the launcher could not serve by itself):
+one ExecCredential on stdout and nothing else, errors on stderr in one line with cause and next
+step. With a certificate that can be served it never waits: what has to be done is done behind it.
+
+Slow imports (TPM, HTTP, commands for people) happen where they are needed: a credential in the
+cache must not depend on them.
+"""
+
+import contextlib
+import logging
+import os
+import resource
+import secrets
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from authenticator import bootstrap, byhand, detached, execinfo
+from authenticator.arguments import BEHIND, PROGRAM, Arguments, parse
+from authenticator.clock import SystemClock
+from authenticator.config import DEFAULT_STATE_DIR, Settings, resolve
+from authenticator.credential import (
+    Credential,
+    Freshness,
+    assess,
+    exec_credential,
+    expiration,
+    rfc3339,
+)
+from authenticator.enrol import Call, Occasion, World, obtain
+from authenticator.exchange import PENDING_SECONDS
+from authenticator.folder import Folder
+from authenticator.model import Clock, CsrApi, Deadline, Requester, Server
+from authenticator.report import Run
+from authenticator.store import FolderStore
+from authenticator.tpm.device import Tpm
+from common.errors import (
+    AttestationError,
+    Consequence,
+    DeadlinePassed,
+    StateFolderUnwritable,
+)
+
+NOT_NOW: Final = 1
+CHANGE_FIRST: Final = 2
+WATCHDOG_SECONDS: Final = 5
+"""How long after its deadline a run that hangs in somebody else's code is ended from outside."""
+
+_logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run with this process's arguments and environment; return the exit code."""
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no keys in core dumps
+    when = "%(asctime)s " if sys.argv[1:2] == [BEHIND] else ""
+    logging.basicConfig(format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING)
+    try:
+        return run(sys.argv[1:], os.environ)
+    except AttestationError as error:
+        _logger.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - one line, no more
+        return CHANGE_FIRST if error.consequence is Consequence.FATAL else NOT_NOW
+    except BrokenPipeError:
+        return NOT_NOW  # whoever asked is gone
+    except Exception:
+        _logger.exception("a bug; please report it with what follows")
+        return NOT_NOW
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run one command. Raises leaves of common/errors."""
+    raw = environment.get(execinfo.VARIABLE)
+    info = None if raw is None else os.fsencode(raw)
+    if arguments[:1] == [BEHIND]:
+        return _behind(Occasion(arguments[1]), arguments[2:], info)
+    parsed = parse(arguments)
+    match parsed.command:
+        case "credential":
+            return _credential(_call(parsed, info, tuple(arguments)), environment)
+        case "renew":
+            return _renew(parsed, info)
+        case _:
+            from authenticator import people  # noqa: PLC0415 - see above
+
+            return people.run(parsed, info)
+
+
+def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Call:
+    exec_info = execinfo.parse(raw)
+    hostname = os.uname().nodename
+    settings = resolve(exec_info.settings, parsed.flags, hostname, parsed.problems)
+    return Call(exec_info=exec_info, settings=settings, arguments=arguments)
+
+
+def _credential(call: Call, environment: Mapping[str, str]) -> int:
+    """Print what is in the cache and see to it behind, or get a credential first."""
+    clock = SystemClock()
+    with Folder(call.settings.state_dir) as folder:
+        store = FolderStore(folder, clock)
+        cached = call.served_by(store.load_credential())
+        now = clock.wall()
+        fresh = Freshness.EXPIRED if cached is None else assess(cached, now)
+        if cached is None or fresh is Freshness.EXPIRED:
+            deadline = Deadline(clock, call.settings.timeout_seconds)
+            with _watchdog(deadline), store.lock(deadline):
+                cached = _obtain(call, store, deadline, Occasion.NEEDED)
+            _print(call, cached, clock.wall())
+            return 0
+        _print(call, cached, now)
+        if fresh is Freshness.DUE:
+            _see_to_it(call, store, environment, Occasion.NEEDED)
+        elif store.asked_again(os.getppid(), int(now)):
+            _see_to_it(call, store, environment, Occasion.SUSPECTED)
+        return 0
+
+
+def _print(call: Call, credential: Credential, now: float) -> None:
+    expires = expiration(credential, now)
+    printed = exec_credential(credential, call.exec_info.api_version, expires)
+    while printed:
+        printed = printed[os.write(sys.stdout.fileno(), printed) :]
+
+
+def _see_to_it(
+    call: Call, store: FolderStore, environment: Mapping[str, str], occasion: Occasion
+) -> None:
+    """Start a run behind this one unless there is one; a failure to do so costs nothing now."""
+    try:
+        with store.lock(Deadline(SystemClock(), 0)):
+            log = store.background_log()
+        try:
+            detached.start((BEHIND, occasion.value, *call.arguments), environment, log)
+        finally:
+            os.close(log)
+    except DeadlinePassed:
+        return
+    except (StateFolderUnwritable, OSError) as error:
+        _logger.warning("renewal cannot be started behind this call: %s", error)
+
+
+def _behind(occasion: Occasion, arguments: Sequence[str], raw: bytes | None) -> int:
+    """Do what a call left to be done, unless somebody is at it already."""
+    call = _call(parse(arguments), raw, tuple(arguments))
+    clock = SystemClock()
+    deadline = Deadline(clock, PENDING_SECONDS)
+    with Folder(call.settings.state_dir) as folder, _watchdog(deadline):
+        store = FolderStore(folder, clock)
+        with contextlib.suppress(DeadlinePassed), store.lock(Deadline(clock, 0)):
+            _obtain(call, store, deadline, occasion)
+    return 0
+
+
+def _renew(parsed: Arguments, raw: bytes | None) -> int:
+    """Get a new certificate for the call that the kubelet makes."""
+    clock = SystemClock()
+    call = by_hand(parsed, raw, clock)
+    deadline = Deadline(clock, call.settings.timeout_seconds)
+    occasion = Occasion.NEEDED if parsed.if_due else Occasion.DEMANDED
+    with Folder(call.settings.state_dir) as folder, _watchdog(deadline):
+        store = FolderStore(folder, clock)
+        with store.lock(deadline):
+            credential = _obtain(call, store, deadline, occasion)
+    sys.stdout.write(f"{credential.node_name}: certificate until {rfc3339(credential.not_after)}\n")
+    return 0
+
+
+def by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Call:
+    """Make the call that the kubelet makes, with the flags that were given now."""
+    folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
+    found = byhand.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
+    flags = {**parse(found.arguments).flags, **parsed.flags}
+    exec_info = execinfo.parse(found.exec_info)
+    settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
+    return Call(exec_info=exec_info, settings=settings, arguments=found.arguments)
+
+
+def kept_in(path: Path, clock: Clock) -> Credential | None:
+    """Look for a credential without making a folder for it."""
+    if not path.is_dir():
+        return None
+    with Folder(path) as folder:
+        return FolderStore(folder, clock).load_credential()
+
+
+def _obtain(call: Call, store: FolderStore, deadline: Deadline, occasion: Occasion) -> Credential:
+    """Obtain a credential under the lock that the caller holds, and keep a record of the run."""
+    clock = SystemClock()
+    report = Run(clock, occasion.value)
+    try:
+        credential = obtain(call, world(call.settings, store, clock, report), deadline, occasion)
+    except Exception as error:
+        _keep_record(store, report.record("failed", error))
+        raise
+    _keep_record(store, report.record("done"))
+    return credential
+
+
+def _keep_record(store: FolderStore, record: Mapping[str, object]) -> None:
+    try:
+        store.append_run(record)
+    except (StateFolderUnwritable, OSError) as error:
+        _logger.warning("no record of this run kept: %s", error)
+
+
+def world(settings: Settings, store: FolderStore, clock: Clock, report: Run) -> World:
+    """Wire the real world."""
+
+    def connect(server: Server, requester: Requester, deadline: Deadline) -> CsrApi:
+        from authenticator.api import KubernetesApi  # noqa: PLC0415 - see above
+
+        return KubernetesApi(server, requester, deadline)
+
+    @contextlib.contextmanager
+    def open_tpm(deadline: Deadline) -> Iterator[Tpm]:
+        from authenticator.tpm import esapi  # noqa: PLC0415 - see above
+
+        with esapi.open_tpm(
+            settings.tcti,
+            key_type=settings.endorsement_key_type,
+            endorsement_auth=settings.endorsement_password(),
+            deadline=deadline,
+        ) as tpm:
+            yield tpm
+
+    return World(
+        clock=clock,
+        store=store,
+        connect=connect,
+        open_tpm=open_tpm,
+        load_bootstrap=bootstrap.load,
+        event_log=settings.event_log,
+        token_hex=lambda: secrets.token_hex(16),
+        jitter=secrets.SystemRandom().random,
+        phases=report,
+    )
+
+
+@contextlib.contextmanager
+def _watchdog(deadline: Deadline) -> Iterator[None]:
+    """End the process when it hangs where no deadline reaches: name look-ups, drivers.
+
+    What is on disk is whole at any moment, so nothing is lost.
+    """
+
+    def end() -> None:
+        sys.stderr.write(f"{PROGRAM}: DeadlinePassed: something did not come back in time\n")
+        sys.stderr.flush()
+        os._exit(NOT_NOW)
+
+    timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

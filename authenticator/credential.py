@@ -1,0 +1,176 @@
+"""The kubelet's credential: the one file that holds it, how long it is served, and its output.
+
+The file is text: a header, then certificate and key as PEM, so that OpenSSL reads it as it is. The
+header's first seven lines are what the launcher needs, which parses nothing else (see `launcher`):
+
+    kubelet-authenticator-tpm credential 1
+    <checksum of all that follows, decimal>
+    <arguments of the call, joined by NUL, hex>
+    <bytes of KUBERNETES_EXEC_INFO, hex>
+    <unix time of receipt, less the slack>
+    <unix time of the renewal point>
+    <the renewal point as RFC 3339>
+    <apiVersion of the exec info>
+    <JSON: what else this program wants to know>
+
+The checksum finds damage, not attacks: who can write this file is the node.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from hashlib import sha256
+from typing import Final
+
+from authenticator.model import KeyPair
+from common.errors import StateDamaged
+
+MAGIC: Final = b"kubelet-authenticator-tpm credential 1"
+CHECK_MODULUS: Final = 2**61 - 1
+SERVED_AGAIN_SECONDS: Final = 120
+"""`expirationTimestamp` of a certificate that is served although its renewal is due."""
+
+CLOCK_SLACK_SECONDS: Final = 300
+"""A clock that is set back a little is no reason to look at a call more closely."""
+
+RENEWAL_SHARE: Final = 0.8
+SPREAD_SHARE: Final = 0.1
+CERTIFICATE_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+KEY_BEGIN: Final = b"-----BEGIN PRIVATE KEY-----"
+KEY_END: Final = b"-----END PRIVATE KEY-----\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A certificate that was tried out, its key, and the call that it was made for."""
+
+    node_name: str
+    pair: KeyPair
+    not_before: int
+    not_after: int
+    received: int
+    """Wall time when it came, so that a wrong clock does not shorten or lengthen its life."""
+    exec_info: bytes
+    arguments: tuple[str, ...]
+    api_version: str
+
+    @property
+    def lifetime(self) -> int:
+        """Return the seconds that were left on receipt.
+
+        Judged by the certificate alone when the node's clock was outside of it.
+        """
+        if self.not_before <= self.received < self.not_after:
+            return self.not_after - self.received
+        return self.not_after - self.not_before
+
+    @property
+    def renew_at(self) -> int:
+        """Return when less than 20 % is left, or up to ten points earlier, by the node's name."""
+        share = int.from_bytes(sha256(self.node_name.encode()).digest()[:4], "big") / 2**32
+        return self.received + math.floor(self.lifetime * (RENEWAL_SHARE - SPREAD_SHARE * share))
+
+
+class Freshness(Enum):
+    """What a call may do with the credential in the cache."""
+
+    FRESH = "fresh"
+    DUE = "due"
+    EXPIRED = "expired"
+
+
+def assess(credential: Credential, now: float) -> Freshness:
+    """Judge a credential by the node's clock, which may be wrong, and may have jumped.
+
+    It only counts as expired when neither its own dates nor its life since receipt cover `now`: a
+    certificate that is served in vain meets a 401 and is replaced; one that is not served is lost.
+    """
+    if credential.received - CLOCK_SLACK_SECONDS <= now < credential.renew_at:
+        return Freshness.FRESH
+    by_its_dates = now < credential.not_after
+    since_receipt = now < credential.received + credential.lifetime
+    return Freshness.DUE if by_its_dates or since_receipt else Freshness.EXPIRED
+
+
+def expiration(credential: Credential, now: float) -> int:
+    """Return the `expirationTimestamp` to give: the renewal point, else soon, never in the past."""
+    if assess(credential, now) is Freshness.FRESH:
+        return credential.renew_at
+    return math.ceil(now) + SERVED_AGAIN_SECONDS
+
+
+def rfc3339(seconds: float) -> str:
+    """Write unix seconds as Kubernetes does."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exec_credential(credential: Credential, api_version: str, expires: int) -> bytes:
+    """Return the ExecCredential that client-go reads: one line of JSON."""
+    document = {
+        "kind": "ExecCredential",
+        "apiVersion": api_version,
+        "status": {
+            "expirationTimestamp": rfc3339(expires),
+            "clientCertificateData": credential.pair.certificate.decode(),
+            "clientKeyData": credential.pair.key.decode(),
+        },
+    }
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def encode(credential: Credential) -> bytes:
+    """Write the credential file."""
+    details = {
+        "nodeName": credential.node_name,
+        "notBefore": credential.not_before,
+        "notAfter": credential.not_after,
+        "received": credential.received,
+    }
+    joined = "\0".join(credential.arguments).encode("utf-8", "surrogateescape")
+    lines = (
+        joined.hex().encode(),
+        credential.exec_info.hex().encode(),
+        b"%d" % (credential.received - CLOCK_SLACK_SECONDS),
+        b"%d" % credential.renew_at,
+        rfc3339(credential.renew_at).encode(),
+        credential.api_version.encode(),
+        json.dumps(details).encode(),
+        credential.pair.certificate + credential.pair.key,
+    )
+    return b"%s\n%d\n%s" % (MAGIC, _check(b"\n".join(lines)), b"\n".join(lines))
+
+
+def decode(content: bytes) -> Credential:
+    """Read a credential file. Raises StateDamaged when it is not whole."""
+    try:
+        return _read(content)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise StateDamaged("the credential file is damaged") from error
+
+
+def _read(content: bytes) -> Credential:
+    magic, check, rest = content.split(b"\n", 2)
+    if magic != MAGIC or int(check) != _check(rest):
+        raise ValueError("checksum")
+    joined, exec_info, _, _, _, api_version, details_line, pem = rest.split(b"\n", 7)
+    details = json.loads(details_line)
+    key = pem.index(KEY_BEGIN)
+    if not pem.startswith(CERTIFICATE_BEGIN) or not pem.endswith(KEY_END):
+        raise ValueError("PEM")
+    arguments = bytes.fromhex(joined.decode()).decode("utf-8", "surrogateescape")
+    return Credential(
+        node_name=str(details["nodeName"]),
+        pair=KeyPair(certificate=pem[:key], key=pem[key:]),
+        not_before=int(details["notBefore"]),
+        not_after=int(details["notAfter"]),
+        received=int(details["received"]),
+        exec_info=bytes.fromhex(exec_info.decode()),
+        arguments=tuple(arguments.split("\0")) if arguments else (),
+        api_version=api_version.decode(),
+    )
+
+
+def _check(content: bytes) -> int:
+    return int.from_bytes(content, "big") % CHECK_MODULUS

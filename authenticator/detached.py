@@ -1,0 +1,24 @@
+"""Starts a run of this program that nobody waits for.
+
+It has its own session, so that a signal to its parent's group does not reach it, and its own
+standard streams: with an inherited stdout, client-go would wait for its end. It is this program's
+own interpreter in isolated mode; the environment goes along, for the exec info in it.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+
+def start(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> None:
+    """Start `kubelet-authenticator-tpm <arguments>`, its stderr going to the descriptor `log`.
+
+    Raises OSError when no process can be made.
+    """
+    command = [sys.executable, "-I", "-m", "authenticator.cli", *arguments]
+    streams = (
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log, 2),
+    )
+    os.posix_spawn(command[0], command, environment, file_actions=streams, setsid=True)

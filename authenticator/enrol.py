@@ -1,0 +1,340 @@
+"""From a call to a credential: who asks the API server, when an exchange begins, what is kept.
+
+One call at a time: all of this happens under the store's lock, and what another call has achieved
+meanwhile is used. As whom the API server is asked: with the current certificate while it counts,
+with the bootstrap credential when there is none or when it is refused. After a failure none begins
+for a while, so that a node that cannot succeed does not flood the API server; the pause ends at
+once when something that matters has changed. A valid certificate is only ever replaced by one that
+was tried out.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from authenticator import exchange
+from authenticator.config import Settings
+from authenticator.credential import Credential, Freshness, assess
+from authenticator.execinfo import ExecInfo
+from authenticator.model import (
+    Clock,
+    Cooldown,
+    CsrApi,
+    Deadline,
+    KeyPair,
+    Phases,
+    Requester,
+    Server,
+    Token,
+)
+from authenticator.report import describe
+from authenticator.store import Store
+from authenticator.tpm.device import Tpm
+from common.errors import (
+    BootstrapCredentialUnusable,
+    ConfigurationInvalid,
+    CoolingDown,
+    CredentialRefused,
+    DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
+    PermissionMissing,
+    RequestRejected,
+    StartOver,
+    StateFolderUnwritable,
+    VersionRefused,
+)
+
+FIRST_PAUSE_SECONDS: Final = 2.0
+OUTAGE_PAUSE_SECONDS: Final = 30.0
+REFUSAL_PAUSE_SECONDS: Final = 600.0
+VERSION_PAUSE_SECONDS: Final = 3600.0
+
+_NO_PAUSE: Final = (
+    BootstrapCredentialUnusable,
+    ConfigurationInvalid,
+    CoolingDown,
+    DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
+)
+"""Nothing was sent, or what was sent took its time: the next exchange may begin at once."""
+
+_REFUSALS: Final = (CredentialRefused, PermissionMissing, RequestRejected, StartOver)
+_logger = logging.getLogger(__name__)
+
+
+class Occasion(Enum):
+    """Why a credential is wanted."""
+
+    NEEDED = "needed"
+    """There is none that could be served, or its renewal is due."""
+    SUSPECTED = "suspected"
+    """It was asked for again early, as after a 401: it is tried, and replaced when refused."""
+    DEMANDED = "demanded"
+    """Somebody wants a new one now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What one call asks for."""
+
+    exec_info: ExecInfo
+    settings: Settings
+    arguments: tuple[str, ...]
+
+    def served_by(self, credential: Credential | None) -> Credential | None:
+        """Return the credential if it was made for exactly this exec info, and for this node."""
+        if (
+            credential is not None
+            and credential.exec_info == self.exec_info.raw
+            and credential.node_name == self.settings.node_name
+        ):
+            return credential
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The seams of a call."""
+
+    clock: Clock
+    store: Store
+    connect: Callable[[Server, Requester, Deadline], CsrApi]
+    open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
+    load_bootstrap: Callable[[Path], Requester]
+    event_log: Callable[[], bytes | None]
+    token_hex: Callable[[], str]
+    jitter: Callable[[], float]
+    phases: Phases
+
+
+def obtain(call: Call, world: World, deadline: Deadline, occasion: Occasion) -> Credential:
+    """Return a credential for the call: that of another call, the one on trial, or a new one.
+
+    The caller holds the store's lock. Raises leaves of common/errors; a failure is kept as a
+    cooldown where that helps.
+    """
+    return _Enrolment(call, world, deadline).run(occasion)
+
+
+def pause_after(error: Exception, failures: int, jitter: float) -> float:
+    """Return the seconds until the next exchange may begin, after so many failures in a row.
+
+    `jitter` from 0 to 1 takes off up to half.
+    """
+    if isinstance(error, _NO_PAUSE):
+        return 0.0
+    spread = 1 - jitter / 2
+    if isinstance(error, VersionRefused):
+        return VERSION_PAUSE_SECONDS * spread
+    limit = REFUSAL_PAUSE_SECONDS if isinstance(error, _REFUSALS) else OUTAGE_PAUSE_SECONDS
+    return min(limit, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10)) * spread
+
+
+class _Enrolment:
+    """One enrolment, under the lock."""
+
+    __slots__ = ("_call", "_deadline", "_world")
+
+    def __init__(self, call: Call, world: World, deadline: Deadline) -> None:
+        self._call = call
+        self._world = world
+        self._deadline = deadline
+
+    def run(self, occasion: Occasion) -> Credential:
+        """Return what there is if it will do, else a new credential."""
+        kept = self._world.store.load_credential()
+        current = self._call.served_by(kept)
+        suspected = occasion is Occasion.SUSPECTED and current is not None
+        refused = suspected and current is not None and not self._accepted(current)
+        if current is not None and self._will_do(current, occasion) and not refused:
+            return current
+        sources = self._sources(None if refused else kept)
+        if occasion is not Occasion.DEMANDED:
+            self._require_no_cooldown(sources.digest)
+        try:
+            return self._keep(self._first_accepted(sources))
+        except Exception as error:
+            self._cool_down(error, sources.digest)
+            raise
+
+    def _will_do(self, current: Credential, occasion: Occasion) -> bool:
+        fresh = assess(current, self._world.clock.wall()) is Freshness.FRESH
+        return fresh and occasion is not Occasion.DEMANDED
+
+    def _accepted(self, current: Credential) -> bool:
+        """Try the credential: False only when the API server says 401 to it."""
+        try:
+            with self._world.phases.phase("trial of the current certificate"):
+                self._connect(current.pair).whoami()
+        except CredentialRefused:
+            _logger.warning("the API server does not accept the current certificate (401)")
+            return False
+        return True
+
+    def _sources(self, kept: Credential | None) -> "_Sources":
+        """Find as whom the API server may be asked."""
+        pair = None
+        if (
+            kept is not None
+            and kept.node_name == self._call.settings.node_name
+            and assess(kept, self._world.clock.wall()) is not Freshness.EXPIRED
+        ):
+            pair = kept.pair
+        bootstrap: Requester | BootstrapCredentialUnusable
+        try:
+            bootstrap = self._world.load_bootstrap(self._call.settings.bootstrap_kubeconfig)
+        except BootstrapCredentialUnusable as error:
+            bootstrap = error
+        return _Sources(
+            certificate=pair,
+            bootstrap=bootstrap,
+            digest=self._digest(_identity(pair), _identity(bootstrap)),
+        )
+
+    def _first_accepted(self, sources: "_Sources") -> exchange.Certified:
+        """Run the exchange with the certificate, and with the bootstrap credential if refused."""
+        path = self._call.settings.bootstrap_kubeconfig
+        told = "there is no certificate"
+        if sources.certificate is not None:
+            try:
+                return self._exchange(sources.certificate)
+            except CredentialRefused:
+                told = "the API server does not accept the current certificate (401)"
+                _logger.warning("%s: the bootstrap credential is used", told)
+        if isinstance(sources.bootstrap, BootstrapCredentialUnusable):
+            raise BootstrapCredentialUnusable(
+                f"{told}, and no bootstrap credential to get one with: {sources.bootstrap.message};"
+                f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
+            )
+        try:
+            return self._exchange(sources.bootstrap)
+        except CredentialRefused as error:
+            raise CredentialRefused(
+                f"{told}, and the API server does not accept the bootstrap credential (401);"
+                f" put a new bootstrap token (kubeadm token create) into {path}"
+            ) from error
+
+    def _exchange(self, requester: Requester) -> exchange.Certified:
+        settings, world = self._call.settings, self._world
+        provider_id = settings.required_provider_id()
+        wanted = exchange.Wanted(
+            node_name=settings.node_name,
+            provider_id=provider_id,
+            signer_name=settings.signer_name,
+            expiration_seconds=settings.expiration_seconds,
+            made_for=self._digest(provider_id, _identity(requester)),
+        )
+        around = exchange.Surroundings(
+            clock=world.clock,
+            store=world.store,
+            api=self._connect(requester),
+            with_certificate=self._connect,
+            open_tpm=world.open_tpm,
+            event_log=world.event_log,
+            token_hex=world.token_hex,
+            jitter=world.jitter,
+            phases=world.phases,
+        )
+        try:
+            return exchange.run(wanted, around, self._deadline)
+        except StartOver:
+            world.store.drop_pending()
+            raise
+
+    def _connect(self, requester: Requester) -> CsrApi:
+        return self._world.connect(self._call.exec_info.server, requester, self._deadline)
+
+    def _keep(self, certified: exchange.Certified) -> Credential:
+        """Put the new credential into the cache; a full disk does not keep it from being served."""
+        credential = Credential(
+            node_name=self._call.settings.node_name,
+            pair=certified.pair,
+            not_before=certified.issued.not_before,
+            not_after=certified.issued.not_after,
+            received=int(self._world.clock.wall()),
+            exec_info=self._call.exec_info.raw,
+            arguments=self._call.arguments,
+            api_version=self._call.exec_info.api_version,
+        )
+        try:
+            self._world.store.save_credential(credential)
+            self._world.store.drop_pending()
+            self._world.store.save_cooldown(None)
+        except StateFolderUnwritable as error:
+            _logger.warning("the new credential is served, but not kept: %s", error)
+        return credential
+
+    def _require_no_cooldown(self, digest: str) -> None:
+        cooldown = self._world.store.load_cooldown()
+        left = 0.0 if cooldown is None else remaining(cooldown, self._world.clock)
+        if cooldown is not None and cooldown.made_for == digest and left > 0:
+            raise CoolingDown(
+                f"the next attempt begins in {round(left)} s, or now with"
+                " kubelet-authenticator-tpm renew;"
+                f" the last one failed: {cooldown.reason}: {cooldown.message}"
+            )
+
+    def _cool_down(self, error: Exception, digest: str) -> None:
+        clock, store = self._world.clock, self._world.store
+        last = store.load_cooldown()
+        same = last is not None and (last.made_for, last.boot_id) == (digest, clock.boot_id())
+        failures = last.failures + 1 if same and last is not None else 0
+        pause = pause_after(error, failures, self._world.jitter())
+        if pause == 0:
+            return
+        told = describe(error)
+        try:
+            store.save_cooldown(
+                Cooldown(
+                    boot_id=clock.boot_id(),
+                    until=clock.boot() + pause,
+                    failures=failures,
+                    reason=str(told["reason"]),
+                    message=str(told["message"]),
+                    made_for=digest,
+                )
+            )
+        except StateFolderUnwritable as unwritable:
+            _logger.warning("no cooldown kept: %s", unwritable)
+
+    def _digest(self, *parts: str) -> str:
+        """Name what was tried: this call, and as whom."""
+        settings = self._call.settings
+        names = (settings.node_name, settings.signer_name, settings.expiration_seconds)
+        listed = json.dumps([*names, *parts])
+        return sha256(listed.encode() + self._call.exec_info.raw).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sources:
+    """As whom the API server may be asked, and a name for all of it."""
+
+    certificate: KeyPair | None
+    bootstrap: Requester | BootstrapCredentialUnusable
+    digest: str
+
+
+def _identity(source: Requester | BootstrapCredentialUnusable | None) -> str:
+    """Tell one source from another; a secret when it is a token."""
+    match source:
+        case Token():
+            return source.token
+        case KeyPair():
+            return source.certificate.hex()
+        case BootstrapCredentialUnusable():
+            return source.message
+        case None:
+            return ""
+
+
+def remaining(cooldown: Cooldown, clock: Clock) -> float:
+    """Return the seconds that a cooldown still lasts; none after a reboot."""
+    return max(0.0, cooldown.until - clock.boot()) if cooldown.boot_id == clock.boot_id() else 0.0

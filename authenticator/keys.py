@@ -1,0 +1,104 @@
+"""The kubelet's key, and the certificate that comes back for it.
+
+The key is a software key on P-256, made afresh for every offer, because the exec protocol hands it
+over as PEM; the TPM's statement binds it. What the chain is worth is the API server's business: the
+node only knows its serving CA (docs/protocol.md section 6).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from common.errors import CertificateNotAsAsked
+from common.names import NODE_USER_PREFIX, NODES_GROUP
+
+CLOCK_TOLERANCE_SECONDS: Final = 24 * 3600
+"""How far the dates may be off the node's clock. Whether they hold is seen when it is tried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A certificate that is as it was asked for. Times are unix seconds."""
+
+    chain: bytes
+    """The leaf, then whatever came after it, as canonical PEM."""
+    not_before: int
+    not_after: int
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Make a key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Write the key as PKCS#8 PEM, unencrypted."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def check_issued(certificates: bytes, key: bytes, node_name: str, now: float) -> Issued:
+    """Check what came back for `key`: that key, subject, clientAuth, validity, no CA.
+
+    Raises CertificateNotAsAsked.
+    """
+    try:
+        chain = x509.load_pem_x509_certificates(certificates)
+        leaf = chain[0]
+        _require_key(leaf, key)
+        _require_subject(leaf, node_name)
+        _require_extensions(leaf)
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        raise CertificateNotAsAsked("the certificate that came back cannot be read") from error
+    not_before, not_after = (
+        int(date.timestamp()) for date in (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+    )
+    within = not_before - CLOCK_TOLERANCE_SECONDS <= now < not_after + CLOCK_TOLERANCE_SECONDS
+    if not_before >= not_after or not within:
+        raise CertificateNotAsAsked(
+            "the certificate that came back is not valid now; is this machine's clock right?"
+        )
+    return Issued(
+        chain=b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain),
+        not_before=not_before,
+        not_after=not_after,
+    )
+
+
+def _require_key(leaf: x509.Certificate, key: bytes) -> None:
+    mine, its = (
+        public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        for public in (load_pem_private_key(key, None).public_key(), leaf.public_key())
+    )
+    if mine != its:
+        raise CertificateNotAsAsked("the certificate that came back is for another key")
+
+
+def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
+    subject = sorted((attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject)
+    wanted = [
+        (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
+        (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
+    ]
+    if subject != wanted:
+        raise CertificateNotAsAsked("the certificate that came back has another subject")
+
+
+def _require_extensions(leaf: x509.Certificate) -> None:
+    found = {type(extension.value): extension.value for extension in leaf.extensions}
+    usage = found.get(x509.ExtendedKeyUsage)
+    if not isinstance(usage, x509.ExtendedKeyUsage) or ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
+        raise CertificateNotAsAsked("the certificate that came back is not for clients")
+    constraints = found.get(x509.BasicConstraints)
+    if isinstance(constraints, x509.BasicConstraints) and constraints.ca:
+        raise CertificateNotAsAsked("the certificate that came back is an authority's")
