@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,11 +53,13 @@ def build(
     tail: deque[str] = deque(maxlen=TAIL)
     compiled = 0
     with (
+        # An interrupted Go leaves its working folder behind.
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
         Heartbeat(lambda: f"compiled {compiled} packages of at most {len(packages)}") as heartbeat,
         subprocess.Popen(
             [*command, *arguments],
             cwd=cwd,
-            env=_settings(environ),
+            env=_settings(environ) | {"GOTMPDIR": work},
             stderr=subprocess.PIPE,
             text=True,
         ) as process,
