@@ -136,7 +136,7 @@ def build_pkcs10(
 ) -> bytes:
     """Make and sign a request; return DER that `parse_pkcs10` reads. Names are for serving only.
 
-    Raises NodeNameInvalid, ProviderIDMalformed.
+    Raises NodeNameInvalid, ProviderIDMalformed; ValueError for a DNS name that is not ASCII.
     """
     encoded_id = der.encode(der.UTF8_STRING, valid_provider_id(provider_id).encode())
     builder = (

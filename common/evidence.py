@@ -33,7 +33,7 @@ MAX_EVENT_LOG: Final = 4 * 1024 * 1024
 (TCG ACPI Specification, LAML), about 100 times the largest seen in the wild, and little enough to
 inflate for strangers."""
 MAX_CHALLENGE: Final = 8 * 1024
-"""Bytes of a challenge: more than all PCRs of all banks and the widest keys need."""
+"""Characters of a challenge: more than all PCRs of all banks and the widest keys need."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INDEX: Final = re.compile(r"0|[1-9]|1[0-9]|2[0-3]")
@@ -204,11 +204,9 @@ def _decode_kind(document: dict[str, object]) -> Offer | Answer:
 
 def _decode_answer(document: dict[str, object]) -> Answer:
     names = ["version", "kind", "ek", "ak", "challenge", "quote", "signature", "pcrs"]
-    event_log = None
     if "eventLog" in document:
         names.append("eventLog")
-        event_log = _inflate(wire.binary(document["eventLog"]))
-    _, _, ek, ak, challenge, quote, signature, pcrs, *_ = wire.members(document, *names)
+    _, _, ek, ak, challenge, quote, signature, pcrs, *log = wire.members(document, *names)
     ek_public, ek_certificates, ak_public = _keys(ek, ak)
     return Answer(
         ek_public=ek_public,
@@ -218,7 +216,7 @@ def _decode_answer(document: dict[str, object]) -> Answer:
         quote=wire.binary(quote),
         signature=wire.binary(signature),
         pcrs={bank: _pcr_values(bank, values) for bank, values in _banks(pcrs).items()},
-        event_log=event_log,
+        event_log=_inflate(wire.binary(log[0])) if log else None,
     )
 
 

@@ -37,12 +37,12 @@ from common.names import NODE_USER_PREFIX, NODES_GROUP
 MAX_PKCS10: Final = 16 * 1024
 """Bytes of a request: an RSA 4096 one with a full provider ID takes 2 KiB; the rest is for SANs."""
 
-# Object identifiers as they stand in DER, so that no second form of them is ever compared.
-_COMMON_NAME: Final = bytes.fromhex("550403")
-_ORGANIZATION: Final = bytes.fromhex("55040a")
-_EXTENSION_REQUEST: Final = bytes.fromhex("2a864886f70d01090e")
-_SUBJECT_ALT_NAME: Final = bytes.fromhex("551d11")
-_PROVIDER_ID: Final = bytes.fromhex("2b06010401d679020115")
+# Whole OBJECT IDENTIFIERs in DER, tag and all: what has none of these encodings is something else.
+_COMMON_NAME: Final = bytes.fromhex("0603550403")
+_ORGANIZATION: Final = bytes.fromhex("060355040a")
+_EXTENSION_REQUEST: Final = bytes.fromhex("06092a864886f70d01090e")
+_SUBJECT_ALT_NAME: Final = bytes.fromhex("0603551d11")
+_PROVIDER_ID: Final = bytes.fromhex("060a2b06010401d679020115")
 
 _KEY_ALGORITHMS: Final = frozenset(
     bytes.fromhex(algorithm)
@@ -64,19 +64,18 @@ _ECDSA_SIGNATURES: Final = {
 }
 _RSA_BITS: Final = range(2048, 4096 + 1)
 
-_GENERAL_NAMES: Final = (
-    "otherName",
-    "rfc822Name",
-    "dNSName",
-    "x400Address",
-    "directoryName",
-    "ediPartyName",
-    "uniformResourceIdentifier",
-    "iPAddress",
-    "registeredID",
-)
-_DNS_NAME: Final = _GENERAL_NAMES.index("dNSName")
-_IP_ADDRESS: Final = _GENERAL_NAMES.index("iPAddress")
+_DNS_NAME: Final = der.CONTEXT | 2
+_IP_ADDRESS: Final = der.CONTEXT | 7
+_IP_ADDRESS_SIZES: Final = frozenset({4, 16})
+_OTHER_NAMES: Final = {
+    der.CONTEXT_CONSTRUCTED | 0: "otherName",
+    der.CONTEXT | 1: "rfc822Name",
+    der.CONTEXT_CONSTRUCTED | 3: "x400Address",
+    der.CONTEXT_CONSTRUCTED | 4: "directoryName",
+    der.CONTEXT_CONSTRUCTED | 5: "ediPartyName",
+    der.CONTEXT | 6: "uniformResourceIdentifier",
+    der.CONTEXT | 8: "registeredID",
+}
 
 _NODE_NAME: Final = re.compile(
     r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -206,7 +205,7 @@ def _node_name(subject: der.Element) -> str:
             kind, value = der.parts(attribute, der.SEQUENCE, at_least=2, at_most=2)
             if value.tag not in {der.UTF8_STRING, der.PRINTABLE_STRING}:
                 raise SubjectNotAllowed("subject holds something else than strings")
-            found.append((kind.content, value.content.decode()))
+            found.append((kind.der, value.content.decode()))
     names = dict(found)
     if len(found) != 2 or names.get(_ORGANIZATION) != NODES_GROUP or _COMMON_NAME not in names:  # noqa: PLR2004
         raise SubjectNotAllowed("subject is not exactly O=system:nodes and one CN")
@@ -221,12 +220,12 @@ def _extensions(attributes: der.Element) -> dict[bytes, tuple[bool, bytes]]:
     extensions: dict[bytes, tuple[bool, bytes]] = {}
     for extension in _requested(attributes):
         kind, *critical, value = der.parts(extension, der.SEQUENCE, at_least=2, at_most=3)
-        if kind.content not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or kind.content in extensions:
+        if kind.der not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or kind.der in extensions:
             raise ExtensionNotAllowed("an extension is not one that is taken, or there twice")
         # DER leaves out what is the default, so that what is there is TRUE.
         if value.tag != der.OCTET_STRING or any(c.der != b"\x01\x01\xff" for c in critical):
             raise RequestMalformed("an extension is not DER")
-        extensions[kind.content] = (bool(critical), value.content)
+        extensions[kind.der] = (bool(critical), value.content)
     return extensions
 
 
@@ -238,7 +237,7 @@ def _requested(attributes: der.Element) -> tuple[der.Element, ...]:
     if len(found) > 1:
         raise AttributeNotAllowed("request has several attributes")
     kind, values = der.parts(found[0], der.SEQUENCE, at_least=2, at_most=2)
-    if kind.content != _EXTENSION_REQUEST:
+    if kind.der != _EXTENSION_REQUEST:
         raise AttributeNotAllowed("request has another attribute than extensionRequest")
     requested = der.parts(values, der.SET, at_least=0, at_most=MAX_PKCS10)
     if len(requested) != 1:
@@ -271,16 +270,10 @@ def _subject_alt_names(extension: tuple[bool, bytes] | None) -> tuple[SubjectAlt
 
 
 def _general_name(name: der.Element) -> SubjectAltName:
-    number = name.tag & 0x1F
-    if not name.tag & der.CONTEXT or number >= len(_GENERAL_NAMES):
-        raise der.DerMalformed("not a GeneralName")
-    if name.tag == der.CONTEXT | _DNS_NAME:
-        if not name.content.isascii():
-            raise der.DerMalformed("dNSName is not an IA5String")
+    if name.tag in _OTHER_NAMES:
+        return Other(kind=_OTHER_NAMES[name.tag])
+    if name.tag == _DNS_NAME and name.content.isascii():
         return name.content.decode("ascii")
-    if name.tag == der.CONTEXT | _IP_ADDRESS:
-        try:
-            return ipaddress.ip_address(name.content)
-        except ValueError:
-            raise der.DerMalformed("iPAddress is neither of 4 nor of 16 bytes") from None
-    return Other(kind=_GENERAL_NAMES[number])
+    if name.tag == _IP_ADDRESS and len(name.content) in _IP_ADDRESS_SIZES:
+        return ipaddress.ip_address(name.content)
+    raise der.DerMalformed("a name is no GeneralName")

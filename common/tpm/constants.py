@@ -53,6 +53,10 @@ DIGEST_SIZES: Final[Mapping[int, int]] = MappingProxyType(
 )
 """Bytes of a digest, by hash algorithm."""
 
+MAX_RSA_KEY_BYTES: Final = 512
+MAX_ECC_KEY_BYTES: Final = 66
+"""The largest number of a key: RSA 4096, and P-521 although it is not taken further on."""
+
 PCR_COUNT: Final = 24
 """PCRs in a bank: what three bytes of selection can name (PC Client Platform TPM Profile)."""
 

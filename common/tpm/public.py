@@ -14,6 +14,8 @@ from typing import Final, Self
 from common.tpm.constants import (
     DIGEST_SIZES,
     HASHES,
+    MAX_ECC_KEY_BYTES,
+    MAX_RSA_KEY_BYTES,
     TPM_ALG_AES,
     TPM_ALG_ECC,
     TPM_ALG_ECDH,
@@ -31,8 +33,6 @@ from common.tpm.constants import (
 )
 from common.tpm.reader import Reader, join, sized
 
-_MAX_RSA_BYTES: Final = 512
-_MAX_ECC_BYTES: Final = 66
 _KNOWN_ATTRIBUTES: Final = sum(ObjectAttributes)
 _RSA_SCHEMES: Final = frozenset({TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_OAEP})
 _ECC_SCHEMES: Final = frozenset({TPM_ALG_ECDSA, TPM_ALG_ECDH})
@@ -139,10 +139,10 @@ class Public:
         unique: bytes | EccPoint
         if object_type == TPM_ALG_RSA:
             parameters = _read_rsa_parameters(reader)
-            unique = reader.sized(_MAX_RSA_BYTES)
+            unique = reader.sized(MAX_RSA_KEY_BYTES)
         else:
             parameters = _read_ecc_parameters(reader)
-            unique = EccPoint(x=reader.sized(_MAX_ECC_BYTES), y=reader.sized(_MAX_ECC_BYTES))
+            unique = EccPoint(x=reader.sized(MAX_ECC_KEY_BYTES), y=reader.sized(MAX_ECC_KEY_BYTES))
         return cls(
             name_alg=name_alg,
             attributes=ObjectAttributes(attributes),
@@ -166,7 +166,7 @@ class Public:
 
     def name(self) -> bytes:
         """Compute the Name from these very bytes: nameAlg and the digest of the public area."""
-        digest = hashlib.new(HASHES[self.name_alg], self.encode(), usedforsecurity=True).digest()
+        digest = hashlib.new(HASHES[self.name_alg], self.encode()).digest()
         return join((self.name_alg, 2)) + digest
 
 

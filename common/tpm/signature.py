@@ -4,15 +4,19 @@ Source: TPM 2.0 Part 2, section 11.3.
 """
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from common.tpm.constants import HASHES, TPM_ALG_ECDSA, TPM_ALG_RSAPSS, TPM_ALG_RSASSA
+from common.tpm.constants import (
+    HASHES,
+    MAX_ECC_KEY_BYTES,
+    MAX_RSA_KEY_BYTES,
+    TPM_ALG_ECDSA,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+)
 from common.tpm.reader import Reader, join, sized
-
-_MAX_RSA_BYTES: Final = 512
-_MAX_ECC_BYTES: Final = 66
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +50,9 @@ class Signature:
             raise reader.fail("hash algorithm is unknown")
         value: bytes | EcdsaValue
         if scheme == TPM_ALG_ECDSA:
-            value = EcdsaValue(r=reader.sized(_MAX_ECC_BYTES), s=reader.sized(_MAX_ECC_BYTES))
+            value = EcdsaValue(r=reader.sized(MAX_ECC_KEY_BYTES), s=reader.sized(MAX_ECC_KEY_BYTES))
         else:
-            value = reader.sized(_MAX_RSA_BYTES)
+            value = reader.sized(MAX_RSA_KEY_BYTES)
         reader.finish()
         return cls(scheme=scheme, hash=algorithm, value=value)
 

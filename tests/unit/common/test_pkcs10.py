@@ -180,8 +180,6 @@ def test_rsa_request_is_read() -> None:
         (tlv(0xA5), Other(kind="ediPartyName")),
         (tlv(0x86, b"spiffe://x"), Other(kind="uniformResourceIdentifier")),
         (tlv(0x88, b"\x2a"), Other(kind="registeredID")),
-        # The right number, but constructed: not what it says it is.
-        (tlv(0xA2, tlv(UTF8, b"worker-1")), Other(kind="dNSName")),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -314,6 +312,12 @@ TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
             id="GeneralName 9",
         ),
         pytest.param(
+            Forgery(
+                attributes=(extension_request(alt_names(tlv(0xA2, tlv(UTF8, b"worker-1")))),)
+            ).der(),
+            id="DNS name in parts",
+        ),
+        pytest.param(
             Forgery(attributes=(extension_request(alt_names(tlv(UTF8, b"a"))),)).der(),
             id="GeneralName is a string",
         ),
@@ -347,6 +351,10 @@ def test_p3_what_is_not_strict_der_of_the_profile_is_refused(forged: bytes) -> N
         ),
         pytest.param(
             subject(rdn(ORGANIZATION), WORKER, rdn(attribute("060355040b", b"x"))), id="OU"
+        ),
+        pytest.param(
+            subject(rdn(ORGANIZATION), rdn(attribute("0403550403", b"system:node:worker-1"))),
+            id="CN by an OCTET STRING",
         ),
         # Newer API servers read this attribute as the user's UID.
         pytest.param(
@@ -400,6 +408,14 @@ def test_p4_other_node_names_are_refused(name: str) -> None:
         pytest.param((extension_request(PROVIDER_ID), extension_request(PROVIDER_ID)), id="twice"),
         pytest.param((tlv(SEQUENCE, OID_EXTENSION_REQUEST, TWO_VALUES),), id="two values"),
         pytest.param((tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET)),), id="no value"),
+        pytest.param(
+            (
+                tlv(
+                    SEQUENCE, "04" + OID_EXTENSION_REQUEST[2:], tlv(SET, tlv(SEQUENCE, PROVIDER_ID))
+                ),
+            ),
+            id="extensionRequest by an OCTET STRING",
+        ),
     ],
 )
 def test_p5_other_attributes_are_refused(attributes: tuple[bytes, ...]) -> None:
@@ -412,6 +428,7 @@ def test_p5_other_attributes_are_refused(attributes: tuple[bytes, ...]) -> None:
     [
         pytest.param((PROVIDER_ID, PROVIDER_ID), id="provider ID twice"),
         pytest.param((alt_names(), alt_names()), id="SAN twice"),
+        pytest.param((extension("04" + OID_SAN[2:], tlv(SEQUENCE)),), id="SAN by an OCTET STRING"),
         pytest.param(
             (PROVIDER_ID, extension(OID_KEY_USAGE, bytes.fromhex("03020780"))), id="key usage"
         ),

@@ -1,0 +1,51 @@
+"""The tree of errors: what each leaf makes happen, and that its reason can stand everywhere."""
+
+import re
+
+import pytest
+
+from common import errors
+from common.errors import AttestationError, Consequence
+
+FAMILIES: dict[type, Consequence] = {
+    errors.Denied: Consequence.DENY,
+    errors.Waiting: Consequence.WAIT,
+    errors.Ignored: Consequence.IGNORE,
+    errors.Unavailable: Consequence.RETRY,
+    errors.StartOver: Consequence.START_OVER,
+    errors.Fatal: Consequence.FATAL,
+}
+LEAVES = [
+    leaf
+    for leaf in vars(errors).values()
+    if isinstance(leaf, type)
+    and issubclass(leaf, AttestationError)
+    and leaf not in {AttestationError, *FAMILIES}
+]
+CHECK = re.compile(r"|R[0-3]|P[1-6]|C1|A1|Q[1-4]|M[1-6]|E[1-3]|K[1-3]|S[1-3]|I1")
+REASON = re.compile(r"([A-Z][a-z0-9]*|ID)+")
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
+def test_leaf_has_the_consequence_of_its_one_family(leaf: type[AttestationError]) -> None:
+    (family,) = leaf.__bases__
+    assert leaf.consequence is FAMILIES[family]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
+def test_leaf_names_its_reason_and_check(leaf: type[AttestationError]) -> None:
+    assert leaf.reason == leaf.__name__
+    assert REASON.fullmatch(leaf.reason)
+    assert CHECK.fullmatch(leaf.check)
+
+
+def test_nothing_that_is_settled_raises_an_alarm() -> None:
+    alarming = {leaf.consequence for leaf in LEAVES if leaf.alarm}
+    assert alarming == {Consequence.WAIT}
+
+
+def test_detail_is_kept_out_of_what_everybody_reads() -> None:
+    error = errors.MachineNotFound("no such Machine", detail="looked for secret-cluster")
+    assert (str(error), error.message) == ("no such Machine", "no such Machine")
+    assert error.detail == "looked for secret-cluster"
+    assert "secret" not in f"{error!r}{error}"
