@@ -67,8 +67,8 @@ class Commands(Protocol):
         """Return the handles in use from `first` to `last`, ascending."""
         ...
 
-    def persistent(self, handle: int) -> AbstractContextManager[LoadedKey]:
-        """Use the key at a persistent handle that is in use."""
+    def persistent(self, handle: int) -> AbstractContextManager[LoadedKey | None]:
+        """Use the key at a persistent handle, None when there is none that can be used."""
         ...
 
     def primary(self, template: Public) -> AbstractContextManager[LoadedKey]:
@@ -176,12 +176,10 @@ class AttestingTpm:
     @contextmanager
     def _kept_or_made(self, template: EndorsementTemplate) -> Iterator[LoadedKey]:
         """Use the persistent copy of the template's key if there is one, else make the key."""
-        handle = template.persistent_handle
-        if self._commands.handles(handle, handle):
-            with self._commands.persistent(handle) as key:
-                if template.made(key.public) and key.qualified_name == _primary_name(key.public):
-                    yield key
-                    return
+        with self._commands.persistent(template.persistent_handle) as key:
+            if key and template.made(key.public) and key.qualified_name == _primary(key.public):
+                yield key
+                return
         with self._commands.primary(template.public) as key:
             yield key
 
@@ -250,7 +248,7 @@ def _parsed(attest: bytes) -> Attest:
         raise TpmFailed("the TPM made a quote that cannot be read", detail=str(error)) from error
 
 
-def _primary_name(public: bytes) -> bytes:
+def _primary(public: bytes) -> bytes:
     """Return the Qualified Name that a primary key of the endorsement hierarchy has.
 
     A key of the owner's at an endorsement key's handle has another, and dies with TPM2_Clear.

@@ -70,6 +70,7 @@ _UNREADABLE: Final = frozenset(
     {
         response.RC_AUTH_FAIL,
         response.RC_BAD_AUTH,
+        response.RC_HANDLE,
         response.RC_NV_AUTHORIZATION,
         response.RC_NV_LOCKED,
         response.RC_NV_UNINITIALIZED,
@@ -135,9 +136,14 @@ class _Connection:
         return bool(more), [int(handle) for handle in data.data.handles]
 
     @contextmanager
-    def persistent(self, handle: int) -> Iterator[LoadedKey]:
-        """Use the key at a persistent handle that is in use."""
-        with self._reference(handle) as key:
+    def persistent(self, handle: int) -> Iterator[LoadedKey | None]:
+        """Use the key at a persistent handle, None when there is none that can be used."""
+        try:
+            key = self._reference(handle)
+        except _Unreadable:
+            yield None
+            return
+        with self._released(key, self._esapi.tr_close):
             public, _, qualified = self._command(
                 "TPM2_ReadPublic", lambda: self._esapi.read_public(key)
             )
@@ -152,15 +158,16 @@ class _Connection:
             lambda: self._esapi.create_primary(TPM2B_SENSITIVE_CREATE(), area, ESYS_TR.ENDORSEMENT),
             special=_unsupported,
         )
-        with self._flushed(handle):
+        with self._released(handle, self._esapi.flush_context):
             yield LoadedKey(handle=handle, public=public.marshal(), qualified_name=b"")
 
     def nv_contents(self, index: int) -> bytes:
         """Return what an NV index holds; nothing when it cannot be read without a secret."""
         try:
-            with self._reference(index) as reference:
+            reference = self._reference(index)
+            with self._released(reference, self._esapi.tr_close):
                 return self._read_nv(reference)
-        except _NvUnreadable as unreadable:
+        except _Unreadable as unreadable:
             _logger.warning("nv index %#x left out: %s", index, unreadable)
             return b""
 
@@ -216,7 +223,7 @@ class _Connection:
                 ESYS_TR.NONE, ESYS_TR.NONE, TPM2_SE.POLICY, None, template.public.name_alg
             ),
         )
-        with self._flushed(session):
+        with self._released(session, self._esapi.flush_context):
             self._command(
                 "TPM2_PolicySecret",
                 lambda: self._esapi.policy_secret(ESYS_TR.ENDORSEMENT, session, expiration=0),
@@ -251,7 +258,7 @@ class _Connection:
     def _read_nv(self, index: ESYS_TR) -> bytes:
         """Read an index in pieces.
 
-        Raises _NvUnreadable.
+        Raises _Unreadable.
         """
         public, _ = self._command("TPM2_NV_ReadPublic", lambda: self._esapi.nv_read_public(index))
         auth = _nv_authority(public.nvPublic.attributes, index)
@@ -277,26 +284,28 @@ class _Connection:
         ]
         return min([*told, _NV_BUFFER_LARGEST]) if told else _NV_BUFFER_DEFAULT
 
-    @contextmanager
-    def _reference(self, handle: int) -> Iterator[ESYS_TR]:
-        """Let the library know a persistent key or an NV index for a while."""
-        reference = self._command("TPM2_ReadPublic", lambda: self._esapi.tr_from_tpmpublic(handle))
-        try:
-            yield reference
-        finally:
-            self._esapi.tr_close(reference)
+    def _reference(self, handle: int) -> ESYS_TR:
+        """Let the library know a persistent key or an NV index.
+
+        Raises _Unreadable when there is none, or its hierarchy is disabled.
+        """
+        return self._command(
+            "TPM2_ReadPublic",
+            lambda: self._esapi.tr_from_tpmpublic(handle),
+            special=_unreadable,
+        )
 
     @contextmanager
-    def _flushed(self, handle: ESYS_TR) -> Iterator[None]:
-        """Take a key or a session out of the TPM afterwards, even when time is up."""
+    def _released(self, handle: ESYS_TR, release: Callable[[ESYS_TR], None]) -> Iterator[None]:
+        """Flush a key or session afterwards, or forget a reference, even when time is up."""
         try:
             yield
         finally:
             try:
-                self._patiently(lambda: self._esapi.flush_context(handle), at_least=GRACE_SECONDS)
+                self._patiently(lambda: release(handle), at_least=GRACE_SECONDS)
             except (AttestationError, TSS2_Exception) as error:
                 # What went wrong before says more, and a TPM that was reset has nothing to flush.
-                _logger.warning("tpm handle not flushed: %s", error)
+                _logger.warning("tpm handle not released: %s", error)
 
     def _command(
         self,
@@ -334,8 +343,8 @@ class _DeviceInUse(Exception):
     """Another program has opened a device that takes one at a time."""
 
 
-class _NvUnreadable(Exception):
-    """An NV index is empty, locked, or behind a secret."""
+class _Unreadable(Exception):
+    """At this handle is nothing, or nothing that can be read without a secret."""
 
 
 def _open(tcti: str) -> ESAPI:
@@ -382,7 +391,7 @@ def _unsupported(code: int) -> Exception | None:
 
 
 def _unreadable(code: int) -> Exception | None:
-    return _NvUnreadable(hex(code)) if response.base(code) in _UNREADABLE else None
+    return _Unreadable(hex(code)) if response.base(code) in _UNREADABLE else None
 
 
 def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:
@@ -400,9 +409,9 @@ def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:
 def _nv_authority(attributes: TPMA_NV, index: ESYS_TR) -> ESYS_TR:
     """Choose whose empty password reads an index, so that no try counts towards a lockout."""
     if not attributes & TPMA_NV.WRITTEN:
-        raise _NvUnreadable("nothing was written")
+        raise _Unreadable("nothing was written")
     if attributes & TPMA_NV.AUTHREAD and attributes & TPMA_NV.NO_DA:
         return index
     if attributes & TPMA_NV.OWNERREAD:
         return ESYS_TR.OWNER
-    raise _NvUnreadable("only a secret reads it")
+    raise _Unreadable("only a secret reads it")

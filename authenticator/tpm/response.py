@@ -23,6 +23,7 @@ from common.errors import (
 RC_FAILURE: Final = 0x101
 RC_BAD_AUTH: Final = 0x0A2
 RC_AUTH_FAIL: Final = 0x08E
+RC_HANDLE: Final = 0x08B
 RC_NV_AUTHORIZATION: Final = 0x149
 RC_NV_UNINITIALIZED: Final = 0x14A
 RC_NV_LOCKED: Final = 0x148

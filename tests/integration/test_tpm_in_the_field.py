@@ -1,0 +1,481 @@
+"""TPMs as they are in the field: each ends in a result or in one clear error, and nothing leaks.
+
+Real TPM behaviour comes from swtpm; what swtpm does not do comes from a relay before it.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from authenticator.tpm.device import KeyType, Quote, Tpm
+from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
+from common import errors
+from common.keys import spki_sha256
+from common.tpm.structures import Attest, EccParameters, Public, RsaParameters
+from signer.credential import make_credential
+from signer.verify.endorsement_key import verify_template
+from tests.harness import tpm_relay as relayed
+from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
+from tests.harness.tpm_relay import TpmRelay
+from tests.integration.tpms import Seconds, left_in
+
+SECRET = b"a secret of a challenge"
+EXTRA = hashlib.sha256(b"extra").digest()
+RSA, P256, P384 = EndorsementKey.RSA_2048, EndorsementKey.P_256, EndorsementKey.P_384
+ALWAYS = 10**9
+
+
+@pytest.fixture(scope="module")
+def domain(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
+    return TrustDomain(tmp_path_factory.mktemp("domain"))
+
+
+@pytest.fixture(scope="module")
+def usual(domain: TrustDomain) -> Iterator[SoftwareTpm]:
+    """Run a TPM that no test changes for the others."""
+    with SoftwareTpm(domain, seed="usual") as tpm:
+        yield tpm
+
+
+@pytest.fixture
+def own(domain: TrustDomain) -> Iterator[SoftwareTpm]:
+    """Run a TPM that the test may spoil."""
+    with SoftwareTpm(domain, seed="own") as tpm:
+        yield tpm
+
+
+@pytest.fixture
+def relay(usual: SoftwareTpm) -> Iterator[TpmRelay]:
+    with TpmRelay(usual) as between:
+        yield between
+    assert left_in(usual) == []
+
+
+def opened(
+    way: SoftwareTpm | TpmRelay,
+    key_type: KeyType = "auto",
+    *,
+    auth: bytes = b"",
+    seconds: float = 30,
+) -> AbstractContextManager[Tpm]:
+    return open_tpm(way.tcti, key_type=key_type, endorsement_auth=auth, deadline=Seconds(seconds))
+
+
+def exchange(tpm: Tpm) -> tuple[Public, Public, Quote]:
+    """Ask everything of a TPM that one exchange asks."""
+    ek = Public.from_tpm2b(tpm.endorsement_key().public)
+    ak = Public.from_tpm2b(tpm.attestation_key())
+    made = make_credential(ek, ak.name(), SECRET, random=os.urandom)
+    assert tpm.activate_credential(*made) == SECRET
+    return ek, ak, tpm.quote({"sha256": range(8)}, EXTRA)
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+# Busy, slow, broken
+
+
+@pytest.mark.parametrize(
+    "code", [relayed.RC_RETRY, relayed.RC_YIELDED, relayed.RC_TESTING], ids=hex
+)
+def test_busy_tpm_is_asked_again_for_every_command(relay: TpmRelay, code: int) -> None:
+    with opened(relay) as tpm:
+        exchange(tpm)
+        commands = sorted(set(relay.commands))
+        for command in commands:
+            # The libraries give up after five attempts: a dozen is for us.
+            relay.on(command, relayed.refuse(code), times=12)
+        exchange(tpm)
+    assert all(relay.commands.count(command) > 12 for command in commands)
+
+
+def test_tpm_that_stays_busy_ends_with_the_deadline(relay: TpmRelay) -> None:
+    deadline = Seconds(1)
+    relay.on(relayed.TPM2_QUOTE, relayed.refuse(relayed.RC_RETRY), times=ALWAYS)
+    with (
+        open_tpm(relay.tcti, deadline=deadline) as tpm,
+        pytest.raises(errors.TpmBusy, match="stays busy"),
+    ):
+        tpm.quote({"sha256": (0,)}, EXTRA)
+    assert -0.5 < deadline.remaining() < 1
+
+
+def test_tpm_that_never_answers_ends_with_the_deadline(own: SoftwareTpm) -> None:
+    deadline = Seconds(1)
+    with TpmRelay(own) as relay:
+        relay.on(relayed.TPM2_QUOTE, relay.hang)
+        with open_tpm(relay.tcti, deadline=deadline) as tpm:
+            with pytest.raises(errors.TpmBusy, match="did not answer"):
+                tpm.quote({"sha256": (0,)}, EXTRA)
+            with pytest.raises(errors.TpmBusy):
+                tpm.attestation_key()
+    assert -0.5 < deadline.remaining() <= 0
+
+
+def test_connection_that_breaks_is_told(own: SoftwareTpm) -> None:
+    with TpmRelay(own) as relay:
+        relay.on(relayed.TPM2_QUOTE, relayed.hang_up)
+        with (
+            opened(relay) as tpm,
+            pytest.raises(errors.TpmUnavailable, match="connection to the TPM broke"),
+        ):
+            tpm.quote({"sha256": (0,)}, EXTRA)
+
+
+@pytest.mark.parametrize(
+    ("code", "leaf"),
+    [
+        (relayed.RC_INITIALIZE, errors.TpmUnavailable),
+        (relayed.RC_LOCKOUT, errors.TpmLockedOut),
+        (0x902, errors.TpmOutOfMemory),
+        (0x155, errors.TpmFailed),
+        (0xB0143, errors.TpmFailed),
+    ],
+)
+def test_error_at_any_step_is_told_and_leaks_nothing(
+    usual: SoftwareTpm, relay: TpmRelay, code: int, leaf: type[errors.AttestationError]
+) -> None:
+    with opened(relay) as tpm:
+        exchange(tpm)
+    steps = list(relay.commands)
+    for step in range(len(steps)):
+        if steps[step] == relayed.TPM2_FLUSH_CONTEXT:
+            continue
+        relay.clear()
+        relay.on(None, lambda command, send: send(command), times=step)
+        relay.on(None, relayed.refuse(code))
+        with opened(relay) as tpm, pytest.raises(leaf) as caught:
+            exchange(tpm)
+        assert hex(code) in caught.value.detail
+        assert "\n" not in caught.value.message
+    assert left_in(usual) == []
+
+
+def test_failure_mode_at_any_step_is_told(own: SoftwareTpm) -> None:
+    with TpmRelay(own) as relay:
+        with opened(relay) as tpm:
+            exchange(tpm)
+        for step in range(len(relay.commands) - 1):
+            relay.clear()
+            relay.on(None, lambda command, send: send(command), times=step)
+            relay.on(None, relayed.refuse(relayed.RC_FAILURE), times=ALWAYS)
+            with opened(relay) as tpm, pytest.raises(errors.TpmInFailureMode):
+                exchange(tpm)
+            # A TPM in failure mode flushes nothing; this one has to be tidied up for the next step.
+            own.power_cycle()
+
+
+def test_two_hundred_exchanges_leak_nothing(usual: SoftwareTpm) -> None:
+    with opened(usual) as tpm:
+        exchange(tpm)
+        files, threads = open_files(), threading.active_count()
+    for _ in range(200):
+        with opened(usual) as tpm:
+            exchange(tpm)
+    assert left_in(usual) == []
+    assert open_files() <= files
+    assert threading.active_count() <= threads
+
+
+# Locked, disabled, shared
+
+
+def test_lockout_is_told_and_passes(own: SoftwareTpm) -> None:
+    own.run("dictionarylockout", "-s", "-n", "1", "-t", "1000", "-l", "1000")
+    own.run("nvdefine", "0x1500001", "-C", "o", "-s", "1", "-a", "authread|authwrite", "-p", "x")
+    with pytest.raises(RuntimeError):
+        own.run("nvread", "0x1500001", "-C", "0x1500001", "-P", "wrong")
+    with opened(own) as tpm, pytest.raises(errors.TpmLockedOut, match="clear-lockout"):
+        exchange(tpm)
+    assert left_in(own) == []
+    own.run("dictionarylockout", "--clear-lockout")
+    with opened(own) as tpm:
+        exchange(tpm)
+
+
+def test_endorsement_password_is_used(own: SoftwareTpm) -> None:
+    with opened(own) as tpm:
+        before = exchange(tpm)[:2]
+    own.run("changeauth", "-c", "endorsement", "password")
+    with opened(own, auth=b"password") as tpm:
+        assert exchange(tpm)[:2] == before
+
+
+@pytest.mark.parametrize("auth", [b"", b"wrong"])
+def test_missing_endorsement_password_is_told(own: SoftwareTpm, auth: bytes) -> None:
+    own.run("changeauth", "-c", "endorsement", "password")
+    with (
+        opened(own, auth=auth) as tpm,
+        pytest.raises(errors.EndorsementAuthorizationRequired) as caught,
+    ):
+        exchange(tpm)
+    assert "wrong" not in caught.value.message + caught.value.detail
+    assert left_in(own) == []
+
+
+def test_disabled_endorsement_hierarchy_is_told(own: SoftwareTpm) -> None:
+    own.run("hierarchycontrol", "-C", "platform", "ehEnable", "clear")
+    with opened(own) as tpm, pytest.raises(errors.EndorsementHierarchyDisabled):
+        tpm.endorsement_key()
+
+
+def test_owner_password_does_not_matter(own: SoftwareTpm) -> None:
+    own.run("changeauth", "-c", "owner", "password")
+    with opened(own) as tpm:
+        exchange(tpm)
+        assert tpm.endorsement_key().certificates
+
+
+def test_full_tpm_without_resource_manager_is_told_and_left_alone(own: SoftwareTpm) -> None:
+    for _ in range(3):
+        own.run("createprimary", "-c", "/dev/null")
+    others = left_in(own)
+    assert len(others) == 3
+    with opened(own) as tpm, pytest.raises(errors.TpmOutOfMemory, match="tpmrm0"):
+        tpm.attestation_key()
+    assert left_in(own) == others
+
+
+def test_two_free_slots_are_enough(own: SoftwareTpm) -> None:
+    own.run("createprimary", "-c", "/dev/null")
+    others = left_in(own)
+    with opened(own) as tpm:
+        exchange(tpm)
+    assert left_in(own) == others
+
+
+# Cleared, reset, replaced
+
+
+def test_cleared_tpm_keeps_both_keys(own: SoftwareTpm) -> None:
+    with opened(own) as tpm:
+        before = exchange(tpm)[:2]
+        certificates = tpm.endorsement_key().certificates
+    own.clear()
+    with opened(own) as tpm:
+        assert exchange(tpm)[:2] == before
+        assert tpm.endorsement_key().certificates == certificates
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_reset_while_in_use_is_told_and_over_with_the_next_call(
+    own: SoftwareTpm, *, orderly: bool
+) -> None:
+    with opened(own) as tpm:
+        before = exchange(tpm)[:2]
+    with TpmRelay(own) as relay, opened(relay) as tpm:
+        tpm.attestation_key()
+        relay.on(None, relayed.hang_up, times=ALWAYS)
+        with pytest.raises(errors.TpmUnavailable):
+            tpm.attestation_key()
+    own.power_cycle(orderly=orderly)
+    with opened(own) as tpm:
+        assert exchange(tpm)[:2] == before
+
+
+def test_new_endorsement_seed_is_another_tpm(own: SoftwareTpm) -> None:
+    with opened(own) as tpm:
+        ek, ak, _ = exchange(tpm)
+    own.run("clear", "--auth-hierarchy", "platform")
+    own.run("changeeps")
+    made = make_credential(ek, ak.name(), SECRET, random=os.urandom)
+    with opened(own) as tpm:
+        with pytest.raises(errors.CredentialNotForThisTpm):
+            tpm.activate_credential(*made)
+        new_ek, new_ak, _ = exchange(tpm)
+    assert new_ek != ek
+    assert new_ak != ak
+
+
+# Which key
+
+
+@pytest.mark.parametrize("persistent", [(), (RSA, P256, P384)], ids=["made", "persistent"])
+@pytest.mark.parametrize(
+    ("certificates", "key_type", "expected"),
+    [
+        ((), "auto", "L-1"),
+        ((RSA, P256, P384), "auto", "L-1"),
+        ((P256,), "auto", "L-2"),
+        ((P384,), "auto", "H-3"),
+        ((P256, P384), "auto", "L-2"),
+        ((P384,), "rsa", "L-1"),
+        ((RSA,), "ecc", "L-2"),
+        ((RSA, P384), "ecc", "H-3"),
+    ],
+)
+def test_key_is_chosen_by_type_and_certificate_alone(
+    domain: TrustDomain,
+    persistent: tuple[EndorsementKey, ...],
+    certificates: tuple[EndorsementKey, ...],
+    key_type: KeyType,
+    expected: str,
+) -> None:
+    template = next(t for t in ENDORSEMENT_TEMPLATES["auto"] if t.name == expected)
+    with SoftwareTpm(
+        domain, seed="choice", persistent=persistent, certificates=certificates
+    ) as software:
+        with opened(software, key_type) as tpm:
+            exchange(tpm)
+            found = tpm.endorsement_key()
+        assert template.made(found.public)
+        owned = [k for k in certificates if k.value.certificate == template.certificate_index]
+        assert found.certificates == tuple(software.certificate(key) for key in owned)
+
+
+@pytest.mark.parametrize("key", list(EndorsementKey), ids=lambda key: key.name)
+def test_made_key_is_the_persistent_one(domain: TrustDomain, key: EndorsementKey) -> None:
+    with SoftwareTpm(domain, seed="same", persistent=(key,), certificates=(key,)) as software:
+        expected = spki_sha256(software.endorsement_public_key(key))
+        with opened(software) as tpm:
+            kept = tpm.endorsement_key()
+        software.remove_persistent(key)
+        with opened(software) as tpm:
+            assert tpm.endorsement_key() == kept
+    assert verify_template(kept.public).spki_sha256 == expected
+
+
+@pytest.mark.parametrize("name", ["H-1", "H-6", "H-2"])
+def test_templates_that_swtpm_does_not_keep_work_as_well(own: SoftwareTpm, name: str) -> None:
+    template = next(t for t in ENDORSEMENT_TEMPLATES["auto"] if t.name == name)
+    own.remove_nv(RSA.value.certificate)
+    own.write_nv(template.certificate_index, b"certificate")
+    with opened(own) as tpm:
+        ek, _, _ = exchange(tpm)
+        assert template.made(ek.to_tpm2b())
+        assert tpm.endorsement_key().certificates == (b"certificate",)
+
+
+def is_ecc(command: bytes) -> bool:
+    """Tell whether this TPM2_CreatePrimary asks for an ECC key."""
+    return command[10 + 4 + 4 + 9 + 6 + 2 :][:2] == b"\0\x23"
+
+
+def is_rsa(command: bytes) -> bool:
+    """Tell whether this TPM2_CreatePrimary asks for an RSA key."""
+    return command[10 + 4 + 4 + 9 + 6 + 2 :][:2] == b"\0\x01"
+
+
+UNSUPPORTED = relayed.refuse(relayed.RC_VALUE_OF_PARAMETER_2)
+
+
+def test_tpm_without_ecc_attests_with_rsa(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_CREATE_PRIMARY, UNSUPPORTED, times=ALWAYS, when=is_ecc)
+    with opened(relay) as tpm:
+        ek, ak, quote = exchange(tpm)
+    assert isinstance(ek.parameters, RsaParameters)
+    assert isinstance(ak.parameters, RsaParameters)
+    assert len(quote.signature) == 2 + 2 + 2 + 256
+
+
+def test_tpm_without_rsa_uses_its_ecc_key(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_CREATE_PRIMARY, UNSUPPORTED, times=ALWAYS, when=is_rsa)
+    with opened(relay, "ecc") as tpm:
+        ek, _, _ = exchange(tpm)
+    assert isinstance(ek.parameters, EccParameters)
+
+
+def test_key_type_that_the_tpm_lacks_is_told(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_CREATE_PRIMARY, UNSUPPORTED, times=ALWAYS, when=is_ecc)
+    with opened(relay, "ecc") as tpm, pytest.raises(errors.EndorsementKeyUnavailable):
+        tpm.endorsement_key()
+
+
+def test_tpm_that_can_sign_nothing_is_told(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_CREATE_PRIMARY, UNSUPPORTED, times=ALWAYS)
+    with opened(relay) as tpm, pytest.raises(errors.AttestationKeyUnavailable):
+        tpm.attestation_key()
+
+
+@pytest.mark.parametrize("hierarchy", ["owner", "endorsement"])
+def test_stranger_at_the_endorsement_handle_is_left_out(
+    own: SoftwareTpm, tmp_path: Path, hierarchy: str
+) -> None:
+    """The owner's hierarchy: of the very template. The endorsement hierarchy: of another."""
+    with opened(own) as tpm:
+        expected = tpm.endorsement_key()
+    own.remove_persistent(RSA)
+    context, policy = tmp_path / "context", tmp_path / "policy"
+    policy.write_bytes(ENDORSEMENT_TEMPLATES["rsa"][0].public.auth_policy)
+    attributes = "fixedtpm|fixedparent|sensitivedataorigin|restricted|decrypt"
+    of_template = (
+        ("-a", f"{attributes}|adminwithpolicy", "-L", policy)
+        if hierarchy == "owner"
+        else ("-a", f"{attributes}|userwithauth")
+    )
+    own.run(
+        "createprimary",
+        "-C",
+        hierarchy,
+        "-G",
+        "rsa2048:null:aes128cfb",
+        "-c",
+        context,
+        *of_template,
+    )
+    own.run("evictcontrol", "-C", "owner", "-c", context, hex(RSA.value.persistent))
+    own.run("flushcontext", "--transient-object")
+    with opened(own) as tpm:
+        assert tpm.endorsement_key() == expected
+        exchange(tpm)
+
+
+# Certificates in NV
+
+
+def test_chain_is_read_in_pieces_and_cut_into_certificates(own: SoftwareTpm) -> None:
+    first, second, third = (
+        b"\x30\x82" + n.to_bytes(2, "big") + bytes([n % 251]) * n for n in (1500, 700, 2600)
+    )
+    stored = first + second + third
+    for number, start in enumerate(range(0, len(stored), 2000)):
+        own.write_nv(0x01C00100 + number, stored[start : start + 2000])
+    with opened(own) as tpm:
+        certificates = tpm.endorsement_key().certificates
+    assert certificates == (own.certificate(RSA), first, second, third)
+
+
+def test_indices_that_nobody_may_read_are_left_out(own: SoftwareTpm, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    own.run(
+        "nvdefine",
+        "0x1c00100",
+        "-C",
+        "platform",
+        "-s",
+        "8",
+        "-a",
+        "ppread|ppwrite|ownerread|platformcreate",
+    )
+    own.run("nvdefine", "0x1c00101", "-C", "o", "-s", "8", "-a", "policyread|ownerwrite")
+    data.write_bytes(bytes(8))
+    own.run("nvwrite", "0x1c00101", "-C", "o", "-i", data)
+    with opened(own) as tpm:
+        assert tpm.endorsement_key().certificates == (own.certificate(RSA),)
+
+
+# PCRs that change
+
+
+def test_pcr_that_changes_before_the_quote_is_read_again(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_QUOTE, relayed.after_extending(23), times=2)
+    with opened(relay) as tpm:
+        quote = tpm.quote({"sha256": (22, 23)}, EXTRA)
+    values = b"".join(quote.pcrs["sha256"].values())
+    assert Attest.parse(quote.attest).pcr_digest == hashlib.sha256(values).digest()
+    assert relay.commands.count(relayed.TPM2_QUOTE) == 3
+
+
+def test_pcrs_that_never_hold_still_are_told(relay: TpmRelay) -> None:
+    relay.on(relayed.TPM2_QUOTE, relayed.after_extending(23), times=ALWAYS)
+    with opened(relay) as tpm, pytest.raises(errors.PcrsUnstable):
+        tpm.quote({"sha256": (23,)}, EXTRA)
+    assert relay.commands.count(relayed.TPM2_QUOTE) == 10

@@ -1,0 +1,80 @@
+"""A TPM that cannot be opened: one clear line with the next step."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from authenticator.tpm import esapi
+from common import errors
+
+
+class Minute:
+    """A deadline far away."""
+
+    def remaining(self) -> float:
+        """Return a minute."""
+        return 60.0
+
+
+class Moment:
+    """A deadline that leaves time for one try only."""
+
+    def remaining(self) -> float:
+        """Return a millisecond."""
+        return 0.001
+
+
+def fail_to_open(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Make the system refuse to open any file so."""
+
+    def refuse(path: str, flags: int) -> int:
+        del flags
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.parametrize(
+    ("tcti", "leaf", "step"),
+    [
+        ("", errors.TpmConfigurationInvalid, "device:/dev/tpmrm0"),
+        ("nonsense:x", errors.TpmConfigurationInvalid, "libtss2-tcti-nonsense"),
+        ("device:/nonexistent/tpm", errors.TpmUnavailable, "firmware"),
+        ("swtpm:path=/nonexistent/tpm", errors.TpmUnavailable, "/nonexistent/tpm"),
+    ],
+)
+def test_nobody_there_is_told(tcti: str, leaf: type[errors.AttestationError], step: str) -> None:
+    with pytest.raises(leaf) as caught, esapi.open_tpm(tcti, deadline=Minute()):
+        pass
+    assert step in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_missing_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_to_open(monkeypatch, errno.EACCES)
+    with (
+        pytest.raises(errors.TpmPermissionDenied, match="run as root"),
+        esapi.open_tpm("device:/nonexistent/tpm", deadline=Minute()),
+    ):
+        pass
+
+
+def test_device_in_use_is_told_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_to_open(monkeypatch, errno.EBUSY)
+    with (
+        pytest.raises(errors.TpmBusy, match="/dev/tpmrm0"),
+        esapi.open_tpm("device:/nonexistent/tpm", deadline=Moment()),
+    ):
+        pass
+
+
+def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with (
+        pytest.raises(errors.TpmUnavailable, match="no TPM 2.0"),
+        esapi.open_tpm(f"device:{file}", deadline=Minute()),
+    ):
+        pass

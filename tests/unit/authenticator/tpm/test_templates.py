@@ -1,0 +1,146 @@
+"""The templates are the profile's: digests calculated here, public areas as bytes from its text."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from authenticator.tpm.device import KeyType
+from authenticator.tpm.templates import (
+    ATTESTATION_TEMPLATES,
+    ENDORSEMENT_TEMPLATES,
+    POLICY_A,
+    POLICY_B,
+    POLICY_C,
+    EndorsementTemplate,
+    by_preference,
+)
+from common.tpm.constants import HASHES, ObjectAttributes
+from common.tpm.structures import EccPoint, Public, RsaParameters
+from tests.fakes.tpm import FakeTpm
+
+TPM_RH_ENDORSEMENT = 0x4000000B
+TPM_CC_POLICY_SECRET, TPM_CC_POLICY_OR = 0x151, 0x171
+TEMPLATES = {template.name: template for template in ENDORSEMENT_TEMPLATES["auto"]}
+
+
+def extended(algorithm: int, *parts: bytes) -> bytes:
+    return hashlib.new(HASHES[algorithm], b"".join(parts)).digest()
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("algorithm", POLICY_A)
+def test_policy_a_is_policy_secret_with_the_endorsement_hierarchy(algorithm: int) -> None:
+    start = bytes(hashlib.new(HASHES[algorithm]).digest_size)
+    secret = extended(algorithm, start, number(TPM_CC_POLICY_SECRET), number(TPM_RH_ENDORSEMENT))
+    assert extended(algorithm, secret, b"") == POLICY_A[algorithm]
+
+
+@pytest.mark.parametrize("algorithm", POLICY_B)
+def test_policy_b_is_either_of_a_and_c(algorithm: int) -> None:
+    start = bytes(hashlib.new(HASHES[algorithm]).digest_size)
+    branches = POLICY_A[algorithm], POLICY_C[algorithm]
+    either = extended(algorithm, start, number(TPM_CC_POLICY_OR), *branches)
+    assert either == POLICY_B[algorithm]
+
+
+def test_low_range_rsa_is_the_profile_to_the_byte() -> None:
+    expected = (
+        "0001 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
+        "0006 0080 0043 0010 0800 00000000 0100" + "00" * 256
+    )
+    assert TEMPLATES["L-1"].public.encode() == bytes.fromhex(expected)
+
+
+def test_low_range_ecc_is_the_profile_to_the_byte() -> None:
+    expected = (
+        "0023 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
+        "0006 0080 0043 0010 0003 0010 0020" + "00" * 32 + "0020" + "00" * 32
+    )
+    assert TEMPLATES["L-2"].public.encode() == bytes.fromhex(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("H-1", "0001 000b 000300f2 0020 {} 0006 0080 0043 0010 0800 00000000 0000"),
+        ("H-2", "0023 000b 000300f2 0020 {} 0006 0080 0043 0010 0003 0010 0000 0000"),
+        ("H-3", "0023 000c 000300f2 0030 {} 0006 0100 0043 0010 0004 0010 0000 0000"),
+        ("H-6", "0001 000c 000300f2 0030 {} 0006 0100 0043 0010 0c00 00000000 0000"),
+    ],
+)
+def test_high_range_is_the_profile_to_the_byte(name: str, expected: str) -> None:
+    public = TEMPLATES[name].public
+    policy = POLICY_B[public.name_alg].hex()
+    assert public.encode() == bytes.fromhex(expected.format(policy))
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (0, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 0000 0000"),
+        (1, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000"),
+    ],
+)
+def test_attestation_templates_are_the_protocol_to_the_byte(template: int, expected: str) -> None:
+    assert ATTESTATION_TEMPLATES[template].encode() == bytes.fromhex(expected)
+
+
+def made_by(template: EndorsementTemplate) -> Public:
+    """Return the public area of a key of this template."""
+    rsa = isinstance(template.public.parameters, RsaParameters)
+    return replace(template.public, unique=b"\xaa" * 256 if rsa else EccPoint(x=b"x", y=b"y"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
+def test_key_is_made_by_its_own_template_only(template: EndorsementTemplate) -> None:
+    public = made_by(template).to_tpm2b()
+    assert [other.name for other in TEMPLATES.values() if other.made(public)] == [template.name]
+
+
+def test_exponent_may_be_written_out() -> None:
+    public = made_by(TEMPLATES["L-1"])
+    assert isinstance(public.parameters, RsaParameters)
+    written = replace(public, parameters=replace(public.parameters, exponent=65537))
+    assert TEMPLATES["L-1"].made(written.to_tpm2b())
+
+
+def test_other_exponent_is_not_the_templates() -> None:
+    public = made_by(TEMPLATES["L-1"])
+    assert isinstance(public.parameters, RsaParameters)
+    other = replace(public, parameters=replace(public.parameters, exponent=3))
+    assert not TEMPLATES["L-1"].made(other.to_tpm2b())
+
+
+@pytest.mark.parametrize("bit", ObjectAttributes, ids=lambda bit: bit.name or "")
+def test_other_attributes_are_not_the_templates(bit: ObjectAttributes) -> None:
+    public = made_by(TEMPLATES["L-2"])
+    changed = replace(public, attributes=public.attributes ^ bit)
+    assert not TEMPLATES["L-2"].made(changed.to_tpm2b())
+
+
+def test_signing_key_is_not_the_templates() -> None:
+    assert not TEMPLATES["L-2"].made(FakeTpm().attestation_key())
+
+
+def test_bytes_that_are_no_key_are_not_the_templates() -> None:
+    assert not TEMPLATES["L-1"].made(b"\x00\x02\x00\x08")
+
+
+@pytest.mark.parametrize(
+    ("key_type", "certified", "expected"),
+    [
+        ("auto", (), ["L-1", "H-1", "H-6", "L-2", "H-2", "H-3"]),
+        ("auto", ("H-3", "L-2"), ["L-2", "H-3", "L-1", "H-1", "H-6", "H-2"]),
+        ("rsa", ("L-2",), ["L-1", "H-1", "H-6"]),
+        ("ecc", ("H-3",), ["H-3", "L-2", "H-2"]),
+    ],
+)
+def test_certified_keys_come_first_then_rsa(
+    key_type: KeyType, certified: tuple[str, ...], expected: list[str]
+) -> None:
+    indices = frozenset(TEMPLATES[name].certificate_index for name in certified)
+    assert [template.name for template in by_preference(key_type, indices)] == expected
