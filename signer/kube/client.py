@@ -9,7 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
@@ -66,7 +66,7 @@ class Answer:
 class _Request:
     method: str
     path: str
-    query: Mapping[str, str] = _NOTHING
+    query: Mapping[str, str] = field(default_factory=dict)
     body: Json | None = None
     media: str = "application/json"
 
