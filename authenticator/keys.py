@@ -90,7 +90,7 @@ def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
         (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
         (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
     ]
-    if subject != wanted:
+    if subject != sorted(wanted):
         raise CertificateNotAsAsked("the certificate that came back has another subject")
 
 
