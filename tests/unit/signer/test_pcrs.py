@@ -180,7 +180,8 @@ def test_q4_values_count_in_their_own_bank(bank: str) -> None:
 def test_q4_variants_are_for_machines_with_their_labels() -> None:
     """The first variant that fits the Machine says what is allowed, else the general values."""
     scenario = Scenario()
-    good, bad = exactly(scenario), {"sha256": {}}
+    good: PcrValues = exactly(scenario)
+    bad: PcrValues = {"sha256": {}}
     workers = PcrVariant(match_labels={"pool": "workers"}, allowed=good)
     edge = PcrVariant(match_labels={"pool": "workers", "site": "edge"}, allowed=bad)
     enforcing(scenario, bad, edge, workers)

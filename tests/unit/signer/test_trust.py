@@ -1,0 +1,220 @@
+"""E2: which endorsement keys a policy trusts for a Machine, and when a first claim is safe."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    EndorsementKeyMismatch,
+    EndorsementKeyNotRegistered,
+    EndorsementKeyRecordInvalid,
+    NeedsOperator,
+    NodeOfAnotherMachine,
+    NodeRefMismatch,
+)
+from signer.model import Ground, KeyRecord, Node, Registration
+from signer.policy import Trust
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    record_of,
+)
+from tests.builders.software_tpm import endorsement_key
+
+OTHER = endorsement_key()
+Change = Callable[[Scenario], None]
+
+
+def scenario_of(trust: Trust, *records: KeyRecord) -> Scenario:
+    """Make a scenario under a policy, with exactly these records."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, trust=trust)
+    scenario.change_machine(records=records)
+    return scenario
+
+
+def own(scenario: Scenario) -> KeyRecord:
+    """Record the node's own key."""
+    return record_of(scenario.ek)
+
+
+def check(scenario: Scenario, error: type[AttestationError]) -> None:
+    """Expect the reason on the offer and on the answer."""
+    for judge in (scenario.judge_offer, scenario.judge_answer):
+        with pytest.raises(error):
+            judge()
+
+
+@pytest.mark.parametrize("trust", [Trust.REGISTERED, Trust.FIRST_USE])
+def test_e2_a_key_on_record_is_trusted(trust: Trust) -> None:
+    """One of several records is enough, and the ground is the record."""
+    scenario = scenario_of(trust)
+    scenario.change_machine(records=(record_of(OTHER), own(scenario)))
+    scenario.judge_offer()
+    assert scenario.judge_answer().ground is Ground.RECORD
+
+
+def test_e2_without_a_record_the_node_waits() -> None:
+    """An operator may still register its key."""
+    check(scenario_of(Trust.REGISTERED), EndorsementKeyNotRegistered)
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_e2_another_key_on_record_is_denied_under_every_policy(trust: Trust) -> None:
+    """A stranger's genuine TPM: somebody with authority has said whose it is not."""
+    check(scenario_of(trust, record_of(OTHER)), EndorsementKeyMismatch)
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: Trust) -> None:
+    """Neither that the key is on record, nor that none or another one is."""
+    for records in ((), (record_of(OTHER),)):
+        scenario = scenario_of(trust, *records)
+        scenario.change_machine(record_error="annotation: no PEM")
+        check(scenario, EndorsementKeyRecordInvalid)
+
+
+def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> None:
+    """Any record will do."""
+    scenario = scenario_of(Trust.REGISTERED)
+    scenario.change_machine(records=(own(scenario),), record_error="infrastructure object: no PEM")
+    assert scenario.judge_answer().ground is Ground.RECORD
+
+
+def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
+    """Register for this Cluster."""
+    made = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
+    return replace(made, **changes)
+
+
+FITTING: dict[str, Registration] = {
+    "by provider ID": registered(provider_id=PROVIDER_ID),
+    "by Machine": registered(machine_name="machine-1"),
+    "by node name": registered(node_name=NODE),
+    "by all": registered(provider_id=PROVIDER_ID, machine_name="machine-1", node_name=NODE),
+}
+
+
+@pytest.mark.parametrize("entry", FITTING.values(), ids=FITTING)
+def test_e2_an_operators_registration_is_a_record(entry: Registration) -> None:
+    """Whatever names the Machine."""
+    scenario = scenario_of(Trust.REGISTERED)
+    scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
+    scenario.judge_offer()
+    assert scenario.judge_answer().ground is Ground.RECORD
+
+
+FOREIGN: dict[str, Registration] = {
+    "says nothing": registered(),
+    "another provider ID": registered(provider_id=PROVIDER_ID + "1"),
+    "another Machine": registered(machine_name="machine-2"),
+    "another node name": registered(node_name="other"),
+    "fits in one and not in another": registered(provider_id=PROVIDER_ID, node_name="other"),
+    "another Cluster": replace(registered(provider_id=PROVIDER_ID), cluster=ABROAD),
+}
+
+
+@pytest.mark.parametrize("entry", FOREIGN.values(), ids=FOREIGN)
+def test_e2_a_registration_for_something_else_is_none(entry: Registration) -> None:
+    """What is absent matches nothing."""
+    scenario = scenario_of(Trust.REGISTERED)
+    scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
+    check(scenario, EndorsementKeyNotRegistered)
+
+
+def test_e2_a_registration_of_another_key_speaks_against_this_one() -> None:
+    """As any record does."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.put_key(key_name(OTHER), registered_for=(registered(provider_id=PROVIDER_ID),))
+    check(scenario, EndorsementKeyMismatch)
+
+
+def test_e2_a_first_use_claims_where_nothing_speaks_against_it() -> None:
+    """Bootstrapper with the Machine's own token, no nodeRef, no Node."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.judge_offer()
+    assert scenario.judge_answer().ground is Ground.FIRST_USE
+
+
+def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
+    """There is nothing to compare with."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.change_machine(bootstrap_token_id=None)
+    scenario.username = "system:bootstrap:zzzzzz"
+    scenario.judge_answer()
+
+
+UNSAFE: dict[str, tuple[Change, type[AttestationError]]] = {
+    "the requester is a node": (lambda s: s.as_node(), NeedsOperator),
+    "the Machine has a nodeRef": (lambda s: s.change_machine(node_ref=NODE), NeedsOperator),
+    "the Machine has another nodeRef": (
+        lambda s: s.change_machine(node_ref="other"),
+        NodeRefMismatch,
+    ),
+    "the Node is there": (
+        lambda s: s.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
+        NeedsOperator,
+    ),
+    "the Node is another Machine's": (
+        lambda s: s.records.nodes.append(Node(name=NODE, provider_id="other")),
+        NodeOfAnotherMachine,
+    ),
+    "another Node has the provider ID": (
+        lambda s: s.records.nodes.append(Node(name="other", provider_id=PROVIDER_ID)),
+        NodeRefMismatch,
+    ),
+    "another token": (
+        lambda s: setattr(s, "username", "system:bootstrap:zzzzzz"),
+        NeedsOperator,
+    ),
+    "no token": (lambda s: setattr(s, "username", "alice"), NeedsOperator),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), UNSAFE.values(), ids=UNSAFE)
+def test_e2_a_first_use_waits_where_something_speaks_against_it(
+    change: Change, error: type[AttestationError]
+) -> None:
+    """Without a record, the first to come is believed: it must be no latecomer."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    change(scenario)
+    check(scenario, error)
+
+
+@pytest.mark.parametrize(("change", "error"), UNSAFE.values(), ids=UNSAFE)
+def test_e2_none_of_this_stops_a_key_on_record(
+    change: Change, error: type[AttestationError]
+) -> None:
+    """But for M4, which holds for all."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.change_machine(records=(own(scenario),))
+    change(scenario)
+    if error is NodeOfAnotherMachine:
+        check(scenario, error)
+    else:
+        assert scenario.judge_answer().ground is Ground.RECORD
+
+
+def test_e2_after_the_first_claim_the_claim_binds() -> None:
+    """A renewal, with Node and nodeRef there."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.put_claim(ground=Ground.FIRST_USE)
+    scenario.as_node()
+    scenario.change_machine(node_ref=NODE)
+    scenario.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
+    assert scenario.judge_answer().ground is Ground.FIRST_USE
+
+
+def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
+    """The TPM of a Machine that is gone, with a stolen token, under the old node name."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.put_claim(ground=Ground.FIRST_USE, provider_id="metal://gone")
+    scenario.username = "system:bootstrap:zzzzzz"
+    check(scenario, NeedsOperator)
