@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from common.csr import long_names
 from common.errors import CertificateNotAsAsked
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
@@ -85,12 +86,13 @@ def _require_key(leaf: x509.Certificate, key: bytes) -> None:
 
 
 def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
-    subject = sorted((attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject)
+    with long_names():
+        found = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
     wanted = [
         (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
         (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
     ]
-    if subject != sorted(wanted):
+    if sorted(found) != sorted(wanted):
         raise CertificateNotAsAsked("the certificate that came back has another subject")
 
 

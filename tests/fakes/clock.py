@@ -1,0 +1,41 @@
+"""A clock that only moves when it is told to, or slept on."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class FakeClock:
+    """Both clocks start at round numbers of the past; sleeping moves both."""
+
+    wall_time: float = 1_800_000_000.0
+    boot_time: float = 1_000.0
+    boot_name: str = "boot-1"
+    slept: list[float] = field(default_factory=list)
+
+    def wall(self) -> float:
+        """See `model.Clock`."""
+        return self.wall_time
+
+    def boot(self) -> float:
+        """See `model.Clock`."""
+        return self.boot_time
+
+    def boot_id(self) -> str:
+        """See `model.Clock`."""
+        return self.boot_name
+
+    def sleep(self, seconds: float) -> None:
+        """See `model.Clock`."""
+        self.slept.append(seconds)
+        self.pass_time(seconds)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by."""
+        self.wall_time += seconds
+        self.boot_time += seconds
+
+    def reboot(self) -> None:
+        """Begin another boot, a minute later."""
+        self.wall_time += 60
+        self.boot_time = 20.0
+        self.boot_name += "+1"

@@ -1,0 +1,260 @@
+"""An API server in memory that has nothing but CSRs, and a signer behind it that does its part.
+
+Honest where an exchange could notice: names are unique, UIDs and versions are the server's, what
+was filed comes back as it was. The signer challenges offers with MakeCredential and issues for
+answers whose quote is bound to their challenge; how it can fail is told to it from outside.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from authenticator.model import Csr, CsrRequest, Requester, Token
+from common import evidence
+from common.csr import long_names, split, subject
+from common.digests import answer_extra_data
+from common.errors import CredentialRefused
+from common.names import (
+    CHALLENGE_ANNOTATION,
+    PENDING_REASON_ANNOTATION,
+    SUPPORTED_VERSIONS_ANNOTATION,
+)
+from common.pkcs10 import Pkcs10, parse_pkcs10
+from common.tpm.structures import Attest, Public
+from signer.credential import make_credential
+from tests.fakes.clock import FakeClock
+
+MASTER_KEY_ID = "0123456789abcdef"
+BOOTSTRAP_USER = "system:bootstrap:abcdef"
+CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+@dataclass
+class Issuance:
+    """What certificates are made of; a test changes one thing."""
+
+    lifetime: timedelta = timedelta(days=7)
+    backdated: timedelta = timedelta(minutes=5)
+    usage: x509.ExtendedKeyUsage | None = CLIENT_AUTH
+    authority: bool = False
+    node_name: str | None = None
+    organisations: tuple[str, ...] = ("system:nodes",)
+    public_key: ec.EllipticCurvePublicKey | None = None
+    text_around: bytes = b""
+
+    def issue(self, pkcs10: bytes, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
+        """Make the certificate for a request."""
+        with long_names():
+            return self._issue(parse_pkcs10(pkcs10), key, now)
+
+    def _issue(self, request: Pkcs10, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
+        names = [
+            x509.NameAttribute(attribute.oid, attribute.value, _validate=False)
+            for attribute in subject(self.node_name or request.node_name)
+            if attribute.oid != NameOID.ORGANIZATION_NAME
+        ]
+        names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in self.organisations]
+        moment = datetime.fromtimestamp(now, UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name(names))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")]))
+            .public_key(self.public_key or request.public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(moment - self.backdated)
+            .not_valid_after(moment + self.lifetime)
+            .add_extension(
+                x509.BasicConstraints(ca=self.authority, path_length=None), critical=True
+            )
+        )
+        if self.usage is not None:
+            builder = builder.add_extension(self.usage, critical=False)
+        certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        return self.text_around + certificate + self.text_around
+
+
+@dataclass
+class FakeCluster:
+    """A workload cluster's CSRs, with a signer that looks at them whenever somebody waits.
+
+    `errors` are raised by the next calls, one each. `on_wait` runs before each look of the signer.
+    """
+
+    clock: FakeClock
+    skew: float = 0.0
+    """The cluster's clock is ahead of the node's by this."""
+    tokens: set[str] = field(default_factory=lambda: {"abcdef.0123456789abcdef"})
+    revoked: set[bytes] = field(default_factory=set)
+    csrs: dict[str, Csr] = field(default_factory=dict)
+    filed_by: dict[str, str] = field(default_factory=dict)
+    issuance: Issuance = field(default_factory=Issuance)
+    signer_is_away: bool = False
+    deny: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """"offer" or "answer" to reason and message."""
+    fail: dict[str, tuple[str, str]] = field(default_factory=dict)
+    wait: dict[str, str] = field(default_factory=dict)
+    """"offer" or "answer" to pending-reason."""
+    event_log: bool = False
+    known_as: str | None = None
+    """What SelfSubjectReview answers, where that is not the truth."""
+    errors: list[Exception] = field(default_factory=list)
+    on_wait: Callable[[], None] = lambda: None
+    calls: list[str] = field(default_factory=list)
+    answers: list[evidence.Answer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._secrets: dict[str, bytes] = {}
+
+    def connect(self, requester: Requester) -> "FakeCsrApi":
+        """Be asked by somebody."""
+        return FakeCsrApi(self, requester)
+
+    def authenticate(self, requester: Requester) -> str:
+        """Return the requester's user name. Raises CredentialRefused."""
+        if isinstance(requester, Token):
+            if requester.token in self.tokens:
+                return BOOTSTRAP_USER
+            raise CredentialRefused("401")
+        leaf = x509.load_pem_x509_certificates(requester.certificate)[0]
+        now = datetime.fromtimestamp(self.clock.wall() + self.skew, UTC)
+        ends = leaf.not_valid_after_utc
+        if requester.certificate in self.revoked or not leaf.not_valid_before_utc <= now < ends:
+            raise CredentialRefused("401")
+        return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+    def annotate(self, name: str, key: str, value: str) -> None:
+        """Write an annotation."""
+        csr = self.csrs[name]
+        self.update(replace(csr, annotations={**csr.annotations, key: value}))
+
+    def update(self, csr: Csr) -> None:
+        """Write a CSR under a new version."""
+        version = str(int(csr.resource_version) + 1)
+        self.csrs[csr.spec.name] = replace(csr, resource_version=version)
+
+    def look(self) -> None:
+        """Let the signer look at every CSR that is not decided."""
+        for csr in list(self.csrs.values()):
+            decided = {"Denied", "Failed"} & set(csr.conditions) or csr.certificate
+            if not decided and not self.signer_is_away:
+                pkcs10, data = split(csr.spec.request)
+                self._decide(csr, pkcs10, evidence.decode(data))
+
+    def _decide(self, csr: Csr, pkcs10: bytes, said: evidence.Offer | evidence.Answer) -> None:
+        kind = "answer" if isinstance(said, evidence.Answer) else "offer"
+        if kind in self.wait:
+            if csr.annotations.get(PENDING_REASON_ANNOTATION) != self.wait[kind]:
+                self.annotate(csr.spec.name, PENDING_REASON_ANNOTATION, self.wait[kind])
+        elif kind in self.deny:
+            self.annotate(csr.spec.name, SUPPORTED_VERSIONS_ANNOTATION, "v2")
+            self._condition(csr.spec.name, "Denied", self.deny[kind])
+        elif kind in self.fail:
+            self._condition(csr.spec.name, "Failed", self.fail[kind])
+        elif isinstance(said, evidence.Answer):
+            self._verdict(csr, pkcs10, said)
+        elif CHALLENGE_ANNOTATION not in csr.annotations:
+            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, self._challenge(csr, said))
+
+    def _condition(self, name: str, condition: str, why: tuple[str, str]) -> None:
+        csr = self.csrs[name]
+        self.update(replace(csr, conditions={**csr.conditions, condition: why}))
+
+    def _challenge(self, csr: Csr, offer: evidence.Offer) -> str:
+        secret = self._secrets.setdefault(csr.uid, csr.uid.replace("-", "").encode())
+        blob, encrypted = make_credential(
+            Public.from_tpm2b(offer.ek_public),
+            Public.from_tpm2b(offer.ak_public).name(),
+            secret,
+            random=lambda size: b"\x5a" * size,
+        )
+        return evidence.encode_challenge(
+            evidence.Challenge(
+                issued_at=datetime.fromtimestamp(self.clock.wall(), UTC).strftime(
+                    "%Y-%m-%dT%H:%M:%SZ"
+                ),
+                key=MASTER_KEY_ID,
+                credential_blob=blob,
+                encrypted_secret=encrypted,
+                pcrs={"sha256": (0, 7)},
+                event_log=self.event_log,
+                tag="tag",
+            )
+        )
+
+    def _verdict(self, csr: Csr, pkcs10: bytes, answer: evidence.Answer) -> None:
+        """Issue for an answer that is bound to its challenge, and to its own name and wishes."""
+        self.answers.append(answer)
+        expected = answer_extra_data(
+            self._secrets.get(answer.challenge.uid, b""),
+            name=csr.spec.name,
+            expiration_seconds=csr.spec.expiration_seconds,
+            usages=csr.spec.usages,
+        )
+        if Attest.parse(answer.quote).extra_data != expected:
+            self._condition(csr.spec.name, "Denied", ("AnswerNotBound", "not for this challenge"))
+            return
+        now = self.clock.wall() + self.skew
+        certificate = self.issuance.issue(pkcs10, self._key, now)
+        approved = {**csr.conditions, "Approved": ("Attested", "")}
+        self.update(replace(csr, conditions=approved, certificate=certificate))
+
+    def called(self, method: str) -> None:
+        """Note a call, and fail it where a test wants that."""
+        self.calls.append(method)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+class FakeCsrApi:
+    """`model.CsrApi` for one requester."""
+
+    def __init__(self, cluster: FakeCluster, requester: Requester) -> None:
+        self._cluster = cluster
+        self._requester = requester
+
+    def create(self, request: CsrRequest) -> Csr:
+        """See `model.CsrApi`."""
+        user = self._called("create")
+        if request.name not in self._cluster.csrs:
+            self._cluster.filed_by[request.name] = user
+            self._cluster.csrs[request.name] = Csr(
+                uid=str(uuid.uuid4()),
+                resource_version="1",
+                spec=request,
+                annotations={},
+                conditions={},
+                certificate=None,
+            )
+        return self._cluster.csrs[request.name]
+
+    def get(self, name: str) -> Csr | None:
+        """See `model.CsrApi`."""
+        self._called("get")
+        return self._cluster.csrs.get(name)
+
+    def changed(self, csr: Csr, seconds: float) -> Csr | None:
+        """See `model.CsrApi`; the clock moves on when nothing has changed."""
+        self._called("changed")
+        self._cluster.on_wait()
+        self._cluster.look()
+        found = self._cluster.csrs.get(csr.spec.name)
+        if found is not None and found.resource_version == csr.resource_version:
+            self._cluster.clock.pass_time(seconds)
+        return found
+
+    def whoami(self) -> str:
+        """See `model.CsrApi`."""
+        user = self._called("whoami")
+        return self._cluster.known_as or user
+
+    def _called(self, method: str) -> str:
+        self._cluster.called(method)
+        return self._cluster.authenticate(self._requester)

@@ -1,0 +1,67 @@
+"""A store in memory: `authenticator.store.Store` for tests of what is above it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from authenticator.credential import Credential
+from authenticator.model import Cooldown, Deadline, Pending
+from common.errors import DeadlinePassed, StateFolderUnwritable
+
+
+@dataclass
+class FakeStore:
+    """What was kept, open to look at. `is_full` refuses to keep more."""
+
+    credential: Credential | None = None
+    pending: Pending | None = None
+    cooldown: Cooldown | None = None
+    is_full: bool = False
+    is_locked: bool = False
+
+    @contextmanager
+    def lock(self, deadline: Deadline) -> Iterator[None]:
+        """See `store.Store`; whoever waits here waits in vain."""
+        if self.is_locked:
+            raise DeadlinePassed(f"locked, with {deadline.remaining()} s to wait")
+        self.is_locked = True
+        try:
+            yield
+        finally:
+            self.is_locked = False
+
+    def load_credential(self) -> Credential | None:
+        """See `store.Store`."""
+        return self.credential
+
+    def save_credential(self, credential: Credential) -> None:
+        """See `store.Store`."""
+        self._writes()
+        self.credential = credential
+
+    def load_pending(self) -> Pending | None:
+        """See `store.Store`."""
+        return self.pending
+
+    def save_pending(self, pending: Pending) -> None:
+        """See `store.Store`."""
+        self._writes()
+        self.pending = pending
+
+    def drop_pending(self) -> None:
+        """See `store.Store`."""
+        self._writes()
+        self.pending = None
+
+    def load_cooldown(self) -> Cooldown | None:
+        """See `store.Store`."""
+        return self.cooldown
+
+    def save_cooldown(self, cooldown: Cooldown | None) -> None:
+        """See `store.Store`."""
+        self._writes()
+        self.cooldown = cooldown
+
+    def _writes(self) -> None:
+        if self.is_full:
+            raise StateFolderUnwritable("no space left")
