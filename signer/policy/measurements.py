@@ -25,23 +25,24 @@ def read_selection(pcrs: Section, default: Selection) -> Selection:
     if "selection" not in pcrs:
         return default
     section = pcrs.section("selection")
-    selection: dict[str, tuple[int, ...]] = {}
-    for bank in BANKS:
-        if bank not in section:
-            continue
-        indices = section.value(bank)
-        if not isinstance(indices, list) or not indices:
-            section.problem("must be a list that is not empty", bank)
-        elif not all(type(i) is int and 0 <= i < PCR_COUNT for i in indices):
-            section.problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
-        elif len(set(indices)) != len(indices):
-            section.problem("has a PCR twice", bank)
-        else:
-            selection[bank] = tuple(sorted(indices))
+    selection = {bank: _indices(section, bank) for bank in BANKS if bank in section}
     section.finish()
     if not selection:
         section.problem(f"must select PCRs of a bank ({', '.join(BANKS)})")
     return selection or default
+
+
+def _indices(section: Section, bank: str) -> tuple[int, ...]:
+    indices = section.value(bank)
+    if not isinstance(indices, list) or not indices:
+        section.problem("must be a list that is not empty", bank)
+    elif not all(type(i) is int and 0 <= i < PCR_COUNT for i in indices):
+        section.problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
+    elif len(set(indices)) != len(indices):
+        section.problem("has a PCR twice", bank)
+    else:
+        return tuple(sorted(indices))
+    return ()
 
 
 def read_allowed(owner: Section, selection: Selection, *, needed: bool, enforce: bool) -> PcrValues:

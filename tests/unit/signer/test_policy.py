@@ -1,0 +1,467 @@
+"""Policies: the defaults, every setting, and every way to get a file wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from common.errors import PolicyMissing
+from signer.model import ClusterKey
+from signer.policy import (
+    AutoApproveBindings,
+    BuiltinServing,
+    EventLogRules,
+    NameReuse,
+    PcrMode,
+    PcrVariant,
+    Policies,
+    Policy,
+    PolicyFileInvalid,
+    Trust,
+    load_policies,
+)
+from tests.builders.scenario import ABROAD, HOME
+
+A, B = "aa" * 32, "bb" * 32
+
+
+def document(name: str = "default", /, **spec: object) -> dict[str, Any]:
+    """Make a policy document."""
+    return {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "KubeletAttestationPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def load(*documents: object) -> Policies:
+    """Load documents."""
+    return load_policies(yaml.safe_dump_all(documents))
+
+
+def only(**spec: object) -> Policy:
+    """Load one default policy."""
+    policy = load(document(**spec)).default
+    assert policy is not None
+    return policy
+
+
+def problems(*documents: object) -> tuple[str, ...]:
+    """Expect the documents to be refused."""
+    with pytest.raises(PolicyFileInvalid) as caught:
+        load(*documents)
+    return caught.value.problems
+
+
+def test_the_defaults_ask_for_a_record() -> None:
+    """An empty spec is the strictest trust, and lets no stranger in."""
+    policy = only()
+    assert policy == Policy(name="default")
+    assert policy.trust is Trust.REGISTERED
+    assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
+    assert policy.pcr_mode is PcrMode.RECORD
+    assert policy.certificate_lifetime == timedelta(days=7)
+    assert policy.bootstrap_groups == {"system:bootstrappers"}
+    assert policy.auto_approve_bindings is AutoApproveBindings.REMOVE
+    assert policy.versions == ("v1",)
+
+
+def test_every_setting_is_read() -> None:
+    """All of the schema at once."""
+    policy = only(
+        minimumVersion="v1",
+        bootstrapGroups=["joiners"],
+        endorsementKey={
+            "trust": "RegisteredAndCertified",
+            "certificateAuthorities": ["/etc/signer/authorities"],
+            "certificateRevocationLists": ["/etc/signer/lists"],
+        },
+        attestationKey={"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
+        pcrs={
+            "selection": {"sha256": [7, 4], "sha384": [0]},
+            "mode": "Enforce",
+            "allowed": {"sha256": {"4": [A, B], "7": [A.upper()]}, "sha384": {"0": ["cc" * 48]}},
+            "variants": [
+                {
+                    "machineSelector": {"matchLabels": {"pool": "edge"}},
+                    "allowed": {
+                        "sha256": {"4": [B], "7": [B]},
+                        "sha384": {"0": ["dd" * 48]},
+                    },
+                }
+            ],
+        },
+        eventLog={
+            "secureBoot": True,
+            "platformKeys": [A],
+            "signatureDatabases": [B],
+            "bootLoaders": [A, "ee" * 48],
+        },
+        nodeNames={"machineName": True},
+        certificate={"lifetime": "1h30m"},
+        nameReuse="AfterCertificate",
+        autoApproveBindings="Wait",
+        serving={"builtin": "Approve", "nodeRefFallback": True},
+    )
+    a, b = bytes.fromhex(A), bytes.fromhex(B)
+    assert policy == Policy(
+        name="default",
+        bootstrap_groups=frozenset({"joiners"}),
+        trust=Trust.REGISTERED_AND_CERTIFIED,
+        certificate_authorities=("/etc/signer/authorities",),
+        certificate_revocation_lists=("/etc/signer/lists",),
+        attestation_key_schemes=frozenset({"ecdsa-p384-sha384", "rsapss-3072-sha256"}),
+        pcr_selection={"sha256": (4, 7), "sha384": (0,)},
+        pcr_mode=PcrMode.ENFORCE,
+        pcr_allowed={
+            "sha256": {4: frozenset({a, b}), 7: frozenset({a})},
+            "sha384": {0: frozenset({b"\xcc" * 48})},
+        },
+        pcr_variants=(
+            PcrVariant(
+                match_labels={"pool": "edge"},
+                allowed={
+                    "sha256": {4: frozenset({b}), 7: frozenset({b})},
+                    "sha384": {0: frozenset({b"\xdd" * 48})},
+                },
+            ),
+        ),
+        event_log=EventLogRules(
+            secure_boot=True,
+            platform_keys=frozenset({a}),
+            signature_databases=frozenset({b}),
+            boot_loaders=frozenset({a, b"\xee" * 48}),
+        ),
+        machine_name_is_node_name=True,
+        certificate_lifetime=timedelta(hours=1, minutes=30),
+        name_reuse=NameReuse.AFTER_CERTIFICATE,
+        auto_approve_bindings=AutoApproveBindings.WAIT,
+        builtin_serving=BuiltinServing.APPROVE,
+        serving_by_node_ref=True,
+    )
+
+
+def test_a_cluster_has_its_own_policy_or_the_default_one() -> None:
+    """By name and namespace, both."""
+    own = document("own", clusterRef={"namespace": HOME.namespace, "name": HOME.name})
+    policies = load(own, document("rest"))
+    assert policies.for_cluster(HOME).name == "own"
+    assert policies.for_cluster(ABROAD).name == "rest"
+    assert policies.for_cluster(ClusterKey(namespace="other", name=HOME.name)).name == "rest"
+    assert [p.name for p in policies.all()] == ["own", "rest"]
+
+
+def test_a_cluster_without_policy_gets_nothing() -> None:
+    """No policy is no default that allows something."""
+    policies = load(document("own", clusterRef={"namespace": "n", "name": "c"}))
+    assert [p.name for p in policies.all()] == ["own"]
+    with pytest.raises(PolicyMissing):
+        policies.for_cluster(HOME)
+
+
+def enforced(**changes: object) -> dict[str, object]:
+    """Make a `pcrs` section in force, with changes."""
+    return {
+        "selection": {"sha256": [7]},
+        "mode": "Enforce",
+        "allowed": {"sha256": {"7": [A]}},
+        **changes,
+    }
+
+
+BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
+    "unknown key": ({"pcr": {}}, "spec.pcr: unknown key"),
+    "unknown nested key": ({"certificate": {"life": "1h"}}, "spec.certificate.life: unknown key"),
+    "section is no mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
+    "section is empty": ({"pcrs": None}, "spec.pcrs: must be a mapping"),
+    "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
+    "no bootstrap groups": (
+        {"bootstrapGroups": []},
+        "spec.bootstrapGroups: must be a list that is not empty",
+    ),
+    "bootstrap group twice": (
+        {"bootstrapGroups": ["a", "a"]},
+        "spec.bootstrapGroups: has a value twice",
+    ),
+    "bootstrap group is no text": (
+        {"bootstrapGroups": [1]},
+        "spec.bootstrapGroups: must hold non-empty strings only",
+    ),
+    "unknown trust": (
+        {"endorsementKey": {"trust": "Any"}},
+        f"spec.endorsementKey.trust: must be one of {', '.join(t.value for t in Trust)}",
+    ),
+    "certified by nobody": (
+        {"endorsementKey": {"trust": "Certified"}},
+        "spec.endorsementKey.certificateAuthorities: trust Certified needs them",
+    ),
+    "authorities for nothing": (
+        {"endorsementKey": {"certificateAuthorities": ["/a"]}},
+        "spec.endorsementKey.certificateAuthorities: trust Registered never looks at them",
+    ),
+    "lists for nothing": (
+        {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},
+        "spec.endorsementKey.certificateRevocationLists: trust FirstUse never looks at them",
+    ),
+    "unknown scheme": (
+        {"attestationKey": {"schemes": ["rsassa-1024-sha1"]}},
+        "spec.attestationKey.schemes: unknown: rsassa-1024-sha1",
+    ),
+    "no schemes": (
+        {"attestationKey": {"schemes": []}},
+        "spec.attestationKey.schemes: must be a list that is not empty",
+    ),
+    "SHA-1 bank": (
+        {"pcrs": {"selection": {"sha256": [0], "sha1": [0]}}},
+        "spec.pcrs.selection.sha1: unknown key",
+    ),
+    "no selection": (
+        {"pcrs": {"selection": {}}},
+        "spec.pcrs.selection: must select PCRs of a bank (sha256, sha384, sha512)",
+    ),
+    "no PCR": (
+        {"pcrs": {"selection": {"sha256": []}}},
+        "spec.pcrs.selection.sha256: must be a list that is not empty",
+    ),
+    "PCR 24": (
+        {"pcrs": {"selection": {"sha256": [24]}}},
+        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
+    ),
+    "PCR true": (
+        {"pcrs": {"selection": {"sha256": [True]}}},
+        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
+    ),
+    "PCR twice": (
+        {"pcrs": {"selection": {"sha256": [7, 7]}}},
+        "spec.pcrs.selection.sha256: has a PCR twice",
+    ),
+    "enforced without values": (
+        {"pcrs": {"mode": "Enforce"}},
+        "spec.pcrs.allowed: mode Enforce needs values",
+    ),
+    "a selected PCR without values": (
+        {"pcrs": enforced(selection={"sha256": [4, 7]})},
+        "spec.pcrs.allowed.sha256.4: missing, though it is selected",
+    ),
+    "a PCR with an empty list": (
+        {"pcrs": enforced(allowed={"sha256": {"7": []}})},
+        "spec.pcrs.allowed.sha256.7: must be a list that is not empty",
+    ),
+    "a PCR that is not selected": (
+        {"pcrs": enforced(allowed={"sha256": {"7": [A], "4": [A]}})},
+        "spec.pcrs.allowed.sha256.4: unknown key",
+    ),
+    "a bank that is not selected": (
+        {"pcrs": enforced(allowed={"sha256": {"7": [A]}, "sha384": {"7": ["aa" * 48]}})},
+        "spec.pcrs.allowed.sha384: unknown key",
+    ),
+    "a digest of another size": (
+        {"pcrs": enforced(allowed={"sha256": {"7": ["aa" * 20]}})},
+        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+    ),
+    "no hex": (
+        {"pcrs": enforced(allowed={"sha256": {"7": ["zz" * 32]}})},
+        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+    ),
+    "hex with spaces": (
+        {"pcrs": enforced(allowed={"sha256": {"7": ["aa " * 32]}})},
+        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+    ),
+    "values that are never looked at": (
+        {"pcrs": enforced(mode="Record")},
+        "spec.pcrs.allowed: mode Record never looks at them",
+    ),
+    "variants that are never looked at": (
+        {
+            "pcrs": {
+                "selection": {"sha256": [7]},
+                "variants": [
+                    {
+                        "machineSelector": {"matchLabels": {"a": "b"}},
+                        "allowed": {"sha256": {"7": [A]}},
+                    }
+                ],
+            }
+        },
+        "spec.pcrs.variants: mode Record never looks at them",
+    ),
+    "no variants": (
+        {"pcrs": enforced(variants=[])},
+        "spec.pcrs.variants: must be a list that is not empty",
+    ),
+    "a variant without values": (
+        {"pcrs": enforced(variants=[{"machineSelector": {"matchLabels": {"a": "b"}}}])},
+        "spec.pcrs.variants[0].allowed: mode Enforce needs values",
+    ),
+    "a variant for all": (
+        {
+            "pcrs": enforced(
+                variants=[
+                    {"machineSelector": {"matchLabels": {}}, "allowed": {"sha256": {"7": [A]}}}
+                ]
+            )
+        },
+        "spec.pcrs.variants[0].machineSelector.matchLabels: must be a mapping that is not empty",
+    ),
+    "labels that are no texts": (
+        {
+            "pcrs": enforced(
+                variants=[
+                    {
+                        "machineSelector": {"matchLabels": {"a": True}},
+                        "allowed": {"sha256": {"7": [A]}},
+                    }
+                ]
+            )
+        },
+        "spec.pcrs.variants[0].machineSelector.matchLabels: must map strings to strings",
+    ),
+    "event log without rule": ({"eventLog": {"secureBoot": False}}, "spec.eventLog: has no rule"),
+    "event log of a PCR that is not quoted": (
+        {"pcrs": {"selection": {"sha256": [0]}}, "eventLog": {"secureBoot": True}},
+        "spec.eventLog: needs PCR 7, which is not selected",
+    ),
+    "boot loaders of a PCR that is not quoted": (
+        {"pcrs": {"selection": {"sha256": [7]}}, "eventLog": {"bootLoaders": [A]}},
+        "spec.eventLog: needs PCR 4, which is not selected",
+    ),
+    "flag is no flag": (
+        {"nodeNames": {"machineName": "yes"}},
+        "spec.nodeNames.machineName: must be true or false",
+    ),
+    "lifetime without unit": (
+        {"certificate": {"lifetime": "168"}},
+        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
+    ),
+    "lifetime is a number": (
+        {"certificate": {"lifetime": 168}},
+        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
+    ),
+    "lifetime is empty": (
+        {"certificate": {"lifetime": ""}},
+        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
+    ),
+    "lifetime is under an hour": (
+        {"certificate": {"lifetime": "59m59s"}},
+        "spec.certificate.lifetime: must be at least 3600s",
+    ),
+    "lifetime without end": (
+        {"certificate": {"lifetime": "9999999h"}},
+        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
+    ),
+    "unknown reuse": (
+        {"nameReuse": "Never"},
+        "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
+    ),
+    "fallback that is never looked at": (
+        {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
+        "spec.serving.nodeRefFallback: builtin Ignore never looks at it",
+    ),
+    "half a cluster": (
+        {"clusterRef": {"name": "blue"}},
+        "spec.clusterRef.namespace: must be a non-empty string",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "problem"), BAD_SPECS.values(), ids=BAD_SPECS)
+def test_a_wrong_spec_is_refused(spec: dict[str, object], problem: str) -> None:
+    """Unknown, empty, contradictory: with its path, and nothing else."""
+    assert problems(document(**spec)) == (problem,)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Change a good document."""
+    made = document()
+    change(made)
+    return made
+
+
+BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
+    "another version": (
+        changed(lambda d: d.update(apiVersion="v1")),
+        "apiVersion: must be attestation.cluster.x-k8s.io/v1alpha1",
+    ),
+    "another kind": (
+        changed(lambda d: d.update(kind="Policy")),
+        "kind: must be KubeletAttestationPolicy",
+    ),
+    "no name": (
+        changed(lambda d: d.update(metadata={})),
+        "metadata.name: must be a non-empty string",
+    ),
+    "no spec": (changed(lambda d: d.pop("spec")), "spec: missing"),
+    "unknown key": (changed(lambda d: d.update(status={})), "status: unknown key"),
+    "unknown metadata": (
+        changed(lambda d: d["metadata"].update(labels={})),
+        "metadata.labels: unknown key",
+    ),
+    "keys that are no texts": (
+        changed(lambda d: d.update(spec={1: 2})),
+        "spec: must have strings as keys",
+    ),
+}
+
+
+@pytest.mark.parametrize(("bad", "problem"), BAD_DOCUMENTS.values(), ids=BAD_DOCUMENTS)
+def test_a_wrong_document_is_refused(bad: object, problem: str) -> None:
+    """Before anything in it counts."""
+    assert problems(bad) == (problem,)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Across documents."""
+    assert problems(document("a", pcr={}), document("b", nameReuse="Never")) == (
+        "spec.pcr: unknown key",
+        "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
+        "several policies for all other clusters",
+    )
+
+
+def test_one_policy_for_each_cluster() -> None:
+    """Which of two would win is nobody's guess."""
+    reference = {"namespace": "n", "name": "c"}
+    assert problems(document("a", clusterRef=reference), document("a", clusterRef=reference)) == (
+        "several policies called a",
+        "several policies for n/c",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "---\n---\n"])
+def test_an_empty_file_is_refused(text: str) -> None:
+    """Nothing is not a policy."""
+    with pytest.raises(PolicyFileInvalid, match="holds no policy"):
+        load_policies(text)
+
+
+NOT_YAML = {
+    "a key twice": "spec:\n  nameReuse: AfterMachine\n  nameReuse: AfterCertificate\n",
+    "an object": "!!python/object/apply:os.system [id]",
+    "half a list": "[1, ",
+    "nested without end": "[" * 5000,
+    "no text": "\0",
+}
+
+
+@pytest.mark.parametrize("text", NOT_YAML.values(), ids=NOT_YAML)
+def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
+    """The last of two keys would win without a word, and objects are code."""
+    with pytest.raises(PolicyFileInvalid, match="not YAML"):
+        load_policies(text)
+
+
+@pytest.mark.parametrize("text", ["word", "- a list", "3"])
+def test_a_document_is_a_mapping(text: str) -> None:
+    """Anything else holds no policy."""
+    with pytest.raises(PolicyFileInvalid, match="must be a mapping"):
+        load_policies(text)
+
+
+def test_policies_are_values() -> None:
+    """Two readings of one text are equal."""
+    assert only() == only()
+    assert only() != replace(only(), name="other")
