@@ -95,4 +95,14 @@ class ManagementCluster(ApiServer):
         self.kubectl("create", "-f", "-", stdin=json.dumps(bundle))
         self.kubectl("create", "-f", str(MANIFESTS / "infrastructure-crds.yaml"))
         self.kubectl("create", "-f", str(PACKAGING / "crds"))
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        wait_until(self._crds_established, what="the CRDs are established")
+
+    def _crds_established(self) -> bool:
+        crds = self.admin.list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        return all(
+            any(
+                condition["type"] == "Established" and condition["status"] == "True"
+                for condition in crd["status"].get("conditions") or ()
+            )
+            for crd in crds
+        )

