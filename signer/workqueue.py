@@ -200,15 +200,22 @@ class WorkQueue:
     def _until_due(self) -> float | None:
         return max(0.0, self._later[0][0] - self._monotonic()) if self._later else None
 
-    def _next(self) -> Item | None:
+    def _next_cluster(self) -> ClusterKey | None:
         for cluster, turns in self._clusters.items():
             if turns.requesters and turns.busy < self._per_cluster:
-                requester, ready = next(iter(turns.requesters.items()))
-                item, _ = ready.popitem(last=False)
-                # Whoever had a turn goes to the end.
-                turns.requesters.move_to_end(requester)
-                if not ready:
-                    del turns.requesters[requester]
-                self._clusters.move_to_end(cluster)
-                return item
+                return cluster
         return None
+
+    def _next(self) -> Item | None:
+        cluster = self._next_cluster()
+        if cluster is None:
+            return None
+        turns = self._clusters[cluster]
+        requester, ready = next(iter(turns.requesters.items()))
+        item, _ = ready.popitem(last=False)
+        # Whoever had a turn goes to the end.
+        turns.requesters.move_to_end(requester)
+        if not ready:
+            del turns.requesters[requester]
+        self._clusters.move_to_end(cluster)
+        return item

@@ -89,33 +89,33 @@ class Watch(Generic[V]):
         self._cache = cache
         self._stop = stop
         self._path = ""
+        self._version: str | None = None
+        """Where to go on from; `None` when everything has to be listed."""
 
     def run(self) -> None:
         """Keep the cache equal to the collection until told to stop."""
         pauses = _Pauses()
-        version: str | None = None
         while not self._stop.is_set():
             try:
-                version = self._round(version, pauses)
+                self._round(pauses)
             except Expired:
-                version = None
-                self._stop.wait(pauses.next())
+                self._version = None
             except ApiServerUnavailable as e:
                 _logger.warning("watch interrupted", extra=self._fields(e))
-                self._stop.wait(pauses.next())
             except Exception:
                 # A bug of ours, or an answer that nobody thought of: neither ends the watch.
                 _logger.exception("watch failed", extra=self._fields())
-                version = None
-                self._stop.wait(pauses.next())
+                self._version = None
+            # Also after a watch that ended well: a server that always hangs up is not run over.
+            self._stop.wait(pauses.next())
 
-    def _round(self, version: str | None, pauses: _Pauses) -> str | None:
-        if version is None:
-            version = self._list()
-            if version is None:
-                self._stop.wait(_ABSENT_PAUSE)
-                return None
-        return self._follow(version, pauses)
+    def _round(self, pauses: _Pauses) -> None:
+        if self._version is None:
+            self._version = self._list()
+        if self._version is None:
+            self._stop.wait(_ABSENT_PAUSE)
+        else:
+            self._follow(self._version, pauses)
 
     def _list(self) -> str | None:
         """Fill the cache; return the resource version to watch from, `None` for no such kind."""
@@ -140,8 +140,8 @@ class Watch(Generic[V]):
                 return str(metadata["resourceVersion"])
             query["continue"] = metadata["continue"]
 
-    def _follow(self, version: str, pauses: _Pauses) -> str:
-        """Take events until the server ends the watch; return where to go on from."""
+    def _follow(self, version: str, pauses: _Pauses) -> None:
+        """Take events until the server ends the watch."""
         seconds = int(_WATCH_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 # spreads load
         query = {
             **self._collection.query,
@@ -152,11 +152,11 @@ class Watch(Generic[V]):
         for event in self._source.watch(self._path, query):
             if self._stop.is_set():
                 break
-            version = self._take(event) or version
+            self._version = self._take(event)
             pauses.succeeded()
-        return version
 
-    def _take(self, event: Json) -> str | None:
+    def _take(self, event: Json) -> str:
+        """Take one event; return where to go on from."""
         body: Mapping[str, Any] = event["object"]
         if event["type"] == "ERROR":
             if body.get("code") == HTTPStatus.GONE:

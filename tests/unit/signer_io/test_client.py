@@ -1,0 +1,275 @@
+"""Requests to an API server that may be hostile: bounded, never redirected, and only over TLS."""
+
+import gc
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+
+from common.errors import ApiServerUnavailable, KubeconfigRefused
+from signer.kube import client
+from signer.kube.client import Api, Expired
+from signer.kube.kubeconfig import ClientCertificate, Connection
+from signer.kube.tls import client_context
+from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
+from tests.harness import pki
+
+PATH = "/api/v1/things"
+
+
+def connection(server: FakeApiServer) -> Connection:
+    return Connection(
+        server=server.url, ca=server.authority.pair.certificate.decode(), token="very-secret"
+    )
+
+
+@contextmanager
+def serving(
+    handler: Handler, folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
+) -> Iterator[tuple[FakeApiServer, Api]]:
+    with api_server(handler, folder, names=names) as server:
+        api = Api("fake", connection(server), user_agent="test")
+        yield server, api
+        api.close()
+        gc.collect()
+
+
+def unavailable(handler: Handler, folder: Path) -> ApiServerUnavailable:
+    with serving(handler, folder) as (_, api), pytest.raises(ApiServerUnavailable) as caught:
+        api.get(PATH)
+    return caught.value
+
+
+def test_a_request_says_who_asks(tmp_path: Path) -> None:
+    with serving(lambda a: a.give({"kind": "Thing"}), tmp_path) as (server, api):
+        assert api.get(PATH, {"limit": "5"}).body == {"kind": "Thing"}
+    request = server.requests[0]
+    assert (request.method, request.path) == ("GET", f"{PATH}?limit=5")
+    assert request.headers["Authorization"] == "Bearer very-secret"
+    assert request.headers["User-Agent"] == "test"
+
+
+def test_a_renewed_token_is_used(tmp_path: Path) -> None:
+    """Service account tokens are renewed in their file before they expire."""
+    file = tmp_path / "token"
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        made = replace(connection(server), token=None, token_file=file)
+        api = Api("fake", made, user_agent="test")
+        for token in ("first", "second"):
+            file.write_text(f"{token}\n")
+            api.get(PATH)
+        api.close()
+    sent = [request.headers["Authorization"] for request in server.requests]
+    assert sent == ["Bearer first", "Bearer second"]
+
+
+def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
+    with serving(lambda a: a.give({}), tmp_path) as (server, api):
+        api.create(PATH, {"a": 1}, accepted=(200,))
+        api.replace(PATH, {"a": 2})
+        api.merge(PATH, {"a": 3})
+        api.merge_lists(PATH, {"a": 4})
+        api.delete(PATH, {"uid": "u"})
+    sent = [(r.method, r.headers["Content-Type"], r.body) for r in server.requests]
+    assert sent[:4] == [
+        ("POST", "application/json", {"a": 1}),
+        ("PUT", "application/json", {"a": 2}),
+        ("PATCH", "application/merge-patch+json", {"a": 3}),
+        ("PATCH", "application/strategic-merge-patch+json", {"a": 4}),
+    ]
+    assert sent[4][2]["preconditions"] == {"uid": "u"}
+
+
+def test_an_unexpected_status_is_no_answer(tmp_path: Path) -> None:
+    error = unavailable(lambda a: a.give({"message": "go away"}, 403), tmp_path)
+    assert error.message == "the API server answered with status 403"
+    assert "go away" in error.detail
+    assert "very-secret" not in error.detail
+
+
+def test_an_expected_status_is_an_answer(tmp_path: Path) -> None:
+    with serving(lambda a: a.give({}, 404), tmp_path) as (_, api):
+        assert api.get(PATH, accepted=(200, 404)).status == 404
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    """A workload cluster could send us, and our token, to the management cluster."""
+    with serving(lambda a: a.give({}, 307, Location="/api/v1/elsewhere"), tmp_path) as (
+        server,
+        api,
+    ):
+        with pytest.raises(ApiServerUnavailable, match="status 307"):
+            api.get(PATH)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[1]", b'{"a":', b"[" * 100_000, b"\xff"])
+def test_what_is_no_json_object_is_no_answer(content: bytes, tmp_path: Path) -> None:
+    assert "is not" in unavailable(lambda a: a.give(content), tmp_path).message
+
+
+def test_an_endless_answer_is_left(tmp_path: Path) -> None:
+    def endless(answering: Answering) -> None:
+        answering.give_chunks(itertools.repeat(b"x" * 65536))
+
+    with patch.object(client, "_MAX_ANSWER", 1 << 20):
+        assert unavailable(endless, tmp_path).message == "the API server's answer is too large"
+
+
+def test_a_dripping_answer_is_left(tmp_path: Path) -> None:
+    """Each byte would renew the time that a socket is given: only the whole has a limit."""
+
+    def dripping(answering: Answering) -> None:
+        answering.give_chunks(itertools.repeat(b"x"))
+
+    with patch.object(client, "_ANSWER_SECONDS", 0.2):
+        assert unavailable(dripping, tmp_path).message == "the API server's answer takes too long"
+
+
+def test_compression_is_not_undone(tmp_path: Path) -> None:
+    """A few kilobytes could become gigabytes."""
+    error = unavailable(
+        lambda a: a.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"}), tmp_path
+    )
+    assert error.message == "the API server's answer is not JSON"
+
+
+def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        made = connection(server)
+    with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
+        Api("fake", made, user_agent="test").get(PATH)
+
+
+def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> None:
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        stranger = pki.Authority.make("stranger", pki.ec_key()).pair.certificate.decode()
+        api = Api("fake", replace(connection(server), ca=stranger), user_agent="test")
+        with pytest.raises(ApiServerUnavailable) as caught:
+            api.get(PATH)
+    assert "CERTIFICATE_VERIFY_FAILED" in caught.value.detail
+    assert server.requests == []
+
+
+def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
+    with api_server(lambda a: a.give({}), tmp_path, names=("kubernetes",)) as server:
+        with pytest.raises(ApiServerUnavailable):
+            Api("fake", connection(server), user_agent="test").get(PATH)
+        named = replace(connection(server), server_name="kubernetes")
+        api = Api("fake", named, user_agent="test")
+        assert api.get(PATH).body == {}
+        api.close()
+
+
+def test_a_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
+    chunks = [b'{"type":"ADDED"', b',"object":{}}\n{"type":', b'"DELETED","object":{}}\n\n']
+    with serving(lambda a: a.give_chunks(iter(chunks)), tmp_path) as (server, api):
+        events = list(api.watch(PATH, {"resourceVersion": "7"}))
+    assert [event["type"] for event in events] == ["ADDED", "DELETED"]
+    assert server.requests[0].path == f"{PATH}?resourceVersion=7&watch=true"
+
+
+def test_a_watch_that_is_too_old_says_so(tmp_path: Path) -> None:
+    with serving(lambda a: a.give({}, 410), tmp_path) as (_, api), pytest.raises(Expired):
+        list(api.watch(PATH, {}))
+
+
+def test_a_watch_that_is_refused_says_so(tmp_path: Path) -> None:
+    with (
+        serving(lambda a: a.give({}, 401), tmp_path) as (_, api),
+        pytest.raises(ApiServerUnavailable, match="status 401"),
+    ):
+        list(api.watch(PATH, {}))
+
+
+def test_an_endless_event_ends_the_watch(tmp_path: Path) -> None:
+    with (
+        patch.object(client, "_MAX_EVENT", 1 << 20),
+        serving(lambda a: a.give_chunks(itertools.repeat(b"x" * 65536)), tmp_path) as (_, api),
+        pytest.raises(ApiServerUnavailable, match="event of the API server is too large"),
+    ):
+        list(api.watch(PATH, {}))
+
+
+def test_a_silent_watch_ends(tmp_path: Path) -> None:
+    """The other end may hang with its connection open."""
+    lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
+
+    def silent(answering: Answering) -> None:
+        answering.send_response(200)
+        answering.send_header("Content-Length", "1000")
+        answering.end_headers()
+        answering.wfile.write(next(lines))
+        answering.wfile.flush()
+        answering.rfile.read(1)
+
+    with (
+        patch.object(client, "_SILENCE_SECONDS", 0.2),
+        serving(silent, tmp_path) as (_, api),
+        pytest.raises(ApiServerUnavailable, match="cannot be reached"),
+    ):
+        list(api.watch(PATH, {}))
+
+
+def test_a_client_certificate_is_shown_and_touches_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporary files with keys outlive a killed process."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    seen: list[object] = []
+
+    def look(answering: Answering) -> None:
+        seen.append(answering.connection.getpeercert()["subject"])
+        answering.give({})
+
+    with api_server(look, tmp_path) as server:
+        pair = server.authority.client("signer", "group")
+        shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
+        made = replace(connection(server), token=None, certificate=shown)
+        api = Api("fake", made, user_agent="test")
+        api.get(PATH)
+        api.close()
+    assert (("commonName", "signer"),) in seen[0]  # type: ignore[operator]
+    assert not (tmp_path / "nowhere").exists()
+
+
+def credentials() -> tuple[pki.Authority, pki.Pair]:
+    authority = pki.Authority.make("test", pki.ec_key())
+    return authority, authority.client("signer")
+
+
+def context_of(ca: bytes, certificate: bytes, key: bytes) -> None:
+    shown = ClientCertificate(certificate=certificate.decode(), key=key.decode())
+    client_context(Connection(server="https://x", ca=ca.decode(), certificate=shown))
+
+
+def test_a_pair_that_does_not_match_is_refused() -> None:
+    authority, pair = credentials()
+    context_of(authority.pair.certificate, pair.certificate, pair.key)
+    with pytest.raises(KubeconfigRefused, match="client certificate"):
+        context_of(authority.pair.certificate, pair.certificate, authority.client("x").key)
+
+
+def test_an_encrypted_key_is_refused_without_asking_a_terminal() -> None:
+    authority, pair = credentials()
+    encrypted = pki.ec_key().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+    )
+    with pytest.raises(KubeconfigRefused, match="client certificate"):
+        context_of(authority.pair.certificate, pair.certificate, encrypted)
+
+
+def test_an_authority_that_is_none_is_refused() -> None:
+    _, pair = credentials()
+    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    with pytest.raises(KubeconfigRefused, match="CA"):
+        context_of(broken, pair.certificate, pair.key)

@@ -1,0 +1,236 @@
+"""A kubeconfig Secret: what is taken, and that everything else is refused by name."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.errors import KubeconfigRefused
+from signer.kube.kubeconfig import ClientCertificate, in_cluster, parse_kubeconfig
+
+CA = "-----BEGIN CERTIFICATE-----\nY2E=\n-----END CERTIFICATE-----\n"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nY2VydA==\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def document() -> dict[str, Any]:
+    """Return what Cluster API writes."""
+    cluster = {"server": "https://api.example:6443", "certificate-authority-data": encoded(CA)}
+    user = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(KEY)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+        "preferences": {},
+    }
+
+
+def written(made: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(made).encode()
+
+
+def refused(made: dict[str, Any] | bytes) -> str:
+    with pytest.raises(KubeconfigRefused) as caught:
+        parse_kubeconfig(made if isinstance(made, bytes) else written(made))
+    return caught.value.message
+
+
+def test_what_cluster_api_writes_is_taken() -> None:
+    connection = parse_kubeconfig(written(document()))
+    assert connection.server == "https://api.example:6443"
+    assert connection.host == "api.example"
+    assert connection.ca == CA
+    assert connection.certificate == ClientCertificate(certificate=CERTIFICATE, key=KEY)
+    assert connection.token is None
+
+
+def test_a_token_is_taken_instead_of_a_certificate() -> None:
+    made = document()
+    made["users"][0]["user"] = {"token": "abc.def"}
+    connection = parse_kubeconfig(written(made))
+    assert (connection.token, connection.certificate) == ("abc.def", None)
+
+
+def test_only_the_current_context_counts() -> None:
+    made = document()
+    made["contexts"].append({"name": "y", "context": {"cluster": "none", "user": "none"}})
+    made["users"].append({"name": "other", "user": {"exec": {"command": "/bin/sh"}}})
+    assert parse_kubeconfig(written(made)).host == "api.example"
+
+
+def test_no_secret_is_shown() -> None:
+    made = document()
+    made["users"][0]["user"]["token"] = "very-secret"
+    shown = repr(parse_kubeconfig(written(made)))
+    assert "very-secret" not in shown
+    assert "PRIVATE" not in shown
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("exec", {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh"}),
+        ("auth-provider", {"name": "gcp"}),
+        ("client-certificate", "/etc/passwd"),
+        ("client-key", "/etc/passwd"),
+        ("tokenFile", "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+        ("username", "admin"),
+        ("password", "admin"),
+        ("as", "system:admin"),
+        ("as-uid", "0"),
+        ("as-groups", ["system:masters"]),
+        ("as-user-extra", {"a": ["b"]}),
+        ("anything-new", "x"),
+    ],
+)
+def test_a_user_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: object) -> None:
+    """The usual loaders run `exec` and read files: whoever writes the Secret would own the pod."""
+    made = document()
+    made["users"][0]["user"][key] = value
+    assert refused(made) == f"the user has {key}, which is not taken"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("certificate-authority", "/etc/ssl/certs/ca-certificates.crt"),
+        ("proxy-url", "http://evil.example"),
+        ("anything-new", "x"),
+    ],
+)
+def test_a_cluster_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: str) -> None:
+    made = document()
+    made["clusters"][0]["cluster"][key] = value
+    assert refused(made) == f"the cluster has {key}, which is not taken"
+
+
+def test_an_unverified_server_is_refused() -> None:
+    made = document()
+    made["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+    assert refused(made) == "insecure-skip-tls-verify is not taken"
+    made["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = False
+    assert parse_kubeconfig(written(made)).host == "api.example"
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("http://api.example", "server is not https"),
+        ("unix:///var/run/x", "server is not https"),
+        ("https://", "server is not a URL"),
+        ("https://api.example:99999", "server is not a URL"),
+        ("https://api.example:0", "server is not a URL"),
+        ("https://api example", "server is not a URL"),
+        ("https://user:pass@api.example", "server has a user, a query or a fragment"),
+        ("https://api.example/?a=b", "server has a user, a query or a fragment"),
+        ("https://api.example/#a", "server has a user, a query or a fragment"),
+    ],
+)
+def test_the_server_is_a_plain_https_url(server: str, said: str) -> None:
+    made = document()
+    made["clusters"][0]["cluster"]["server"] = server
+    assert refused(made) == said
+
+
+def test_a_path_of_a_server_is_kept() -> None:
+    made = document()
+    made["clusters"][0]["cluster"]["server"] = "https://rancher.example/k8s/clusters/c-1/"
+    assert parse_kubeconfig(written(made)).server == "https://rancher.example/k8s/clusters/c-1"
+
+
+def test_a_server_name_is_a_host_name() -> None:
+    made = document()
+    made["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes"
+    assert parse_kubeconfig(written(made)).server_name == "kubernetes"
+    made["clusters"][0]["cluster"]["tls-server-name"] = "a\nb"
+    assert refused(made) == "tls-server-name is not a host name"
+
+
+@pytest.mark.parametrize("token", ["a b", "a\r\nX-Remote-User: admin", "ä"])
+def test_a_token_that_would_break_a_header_is_refused(token: str) -> None:
+    made = document()
+    made["users"][0]["user"] = {"token": token}
+    assert refused(made) == "token has characters that no token has"
+
+
+def test_somebody_has_to_be_named() -> None:
+    made = document()
+    made["users"][0]["user"] = {}
+    said = "the user has neither an inline certificate and key nor a token"
+    assert refused(made) == said
+
+
+@pytest.mark.parametrize("missing", ["client-key-data", "client-certificate-data"])
+def test_half_a_pair_is_refused(missing: str) -> None:
+    made = document()
+    del made["users"][0]["user"][missing]
+    assert refused(made) == f"{missing} is missing"
+
+
+@pytest.mark.parametrize("value", ["not base64!", encoded("no PEM"), encoded("\u00e4")])
+def test_what_is_not_pem_is_refused(value: str) -> None:
+    made = document()
+    made["clusters"][0]["cluster"]["certificate-authority-data"] = value
+    assert refused(made) == "certificate-authority-data is not PEM in base64"
+
+
+def test_a_name_that_is_given_twice_is_refused() -> None:
+    made = document()
+    made["users"].append({"name": "u", "user": {"token": "x"}})
+    assert refused(made) == "not exactly one of users has the name that is asked for"
+
+
+def test_unknown_things_around_are_refused() -> None:
+    made = document()
+    made["extras"] = {}
+    assert refused(made) == "the kubeconfig has extras, which is not taken"
+    made = document()
+    made["contexts"][0]["context"]["exec"] = "x"
+    assert refused(made) == "the context has exec, which is not taken"
+    made = document()
+    made["users"][0]["more"] = "x"
+    assert refused(made) == "an entry of users has more, which is not taken"
+    made = document()
+    made["kind"] = "Secret"
+    assert refused(made) == "it is not a Config of version v1"
+
+
+@pytest.mark.parametrize("key", ["clusters", "users", "contexts"])
+def test_lists_are_lists(key: str) -> None:
+    made = document()
+    made[key] = "x"
+    assert refused(made) == f"{key} is not a list"
+
+
+def test_yaml_has_no_second_meaning() -> None:
+    """Aliases can make a document of any size, and of two equal keys each reader takes another."""
+    assert refused(b"a: &x [1]\nb: *x\n") == "YAML aliases are not taken"
+    assert refused(b"kind: Config\nkind: Config\n") == "a key occurs twice"
+    assert refused(b"- a\n") == "the kubeconfig is not a mapping"
+    assert refused(b"") == "the kubeconfig is not a mapping"
+    assert refused(b"[" * 5000) == "it is not readable YAML"
+    assert refused(b"\xff\xfe\x00") == "it is not readable YAML"
+    assert refused(b" " * (1 << 20) + b"a: b") == "it is larger than 1 MiB"
+
+
+def test_no_tag_makes_anything_but_text() -> None:
+    made = b"kind: !!python/object/apply:os.system [touch /tmp/x]\n"
+    assert refused(made).startswith("it is not a Config")
+
+
+def test_a_pod_has_its_own_way_in(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigRefused):
+        in_cluster("10.96.0.1", "443", tmp_path)
+    (tmp_path / "ca.crt").write_text(CA)
+    (tmp_path / "token").write_text("abc")
+    assert in_cluster("10.96.0.1", "443", tmp_path).server == "https://10.96.0.1:443"
+    assert in_cluster("fd00::1", "443", tmp_path).server == "https://[fd00::1]:443"

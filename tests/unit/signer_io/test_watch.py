@@ -1,0 +1,228 @@
+"""List, watch and again: through everything that an API server may do."""
+
+import logging
+from collections.abc import Container, Iterable, Iterator, Mapping
+from threading import Event
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.kube import watch
+from signer.kube.cache import Cache
+from signer.kube.client import Answer, Expired, Json
+from signer.kube.watch import Collection, Watch
+
+Step = Json | Exception
+"""What the server does next: an answer to a list, or an exception."""
+
+
+def thing(name: str, version: int, value: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "n", "resourceVersion": str(version)}
+    return {"metadata": metadata, "value": value}
+
+
+def page(version: int, *items: Json, more: str = "") -> Json:
+    return {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)}
+
+
+def event(kind: str, body: Json) -> Json:
+    return {"type": kind, "object": body}
+
+
+class Server:
+    """Plays steps one after another: `lists` for lists, `watches` for watches; then it is over."""
+
+    name = "fake"
+
+    def __init__(
+        self, lists: Iterable[Step], watches: Iterable[Iterable[Step]], stop: Event
+    ) -> None:
+        self._lists = iter(lists)
+        self._watches = iter(watches)
+        self._stop = stop
+        self.queries: list[dict[str, str]] = []
+
+    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
+        assert (path, 410 in accepted) == ("/things", True)
+        self.queries.append(dict(query))
+        step = next(self._lists, None)
+        if step is None:
+            self._stop.set()
+            raise AssertionError("one list too many")
+        if isinstance(step, Exception):
+            raise step
+        return Answer(status=int(step.get("code", 200)), body=step)
+
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
+        assert path == "/things"
+        self.queries.append(dict(query))
+        steps = next(self._watches, None)
+        if steps is None:
+            self._stop.set()
+            raise ApiServerUnavailable("over")
+        for step in steps:
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+class Played:
+    """A watch that has been run against a server until the server had no more to play."""
+
+    def __init__(self, lists: Iterable[Step], watches: Iterable[Iterable[Step]]) -> None:
+        stop = Event()
+        self.server = Server(lists, watches, stop)
+        self.cache: Cache[str] = Cache("things")
+        collection = Collection(what="things", path=lambda: "/things", read=_read, page=2)
+        with patch.object(stop, "wait", lambda _: stop.is_set()):
+            Watch(self.server, collection, self.cache, stop).run()
+
+    @property
+    def versions(self) -> list[str | None]:
+        """The resource version that each request went on from; `None` for a list."""
+        return [query.get("resourceVersion") for query in self.server.queries]
+
+
+def _read(body: Json) -> str | None:
+    if body["value"] == "unreadable":
+        raise ValueError
+    return str(body["value"]) or None
+
+
+def test_events_after_the_list_count() -> None:
+    played = Played(
+        [page(5, thing("a", 1, "1"), thing("b", 2, "2"))],
+        [
+            [
+                event("ADDED", thing("c", 6, "3")),
+                event("MODIFIED", thing("a", 7, "4")),
+                event("DELETED", thing("b", 8, "2")),
+            ]
+        ],
+    )
+    assert dict(zip("ac", map(played.cache.get, ("n/a", "n/c")), strict=True)) == {
+        "a": "4",
+        "c": "3",
+    }
+    assert played.cache.get("n/b") is None
+    assert played.versions == [None, "5", "8"]
+
+
+def test_what_is_not_wanted_any_more_is_dropped() -> None:
+    played = Played([page(5, thing("a", 1, "1"))], [[event("MODIFIED", thing("a", 6, ""))]])
+    assert played.cache.all() == ()
+
+
+def test_lists_come_in_pages() -> None:
+    played = Played([page(5, thing("a", 1, "1"), more="next"), page(5, thing("b", 2, "2"))], [])
+    assert set(played.cache.all()) == {"1", "2"}
+    assert played.server.queries[:2] == [{"limit": "2"}, {"limit": "2", "continue": "next"}]
+
+
+def test_bookmarks_move_on_without_an_object() -> None:
+    bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
+    played = Played([page(5)], [[bookmark]])
+    assert played.versions == [None, "5", "99"]
+    assert played.server.queries[1]["allowWatchBookmarks"] == "true"
+    assert 240 <= int(played.server.queries[1]["timeoutSeconds"]) <= 300
+
+
+def test_a_broken_watch_goes_on_where_it_was() -> None:
+    played = Played(
+        [page(5)], [[event("ADDED", thing("a", 6, "1")), ApiServerUnavailable("gone")], []]
+    )
+    assert played.versions == [None, "5", "6", "6"]
+
+
+@pytest.mark.parametrize(
+    "expired", [Expired(), event("ERROR", {"kind": "Status", "code": 410, "metadata": {}})]
+)
+def test_an_expired_version_means_a_new_list(expired: Step) -> None:
+    """Over HTTP, or as an event in a watch that has begun."""
+    lists = [page(5, thing("a", 1, "1")), page(9, thing("b", 8, "2"))]
+    played = Played(lists, [[expired]])
+    assert played.versions == [None, "5", None, "9"]
+    assert played.cache.all() == ("2",)
+
+
+def test_another_error_event_is_an_interruption() -> None:
+    error = event("ERROR", {"kind": "Status", "code": 500, "metadata": {}})
+    assert Played([page(5)], [[error]]).versions == [None, "5", "5"]
+
+
+def test_pages_that_expire_are_begun_anew() -> None:
+    lists = [page(5, thing("a", 1, "1"), more="next"), {"code": 410}, page(9, thing("b", 8, "2"))]
+    played = Played(lists, [])
+    assert played.cache.all() == ("2",)
+
+
+def test_a_list_that_fails_is_tried_again_and_nothing_is_known_meanwhile() -> None:
+    played = Played([ApiServerUnavailable("away"), page(5, thing("a", 1, "1"))], [])
+    assert played.versions == [None, None, "5"]
+    assert played.cache.all() == ("1",)
+
+
+def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    lists = [{"items": [{}]}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
+    played = Played(lists, [[{"unexpected": 1}]])
+    assert played.cache.filled
+    assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [
+        "watch failed",
+        "watch failed",
+    ]
+
+
+def test_one_unreadable_object_costs_the_others_nothing() -> None:
+    played = Played(
+        [page(5, thing("a", 1, "unreadable"), thing("b", 2, "2"))],
+        [[event("MODIFIED", thing("b", 6, "unreadable")), event("ADDED", thing("c", 7, "3"))]],
+    )
+    assert played.cache.all() == ("3",)
+
+
+def test_a_kind_that_is_not_there_has_no_objects() -> None:
+    """Not every management cluster has MachinePools; "unknown" would make everybody wait."""
+    stop = Event()
+    cache: Cache[str] = Cache("things")
+    collection = Collection(what="things", path=lambda: None, read=_read)
+
+    waited: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        stop.set()
+        return True
+
+    with patch.object(stop, "wait", wait):
+        Watch(Server([], [], stop), collection, cache, stop).run()
+    assert cache.all() == ()
+    assert waited[0] == watch._ABSENT_PAUSE
+
+
+def test_a_watch_that_ends_at_once_is_not_asked_for_at_once() -> None:
+    """A server, or a proxy before it, that answers and hangs up would be run over."""
+    stop = Event()
+    waited: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        return stop.is_set()
+
+    cache: Cache[str] = Cache("things")
+    collection = Collection(what="things", path=lambda: "/things", read=_read)
+    with patch.object(stop, "wait", wait):
+        Watch(Server([page(5)], [[], [], []], stop), collection, cache, stop).run()
+    assert len(waited) == 4
+    assert min(waited) >= watch._FIRST_PAUSE / 2
+
+
+def test_pauses_grow_and_are_spread() -> None:
+    pauses = watch._Pauses()
+    taken = [pauses.next() for _ in range(12)]
+    assert all(p <= watch._LONGEST_PAUSE for p in taken)
+    assert taken[0] <= watch._FIRST_PAUSE
+    assert taken[-1] >= watch._LONGEST_PAUSE / 2
+    pauses.succeeded()
+    assert pauses.next() <= watch._FIRST_PAUSE

@@ -1,0 +1,177 @@
+"""Who is looked at next: fairly, once, and again when there is a reason."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from signer.model import ClusterKey
+from signer.workqueue import DONE, RETRY, Item, Look, Then, WorkQueue
+
+BLUE = ClusterKey(namespace="n", name="blue")
+GREEN = ClusterKey(namespace="n", name="green")
+
+
+def item(name: str, requester: str = "r", cluster: ClusterKey = BLUE) -> Item:
+    return Item(cluster=cluster, requester=requester, name=name)
+
+
+def waiting(*topics: str) -> Look:
+    return Look(then=Then.WAIT, topics=frozenset(topics))
+
+
+@dataclass(slots=True)
+class Queued:
+    """A queue with a clock of its own, which is emptied without waiting."""
+
+    per_cluster: int = 100
+    seconds: float = 0.0
+    queue: WorkQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(
+            per_cluster=self.per_cluster, monotonic=lambda: self.seconds, jitter=lambda: 1.0
+        )
+
+    def ready(self) -> Item | None:
+        """Take what is ready, `None` when nothing is."""
+        with self.queue._changed:
+            self.queue._ripen()
+            nothing = self.queue._next_cluster() is None
+        return None if nothing else self.queue.take()
+
+    def names(self) -> list[str]:
+        """Take all that is ready, and leave it in work."""
+        taken = []
+        while (found := self.ready()) is not None:
+            taken.append(found.name)
+        return taken
+
+    def look(self, wanted: Item, look: Look) -> None:
+        """Take an item, which is the only one that is ready, and finish it."""
+        assert self.ready() == wanted
+        self.queue.done(wanted, look)
+
+
+def test_requesters_and_clusters_take_turns() -> None:
+    """A flood delays who makes it."""
+    queued = Queued()
+    for n in range(3):
+        queued.queue.add(item(f"flood{n}", "attacker"))
+    queued.queue.add(item("honest", "node"))
+    queued.queue.add(item("other", "node", GREEN))
+    assert queued.names() == ["flood0", "other", "honest", "flood1", "flood2"]
+
+
+def test_an_item_is_there_once() -> None:
+    queued = Queued()
+    for _ in range(3):
+        queued.queue.add(item("a"))
+    assert queued.names() == ["a"]
+
+
+def test_what_changes_during_a_look_is_looked_at_again() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    assert queued.names() == ["a"]
+    queued.queue.add(item("a"))
+    assert queued.names() == []
+    queued.queue.done(item("a"), DONE)
+    assert queued.names() == ["a"]
+    queued.queue.done(item("a"), DONE)
+    assert queued.names() == []
+    assert len(queued.queue) == 0
+
+
+def test_a_cluster_occupies_no_more_than_its_share() -> None:
+    """A workload cluster that hangs would otherwise hold every worker."""
+    queued = Queued(per_cluster=2)
+    for n in range(4):
+        queued.queue.add(item(f"slow{n}"))
+    queued.queue.add(item("quick", cluster=GREEN))
+    assert sorted(queued.names()) == ["quick", "slow0", "slow1"]
+    queued.queue.done(item("slow0"), DONE)
+    assert queued.names() == ["slow2"]
+
+
+def test_a_retry_comes_later_each_time_and_at_most_a_minute_later() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    delays = []
+    for _ in range(12):
+        queued.look(item("a"), RETRY)
+        assert queued.ready() is None
+        delays.append(queued.queue._later[0][0] - queued.seconds)
+        queued.seconds = queued.queue._later[0][0]
+    assert delays[:3] == [0.25, 0.5, 1.0]
+    assert delays[-1] == 60.0
+
+
+def test_a_waiting_item_is_woken_by_its_topics() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    queued.look(item("a"), waiting("node-1", "metal://1"))
+    queued.queue.wake(BLUE, "node-2")
+    queued.queue.wake(GREEN, "node-1")
+    assert queued.ready() is None
+    queued.queue.wake(BLUE, "metal://1")
+    queued.look(item("a"), waiting("node-1"))
+    queued.queue.wake(BLUE, "metal://1")
+    assert queued.ready() is None
+    queued.queue.wake(None, "node-1")
+    queued.look(item("a"), waiting())
+    queued.queue.wake(BLUE, None)
+    queued.look(item("a"), DONE)
+
+
+def test_a_waiting_item_is_looked_at_each_minute_whatever_happens() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    for _ in range(10):
+        queued.look(item("a"), waiting("node-1"))
+        queued.seconds += 60.0
+
+
+def test_an_item_that_was_woken_is_not_due_as_well() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    queued.look(item("a"), waiting("x"))
+    queued.queue.wake(BLUE, "x")
+    queued.look(item("a"), DONE)
+    queued.seconds += 1000.0
+    assert queued.ready() is None
+
+
+def test_a_forgotten_item_does_not_come_back() -> None:
+    queued = Queued()
+    for name in ("ready", "waiting", "in work"):
+        queued.queue.add(item(name, name))
+    queued.queue.forget(item("ready", "ready"))
+    assert queued.names() == ["waiting", "in work"]
+    queued.queue.done(item("waiting", "waiting"), waiting("x"))
+    queued.queue.forget(item("waiting", "waiting"))
+    queued.queue.forget(item("in work", "in work"))
+    queued.queue.done(item("in work", "in work"), RETRY)
+    queued.queue.wake(None, "x")
+    queued.seconds += 1000.0
+    assert queued.names() == []
+    assert len(queued.queue) == 0
+
+
+def test_workers_share_the_work_and_leave_when_it_is_closed() -> None:
+    queue = WorkQueue(per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0)
+    seen: list[str] = []
+
+    def work() -> None:
+        while (taken := queue.take()) is not None:
+            seen.append(taken.name)
+            queue.done(taken, DONE)
+            if len(seen) == 100:
+                queue.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(work) for _ in range(4)]
+        for n in range(100):
+            queue.add(item(str(n), str(n % 7)))
+        for worker in workers:
+            worker.result()
+    assert sorted(seen, key=int) == [str(n) for n in range(100)]
+    assert queue.take() is None
