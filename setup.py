@@ -18,6 +18,9 @@ from distutils.command.build_scripts import build_scripts  # isort: skip
 
 SOURCE: Final = Path("authenticator", "launcher.py")
 NAME: Final = "kubelet-authenticator-tpm"
+MARSHAL_VERSION: Final = 2
+"""The last without references, which differ from build to build."""
+
 TEMPLATE: Final = """\
 #!{python} -IS
 # Compiled from authenticator/launcher.py by setup.py; do not edit.
@@ -38,10 +41,11 @@ class BuildLauncher(build_scripts):
         """Compile the source into a script of its own."""
         python = getattr(sys, "_base_executable", sys.executable)
         source = SOURCE.read_text(encoding="utf-8")
+        code = compile(source, SOURCE.name, "exec", dont_inherit=True, optimize=2)
         text = TEMPLATE.format(
             python=python,
             version=sys.hexversion >> 16,
-            code=marshal.dumps(compile(source, SOURCE.name, "exec", optimize=2)),
+            code=marshal.dumps(code, MARSHAL_VERSION),
         )
         script = Path(self.build_dir, NAME)
         script.parent.mkdir(parents=True, exist_ok=True)

@@ -128,7 +128,8 @@ class FakeCluster:
         ends = leaf.not_valid_after_utc
         if requester.certificate in self.revoked or not leaf.not_valid_before_utc <= now < ends:
             raise CredentialRefused("401")
-        return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        with long_names():
+            return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     def annotate(self, name: str, key: str, value: str) -> None:
         """Write an annotation."""

@@ -1,0 +1,272 @@
+"""The installed launcher: what it serves, what it leaves to the full program, what it imports."""
+
+import ast
+import json
+import marshal
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from authenticator import credential as credential_file
+from authenticator import launcher, store
+from authenticator.credential import Credential, encode, exec_credential
+from tests.unit.authenticator import credentials
+
+PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
+FULL_PROGRAM_SPEAKS = b"kubelet-authenticator-tpm: "
+BUILT_IN = frozenset(sys.builtin_module_names)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the program, with pipes as client-go makes it."""
+
+    folder: Path
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the arguments of the exec stanza."""
+        return (f"--state-dir={self.folder}",)
+
+    def keep(self, credential: Credential) -> None:
+        """Put a credential into the cache."""
+        credentials.write_private(self.folder / "credential.pem", encode(credential))
+
+    def fresh(self) -> Credential:
+        """Return a credential that was just made for this call."""
+        return credentials.make(int(time.time()) - 10, arguments=self.arguments)
+
+    def run(
+        self, *more: str, exec_info: bytes | None = credentials.EXEC_INFO
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run the program."""
+        environment = {os.fsencode(k): os.fsencode(v) for k, v in os.environ.items()}
+        if exec_info is not None:
+            environment[b"KUBERNETES_EXEC_INFO"] = exec_info
+        return subprocess.run(
+            [PROGRAM, *self.arguments, *more],
+            env=environment,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """Return a call with a state folder of its own."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    return Call(folder)
+
+
+def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
+    """Tell whether exactly this credential was printed, by the launcher or the full program."""
+    expires = credential.renew_at
+    wanted = exec_credential(credential, credential.api_version, expires)
+    return (result.returncode, result.stderr, result.stdout) == (0, b"", wanted)
+
+
+def test_installed_launcher_is_made_from_this_source() -> None:
+    found = re.search(rb"marshal\.loads\((b'.*'|b\".*\")\)", PROGRAM.read_bytes())
+    assert found is not None
+    source = Path(launcher.__file__).read_text(encoding="utf-8")
+    compiled = compile(source, "launcher.py", "exec", optimize=2)
+    installed = marshal.loads(ast.literal_eval(found[1].decode()))  # noqa: S302 - of our own making
+    assert installed == compiled, "run make setup: the launcher has changed"
+
+
+def test_launcher_and_full_program_agree_on_the_file() -> None:
+    assert launcher.MAGIC == credential_file.MAGIC
+    assert launcher.CHECK_MODULUS == credential_file.CHECK_MODULUS
+    assert launcher.SUSPICION_SECONDS == store.SUSPICION_SECONDS
+    assert f"{launcher.STATE_DIR}/credential.pem".endswith(store.CREDENTIAL)
+
+
+def test_fresh_credential_is_printed_as_the_full_program_would(call: Call) -> None:
+    credential = call.fresh()
+    call.keep(credential)
+    assert served(call.run(), credential)
+
+
+def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
+    call.keep(call.fresh())
+    script = Path(call.folder, "watched.py")
+    script.write_text(
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import posix\n"
+        "leave = posix._exit\n"
+        "def told(code):\n"
+        "    posix.write(2, ' '.join(set(sys.modules) - before).encode())\n"
+        "    leave(code)\n"
+        "posix._exit = told\n" + PROGRAM.read_text(encoding="utf-8"),
+        encoding="utf-8",
+    )
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", script, *call.arguments],
+        env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(result.stdout)
+    assert set(result.stderr.decode().split()) <= BUILT_IN
+
+
+def test_state_folder_of_the_exec_extension_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    for separator in (":", ": "):
+        text = '{"spec":{"cluster":{"config":{"stateDir"' + separator + f'"{folder}"' + "}}}}"
+        assert launcher.state_dir([], text.encode()) == str(folder)
+    assert launcher.state_dir([], b"{}") == launcher.STATE_DIR
+    assert launcher.state_dir(["--state-dir", "/x"], b'{"stateDir":"/y"}') == "/x"
+
+
+def left_to_the_full_program(result: subprocess.CompletedProcess[bytes]) -> bool:
+    """Tell whether the full program ran: without a TPM or a CA it has nothing but a complaint."""
+    return result.returncode != 0 and result.stderr.startswith(FULL_PROGRAM_SPEAKS)
+
+
+def test_another_exec_info_is_not_served(call: Call) -> None:
+    call.keep(call.fresh())
+    assert left_to_the_full_program(call.run(exec_info=credentials.EXEC_INFO + b" "))
+
+
+def test_no_exec_info_is_not_served(call: Call) -> None:
+    call.keep(call.fresh())
+    result = call.run(exec_info=None)
+    assert result.returncode == 2
+    assert b"KUBERNETES_EXEC_INFO is not set" in result.stderr
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_other_arguments_are_left_to_the_full_program(call: Call) -> None:
+    call.keep(call.fresh())
+    assert left_to_the_full_program(call.run("--timeout-seconds=5"))
+
+
+def test_credential_whose_renewal_is_due_is_left_to_the_full_program(call: Call) -> None:
+    week_ago = int(time.time()) - 6 * credentials.DAY
+    call.keep(credentials.make(week_ago, arguments=call.arguments))
+    assert left_to_the_full_program(call.run())
+
+
+def test_credential_of_the_future_is_left_to_the_full_program(call: Call) -> None:
+    tomorrow = int(time.time()) + credentials.DAY
+    call.keep(credentials.make(tomorrow, arguments=call.arguments))
+    assert left_to_the_full_program(call.run())
+
+
+def spoil_byte(path: Path) -> None:
+    """Change one bit in the key."""
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(content)
+
+
+def replace_by_link(path: Path) -> None:
+    """Put the file elsewhere, and a link to it in its place."""
+    path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
+
+
+def replace_by_pipe(path: Path) -> None:
+    """Put a pipe in its place, on which a careless reader waits for ever."""
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def replace_by_folder(path: Path) -> None:
+    """Put a folder in its place."""
+    path.unlink()
+    path.mkdir(mode=0o700)
+
+
+SPOILERS: dict[str, Callable[[Path], object]] = {
+    "absent": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "damaged": spoil_byte,
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "readable by others": lambda path: path.chmod(0o640),
+    "a link": replace_by_link,
+    "a pipe": replace_by_pipe,
+    "a folder": replace_by_folder,
+    "another user's": lambda path: os.chown(path, 65534, 65534),
+}
+
+
+@pytest.mark.parametrize("spoiler", SPOILERS)
+def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoiler: str) -> None:
+    call.keep(call.fresh())
+    SPOILERS[spoiler](call.folder / "credential.pem")
+    assert left_to_the_full_program(call.run())
+
+
+def mark(call: Call, parent: int, ago: int) -> None:
+    """Write the mark of an earlier call."""
+    text = b"%d %d" % (parent, int(time.time()) - ago)
+    credentials.write_private(call.folder / "served", text.ljust(40))
+
+
+def test_first_call_leaves_its_mark(call: Call) -> None:
+    call.keep(call.fresh())
+    call.run()
+    parent, at = (call.folder / "served").read_bytes().split()
+    assert int(parent) == os.getpid()
+    assert abs(int(at) - time.time()) < 30
+
+
+def test_same_parent_is_served_again_at_once(call: Call) -> None:
+    call.keep(call.fresh())
+    assert served(call.run(), call.fresh())
+    assert served(call.run(), call.fresh())
+
+
+@pytest.mark.parametrize("ago", [launcher.SUSPICION_SECONDS + 30, -3600])
+def test_same_parent_after_a_while_is_suspicious(call: Call, ago: int) -> None:
+    call.keep(call.fresh())
+    mark(call, os.getpid(), ago)
+    assert left_to_the_full_program(call.run())
+
+
+def test_another_parent_is_not_suspicious(call: Call) -> None:
+    call.keep(call.fresh())
+    mark(call, 1, 3600)
+    assert call.run().returncode == 0
+
+
+@pytest.mark.parametrize("mark_text", [b"", b"junk", b"\0" * 64])
+def test_mark_that_cannot_be_read_costs_nothing(call: Call, mark_text: bytes) -> None:
+    call.keep(call.fresh())
+    credentials.write_private(call.folder / "served", mark_text)
+    assert call.run().returncode == 0
+
+
+def test_mark_that_cannot_be_written_costs_nothing(call: Call) -> None:
+    call.keep(call.fresh())
+    (call.folder / "served").mkdir()
+    assert call.run().returncode == 0
+
+
+def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(PROGRAM)
+    result = subprocess.run([link, "--version"], capture_output=True, check=True)
+    assert result.stdout.startswith(b"kubelet-authenticator-tpm ")
+
+
+def test_program_without_its_other_half_says_so(tmp_path: Path) -> None:
+    alone = tmp_path / "kubelet-authenticator-tpm"
+    alone.write_bytes(PROGRAM.read_bytes())
+    alone.chmod(0o755)
+    result = subprocess.run([alone], capture_output=True, check=False)
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert b"reinstall" in result.stderr
