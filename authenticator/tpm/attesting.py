@@ -40,12 +40,15 @@ _QUOTE_ATTEMPTS: Final = 10
 
 
 class TemplateUnsupported(Exception):
-    """The TPM has not the algorithm, size or curve of a template; never leaves this module."""
+    """The TPM has not the algorithm, size or curve of a template: the next one is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedKey:
-    """A key that can be used until it is flushed: its handle, TPM2B_PUBLIC and Qualified Name."""
+    """A key that can be used until it is released: its handle and TPM2B_PUBLIC.
+
+    `qualified_name` says in which hierarchy a key is that somebody put there; empty for our own.
+    """
 
     handle: int
     public: bytes
@@ -95,7 +98,7 @@ class Commands(Protocol):
         ...
 
     def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
-        """Return the values of at least one of the selected PCRs, or nothing at all."""
+        """Return the values of some of the selected PCRs; of none when none is allocated."""
         ...
 
     def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> Quoted:
@@ -202,15 +205,14 @@ class AttestingTpm:
         values: dict[str, dict[int, bytes]] = {bank: {} for bank in wanted}
         while missing := _missing(wanted, values):
             read = self._commands.read_pcrs(missing)
-            if not any(read.values()):
-                names = ", ".join(missing)
+            for bank, known in values.items():
+                known.update(read.get(bank, {}))
+            if _missing(wanted, values) == missing:
                 raise PcrBankNotAllocated(
-                    f"the TPM keeps no PCRs in a bank that the cluster's policy asks for ({names}):"
-                    " allocate it in the firmware's settings or with tpm2_pcrallocate, or have the"
-                    " policy changed"
+                    "the cluster's policy asks for PCRs of a bank that the TPM has not allocated"
+                    f" ({', '.join(missing)}): allocate it in the firmware's settings or with"
+                    " tpm2_pcrallocate, or have the policy changed"
                 )
-            for bank, digests in read.items():
-                values[bank].update(digests)
         return {bank: {i: values[bank][i] for i in indices} for bank, indices in wanted.items()}
 
 

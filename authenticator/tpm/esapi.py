@@ -10,10 +10,7 @@ Importing this takes some 70 ms: it is imported where a TPM is really used.
 Source: TPM 2.0 Part 3; TSS 2.0 Enhanced System API.
 """
 
-import errno
 import logging
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -40,32 +37,34 @@ from authenticator.tpm.attesting import (
 )
 from authenticator.tpm.bounded import GRACE_SECONDS, BoundedCalls
 from authenticator.tpm.device import DEFAULT_TCTI, Deadline, KeyType, Tpm
+from authenticator.tpm.opening import DeviceInUse, why_not
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import (
     AttestationError,
     CredentialNotForThisTpm,
     TpmBusy,
     TpmConfigurationInvalid,
-    TpmPermissionDenied,
-    TpmUnavailable,
+    TpmFailed,
 )
-from common.tpm.structures import PcrSelection, Public, encode_selection, parse_selection
+from common.tpm.structures import (
+    PcrSelection,
+    Public,
+    StructureMalformed,
+    encode_selection,
+    parse_selection,
+)
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Tpm2b = TypeVar("_Tpm2b", TPM2B_ID_OBJECT, TPM2B_ENCRYPTED_SECRET)
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 1.0
-"""Seconds between two attempts; the libraries make five by themselves in each."""
 _NV_BUFFER_DEFAULT: Final = 512
 _NV_BUFFER_LARGEST: Final = 2048
 """Bytes of one TPM2_NV_Read: when the TPM does not tell, and what the libraries take at most."""
 _HANDLES_AT_ONCE: Final = 254
 """What one answer of the TPM holds at most (MAX_CAP_HANDLES); more follow on request."""
-_DEVICE: Final = "device"
-_DEVICE_PATH: Final = "/dev/tpmrm0"
-"""What the libraries try first when `device` comes without a path."""
+_AUTH_LONGEST: Final = 64
+"""Bytes of a TPM2B_AUTH: the largest digest."""
 _UNREADABLE: Final = frozenset(
     {
         response.RC_AUTH_FAIL,
@@ -91,6 +90,11 @@ def open_tpm(
     `endorsement_auth` is the endorsement hierarchy's password, empty on all but a few machines.
     Raises TpmUnavailable, TpmBusy, TpmPermissionDenied, TpmConfigurationInvalid.
     """
+    if len(endorsement_auth) > _AUTH_LONGEST:
+        raise TpmConfigurationInvalid(
+            f"the endorsement hierarchy's password is longer than the {_AUTH_LONGEST} bytes that"
+            " a TPM takes: correct it"
+        )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
         yield AttestingTpm(connection, key_type)
@@ -102,10 +106,16 @@ class _Connection:
     """`attesting.Commands` on one ESAPI context."""
 
     def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
-        self._calls = BoundedCalls(deadline)
+        self._calls = BoundedCalls(deadline, again=_passes)
         try:
-            self._esapi = self._patiently(lambda: _open(tcti))
+            self._esapi = self._calls.run(lambda: _open(tcti))
             self._esapi.tr_set_auth(ESYS_TR.ENDORSEMENT, endorsement_auth)
+        except DeviceInUse as error:
+            self._calls.close()
+            raise TpmBusy(
+                "another program holds the TPM device: use the kernel's resource manager"
+                f" ({DEFAULT_TCTI}), which shares it"
+            ) from error
         except BaseException:
             self._calls.close()
             raise
@@ -202,9 +212,10 @@ class _Connection:
         """Return the values of as many of the selected PCRs as the TPM gives at once."""
         asked, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
         _, given, digests = self._command("TPM2_PCR_Read", lambda: self._esapi.pcr_read(asked))
-        values = iter(digests)
-        banks = parse_selection(given.marshal())
-        return {bank: {i: bytes(next(values)) for i in banks[bank]} for bank in banks}
+        values: dict[str, dict[int, bytes]] = {}
+        for (bank, index), digest in zip(_pcrs_of(given), digests, strict=False):
+            values.setdefault(bank, {})[index] = bytes(digest)
+        return values
 
     def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> Quoted:
         """Sign the PCRs of the selection."""
@@ -250,7 +261,7 @@ class _Connection:
 
     def _works(self) -> bool:
         try:
-            self._patiently(lambda: self._esapi.get_random(1))
+            self._calls.run(lambda: self._esapi.get_random(1))
         except TSS2_Exception:
             return False
         return True
@@ -290,7 +301,7 @@ class _Connection:
         Raises _Unreadable when there is none, or its hierarchy is disabled.
         """
         return self._command(
-            "TPM2_ReadPublic",
+            "Esys_TR_FromTPMPublic",
             lambda: self._esapi.tr_from_tpmpublic(handle),
             special=_unreadable,
         )
@@ -302,7 +313,7 @@ class _Connection:
             yield
         finally:
             try:
-                self._patiently(lambda: release(handle), at_least=GRACE_SECONDS)
+                self._calls.run(lambda: release(handle), at_least=GRACE_SECONDS)
             except (AttestationError, TSS2_Exception) as error:
                 # What went wrong before says more, and a TPM that was reset has nothing to flush.
                 _logger.warning("tpm handle not released: %s", error)
@@ -316,31 +327,9 @@ class _Connection:
     ) -> _T:
         """Send one command; `special` says what a code means for this one in particular."""
         try:
-            return self._patiently(call)
+            return self._calls.run(call)
         except TSS2_Exception as error:
             raise special(error.rc) or response.error(error.rc, name) from error
-
-    def _patiently(self, call: Callable[[], _T], *, at_least: float = 0.0) -> _T:
-        """Make a call again for as long as the TPM is busy and the deadline allows."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return self._calls.run(call, at_least=at_least)
-            except TSS2_Exception as error:
-                if not response.means_busy(error.rc) or self._calls.deadline.remaining() <= pause:
-                    raise
-            except _DeviceInUse as in_use:
-                if self._calls.deadline.remaining() <= pause:
-                    raise TpmBusy(
-                        "another program holds the TPM device: use the kernel's resource manager"
-                        f" ({DEFAULT_TCTI}), which shares it"
-                    ) from in_use
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-class _DeviceInUse(Exception):
-    """Another program has opened a device that takes one at a time."""
 
 
 class _Unreadable(Exception):
@@ -353,37 +342,14 @@ def _open(tcti: str) -> ESAPI:
     try:
         return ESAPI(tcti)
     except TSS2_Exception as error:
-        raise _why_not_open(tcti, error.rc) from error
+        raise why_not(tcti, error.rc) from error
 
 
-def _why_not_open(tcti: str, code: int) -> Exception:
-    """Find out what the libraries do not tell: why there is no TPM to talk to."""
-    name, _, path = tcti.partition(":")
-    if code == response.TCTI_NOT_SUPPORTED:
-        return TpmConfigurationInvalid(
-            f"there is no TCTI {name!r}: correct the TPM setting (the usual one is {DEFAULT_TCTI}),"
-            f" or install the library libtss2-tcti-{name}"
-        )
-    if name != _DEVICE:
-        return TpmUnavailable(f"nothing answers as a TPM at {tcti}")
-    return _why_no_device(path or _DEVICE_PATH)
-
-
-def _why_no_device(path: str) -> Exception:
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    except PermissionError:
-        return TpmPermissionDenied(
-            f"this user may not open {path}: run as root, or as a member of the device's group"
-        )
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            return _DeviceInUse(path)
-        return TpmUnavailable(
-            f"there is no TPM at {path} ({error.strerror}): switch it on in the firmware's"
-            " settings, or attach one to the virtual machine, and load its driver"
-        )
-    return TpmUnavailable(f"{path} opens, but is no TPM 2.0 device")
+def _passes(error: Exception) -> bool:
+    """Tell whether the same call may succeed a moment later."""
+    if isinstance(error, TSS2_Exception):
+        return response.means_busy(error.rc)
+    return isinstance(error, DeviceInUse)
 
 
 def _unsupported(code: int) -> Exception | None:
@@ -392,6 +358,16 @@ def _unsupported(code: int) -> Exception | None:
 
 def _unreadable(code: int) -> Exception | None:
     return _Unreadable(hex(code)) if response.base(code) in _UNREADABLE else None
+
+
+def _pcrs_of(selection: TPML_PCR_SELECTION) -> list[tuple[str, int]]:
+    try:
+        banks = parse_selection(selection.marshal())
+    except StructureMalformed as error:
+        raise TpmFailed(
+            "the TPM read other PCRs than it was asked for", detail=str(error)
+        ) from error
+    return [(bank, index) for bank, indices in banks.items() for index in indices]
 
 
 def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:

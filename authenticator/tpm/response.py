@@ -27,8 +27,6 @@ RC_HANDLE: Final = 0x08B
 RC_NV_AUTHORIZATION: Final = 0x149
 RC_NV_UNINITIALIZED: Final = 0x14A
 RC_NV_LOCKED: Final = 0x148
-TCTI_NOT_SUPPORTED: Final = 0xA0015
-"""No library for this name of a TCTI."""
 
 _FORMAT_ONE: Final = 0x080
 _PARAMETER: Final = 0x040

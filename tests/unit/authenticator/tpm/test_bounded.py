@@ -1,6 +1,7 @@
 """Calls end with the deadline, whatever they wait for."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -20,18 +21,26 @@ class Left:
         return self.seconds
 
 
+class Passing(Exception):
+    """An error that may pass."""
+
+
+def bounded(deadline: Left) -> BoundedCalls:
+    return BoundedCalls(deadline, again=lambda error: isinstance(error, Passing))
+
+
 def test_result_comes_back() -> None:
-    assert BoundedCalls(Left(30)).run(lambda: 5) == 5
+    assert bounded(Left(30)).run(lambda: 5) == 5
 
 
 def test_error_comes_back() -> None:
     with pytest.raises(ZeroDivisionError):
-        BoundedCalls(Left(30)).run(lambda: 1 // 0)
+        bounded(Left(30)).run(lambda: 1 // 0)
 
 
 def test_call_that_outlives_the_deadline_is_left_behind() -> None:
     forever, left = threading.Event(), Left(0.01)
-    calls = BoundedCalls(left)
+    calls = bounded(left)
     with pytest.raises(TpmBusy, match="did not answer"):
         calls.run(forever.wait)
     left.seconds = 30
@@ -44,17 +53,50 @@ def test_call_that_outlives_the_deadline_is_left_behind() -> None:
 def test_nothing_is_begun_after_the_deadline() -> None:
     made: list[int] = []
     with pytest.raises(TpmBusy, match="no time"):
-        BoundedCalls(Left(0)).run(lambda: made.append(1))
+        bounded(Left(0)).run(lambda: made.append(1))
     assert made == []
 
 
 def test_tidying_up_has_time_after_the_deadline() -> None:
-    assert BoundedCalls(Left(-1)).run(lambda: 5, at_least=30) == 5
+    assert bounded(Left(-1)).run(lambda: 5, at_least=30) == 5
 
 
 def test_closing_ends_the_thread() -> None:
-    calls = BoundedCalls(Left(30))
+    calls = bounded(Left(30))
     thread = calls.run(threading.current_thread)
     calls.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def failing(times: int, error: Exception) -> Callable[[], int]:
+    """Return a call that fails so often before it returns how often it was made."""
+    made: list[int] = []
+
+    def call() -> int:
+        made.append(1)
+        if len(made) <= times:
+            raise error
+        return len(made)
+
+    return call
+
+
+def test_error_that_passes_is_waited_out() -> None:
+    assert bounded(Left(30)).run(failing(2, Passing())) == 3
+
+
+def test_error_that_does_not_pass_comes_back_at_once() -> None:
+    call = failing(1, KeyError())
+    with pytest.raises(KeyError):
+        bounded(Left(30)).run(call)
+    assert call() == 2
+
+
+def test_error_that_passes_comes_back_when_time_is_up() -> None:
+    with pytest.raises(Passing):
+        bounded(Left(0.1)).run(failing(1000, Passing()))
+
+
+def test_tidying_up_is_tried_again_after_the_deadline() -> None:
+    assert bounded(Left(-1)).run(failing(2, Passing()), at_least=30) == 3

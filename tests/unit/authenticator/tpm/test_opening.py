@@ -74,7 +74,15 @@ def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     with (
-        pytest.raises(errors.TpmUnavailable, match="no TPM 2.0"),
+        pytest.raises(errors.TpmUnavailable, match="is no TPM"),
         esapi.open_tpm(f"device:{file}", deadline=Minute()),
+    ):
+        pass
+
+
+def test_password_that_no_tpm_takes_is_told() -> None:
+    with (
+        pytest.raises(errors.TpmConfigurationInvalid, match="64 bytes"),
+        esapi.open_tpm("nonsense:x", endorsement_auth=b"x" * 65, deadline=Minute()),
     ):
         pass
