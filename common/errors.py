@@ -358,6 +358,22 @@ class EndorsementCertificateUntrusted(Denied, check="E2"):
     """The endorsement certificate does not lead to a configured authority."""
 
 
+class EndorsementCertificateNotAllowed(Denied, check="E2"):
+    """The endorsement certificate, or one above it, breaks a rule: usage, algorithm, key, form."""
+
+
+class EndorsementCertificateOutOfDate(Denied, check="E2"):
+    """The endorsement certificate, or one above it, is not valid now."""
+
+
+class EndorsementCertificateRevoked(Denied, check="E2"):
+    """The endorsement certificate, or one above it, is revoked."""
+
+
+class RevocationListOutOfDate(Waiting, check="E2", alarm=True):
+    """A configured revocation list is not valid now, so nobody knows what is revoked."""
+
+
 class PlatformUnavailable(Waiting, check="E2"):
     """The platform that knows the endorsement key cannot be reached."""
 
