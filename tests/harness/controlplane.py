@@ -36,6 +36,7 @@ class ApiServer:
         self.assets = assets
         self.authority = pki.Authority.make(name, key or pki.ec_key())
         self.url = f"https://{HOST}:{free_port()}"
+        self.admin_config = folder / "admin.conf"
         self._etcd = f"http://{HOST}:{free_port()}"
         self._etcd_peers = f"http://{HOST}:{free_port()}"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -97,9 +98,8 @@ class ApiServer:
         Raises:
             KubectlFailed: it ended with an error.
         """
-        config = config or self.folder / "admin.conf"
         done = subprocess.run(
-            [self.assets / "kubectl", f"--kubeconfig={config}", *arguments],
+            [self.assets / "kubectl", f"--kubeconfig={config or self.admin_config}", *arguments],
             input=stdin,
             env=self._environment(),
             capture_output=True,
@@ -179,7 +179,7 @@ class ApiServer:
         (self.folder / "pki/sa.key").write_bytes(pki.key_pem(accounts))
         (self.folder / "pki/sa.pub").write_bytes(pki.public_pem(accounts))
         text = kubeconfig.with_certificate(self.url, self.authority.pair.certificate, admin)
-        (self.folder / "admin.conf").write_text(text)
+        self.admin_config.write_text(text)
 
     def _write_pair(self, name: str, pair: pki.Pair) -> tuple[Path, Path]:
         certificate, key = (self.folder / "pki" / f"{name}.{end}" for end in ("crt", "key"))

@@ -1,17 +1,18 @@
 """A management cluster: Cluster API's objects, ours, and the identity that the signer runs as."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import yaml
 
 from tests.controlplane import provide
 from tests.harness import kubeconfig, objects
-from tests.harness.client import Object
-from tests.harness.controlplane import ApiServer
+from tests.harness.client import Client, Object
+from tests.harness.controlplane import HOST, ApiServer
 from tests.harness.pki import Pair
-from tests.harness.process import wait_until
+from tests.harness.process import free_port, running, wait_until, wait_until_ready
 from tests.harness.workload import MANIFESTS, PACKAGING
 
 NAMESPACE = "node-attestation-system"
@@ -30,6 +31,33 @@ class ManagementCluster(ApiServer):
         self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
         signer = self.with_token(self._signer_token())
         wait_until(lambda: signer.may("watch", "secrets"), what="the signer's role counts")
+
+    @contextmanager
+    def cluster_api(self, namespace: str) -> Iterator[None]:
+        """Run Cluster API's own core manager for one namespace.
+
+        Only for one, since it writes the status of what other tests have made as they want it.
+        The kubeconfig Secrets there have to let it write Nodes, as Cluster API's own ones do.
+        """
+        health = f"{HOST}:{free_port()}"
+        # It serves its webhooks, which are not installed here, and wants a certificate for that.
+        certificate, _ = self._write_pair("tls", self.authority.server("localhost"))
+        flags = [
+            f"--kubeconfig={self.admin_config}",
+            f"--namespace={namespace}",
+            f"--webhook-cert-dir={certificate.parent}",
+            f"--webhook-port={free_port()}",
+            f"--health-addr={health}",
+            f"--diagnostics-address={HOST}:{free_port()}",
+            "--insecure-diagnostics",
+            "--leader-elect=false",
+        ]
+        program = provide.cluster_api() / provide.CLUSTER_API
+        log = self._log(f"cluster-api-{namespace}")
+        with running([program, *flags], log=log, env=self._environment()) as manager:
+            probe = Client(server=f"http://{health}", authority=self.admin.authority)
+            wait_until_ready(manager, probe.ready, what="Cluster API is ready", log=log)
+            yield
 
     def signer_kubeconfig(self) -> str:
         """Return a kubeconfig for the service account of the packaging."""

@@ -39,12 +39,11 @@ class WorkloadCluster(ApiServer):
         if "kube-controller-manager" in self._running:
             return
         pki = self.folder / "pki"
-        config = self.folder / "admin.conf"
         self._run(
             "kube-controller-manager",
-            f"--kubeconfig={config}",
-            f"--authentication-kubeconfig={config}",
-            f"--authorization-kubeconfig={config}",
+            f"--kubeconfig={self.admin_config}",
+            f"--authentication-kubeconfig={self.admin_config}",
+            f"--authorization-kubeconfig={self.admin_config}",
             f"--client-ca-file={pki / 'ca.crt'}",
             f"--root-ca-file={pki / 'ca.crt'}",
             f"--cluster-signing-cert-file={pki / 'ca.crt'}",

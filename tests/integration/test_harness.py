@@ -59,7 +59,7 @@ def test_bootstrap_bindings_are_kubeadms(assets: Path, tmp_path: Path) -> None:
         for document in yaml.safe_load_all(file.read_text())
     }
     with ApiServer("kubeadm", tmp_path / "kubeadm", assets) as cluster:
-        admin = f"--kubeconfig={cluster.folder / 'admin.conf'}"
+        admin = f"--kubeconfig={cluster.admin_config}"
         subprocess.run(
             [assets / "kubeadm", "init", "phase", "bootstrap-token", f"--config={config}", admin],
             check=True,
@@ -95,6 +95,24 @@ def test_controllers_sign_serving_certificates(fleet: Fleet) -> None:
     wait_until(lambda: certificate() is not None, what="the serving certificate is signed")
     issued = x509.load_pem_x509_certificate(base64.b64decode(certificate()))
     assert issued.issuer == workload.authority.certificate.subject
+
+
+def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
+    management, workload = fleet.management, fleet.second.workload
+    management.create_namespace("managed")
+    management.create_cluster("managed", "workload", endpoint=workload.url)
+    management.store_kubeconfig("managed", "workload", workload.admin_config.read_text())
+    management.create_machine("managed", "workload", Machine("joined"))
+    node = {"metadata": {"name": "joined"}, "spec": {"providerID": "test://managed/joined"}}
+    workload.admin.create("/api/v1/nodes", node)
+    machine = "/apis/cluster.x-k8s.io/v1beta2/namespaces/managed/machines/joined"
+
+    def joined() -> bool:
+        status = management.admin.get(machine)["status"]
+        return bool(status.get("nodeRef") == {"name": "joined"})
+
+    with management.cluster_api("managed"):
+        wait_until(joined, what="Cluster API has found the Node")
 
 
 def processes_of(folder: Path) -> list[str]:
