@@ -234,9 +234,9 @@ class _Look:
 
     def _answer(self, kind: Kind, answer: ParsedAnswer, policy: Policy) -> Look:
         """Judge an answer; then claim, issue, approve and write the certificate."""
-        self._read_again(policy)
         verified = self._verify(kind, answer, policy)
         self._learn(verified)
+        self._read_again(policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._side.key)
         not_after = certificate_not_after(
@@ -255,7 +255,8 @@ class _Look:
     def _read_again(self, policy: Policy) -> None:
         """Go on with the CSR as it is now: the cache may be behind our own writes, or another's.
 
-        Everything that was parsed is in `spec`, which never changes while the UID stays.
+        Everything that was judged is in `spec`, which never changes while the UID stays. Only what
+        is proved gets here: nobody is asked for the sake of other bytes.
         """
         csr = self._side.csrs.read(self._csr.name)
         if csr is None or csr.uid != self._csr.uid:
