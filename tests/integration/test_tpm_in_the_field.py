@@ -5,6 +5,9 @@ Real TPM behaviour comes from swtpm; what swtpm does not do comes from a relay b
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -29,6 +32,7 @@ SECRET = b"a secret of a challenge"
 EXTRA = hashlib.sha256(b"extra").digest()
 RSA, P256, P384 = EndorsementKey.RSA_2048, EndorsementKey.P_256, EndorsementKey.P_384
 ALWAYS = 10**9
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +130,32 @@ def test_tpm_that_never_answers_ends_with_the_deadline(own: SoftwareTpm) -> None
             with pytest.raises(errors.TpmBusy):
                 tpm.attestation_key()
     assert -0.5 < deadline.remaining() <= 0
+
+
+STUCK = """
+import sys
+from authenticator.tpm.esapi import open_tpm
+from common.errors import TpmBusy
+from tests.integration.tpms import Seconds
+try:
+    with open_tpm(sys.argv[1], deadline=Seconds(1)) as tpm:
+        tpm.attestation_key()
+except TpmBusy:
+    print("busy")
+"""
+
+
+def test_tpm_that_is_stuck_does_not_keep_the_process_alive(own: SoftwareTpm) -> None:
+    assert own._process
+    os.kill(own._process.pid, signal.SIGSTOP)
+    try:
+        command = [sys.executable, "-c", STUCK, own.tcti]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=20, cwd=ROOT
+        )
+    finally:
+        os.kill(own._process.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout) == (0, "busy\n")
 
 
 def test_connection_that_breaks_is_told(own: SoftwareTpm) -> None:
