@@ -26,8 +26,8 @@ from common.errors import (
 from common.keys import spki_sha256
 from common.pkcs10 import Other, SubjectAltName, parse_pkcs10, valid_node_name, valid_provider_id
 from tests import vectors
-from tests.unit.common import forgery
-from tests.unit.common.forgery import (
+from tests.builders import forgery
+from tests.builders.forgery import (
     FALSE,
     KEY,
     OID_CN,
