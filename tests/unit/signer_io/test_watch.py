@@ -165,7 +165,7 @@ def test_a_list_that_fails_is_tried_again_and_nothing_is_known_meanwhile() -> No
 
 
 def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    lists = [{"items": [{}]}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
+    lists = [{"items": []}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
     played = Played(lists, [[{"unexpected": 1}]])
     assert played.cache.filled
     assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [

@@ -1,0 +1,90 @@
+"""Clusters: whether they opted in (R0), and whose names are the control plane's."""
+
+import pytest
+
+from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from signer.records.clusters import (
+    CLIENT_SIGNER_ANNOTATION,
+    client_signers,
+    cluster_of,
+    read_cluster,
+)
+from tests.unit.signer_io.objects import HOME, cluster
+
+
+def annotated(value: str) -> dict[str, str]:
+    return {CLIENT_SIGNER_ANNOTATION: value}
+
+
+@pytest.mark.parametrize(
+    ("value", "signers"),
+    [
+        (CLIENT_SIGNER, {CLIENT_SIGNER}),
+        (f" {CLIENT_SIGNER} ", {CLIENT_SIGNER}),
+        (f"{CLIENT_SIGNER},{INSECURE_CLIENT_SIGNER}", {CLIENT_SIGNER, INSECURE_CLIENT_SIGNER}),
+        ("", set()),
+        (",", set()),
+    ],
+)
+def test_the_annotation_opts_in(value: str, signers: set[str]) -> None:
+    read = read_cluster(cluster(**annotated(value)))
+    assert client_signers(read, None) == signers
+
+
+def test_nobody_is_in_who_said_nothing() -> None:
+    assert client_signers(read_cluster(cluster()), None) == frozenset()
+
+
+def test_the_field_beats_the_annotation() -> None:
+    body = cluster(**annotated(CLIENT_SIGNER))
+    body["spec"]["security"] = {"kubeletAuthentication": False}
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
+
+
+def test_the_infrastructure_names_the_signer_where_the_field_asks_for_one() -> None:
+    body = cluster()
+    body["spec"]["security"] = {"kubeletAuthentication": True}
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == {CLIENT_SIGNER}
+    assert client_signers(read_cluster(body), None) == frozenset()
+    both = cluster(**annotated(INSECURE_CLIENT_SIGNER))
+    both["spec"]["security"] = {"kubeletAuthentication": True}
+    assert len(client_signers(read_cluster(both), CLIENT_SIGNER)) == 2
+
+
+def test_infrastructure_alone_opts_nobody_in() -> None:
+    assert client_signers(read_cluster(cluster()), CLIENT_SIGNER) == frozenset()
+
+
+def test_a_cluster_is_paused_by_field_or_annotation() -> None:
+    body = cluster()
+    assert not read_cluster(body).paused
+    body["spec"]["paused"] = True
+    assert read_cluster(body).paused
+    assert read_cluster(cluster(**{"cluster.x-k8s.io/paused": ""})).paused
+
+
+def test_the_control_plane_has_many_names() -> None:
+    body = cluster()
+    body["spec"]["clusterNetwork"] = {
+        "serviceDomain": "corp.example",
+        "services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]},
+    }
+    found = cluster_of(
+        read_cluster(body), None, hosts=["10.96.0.1", "192.0.2.1"], auto_approve_bindings=["x"]
+    )
+    assert found.control_plane_hosts == {
+        "api.example",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.corp.example",
+        "10.96.0.1",
+        "fd00::1",
+        "192.0.2.1",
+    }
+    assert (found.key, found.uid) == (HOME, "uid-blue")
+    assert found.auto_approve_bindings == {"x"}
+
+
+def test_the_usual_domain_is_assumed() -> None:
+    assert "kubernetes.default.svc.cluster.local" in read_cluster(cluster()).hosts
