@@ -1,0 +1,89 @@
+"""CSRs in memory: what the API server lets a signer write, and a door for others in between."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from common.errors import AnnotationsFull, ApiServerUnavailable, CsrChanged
+from signer.model import Condition, Csr
+
+_ANNOTATIONS_SIZE = 256 * 1024
+"""Bytes of all annotations of an object, by the API server's validation."""
+
+
+@dataclass(slots=True)
+class FakeCsrs:
+    """The `CsrWrites` seam; `interrupt` runs once before the n-th write (from 1)."""
+
+    stored: dict[str, Csr] = field(default_factory=dict)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    interrupt: Callable[[], None] | None = None
+    interrupt_before: int = 1
+    version: int = 0
+
+    def put(self, csr: Csr) -> Csr:
+        """Write a CSR, whatever there was."""
+        self.version += 1
+        self.stored[csr.name] = replace(csr, resource_version=str(self.version))
+        return self.stored[csr.name]
+
+    def read(self, name: str) -> Csr | None:
+        """Read."""
+        return self.stored.get(name)
+
+    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
+        """Write annotations, within the API server's limit."""
+        current = self._begin(f"annotate {','.join(values)}", csr)
+        wanted = {**current.annotations, **values}
+        if sum(len(key) + len(value) for key, value in wanted.items()) > _ANNOTATIONS_SIZE:
+            raise AnnotationsFull("too long")
+        return self.put(replace(current, annotations=wanted))
+
+    def approve(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add Approved."""
+        return self._condition(csr, "Approved", reason, message)
+
+    def deny(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add Denied."""
+        return self._condition(csr, "Denied", reason, message)
+
+    def fail(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add Failed."""
+        return self._condition(csr, "Failed", reason, message)
+
+    def certify(self, csr: Csr, certificate: bytes) -> Csr:
+        """Write the certificate, once."""
+        current = self._begin("certify", csr)
+        if current.certificate is not None:
+            raise CsrChanged("has one")
+        return self.put(replace(current, certificate=certificate))
+
+    def delete(self, csr: Csr) -> None:
+        """Delete."""
+        self._begin("delete", csr)
+        del self.stored[csr.name]
+
+    def tell(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
+        """Write an Event, once for each reason."""
+        assert message
+        assert now.tzinfo is not None
+        if (csr.name, reason) not in self.events:
+            self.events.append((csr.name, reason))
+
+    def _condition(self, csr: Csr, kind: str, reason: str, message: str) -> Csr:
+        current = self._begin(f"{kind} {reason}", csr)
+        if {kind, *current.conditions} >= {"Approved", "Denied"}:
+            # The API server refuses both at once; to a client that is no lost race.
+            raise ApiServerUnavailable("status 422")
+        condition = Condition(type=kind, reason=reason, message=message)
+        return self.put(replace(current, conditions={**current.conditions, kind: condition}))
+
+    def _begin(self, what: str, judged: Csr) -> Csr:
+        self.writes.append(what)
+        if self.interrupt is not None and len(self.writes) == self.interrupt_before:
+            self.interrupt()
+        current = self.stored.get(judged.name)
+        if current is None or current.resource_version != judged.resource_version:
+            raise CsrChanged("changed since it was read")
+        return current
