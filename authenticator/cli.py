@@ -4,25 +4,23 @@ Without a subcommand it is what client-go runs (a call that the launcher could n
 one ExecCredential on stdout and nothing else, errors on stderr in one line with cause and next
 step. With a certificate that can be served it never waits: what has to be done is done behind it.
 
-Slow imports (TPM, HTTP, commands for people) happen where they are needed: a credential in the
-cache must not depend on them.
+Slow imports happen where they are needed (here and in `wiring`): a credential in the cache must not
+depend on a TPM stack or an HTTP library.
 """
 
 import contextlib
 import logging
 import os
 import resource
-import secrets
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
-from authenticator import bootstrap, byhand, detached, execinfo
+from authenticator import detached, execinfo, wiring
 from authenticator.arguments import BEHIND, PROGRAM, Arguments, parse
 from authenticator.clock import SystemClock
-from authenticator.config import DEFAULT_STATE_DIR, Settings, resolve
+from authenticator.config import resolve
 from authenticator.credential import (
     Credential,
     Freshness,
@@ -31,13 +29,12 @@ from authenticator.credential import (
     expiration,
     rfc3339,
 )
-from authenticator.enrol import Call, Occasion, World, obtain
+from authenticator.enrol import Call, Occasion, obtain
 from authenticator.exchange import PENDING_SECONDS
 from authenticator.folder import Folder
-from authenticator.model import Clock, CsrApi, Deadline, Requester, Server
+from authenticator.model import Deadline
 from authenticator.report import Run
 from authenticator.store import FolderStore
-from authenticator.tpm.device import Tpm
 from common.errors import (
     AttestationError,
     Consequence,
@@ -86,7 +83,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         case _:
             from authenticator import people  # noqa: PLC0415 - see above
 
-            return people.run(parsed, info)
+            return people.run(parsed, info, sys.stdout)
 
 
 def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Call:
@@ -157,7 +154,7 @@ def _behind(occasion: Occasion, arguments: Sequence[str], raw: bytes | None) -> 
 def _renew(parsed: Arguments, raw: bytes | None) -> int:
     """Get a new certificate for the call that the kubelet makes."""
     clock = SystemClock()
-    call = by_hand(parsed, raw, clock)
+    call = wiring.by_hand(parsed, raw, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
     occasion = Occasion.NEEDED if parsed.if_due else Occasion.DEMANDED
     with Folder(call.settings.state_dir) as folder, _watchdog(deadline):
@@ -168,30 +165,14 @@ def _renew(parsed: Arguments, raw: bytes | None) -> int:
     return 0
 
 
-def by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Call:
-    """Make the call that the kubelet makes, with the flags that were given now."""
-    folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
-    found = byhand.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
-    flags = {**parse(found.arguments).flags, **parsed.flags}
-    exec_info = execinfo.parse(found.exec_info)
-    settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
-    return Call(exec_info=exec_info, settings=settings, arguments=found.arguments)
-
-
-def kept_in(path: Path, clock: Clock) -> Credential | None:
-    """Look for a credential without making a folder for it."""
-    if not path.is_dir():
-        return None
-    with Folder(path) as folder:
-        return FolderStore(folder, clock).load_credential()
-
-
 def _obtain(call: Call, store: FolderStore, deadline: Deadline, occasion: Occasion) -> Credential:
     """Obtain a credential under the lock that the caller holds, and keep a record of the run."""
     clock = SystemClock()
     report = Run(clock, occasion.value)
     try:
-        credential = obtain(call, world(call.settings, store, clock, report), deadline, occasion)
+        credential = obtain(
+            call, wiring.world(call.settings, store, clock, report), deadline, occasion
+        )
     except Exception as error:
         _keep_record(store, report.record("failed", error))
         raise
@@ -204,39 +185,6 @@ def _keep_record(store: FolderStore, record: Mapping[str, object]) -> None:
         store.append_run(record)
     except (StateFolderUnwritable, OSError) as error:
         _logger.warning("no record of this run kept: %s", error)
-
-
-def world(settings: Settings, store: FolderStore, clock: Clock, report: Run) -> World:
-    """Wire the real world."""
-
-    def connect(server: Server, requester: Requester, deadline: Deadline) -> CsrApi:
-        from authenticator.api import KubernetesApi  # noqa: PLC0415 - see above
-
-        return KubernetesApi(server, requester, deadline)
-
-    @contextlib.contextmanager
-    def open_tpm(deadline: Deadline) -> Iterator[Tpm]:
-        from authenticator.tpm import esapi  # noqa: PLC0415 - see above
-
-        with esapi.open_tpm(
-            settings.tcti,
-            key_type=settings.endorsement_key_type,
-            endorsement_auth=settings.endorsement_password(),
-            deadline=deadline,
-        ) as tpm:
-            yield tpm
-
-    return World(
-        clock=clock,
-        store=store,
-        connect=connect,
-        open_tpm=open_tpm,
-        load_bootstrap=bootstrap.load,
-        event_log=settings.event_log,
-        token_hex=lambda: secrets.token_hex(16),
-        jitter=secrets.SystemRandom().random,
-        phases=report,
-    )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,82 @@
+"""Commands for people: status, doctor, endorsement-key. Each prints text, or one JSON document."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from authenticator import doctor, endorsement, status, wiring
+from authenticator.arguments import Arguments
+from authenticator.clock import SystemClock
+from authenticator.config import DEFAULT_STATE_DIR
+from authenticator.examination import Surroundings
+from authenticator.folder import Folder
+from authenticator.model import Deadline
+from authenticator.store import FolderStore
+from common.errors import AttestationError
+
+TPM_SECONDS = 60
+SOMETHING_IS_WRONG = 1
+
+
+def run(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
+    """Run the command; return the exit code. Raises leaves of common/errors."""
+    match parsed.command:
+        case "status":
+            return _status(parsed, raw, out)
+        case "doctor":
+            return _doctor(parsed, raw, out)
+        case _:
+            return _endorsement_key(parsed, raw, out)
+
+
+def _status(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
+    clock = SystemClock()
+    with Folder(_state_dir(parsed, raw)) as folder:
+        document = status.gather(FolderStore(folder, clock), clock)
+    out.write(_json(document) if parsed.json else status.text(document))
+    return 0
+
+
+def _state_dir(parsed: Arguments, raw: bytes | None) -> Path:
+    """Return where the state is; without a call to be found it is where it usually is."""
+    if "stateDir" in parsed.flags:
+        return Path(parsed.flags["stateDir"])
+    try:
+        return wiring.by_hand(parsed, raw, SystemClock()).settings.state_dir
+    except AttestationError:
+        return Path(DEFAULT_STATE_DIR)
+
+
+def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
+    clock = SystemClock()
+    around = Surroundings(
+        kubeconfig=Path(parsed.kubeconfig),
+        root=Path("/"),
+        clock=clock,
+        call=lambda: wiring.by_hand(parsed, raw, clock),
+        open_tpm=lambda call, deadline: wiring.open_tpm(call.settings, deadline),
+        probe=lambda call, who, deadline: wiring.connect(call.exec_info.server, who, deadline),
+    )
+    findings = doctor.examine(around)
+    listed = {"findings": [asdict(finding) for finding in findings]}
+    out.write(_json(listed) if parsed.json else doctor.text(findings))
+    return SOMETHING_IS_WRONG if any(finding.remedy for finding in findings) else 0
+
+
+def _endorsement_key(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
+    clock = SystemClock()
+    settings = wiring.settings_by_hand(parsed, raw, clock)
+    with wiring.open_tpm(settings, Deadline(clock, TPM_SECONDS)) as tpm:
+        document = endorsement.gather(tpm.endorsement_key())
+    if parsed.manifest:
+        document = endorsement.manifest(document, settings, parsed.cluster)
+        out.write(_json(document) if parsed.json else endorsement.manifest_text(document))
+    else:
+        out.write(_json(document) if parsed.json else endorsement.text(document))
+    return 0
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,90 @@
+"""What `cli` and its commands wire together: the real world behind the seams.
+
+The TPM stack and the HTTP library load slowly, and may be broken: they are imported on first use.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from authenticator import bootstrap, byhand, execinfo
+from authenticator.arguments import Arguments, parse
+from authenticator.config import DEFAULT_STATE_DIR, Settings, resolve
+from authenticator.credential import Credential
+from authenticator.enrol import Call, World
+from authenticator.folder import Folder
+from authenticator.model import Clock, Deadline, Phases, Requester, Server
+from authenticator.store import FolderStore
+from authenticator.tpm.device import Tpm
+from common.errors import BootstrapCredentialUnusable, ExecInfoInvalid
+
+if TYPE_CHECKING:
+    from authenticator.api import KubernetesApi
+
+
+def connect(server: Server, requester: Requester, deadline: Deadline) -> "KubernetesApi":
+    """Make ready to ask the API server."""
+    from authenticator import api  # noqa: PLC0415 - see above
+
+    return api.KubernetesApi(server, requester, deadline)
+
+
+@contextlib.contextmanager
+def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
+    """Open this machine's TPM."""
+    from authenticator.tpm import esapi  # noqa: PLC0415 - see above
+
+    with esapi.open_tpm(
+        settings.tcti,
+        key_type=settings.endorsement_key_type,
+        endorsement_auth=settings.endorsement_password(),
+        deadline=deadline,
+    ) as tpm:
+        yield tpm
+
+
+def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) -> World:
+    """Wire the real world."""
+    return World(
+        clock=clock,
+        store=store,
+        connect=connect,
+        open_tpm=lambda deadline: open_tpm(settings, deadline),
+        load_bootstrap=bootstrap.load,
+        event_log=settings.event_log,
+        token_hex=lambda: secrets.token_hex(16),
+        jitter=secrets.SystemRandom().random,
+        phases=report,
+    )
+
+
+def by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Call:
+    """Make the call that the kubelet makes, with the flags that were given now."""
+    folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
+    found = byhand.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
+    flags = {**parse(found.arguments).flags, **parsed.flags}
+    exec_info = execinfo.parse(found.exec_info)
+    settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
+    return Call(exec_info=exec_info, settings=settings, arguments=found.arguments)
+
+
+def settings_by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Settings:
+    """Return the settings of the kubelet's call, or of the flags alone where none is found.
+
+    A machine's endorsement key can be asked for before there is a kubeconfig.
+    """
+    try:
+        return by_hand(parsed, raw, clock).settings
+    except (ExecInfoInvalid, BootstrapCredentialUnusable):
+        return resolve({}, parsed.flags, os.uname().nodename, parsed.problems)
+
+
+def kept_in(path: Path, clock: Clock) -> Credential | None:
+    """Look for a credential without making a folder for it."""
+    if not path.is_dir():
+        return None
+    with Folder(path) as folder:
+        return FolderStore(folder, clock).load_credential()
