@@ -560,6 +560,17 @@ class RequestRejected(Fatal):
     """The API server finds the request itself invalid."""
 
 
+# What a node meets: its platform
+
+
+class ProviderUnavailable(Unavailable):
+    """The platform does not tell who this machine is: no answer in time, or not now."""
+
+
+class ProviderAnswerInvalid(Unavailable):
+    """What answered in the platform's place told nothing that could be this machine's identity."""
+
+
 # What a node meets: its exchange
 
 

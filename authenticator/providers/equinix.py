@@ -1,0 +1,31 @@
+"""Equinix Metal: the device's UUID as cloud-init keeps it.
+
+cluster-api-provider-packet writes `equinixmetal://<uuid>`, and its templates give kubelets
+`equinixmetal://{{ v1.instance_id }}`. The metadata service, a public name, is not asked: it was to
+end with the platform in June 2026, and whoever holds the name then could answer. Nothing of this is
+in DMI: the UUID there is the mainboard's.
+"""
+
+from pathlib import Path
+
+from authenticator.providers.answers import UUID, matched, member
+from authenticator.providers.cloudinit import INSTANCE_DATA, instance_data
+from authenticator.providers.identity import Deadline, Identity, no_option
+
+
+class Equinix:
+    """The provider `equinix`."""
+
+    def __init__(self, option: str, *, path: Path = INSTANCE_DATA) -> None:
+        no_option("equinix", option)
+        self._path = path
+
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+        """See `Provider`."""
+        known = member(instance_data(self._path), "v1")
+        device = matched(UUID, known.get("instance_id"), "v1.instance_id")
+        name = known.get("local_hostname")
+        return Identity(
+            provider_id=f"equinixmetal://{device}",
+            node_name=name.lower() if isinstance(name, str) and name else None,
+        )

@@ -1,0 +1,69 @@
+"""A file that whoever sets up the machine writes: for platforms without a provider of their own.
+
+`file:/etc/kubernetes/node-identity.yaml`, with `providerID`, and `nodeName` and `addresses` where
+they are known; other keys are errors.
+"""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from authenticator.providers.identity import Address, Deadline, Identity
+from common.errors import ConfigurationInvalid
+
+SIZE_LIMIT: Final = 64 * 1024
+_KEYS: Final = {"providerID", "nodeName", "addresses"}
+
+
+class File:
+    """The provider `file`; its option is the absolute path."""
+
+    def __init__(self, option: str) -> None:
+        self._path = Path(option)
+        if not self._path.is_absolute():
+            raise ConfigurationInvalid("provider file needs an absolute path: file:/PATH")
+
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+        """See `Provider`. Raises ConfigurationInvalid: this file is configuration."""
+        found = self._read()
+        provider_id, name = found.get("providerID"), found.get("nodeName")
+        addresses = found.get("addresses", [])
+        if (
+            not isinstance(provider_id, str)
+            or not isinstance(name, str | None)
+            or not isinstance(addresses, list)
+        ):
+            raise ConfigurationInvalid(
+                f"{self._path}: providerID and nodeName are strings, addresses is a list"
+            )
+        return Identity(
+            provider_id=provider_id,
+            node_name=name,
+            addresses=tuple(map(_address, addresses)),
+        )
+
+    def _read(self) -> Mapping[str, object]:
+        try:
+            with self._path.open("rb") as file:
+                found = yaml.safe_load(file.read(SIZE_LIMIT))
+        except OSError as error:
+            raise ConfigurationInvalid(f"{self._path}: {error.strerror}") from error
+        except (yaml.YAMLError, ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ConfigurationInvalid(f"{self._path}: not a YAML mapping")
+        if unknown := sorted(str(key) for key in found.keys() - _KEYS):
+            raise ConfigurationInvalid(f"{self._path}: unknown keys: {', '.join(unknown)}")
+        return found
+
+
+def _address(value: object) -> Address:
+    """Return an IP address as one, everything else as the DNS name that `registry` checks."""
+    text = str(value)
+    try:
+        return ip_address(text)
+    except ValueError:
+        return text

@@ -1,0 +1,55 @@
+"""Google Compute Engine, by its metadata server.
+
+Single keys are asked for: the whole tree holds user data and keys. Each answer has to carry
+`Metadata-Flavor: Google`, as Google's documentation asks of clients. Sources: Compute Engine, "View
+and query VM metadata"; cluster-api-provider-gcp `providerid.New` (`gce://<project>/<zone>/<name>`);
+cloud-provider-gcp names Nodes as the instances.
+"""
+
+import re
+from typing import Final
+
+from authenticator.providers.answers import address, matched
+from authenticator.providers.identity import Deadline, Identity, no_option
+from authenticator.providers.metadata import LINK_LOCAL, MetadataService
+from common.errors import ProviderAnswerInvalid
+
+FLAVOR: Final = {"Metadata-Flavor": "Google"}
+
+_PROJECT: Final = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+"""A project's ID, with its domain where it is an old one of a domain."""
+
+_ZONE: Final = re.compile(r"projects/[0-9]+/zones/[a-z0-9]+(?:-[a-z0-9]+)+")
+_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Gce:
+    """The provider `gce`."""
+
+    def __init__(self, option: str, *, base_url: str = LINK_LOCAL) -> None:
+        no_option("gce", option)
+        self._base_url = base_url
+
+    def identity(self, deadline: Deadline) -> Identity:
+        """See `Provider`."""
+        with MetadataService(self._base_url, deadline, FLAVOR) as service:
+            project = matched(_PROJECT, _ask(service, "project/project-id"), "project ID")
+            zone = matched(_ZONE, _ask(service, "instance/zone"), "zone").rpartition("/")[2]
+            name = matched(_NAME, _ask(service, "instance/name"), "instance name")
+            internal = service.find(_path("instance/network-interfaces/0/ip"))
+        return Identity(
+            provider_id=f"gce://{project}/{zone}/{name}",
+            node_name=name,
+            addresses=() if internal is None else (address(internal.text, "internal address"),),
+        )
+
+
+def _ask(service: MetadataService, key: str) -> str:
+    answer = service.ask(_path(key))
+    if answer.headers.get("metadata-flavor") != "Google":
+        raise ProviderAnswerInvalid("the answer is not from Google's metadata server")
+    return answer.text
+
+
+def _path(key: str) -> str:
+    return f"/computeMetadata/v1/{key}"

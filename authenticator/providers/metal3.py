@@ -1,0 +1,37 @@
+"""Metal3: the metadata that its config drive carries, as cloud-init keeps it.
+
+cluster-api-provider-metal3 puts `providerid` (`<namespace>/<host>/<machine>`) into the metadata of
+each machine with a Metal3DataTemplate, and writes `metal3://<providerid>` into the Metal3Machine.
+Up to v1.13 it may write `metal3://<uuid of the BareMetalHost>` instead: the option `uuid`. Nothing
+of this is in DMI: the UUID there is the mainboard's. Which key names the node is up to the
+template; where it is not the host name, set nodeName.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from authenticator.providers.answers import UUID, matched, member
+from authenticator.providers.cloudinit import INSTANCE_DATA, instance_data
+from authenticator.providers.identity import Deadline, Identity
+from common.errors import ConfigurationInvalid
+
+LEGACY: Final = "uuid"
+_NAME: Final = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
+_PROVIDER_ID: Final = re.compile(rf"{_NAME}/{_NAME}/{_NAME}")
+
+
+class Metal3:
+    """The provider `metal3`; with the option `uuid`, of the old form."""
+
+    def __init__(self, option: str, *, path: Path = INSTANCE_DATA) -> None:
+        if option not in {"", LEGACY}:
+            raise ConfigurationInvalid(f"provider metal3 takes no option but {LEGACY}")
+        self._key, self._form = ("uuid", UUID) if option else ("providerid", _PROVIDER_ID)
+        self._path = path
+
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+        """See `Provider`."""
+        known = member(member(instance_data(self._path), "ds"), "meta_data")
+        found = matched(self._form, known.get(self._key), f"ds.meta_data.{self._key}")
+        return Identity(provider_id=f"metal3://{found}", node_name=None)

@@ -1,0 +1,39 @@
+"""OpenStack, by Nova's metadata service.
+
+The region is not in the metadata: it is the option (`openstack:RegionOne`), to be given where the
+OpenStackMachine's identityRef names one, for cluster-api-provider-openstack then writes
+`openstack://<region>/<uuid>`, else `openstack:///<uuid>`. Its templates name nodes by cloud-init's
+`local_hostname`: the first label of `hostname`. Source: Nova user guide, "Metadata".
+"""
+
+import re
+from typing import Final
+
+from authenticator.providers.answers import UUID, document, matched
+from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.metadata import LINK_LOCAL, MetadataService
+from common.errors import ConfigurationInvalid
+
+_REGION: Final = re.compile(r"[\w.-]{0,255}", re.ASCII)
+_HOSTNAME: Final = re.compile(r"[\w.-]{1,255}", re.ASCII)
+
+
+class OpenStack:
+    """The provider `openstack`; its option is the region."""
+
+    def __init__(self, option: str, *, base_url: str = LINK_LOCAL) -> None:
+        if _REGION.fullmatch(option) is None:
+            raise ConfigurationInvalid(f"provider openstack: {option!r} is no region's name")
+        self._region = option
+        self._base_url = base_url
+
+    def identity(self, deadline: Deadline) -> Identity:
+        """See `Provider`."""
+        with MetadataService(self._base_url, deadline, {}) as service:
+            found = document(service.ask("/openstack/latest/meta_data.json").text, "metadata")
+        server = matched(UUID, found.get("uuid"), "server's UUID")
+        hostname = matched(_HOSTNAME, found.get("hostname"), "host name")
+        return Identity(
+            provider_id=f"openstack://{self._region}/{server}",
+            node_name=hostname.lower().partition(".")[0],
+        )

@@ -1,0 +1,112 @@
+"""vSphere: the BIOS UUID from DMI, the name from guestinfo.
+
+`product_serial` spells the UUID's bytes in the order in which vCenter writes them. `product_uuid`
+does not tell by itself: from virtual hardware 13 on the kernel shows its first three fields with
+their bytes swapped (kubernetes/kubernetes#58927, vmware/pyvmomi#688), so it is not asked.
+cluster-api-provider-vsphere writes `vsphere://<uuid>` from vCenter's `config.uuid`, and puts the
+node's name as `local-hostname` into `guestinfo.metadata`, which VMware's tools read.
+"""
+
+import re
+import subprocess
+import zlib
+from base64 import b64decode
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from authenticator.providers.answers import matched
+from authenticator.providers.identity import Deadline, Identity, no_option
+from common.errors import ProviderAnswerInvalid, ProviderUnavailable
+
+DMI: Final = Path("/sys/class/dmi/id")
+TOOLS: Final = tuple(
+    Path(folder, name)
+    for name in ("vmware-rpctool", "vmtoolsd")
+    for folder in ("/usr/bin", "/usr/share/oem/bin")
+)
+"""Where distributions put VMware's tools; the second folder is Flatcar's."""
+
+TOOL_SECONDS: Final = 5.0
+METADATA_LIMIT: Final = 1024 * 1024
+"""Bytes: guestinfo holds no more under one key."""
+
+_SERIAL: Final = re.compile(
+    r"VMware-((?:[0-9a-f]{2} ){7}[0-9a-f]{2}-(?:[0-9a-f]{2} ){7}[0-9a-f]{2})"
+)
+_GZIP: Final = zlib.MAX_WBITS | 16
+
+
+class VSphere:
+    """The provider `vsphere`."""
+
+    def __init__(self, option: str, *, dmi: Path = DMI, tools: tuple[Path, ...] = TOOLS) -> None:
+        no_option("vsphere", option)
+        self._dmi = dmi
+        self._tools = tools
+
+    def identity(self, deadline: Deadline) -> Identity:
+        """See `Provider`."""
+        return Identity(
+            provider_id=f"vsphere://{_bios_uuid(self._dmi / 'product_serial')}",
+            node_name=self._node_name(deadline),
+        )
+
+    def _node_name(self, deadline: Deadline) -> str | None:
+        """Return the name in guestinfo, None without tools or when it was cleaned up."""
+        tool = next((tool for tool in self._tools if tool.exists()), None)
+        if tool is None:
+            return None
+        coded = _guestinfo(tool, "guestinfo.metadata", deadline)
+        encoding = _guestinfo(tool, "guestinfo.metadata.encoding", deadline)
+        try:
+            found = yaml.safe_load(_decoded(coded, encoding.decode()))
+        except (ValueError, zlib.error, yaml.YAMLError, RecursionError):
+            raise ProviderAnswerInvalid("guestinfo.metadata cannot be read") from None
+        name = found.get("local-hostname") if isinstance(found, dict) else None
+        return name.lower() if isinstance(name, str) else None
+
+
+def _bios_uuid(path: Path) -> str:
+    try:
+        serial = path.read_text(encoding="ascii").strip().lower().replace("vmware", "VMware")
+    except (OSError, ValueError) as error:
+        raise ProviderUnavailable(f"{path}: {error}") from error
+    matched(_SERIAL, serial, f"{path} of a VMware virtual machine")
+    digits = re.sub(r"[ -]", "", serial.removeprefix("VMware-"))
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
+    """Return the value of a key, empty when there is none: the tools then exit with 1."""
+    arguments = ("--cmd",) if tool.name == "vmtoolsd" else ()
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed path, and fixed arguments
+            [tool, *arguments, f"info-get {key}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={"LC_ALL": "C"},
+            timeout=max(0.0, min(TOOL_SECONDS, deadline.remaining())),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProviderUnavailable(f"{tool} did not end in time") from None
+    except OSError as error:
+        raise ProviderUnavailable(f"{tool}: {error.strerror}") from error
+    return done.stdout.strip() if done.returncode == 0 else b""
+
+
+def _decoded(value: bytes, encoding: str) -> bytes:
+    """Decode as cloud-init does. Raises ValueError, zlib.error."""
+    match encoding:
+        case "gzip+base64" | "gz+b64":
+            unpacked = zlib.decompressobj(_GZIP)
+            text = unpacked.decompress(b64decode(value, validate=True), METADATA_LIMIT)
+            if not unpacked.eof:
+                raise ValueError(encoding)
+            return text
+        case "base64" | "b64":
+            return b64decode(value, validate=True)
+        case _:
+            return value
