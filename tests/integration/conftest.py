@@ -2,12 +2,16 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane import pins, provide
 from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.signer import Signer, serving_all
+from tests.harness.tpm import TrustDomain
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +26,23 @@ def fleet(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
     """Run a management cluster and two workload clusters; tests use Machine names of their own."""
     with Fleet(tmp_path_factory.mktemp("fleet"), assets) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+    """Run one signer for both clusters, with the default policy."""
+    with serving_all(fleet, tmp_path_factory.mktemp("signer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
+    """Make the authority that certifies the endorsement keys of all nodes."""
+    return TrustDomain(tmp_path_factory.mktemp("vendor"))
+
+
+@pytest.fixture
+def machines(fleet: Fleet, vendor: TrustDomain, tmp_path: Path) -> Iterator[Machines]:
+    """Make machines with TPMs of their own; they are gone at the end of the test."""
+    with ExitStack() as stack:
+        yield Machines(fleet, vendor, tmp_path, stack)

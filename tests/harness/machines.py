@@ -1,0 +1,58 @@
+"""Machines for tests: each with a TPM and a bootstrap token, and known to Cluster API or not."""
+
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.harness.fleet import Fleet, Tenant
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Makes machines whose TPMs are switched off when `stack` is left."""
+
+    fleet: Fleet
+    vendor: TrustDomain
+    folder: Path
+    stack: ExitStack
+
+    def power_on(
+        self,
+        tenant: Tenant | None = None,
+        name: str = "",
+        *,
+        tpm: SoftwareTpm | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Node:
+        """Make a machine that nobody knows yet, by default with a name and a TPM of its own."""
+        name = name or f"node-{secrets.token_hex(4)}"
+        seed = f"{name}-{secrets.token_hex(4)}"
+        tpm = tpm or self.stack.enter_context(SoftwareTpm(self.vendor, seed=seed))
+        node = Node(
+            tenant or self.fleet.first, name, tpm, self.folder / seed, settings=settings or {}
+        )
+        node.give_token(node.tenant.workload.bootstrap_token())
+        return node
+
+    def register(self, node: Node, machine: Machine | None = None) -> None:
+        """Make its Machine, with its endorsement key on record."""
+        machine = machine or Machine(node.name)
+        annotations = {**machine.annotations, **node.registration()}
+        self.fleet.add_machine(node.tenant, replace(machine, annotations=annotations))
+
+    def registered(
+        self,
+        tenant: Tenant | None = None,
+        name: str = "",
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> Node:
+        """Make a machine that may join."""
+        node = self.power_on(tenant, name, settings=settings)
+        self.register(node)
+        return node

@@ -1,0 +1,102 @@
+"""The exchange as the API server has it: who filed what, and what became of it."""
+
+import base64
+import secrets
+from typing import Any
+
+from cryptography import x509
+
+from common import evidence
+from common.csr import split
+from common.names import CLIENT_SIGNER
+from tests.harness.client import Client
+from tests.harness.node import Node
+from tests.harness.process import wait_until
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+ATTESTED_NODES = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/{}/attestednodes"
+
+
+def of_node(node: Node) -> list[dict[str, Any]]:
+    """Return all attested CSRs for a node's name."""
+    return [
+        csr
+        for csr in node.tenant.workload.admin.list(CSRS)
+        if csr["spec"]["signerName"] == CLIENT_SIGNER and f"system:node:{node.name}" == subject(csr)
+    ]
+
+
+def subject(csr: dict[str, Any]) -> str:
+    """Return the common name that a CSR asks for."""
+    first = request(csr).partition(b"-----END CERTIFICATE REQUEST-----\n")
+    pkcs10 = x509.load_pem_x509_csr(first[0] + first[1])
+    [name] = pkcs10.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(name.value)
+
+
+def request(csr: dict[str, Any]) -> bytes:
+    """Return `spec.request`."""
+    return base64.b64decode(csr["spec"]["request"])
+
+
+def content(csr: dict[str, Any]) -> evidence.Offer | evidence.Answer:
+    """Return the attestation data of a CSR."""
+    return evidence.decode(split(request(csr))[1])
+
+
+def offers(node: Node) -> list[dict[str, Any]]:
+    """Return the node's offers."""
+    return [csr for csr in of_node(node) if isinstance(content(csr), evidence.Offer)]
+
+
+def answers(node: Node) -> list[dict[str, Any]]:
+    """Return the node's answers."""
+    return [csr for csr in of_node(node) if isinstance(content(csr), evidence.Answer)]
+
+
+def file(client: Client, data: bytes, **spec: object) -> str:
+    """File a CSR under a name of its own, and return the name."""
+    name = f"kubelet-tpm-{secrets.token_hex(16)}"
+    whole = {
+        "signerName": CLIENT_SIGNER,
+        "usages": ["client auth", "digital signature"],
+        "request": base64.b64encode(data).decode(),
+        **spec,
+    }
+    client.create(CSRS, {"metadata": {"name": name}, "spec": whole})
+    return name
+
+
+def conditions(client: Client, name: str) -> dict[str, str]:
+    """Return reasons by condition type."""
+    status = client.get(f"{CSRS}/{name}").get("status", {})
+    return {c["type"]: c["reason"] for c in status.get("conditions", [])}
+
+
+def decided(client: Client, name: str) -> dict[str, str]:
+    """Wait for a verdict on a CSR, and return its conditions."""
+    wait_until(lambda: bool(conditions(client, name)), what=f"a verdict on {name}", seconds=20)
+    return conditions(client, name)
+
+
+def annotated(client: Client, name: str, key: str) -> str:
+    """Wait for an annotation on a CSR, and return its value."""
+
+    def value() -> str:
+        found: str = client.get(f"{CSRS}/{name}")["metadata"].get("annotations", {}).get(key, "")
+        return found
+
+    wait_until(lambda: bool(value()), what=f"{key} on {name}", seconds=20)
+    return value()
+
+
+def claim(node: Node, management: Client) -> dict[str, Any]:
+    """Return the spec of the node's AttestedNode."""
+    path = ATTESTED_NODES.format(node.tenant.namespace)
+    [found] = [
+        each["spec"]
+        for each in management.list(path)
+        if (each["spec"]["clusterName"], each["spec"]["nodeName"]) == (node.tenant.name, node.name)
+    ]
+    result: dict[str, Any] = found
+    return result
