@@ -19,15 +19,12 @@ from urllib3.exceptions import HTTPError
 
 from authenticator import objects
 from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from authenticator.refusals import refusal, unreachable
 from common.errors import (
     AnswerMalformed,
     ApiServerUnavailable,
-    ApiServerUntrusted,
-    AttestationError,
     CredentialRefused,
     ExecInfoInvalid,
-    PermissionMissing,
-    RequestRejected,
 )
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -49,8 +46,6 @@ ANSWER_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one answer or one event: etcd keeps no object of more than 1.5 MiB, and JSON escapes."""
 
 CHUNK: Final = 64 * 1024
-MESSAGE_LIMIT: Final = 300
-"""Characters of the API server's own message that are shown."""
 
 
 class _Adapter(HTTPAdapter):
@@ -191,11 +186,11 @@ class KubernetesApi:
                 stream=True,
             )
         except (requests.exceptions.RequestException, HTTPError, OSError) as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         if response.status_code in {200, 201, but}:
             return response
         with response:
-            raise _refusal(response.status_code, b"".join(self._chunks(response)))
+            raise refusal(response.status_code, b"".join(self._chunks(response)))
 
     def _chunks(self, response: requests.Response) -> Iterator[bytes]:
         """Yield the answer as it comes: one read of the socket each, within limit and deadline.
@@ -207,7 +202,7 @@ class KubernetesApi:
             try:
                 chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
             if not chunk:
                 return
             size += len(chunk)
@@ -245,51 +240,3 @@ def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
 def _no_password() -> str:
     """Keep OpenSSL from asking a terminal for the password of an encrypted key."""
     return ""
-
-
-def _refusal(status: int, content: bytes) -> AttestationError:
-    """Name an answer that says no."""
-    told = _message(content)
-    match status:
-        case 401:
-            return CredentialRefused("the API server does not accept the credential (401)")
-        case 403:
-            return PermissionMissing(
-                f"the API server forbids it (403): {told}; see the RBAC that the signer comes with"
-            )
-        case 400 | 413 | 415 | 422:
-            return RequestRejected(f"the API server rejects the request ({status}): {told}")
-        case 409 | 429 | 500 | 502 | 503 | 504:
-            return ApiServerUnavailable(f"the API server answers with {status}: {told}")
-        case _:
-            return AnswerMalformed(
-                f"{status} is no answer of the API server: is the kubeconfig's server its address?"
-            )
-
-
-def _message(content: bytes) -> str:
-    """Return what a Status object says, fit for one line."""
-    try:
-        message = str(objects.mapping(objects.parsed(content)).get("message", ""))
-    except AnswerMalformed:
-        message = ""
-    return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:MESSAGE_LIMIT]
-
-
-def _unreachable(error: BaseException) -> ApiServerUnavailable | ApiServerUntrusted:
-    """Name a call that got no answer by what lies deepest in it."""
-    cause: BaseException | None = error
-    seen: list[BaseException] = []
-    while cause is not None and cause not in seen:
-        seen.append(cause)
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return ApiServerUntrusted(
-                f"the API server's certificate is not trusted: {cause.verify_message};"
-                " is the kubeconfig's CA the cluster's, and is the clock right?"
-            )
-        cause = cause.__cause__ or cause.__context__
-    deepest = next((e for e in reversed(seen) if isinstance(e, OSError) and e.strerror), error)
-    told = deepest.strerror if isinstance(deepest, OSError) and deepest.strerror else ""
-    return ApiServerUnavailable(
-        f"the API server cannot be reached: {told or type(deepest).__name__}"
-    )

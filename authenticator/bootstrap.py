@@ -13,14 +13,20 @@ from typing import Final
 
 from authenticator import kubeconfig
 from authenticator.model import KeyPair, Requester, Token
-from common.errors import BootstrapCredentialUnusable
+from common.errors import BootstrapCredentialUnusable, KubeconfigUnusable
 
 REFUSED: Final = ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
 
 
 def load(path: Path) -> Requester:
     """Take the user of the kubeconfig's current context. Raises BootstrapCredentialUnusable."""
-    found = kubeconfig.load(path)
+    try:
+        return _requester(path, kubeconfig.load(path))
+    except KubeconfigUnusable as error:
+        raise BootstrapCredentialUnusable(error.message) from error
+
+
+def _requester(path: Path, found: kubeconfig.Kubeconfig) -> Requester:
     for key in REFUSED:
         if key in found.user:
             raise BootstrapCredentialUnusable(

@@ -27,7 +27,7 @@ class Found:
 
 
 def find(raw: bytes | None, kept: Credential | None, path: Path) -> Found:
-    """Find the call. Raises ExecInfoInvalid, BootstrapCredentialUnusable when there is none."""
+    """Find the call. Raises ExecInfoInvalid, KubeconfigUnusable when there is none."""
     if raw is not None:
         return Found(origin=execinfo.VARIABLE, exec_info=raw, arguments=())
     if kept is not None:

@@ -11,7 +11,7 @@ from typing import Final
 from authenticator import bootstrap, kubelet
 from authenticator.credential import Freshness, assess, rfc3339
 from authenticator.enrol import Call
-from authenticator.examination import Finding, Problem, Surroundings
+from authenticator.examination import Finding, NotLookedAt, Problem, Surroundings
 from authenticator.folder import Folder
 from authenticator.model import Deadline, Requester
 from authenticator.store import FolderStore
@@ -42,17 +42,21 @@ def _finding(
         return Finding(check=name, found=check(around))
     except AttestationError as error:
         return Finding(check=name, found=f"{error.reason}: {error.message}", remedy=remedy)
+    except NotLookedAt as error:
+        return Finding(check=name, found=str(error), remedy="correct the settings first")
     except (Problem, OSError) as error:
         return Finding(check=name, found=str(error), remedy=remedy)
 
 
 def _settings(around: Surroundings) -> str:
-    settings = around.call().settings
+    if isinstance(around.call, AttestationError):
+        raise around.call
+    settings = around.call.settings
     return f"node {settings.node_name}, provider ID {settings.required_provider_id()}"
 
 
 def _state(around: Surroundings) -> str:
-    path = around.call().settings.state_dir
+    path = around.kubelets_call().settings.state_dir
     with Folder(path) as folder, FolderStore(folder, around.clock).lock(_soon(around, 60)):
         folder.replace("doctor", b"")
         folder.remove("doctor")
@@ -60,7 +64,7 @@ def _state(around: Surroundings) -> str:
 
 
 def _certificate(around: Surroundings) -> str:
-    call = around.call()
+    call = around.kubelets_call()
     with Folder(call.settings.state_dir) as folder:
         credential = call.served_by(FolderStore(folder, around.clock).load_credential())
     if credential is None:
@@ -71,14 +75,14 @@ def _certificate(around: Surroundings) -> str:
 
 
 def _tpm(around: Surroundings) -> str:
-    with around.open_tpm(around.call(), _soon(around, 30)) as tpm:
+    with around.open_tpm(around.kubelets_call(), _soon(around, 30)) as tpm:
         key = tpm.endorsement_key()
         tpm.attestation_key()
     return f"endorsement key with {len(key.certificates)} certificates, attestation key"
 
 
 def _clock(around: Surroundings) -> str:
-    call = around.call()
+    call = around.kubelets_call()
     date = around.probe(call, _requester(around, call), _soon(around, 15)).date()
     if date is None:
         raise Problem("the API server tells no time")
@@ -89,14 +93,14 @@ def _clock(around: Surroundings) -> str:
 
 
 def _permission(around: Surroundings) -> str:
-    call = around.call()
+    call = around.kubelets_call()
     if not around.probe(call, _requester(around, call), _soon(around, 15)).may_file_requests():
         raise Problem("this credential may not create CertificateSigningRequests")
     return "the API server accepts the credential, which may create requests"
 
 
 def _bootstrap(around: Surroundings) -> str:
-    path = around.call().settings.bootstrap_kubeconfig
+    path = around.kubelets_call().settings.bootstrap_kubeconfig
     try:
         bootstrap.load(path)
     except BootstrapCredentialUnusable as error:

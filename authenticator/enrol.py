@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
-from authenticator import exchange
+from authenticator import cooldown, exchange
 from authenticator.config import Settings
 from authenticator.credential import Credential, Freshness, assess
 from authenticator.execinfo import ExecInfo
 from authenticator.model import (
     Clock,
-    Cooldown,
     CsrApi,
     Deadline,
     KeyPair,
@@ -33,40 +31,15 @@ from authenticator.model import (
     Server,
     Token,
 )
-from authenticator.report import describe
 from authenticator.store import Store
 from authenticator.tpm.device import Tpm
 from common.errors import (
     BootstrapCredentialUnusable,
-    ConfigurationInvalid,
-    CoolingDown,
     CredentialRefused,
-    DeadlinePassed,
-    ExchangeExpired,
-    OfferUnanswered,
-    PermissionMissing,
-    RequestRejected,
     StartOver,
     StateFolderUnwritable,
-    VersionRefused,
 )
 
-FIRST_PAUSE_SECONDS: Final = 2.0
-OUTAGE_PAUSE_SECONDS: Final = 30.0
-REFUSAL_PAUSE_SECONDS: Final = 600.0
-VERSION_PAUSE_SECONDS: Final = 3600.0
-
-_NO_PAUSE: Final = (
-    BootstrapCredentialUnusable,
-    ConfigurationInvalid,
-    CoolingDown,
-    DeadlinePassed,
-    ExchangeExpired,
-    OfferUnanswered,
-)
-"""Nothing was sent, or what was sent took its time: the next exchange may begin at once."""
-
-_REFUSALS: Final = (CredentialRefused, PermissionMissing, RequestRejected, StartOver)
 _logger = logging.getLogger(__name__)
 
 
@@ -124,20 +97,6 @@ def obtain(call: Call, world: World, deadline: Deadline, occasion: Occasion) -> 
     return _Enrolment(call, world, deadline).run(occasion)
 
 
-def pause_after(error: Exception, failures: int, jitter: float) -> float:
-    """Return the seconds until the next exchange may begin, after so many failures in a row.
-
-    `jitter` from 0 to 1 takes off up to half.
-    """
-    if isinstance(error, _NO_PAUSE):
-        return 0.0
-    spread = 1 - jitter / 2
-    if isinstance(error, VersionRefused):
-        return VERSION_PAUSE_SECONDS * spread
-    limit = REFUSAL_PAUSE_SECONDS if isinstance(error, _REFUSALS) else OUTAGE_PAUSE_SECONDS
-    return min(limit, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10)) * spread
-
-
 class _Enrolment:
     """One enrolment, under the lock."""
 
@@ -158,11 +117,12 @@ class _Enrolment:
             return current
         sources = self._sources(None if refused else kept)
         if occasion is not Occasion.DEMANDED:
-            self._require_no_cooldown(sources.digest)
+            cooldown.require_none(self._world.store, self._world.clock, sources.digest)
         try:
             return self._keep(self._first_accepted(sources))
         except Exception as error:
-            self._cool_down(error, sources.digest)
+            world = self._world
+            cooldown.keep(error, world.store, world.clock, sources.digest, world.jitter())
             raise
 
     def _will_do(self, current: Credential, occasion: Occasion) -> bool:
@@ -272,39 +232,6 @@ class _Enrolment:
             _logger.warning("the new credential is served, but not kept: %s", error)
         return credential
 
-    def _require_no_cooldown(self, digest: str) -> None:
-        cooldown = self._world.store.load_cooldown()
-        left = 0.0 if cooldown is None else remaining(cooldown, self._world.clock)
-        if cooldown is not None and cooldown.made_for == digest and left > 0:
-            raise CoolingDown(
-                f"the next attempt begins in {round(left)} s, or now with"
-                " kubelet-authenticator-tpm renew;"
-                f" the last one failed: {cooldown.reason}: {cooldown.message}"
-            )
-
-    def _cool_down(self, error: Exception, digest: str) -> None:
-        clock, store = self._world.clock, self._world.store
-        last = store.load_cooldown()
-        same = last is not None and (last.made_for, last.boot_id) == (digest, clock.boot_id())
-        failures = last.failures + 1 if same and last is not None else 0
-        pause = pause_after(error, failures, self._world.jitter())
-        if pause == 0:
-            return
-        told = describe(error)
-        try:
-            store.save_cooldown(
-                Cooldown(
-                    boot_id=clock.boot_id(),
-                    until=clock.boot() + pause,
-                    failures=failures,
-                    reason=str(told["reason"]),
-                    message=str(told["message"]),
-                    made_for=digest,
-                )
-            )
-        except StateFolderUnwritable as unwritable:
-            _logger.warning("no cooldown kept: %s", unwritable)
-
     def _digest(self, *parts: str) -> str:
         """Name what was tried: this call, and as whom."""
         settings = self._call.settings
@@ -333,8 +260,3 @@ def _identity(source: Requester | BootstrapCredentialUnusable | None) -> str:
             return source.message
         case None:
             return ""
-
-
-def remaining(cooldown: Cooldown, clock: Clock) -> float:
-    """Return the seconds that a cooldown still lasts; none after a reboot."""
-    return max(0.0, cooldown.until - clock.boot()) if cooldown.boot_id == clock.boot_id() else 0.0

@@ -9,10 +9,15 @@ from typing import Protocol
 from authenticator.enrol import Call
 from authenticator.model import Clock, Deadline, Requester
 from authenticator.tpm.device import Tpm
+from common.errors import AttestationError
 
 
 class Problem(Exception):
     """Something is wrong; the message says what was found."""
+
+
+class NotLookedAt(Problem):
+    """The call that the kubelet makes has to be right before this can be looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +49,16 @@ class Surroundings:
     root: Path
     """Where the machine's files are; `/` but in tests."""
     clock: Clock
-    call: Callable[[], Call]
-    """Make the kubelet's call, or raise why it cannot be made."""
+    call: Call | AttestationError
+    """The kubelet's call, or why it cannot be made."""
     open_tpm: Callable[[Call, Deadline], AbstractContextManager[Tpm]]
     probe: Callable[[Call, Requester, Deadline], Probe]
+
+    def kubelets_call(self) -> Call:
+        """Return the kubelet's call. Raises NotLookedAt without one."""
+        if isinstance(self.call, AttestationError):
+            raise NotLookedAt("not looked at")
+        return self.call
 
     def place(self, path: Path) -> Path:
         """Return a path of the machine that is looked at."""

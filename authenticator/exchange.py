@@ -9,7 +9,6 @@ Limits count in boot time from first sight, since the clocks of node and signer 
 exchange: a false challenge makes a false answer, and a certificate is checked, then tried.
 """
 
-import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from authenticator.model import (
     Pending,
     Phases,
 )
+from authenticator.saying import challenge_of, require_undecided, waiting_for
 from authenticator.store import Store
 from authenticator.tpm.device import Tpm
 from common import evidence
@@ -35,25 +35,16 @@ from common.digests import answer_extra_data
 from common.errors import (
     ApiServerUnavailable,
     CertificateNotAccepted,
-    ChallengeMalformed,
     CredentialRefused,
     DeadlinePassed,
     ExchangeExpired,
     OfferUnanswered,
-    RequestDenied,
-    RequestFailed,
     RequestTaken,
     RequestVanished,
-    UnsupportedVersion,
-    VersionRefused,
 )
 from common.names import (
-    CHALLENGE_ANNOTATION,
     CLIENT_USAGES,
     NODE_USER_PREFIX,
-    PENDING_REASON_ANNOTATION,
-    SUPPORTED_VERSIONS,
-    SUPPORTED_VERSIONS_ANNOTATION,
 )
 
 _T = TypeVar("_T")
@@ -74,9 +65,6 @@ LOOK_SECONDS: Final = 30
 FIRST_PAUSE_SECONDS: Final = 0.25
 LAST_PAUSE_SECONDS: Final = 5.0
 """How long the API server is left alone when it was not there; doubled from the first to this."""
-
-SAID_LIMIT: Final = 300
-"""Characters of others that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +180,8 @@ class _Exchange:
         """File the offer, or find it filed; keep its challenge when there is one."""
         csr = self._file(pending.offer_name, pending.offer)
         while True:
-            _require_undecided(csr)
-            challenge = _challenge(csr)
+            require_undecided(csr)
+            challenge = challenge_of(csr)
             if challenge is not None:
                 seen = self._around.clock.boot()
                 pending = replace(
@@ -202,7 +190,7 @@ class _Exchange:
                 self._around.store.save_pending(pending)
                 return pending
             if self._age(pending.began) > OFFER_SECONDS:
-                raise OfferUnanswered(f"offer {csr.spec.name}: {_waiting_for(csr)}")
+                raise OfferUnanswered(f"offer {csr.spec.name}: {waiting_for(csr)}")
             csr = self._changed(csr)
 
     def make_answer(self, pending: Pending) -> Pending:
@@ -241,11 +229,11 @@ class _Exchange:
         """File the answer, or find it filed; return its certificate when there is one."""
         csr = self._file_answer(pending, pending.answer or b"")
         while csr.certificate is None:
-            _require_undecided(csr)
+            require_undecided(csr)
             if self._age(pending.began) > PENDING_SECONDS:
-                raise ExchangeExpired(f"answer {csr.spec.name}: {_waiting_for(csr)}")
+                raise ExchangeExpired(f"answer {csr.spec.name}: {waiting_for(csr)}")
             csr = self._changed(csr)
-        _require_undecided(csr)
+        require_undecided(csr)
         now = self._around.clock.wall()
         return keys.check_issued(csr.certificate, pending.key, self._wanted.node_name, now)
 
@@ -286,12 +274,12 @@ class _Exchange:
     def _changed(self, csr: Csr) -> Csr:
         """Wait for a change of a CSR. Raises DeadlinePassed, RequestVanished."""
         if self._deadline.remaining() <= 0:
-            raise DeadlinePassed(f"{csr.spec.name}: {_waiting_for(csr)}")
+            raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}")
         seconds = min(LOOK_SECONDS, self._deadline.remaining())
         try:
             changed = self._patiently(lambda: self._around.api.changed(csr, seconds))
         except DeadlinePassed:
-            raise DeadlinePassed(f"{csr.spec.name}: {_waiting_for(csr)}") from None
+            raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}") from None
         if changed is None:
             raise RequestVanished(f"{csr.spec.name} was deleted")
         return changed
@@ -314,39 +302,3 @@ class _Exchange:
 
     def _challenge_is_old(self, pending: Pending) -> bool:
         return self._age(pending.challenge_seen or 0) > CHALLENGE_SECONDS
-
-
-def _challenge(csr: Csr) -> str | None:
-    """Return the challenge if it can be read; the signer writes one that cannot again."""
-    text = csr.annotations.get(CHALLENGE_ANNOTATION)
-    if text is not None:
-        with contextlib.suppress(ChallengeMalformed):
-            evidence.decode_challenge(text)
-            return text
-    return None
-
-
-def _require_undecided(csr: Csr) -> None:
-    for condition, leaf in (("Denied", RequestDenied), ("Failed", RequestFailed)):
-        if condition in csr.conditions:
-            reason, message = csr.conditions[condition]
-            if reason == UnsupportedVersion.reason:
-                taken = said(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
-                raise VersionRefused(
-                    f"{csr.spec.name}: this program speaks {', '.join(SUPPORTED_VERSIONS)}, and the"
-                    f" signer takes {taken}; bring both to versions that meet",
-                    detail=reason,
-                )
-            told = f"{condition.lower()}: {said(reason)}: {said(message)}"
-            raise leaf(f"{csr.spec.name} was {told}", detail=said(reason))
-
-
-def _waiting_for(csr: Csr) -> str:
-    reason = csr.annotations.get(PENDING_REASON_ANNOTATION)
-    return "no word from the signer yet" if reason is None else f"the signer waits: {said(reason)}"
-
-
-def said(text: str) -> str:
-    """Return what somebody else said, fit for one line of a log."""
-    printable = "".join(c if c.isprintable() else " " for c in text[:SAID_LIMIT])
-    return " ".join(printable.split())

@@ -11,7 +11,7 @@ from typing import Final
 
 import yaml
 
-from common.errors import BootstrapCredentialUnusable
+from common.errors import KubeconfigUnusable
 
 SIZE_LIMIT: Final = 1024 * 1024
 """Bytes; kubeconfigs with their certificates inline have some ten thousand."""
@@ -26,28 +26,28 @@ class Kubeconfig:
     user: Mapping[str, object]
 
     def file(self, name: str) -> bytes:
-        """Read a file that is named in it. Raises BootstrapCredentialUnusable."""
+        """Read a file that is named in it. Raises KubeconfigUnusable."""
         return read_file(self.path.parent / name)
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file of bounded size. Raises BootstrapCredentialUnusable."""
+    """Read a file of bounded size. Raises KubeconfigUnusable."""
     try:
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)
     except OSError as error:
-        raise BootstrapCredentialUnusable(f"{path}: {error.strerror}") from error
+        raise KubeconfigUnusable(f"{path}: {error.strerror}") from error
     if len(content) > SIZE_LIMIT:
-        raise BootstrapCredentialUnusable(f"{path}: over 1 MiB")
+        raise KubeconfigUnusable(f"{path}: over 1 MiB")
     return content
 
 
 def load(path: Path) -> Kubeconfig:
-    """Read a kubeconfig. Raises BootstrapCredentialUnusable."""
+    """Read a kubeconfig. Raises KubeconfigUnusable."""
     try:
         document = yaml.safe_load(read_file(path))
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise BootstrapCredentialUnusable(f"{path}: not YAML") from None
+        raise KubeconfigUnusable(f"{path}: not YAML") from None
     try:
         context = _named(document["contexts"], document["current-context"], "context")
         return Kubeconfig(
@@ -56,7 +56,7 @@ def load(path: Path) -> Kubeconfig:
             user=_named(document["users"], context["user"], "user"),
         )
     except (KeyError, TypeError, StopIteration):
-        raise BootstrapCredentialUnusable(
+        raise KubeconfigUnusable(
             f"{path}: its current context does not lead to one cluster and one user"
         ) from None
 

@@ -10,11 +10,12 @@ from authenticator import doctor, endorsement, status, wiring
 from authenticator.arguments import Arguments
 from authenticator.clock import SystemClock
 from authenticator.config import DEFAULT_STATE_DIR
+from authenticator.enrol import Call
 from authenticator.examination import Surroundings
 from authenticator.folder import Folder
 from authenticator.model import Deadline
 from authenticator.store import FolderStore
-from common.errors import AttestationError
+from common.errors import AttestationError, StateFolderUnwritable
 
 TPM_SECONDS = 60
 SOMETHING_IS_WRONG = 1
@@ -33,7 +34,10 @@ def run(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
 
 def _status(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     clock = SystemClock()
-    with Folder(_state_dir(parsed, raw)) as folder:
+    path = _state_dir(parsed, raw)
+    if not path.is_dir():
+        raise StateFolderUnwritable(f"state folder {path}: there is none yet")
+    with Folder(path) as folder:
         document = status.gather(FolderStore(folder, clock), clock)
     out.write(_json(document) if parsed.json else status.text(document))
     return 0
@@ -41,12 +45,10 @@ def _status(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
 
 def _state_dir(parsed: Arguments, raw: bytes | None) -> Path:
     """Return where the state is; without a call to be found it is where it usually is."""
-    if "stateDir" in parsed.flags:
-        return Path(parsed.flags["stateDir"])
-    try:
-        return wiring.by_hand(parsed, raw, SystemClock()).settings.state_dir
-    except AttestationError:
-        return Path(DEFAULT_STATE_DIR)
+    call = _kubelets_call(parsed, raw)
+    if "stateDir" in parsed.flags or isinstance(call, AttestationError):
+        return Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
+    return call.settings.state_dir
 
 
 def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
@@ -55,7 +57,7 @@ def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
         kubeconfig=Path(parsed.kubeconfig),
         root=Path("/"),
         clock=clock,
-        call=lambda: wiring.by_hand(parsed, raw, clock),
+        call=_kubelets_call(parsed, raw),
         open_tpm=lambda call, deadline: wiring.open_tpm(call.settings, deadline),
         probe=lambda call, who, deadline: wiring.connect(call.exec_info.server, who, deadline),
     )
@@ -63,6 +65,13 @@ def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     listed = {"findings": [asdict(finding) for finding in findings]}
     out.write(_json(listed) if parsed.json else doctor.text(findings))
     return SOMETHING_IS_WRONG if any(finding.remedy for finding in findings) else 0
+
+
+def _kubelets_call(parsed: Arguments, raw: bytes | None) -> Call | AttestationError:
+    try:
+        return wiring.by_hand(parsed, raw, SystemClock())
+    except AttestationError as error:
+        return error
 
 
 def _endorsement_key(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from authenticator.cooldown import remaining
 from authenticator.credential import Credential, assess, rfc3339
-from authenticator.enrol import remaining
 from authenticator.model import Clock
 from authenticator.store import FolderStore
 

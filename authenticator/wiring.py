@@ -19,7 +19,7 @@ from authenticator.folder import Folder
 from authenticator.model import Clock, Deadline, Phases, Requester, Server
 from authenticator.store import FolderStore
 from authenticator.tpm.device import Tpm
-from common.errors import BootstrapCredentialUnusable, ExecInfoInvalid
+from common.errors import ExecInfoInvalid, KubeconfigUnusable
 
 if TYPE_CHECKING:
     from authenticator.api import KubernetesApi
@@ -78,7 +78,7 @@ def settings_by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Sett
     """
     try:
         return by_hand(parsed, raw, clock).settings
-    except (ExecInfoInvalid, BootstrapCredentialUnusable):
+    except (ExecInfoInvalid, KubeconfigUnusable):
         return resolve({}, parsed.flags, os.uname().nodename, parsed.problems)
 
 

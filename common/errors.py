@@ -633,6 +633,10 @@ class ExecInfoInvalid(Fatal):
     """KUBERNETES_EXEC_INFO is missing, not understood, or without what is needed."""
 
 
+class KubeconfigUnusable(Fatal):
+    """A kubeconfig on the node is missing, cannot be read, or does not lead anywhere."""
+
+
 class BootstrapCredentialUnusable(Fatal):
     """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from authenticator.credential import Freshness, assess
-from authenticator.enrol import Occasion, pause_after
+from authenticator.cooldown import pause_after
+from authenticator.enrol import Occasion
 from authenticator.model import Token
 from common.errors import (
     ApiServerUnavailable,

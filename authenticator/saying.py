@@ -1,0 +1,65 @@
+"""What the signer says on a CSR: challenge, conditions, what it waits for.
+
+Others write there as well, so nothing of it is more than a word: it is read strictly, and shown
+without what a terminal would take for orders.
+"""
+
+import contextlib
+from typing import Final
+
+from authenticator.model import Csr
+from common import evidence
+from common.errors import (
+    ChallengeMalformed,
+    RequestDenied,
+    RequestFailed,
+    UnsupportedVersion,
+    VersionRefused,
+)
+from common.names import (
+    CHALLENGE_ANNOTATION,
+    PENDING_REASON_ANNOTATION,
+    SUPPORTED_VERSIONS,
+    SUPPORTED_VERSIONS_ANNOTATION,
+)
+
+SAID_LIMIT: Final = 300
+"""Characters of others that are shown."""
+
+
+def challenge_of(csr: Csr) -> str | None:
+    """Return the challenge if it can be read; the signer writes one that cannot again."""
+    text = csr.annotations.get(CHALLENGE_ANNOTATION)
+    if text is not None:
+        with contextlib.suppress(ChallengeMalformed):
+            evidence.decode_challenge(text)
+            return text
+    return None
+
+
+def require_undecided(csr: Csr) -> None:
+    """Raise RequestDenied, RequestFailed or VersionRefused when the CSR was."""
+    for condition, leaf in (("Denied", RequestDenied), ("Failed", RequestFailed)):
+        if condition in csr.conditions:
+            reason, message = csr.conditions[condition]
+            if reason == UnsupportedVersion.reason:
+                taken = said(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
+                raise VersionRefused(
+                    f"{csr.spec.name}: this program speaks {', '.join(SUPPORTED_VERSIONS)}, and the"
+                    f" signer takes {taken}; bring both to versions that meet",
+                    detail=reason,
+                )
+            told = f"{condition.lower()}: {said(reason)}: {said(message)}"
+            raise leaf(f"{csr.spec.name} was {told}", detail=said(reason))
+
+
+def waiting_for(csr: Csr) -> str:
+    """Say what a pending CSR waits for."""
+    reason = csr.annotations.get(PENDING_REASON_ANNOTATION)
+    return "no word from the signer yet" if reason is None else f"the signer waits: {said(reason)}"
+
+
+def said(text: str) -> str:
+    """Return what somebody else said, fit for one line of a log."""
+    printable = "".join(c if c.isprintable() else " " for c in text[:SAID_LIMIT])
+    return " ".join(printable.split())
