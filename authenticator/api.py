@@ -202,6 +202,7 @@ class KubernetesApi:
             try:
                 chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
+                self._deadline.at_most(CONNECT_SECONDS)  # silence until the deadline is no outage
                 raise unreachable(error) from error
             if not chunk:
                 return

@@ -75,13 +75,15 @@ def parse(arguments: Sequence[str]) -> Arguments:
         setting.key: words[setting.key] for setting in SETTINGS if words[setting.key] is not None
     }
     problems = [f"unknown argument {argument!r}" for argument in unknown]
+    if found.command not in COMMANDS:
+        problems.append(f"unknown command {found.command!r}: not one of {', '.join(COMMANDS)}")
     problems += [
         f"{option} is for {command}"
         for option, dest, command in _OF_ONE_COMMAND
         if words[dest] and found.command != command
     ]
     return Arguments(
-        command=found.command,
+        command=found.command if found.command in COMMANDS else "credential",
         flags=flags,
         problems=tuple(problems),
         json=found.output == "json",
@@ -101,9 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     told = "; ".join(f"{name}: {purpose}" for name, purpose in COMMANDS.items())
-    parser.add_argument(
-        "command", nargs="?", choices=COMMANDS, default="credential", metavar="COMMAND", help=told
-    )
+    parser.add_argument("command", nargs="?", default="credential", metavar="COMMAND", help=told)
     parser.add_argument("--version", action="version", version=_version())
     parser.add_argument("--output", choices=("text", "json"), default="text", help="of commands")
     parser.add_argument("--manifest", action="store_true", help="of endorsement-key: as an object")

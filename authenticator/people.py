@@ -15,7 +15,7 @@ from authenticator.examination import Surroundings
 from authenticator.folder import Folder
 from authenticator.model import Deadline
 from authenticator.store import FolderStore
-from common.errors import AttestationError, StateFolderUnwritable
+from common.errors import AttestationError, ConfigurationInvalid, StateFolderUnwritable
 
 TPM_SECONDS = 60
 SOMETHING_IS_WRONG = 1
@@ -23,6 +23,8 @@ SOMETHING_IS_WRONG = 1
 
 def run(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     """Run the command; return the exit code. Raises leaves of common/errors."""
+    if parsed.problems:
+        raise ConfigurationInvalid("; ".join(parsed.problems))
     match parsed.command:
         case "status":
             return _status(parsed, raw, out)

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from authenticator.credential import Freshness, assess
 from authenticator.cooldown import pause_after
+from authenticator.credential import Freshness, assess
 from authenticator.enrol import Occasion
 from authenticator.model import Token
 from common.errors import (
