@@ -3,6 +3,7 @@
 So a test changes one thing, and what it finds is not just a broken signature.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives import hashes
@@ -93,6 +94,8 @@ class Forgery:
     spki: bytes | None = None
     beside: bytes = b""
     """What stands behind the signature."""
+    sign: Callable[[bytes], bytes] | None = None
+    """Signs otherwise than `key` does with SHA-256."""
 
     def der(self) -> bytes:
         """Sign and write it."""
@@ -102,6 +105,8 @@ class Forgery:
         return tlv(SEQUENCE, info, self.algorithm, signature, self.beside)
 
     def _sign(self, info: bytes) -> bytes:
+        if self.sign is not None:
+            return self.sign(info)
         if isinstance(self.key, rsa.RSAPrivateKey):
             return self.key.sign(info, padding.PKCS1v15(), hashes.SHA256())
         return self.key.sign(info, ec.ECDSA(hashes.SHA256()))

@@ -1,0 +1,192 @@
+"""Certificate authorities and endorsement certificates, with the quirks that occur."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from common import der
+from common.keys import PublicKey
+from signer.verify.trust_anchors import TrustAnchors, load_trust_anchors
+from tests.builders.software_tpm import PrivateKey
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+EK_PURPOSE = x509.ObjectIdentifier("2.23.133.8.1")
+
+SERIAL, SIGNATURE_ALGORITHM, ISSUER, VALIDITY, SUBJECT, SPKI, EXTENSIONS = range(1, 8)
+"""Places in a TBSCertificate of version 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """A certificate authority."""
+
+    certificate: x509.Certificate
+    key: PrivateKey
+
+    @property
+    def der(self) -> bytes:
+        """Its certificate."""
+        return self.certificate.public_bytes(Encoding.DER)
+
+
+def usage(*names: str) -> x509.KeyUsage:
+    """Make a key usage of these."""
+    every = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(**{name: name in names for name in every})
+
+
+def name(common_name: str) -> x509.Name:
+    """Make a name."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def authority(  # noqa: PLR0913 - each by name
+    common_name: str,
+    issuer: Issuer | None = None,
+    *,
+    key: PrivateKey | None = None,
+    begins: datetime = NOW - timedelta(days=365),
+    ends: datetime = NOW + timedelta(days=3650),
+    extensions: Mapping[x509.ExtensionType, bool] | None = None,
+) -> Issuer:
+    """Make a root, or an authority below an issuer; extensions with their criticality."""
+    key = ec.generate_private_key(ec.SECP384R1()) if key is None else key
+    if extensions is None:
+        extensions = {
+            x509.BasicConstraints(ca=True, path_length=None): True,
+            usage("key_cert_sign", "crl_sign"): True,
+        }
+    builder = (
+        x509.CertificateBuilder()
+        .issuer_name(name(common_name) if issuer is None else issuer.certificate.subject)
+        .subject_name(name(common_name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+    for extension, critical in extensions.items():
+        builder = builder.add_extension(extension, critical=critical)
+    signer = key if issuer is None else issuer.key
+    made = builder.sign(signer, hashes.SHA256())
+    return Issuer(certificate=made, key=key)
+
+
+def san() -> x509.SubjectAlternativeName:
+    """Make the directoryName that tells manufacturer, model and version of a TPM."""
+    attributes = [("1", "id:414D4400"), ("2", "AMD"), ("3", "id:00030002")]
+    return x509.SubjectAlternativeName(
+        [
+            x509.DirectoryName(
+                x509.Name(
+                    x509.NameAttribute(x509.ObjectIdentifier(f"2.23.133.2.{number}"), text)
+                    for number, text in attributes
+                )
+            )
+        ]
+    )
+
+
+def leaf_extensions(key: PublicKey) -> dict[x509.ExtensionType, bool]:
+    """List the extensions of an ordinary endorsement certificate."""
+    needed = "key_encipherment" if isinstance(key, rsa.RSAPublicKey) else "key_agreement"
+    return {
+        san(): True,
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        usage(needed): True,
+        x509.ExtendedKeyUsage([EK_PURPOSE]): False,
+    }
+
+
+def leaf(  # noqa: PLR0913 - each by name
+    issuer: Issuer,
+    key: PublicKey,
+    *,
+    extensions: Mapping[x509.ExtensionType, bool] | None = None,
+    begins: datetime = NOW - timedelta(days=30),
+    ends: datetime = NOW + timedelta(days=3650),
+    serial: int = 7,
+) -> bytes:
+    """Make an endorsement certificate, DER."""
+    builder = (
+        x509.CertificateBuilder()
+        .issuer_name(issuer.certificate.subject)
+        .subject_name(x509.Name([]))
+        .public_key(key)
+        .serial_number(serial)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+    for extension, critical in (extensions or leaf_extensions(key)).items():
+        builder = builder.add_extension(extension, critical=critical)
+    made = builder.sign(issuer.key, hashes.SHA256())
+    return made.public_bytes(Encoding.DER)
+
+
+def rewritten(
+    certificate: bytes, issuer: Issuer, place: int, change: Callable[[bytes], bytes]
+) -> bytes:
+    """Change one part of what is signed, byte by byte, and sign it again."""
+    tbs, algorithm, _ = der.parse(certificate).children
+    parts = [child.der for child in tbs.children]
+    parts[place] = change(parts[place])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    if isinstance(issuer.key, rsa.RSAPrivateKey):
+        signature = issuer.key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+    else:
+        signature = issuer.key.sign(signed, ec.ECDSA(hashes.SHA256()))
+    bits = der.encode(der.BIT_STRING, b"\0" + signature)
+    return der.encode(der.SEQUENCE, signed + algorithm.der + bits)
+
+
+def anchors(*authorities: Issuer, lists: tuple[bytes, ...] = ()) -> TrustAnchors:
+    """Configure authorities and revocation lists."""
+    return load_trust_anchors(
+        {f"authority-{n}.der": issuer.der for n, issuer in enumerate(authorities)},
+        {f"list-{n}.der": data for n, data in enumerate(lists)},
+    )
+
+
+def revocation_list(
+    issuer: Issuer,
+    *serials: int,
+    begins: datetime = NOW - timedelta(days=1),
+    ends: datetime = NOW + timedelta(days=30),
+    key: PrivateKey | None = None,
+) -> bytes:
+    """Make a revocation list, DER."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.certificate.subject)
+        .last_update(begins)
+        .next_update(ends)
+    )
+    for serial in serials:
+        revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(begins)
+        builder = builder.add_revoked_certificate(revoked.build())
+    made = builder.sign(issuer.key if key is None else key, hashes.SHA256())
+    return made.public_bytes(Encoding.DER)
+
+
+@cache
+def vendor() -> tuple[Issuer, Issuer]:
+    """Make a vendor's root and the authority below it, once."""
+    root = authority("Vendor Root CA")
+    return root, authority("Vendor TPM CA 01", root)

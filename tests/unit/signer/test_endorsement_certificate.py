@@ -1,0 +1,667 @@
+"""E2, certificates: every quirk that occurs passes, and every rule that is broken is told."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common import der
+from common.errors import (
+    AttestationError,
+    EndorsementCertificateMalformed,
+    EndorsementCertificateMismatch,
+    EndorsementCertificateMissing,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateRevoked,
+    EndorsementCertificateUntrusted,
+    EndorsementKeyNotRegistered,
+    NeedsOperator,
+    RevocationListOutOfDate,
+)
+from common.keys import PublicKey
+from signer.model import Ground
+from signer.policy import Trust
+from signer.verify.endorsement_certificate import (
+    NO_ANCHORS,
+    load_trust_anchors,
+    verify_endorsement_certificate,
+)
+from tests.builders.certificates import (
+    EXTENSIONS,
+    NOW,
+    SERIAL,
+    SIGNATURE_ALGORITHM,
+    SPKI,
+    Issuer,
+    anchors,
+    authority,
+    leaf,
+    leaf_extensions,
+    name,
+    revocation_list,
+    rewritten,
+    san,
+    usage,
+    vendor,
+)
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import endorsement_key, rsa_key
+
+ROOT, BELOW = vendor()
+ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
+RSA_KEY = rsa_key().public_key()
+
+
+def verify(*certificates: bytes, key: PublicKey = ECC_KEY) -> None:
+    """Verify certificates against the vendor's authorities."""
+    verify_endorsement_certificate(certificates, key, anchors=anchors(ROOT, BELOW), now=NOW)
+
+
+KEYS: dict[str, PublicKey] = {
+    "RSA 2048": RSA_KEY,
+    "P-256": ECC_KEY,
+    "P-384": ec.generate_private_key(ec.SECP384R1()).public_key(),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("issuer", [ROOT, BELOW], ids=["root", "authority below"])
+def test_an_ordinary_certificate_passes(key: PublicKey, issuer: Issuer) -> None:
+    """Under a root, and under an authority of its own."""
+    verify(leaf(issuer, key), key=key)
+
+
+def test_intermediates_come_from_the_tpm_too() -> None:
+    """In NV beside the certificate, in any order."""
+    one = authority("Vendor TPM CA 02", ROOT)
+    two = authority("Vendor TPM CA 03", one)
+    certificate = leaf(two, ECC_KEY)
+    for given in ([certificate, two.der, one.der], [one.der, two.der, certificate]):
+        verify(*given)
+
+
+def test_other_keys_certificates_beside_it_do_no_harm() -> None:
+    """A TPM has one for each endorsement key."""
+    verify(leaf(ROOT, RSA_KEY), b"junk", leaf(ROOT, ECC_KEY))
+
+
+def wrapped_in_octet_string(certificate: bytes) -> bytes:
+    """Wrap, as some firmware does (Keylime #1891)."""
+    return der.encode(der.OCTET_STRING, certificate)
+
+
+def with_nv_header(certificate: bytes) -> bytes:
+    """Put TCG_PCCLIENT_STORED_CERT before it."""
+    size = (len(certificate) + 2).to_bytes(2, "big")
+    return b"\x10\x01\x00" + size + b"\x10\x02" + certificate
+
+
+AROUND: dict[str, Callable[[bytes], bytes]] = {
+    "zeros behind it": lambda c: c + bytes(300),
+    "ones behind it": lambda c: c + b"\xff" * 300,
+    "OCTET STRING": wrapped_in_octet_string,
+    "OCTET STRING with padding": lambda c: wrapped_in_octet_string(c + bytes(9)) + bytes(9),
+    "NV header": with_nv_header,
+    "NV header and padding": lambda c: with_nv_header(c) + b"\xff" * 99,
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_what_is_around_it_in_nv_falls_away(around: Callable[[bytes], bytes]) -> None:
+    """Header, wrapping and padding."""
+    verify(around(leaf(BELOW, ECC_KEY)))
+
+
+def extension(oid: str, value: bytes, *, flag: bytes = b"") -> bytes:
+    """Write an extension by hand."""
+    identifier = x509.ObjectIdentifier(oid)
+    usage_of = x509.ExtendedKeyUsage([identifier]).public_bytes()
+    encoded = der.parse(usage_of).children[0].der
+    return der.encode(der.SEQUENCE, encoded + flag + der.encode(der.OCTET_STRING, value))
+
+
+def explicit_defaults(_: bytes) -> bytes:
+    """Write out cA FALSE and critical FALSE, as Intel does."""
+    constraints = der.encode(der.SEQUENCE, b"\x01\x01\x00")
+    written = extension("2.5.29.19", constraints, flag=b"\x01\x01\x00")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+EXPLICIT_3 = 0xA3
+
+
+def oaep(spki: bytes) -> bytes:
+    """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
+    algorithm, bits = der.parse(spki).children
+    assert algorithm.children
+    oid = bytes.fromhex("06092a864886f70d010107")
+    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, oid + b"\x30\x00") + bits.der)
+
+
+def unsorted_san(_: bytes) -> bytes:
+    """Put several attributes into one RDN, out of order, as Nuvoton does."""
+    attributes = [
+        der.encode(
+            der.SEQUENCE,
+            der.encode(der.OBJECT_IDENTIFIER, bytes.fromhex("67810502") + bytes([number]))
+            + der.encode(der.PRINTABLE_STRING, text),
+        )
+        for number, text in ((3, b"id:13"), (1, b"id:4E544300"), (2, b"NPCT6xx"))
+    ]
+    rdn = der.encode(der.SET, b"".join(attributes))
+    directory = der.encode(0xA4, der.encode(der.SEQUENCE, rdn))
+    written = extension("2.5.29.17", der.encode(der.SEQUENCE, directory), flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+SHA1_ISSUER = authority("Vendor TPM CA 90", ROOT, key=rsa_key(number=2))
+RSA_ALGORITHMS = {
+    "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
+    "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
+}
+
+
+def certificate_signed_with(
+    digest: hashes.SHA1 | hashes.SHA256,
+    issuer: Issuer,
+    key: PublicKey,
+    change_spki: Callable[[bytes], bytes] = lambda spki: spki,
+) -> bytes:
+    """Sign by hand: `cryptography` makes no certificates with SHA-1."""
+    assert isinstance(issuer.key, rsa.RSAPrivateKey)
+    algorithm = RSA_ALGORITHMS[digest.name]
+    tbs, _, _ = der.parse(leaf(issuer, key)).children
+    parts = [child.der for child in tbs.children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    signature = issuer.key.sign(signed, padding.PKCS1v15(), digest)
+    bits = der.encode(der.BIT_STRING, b"\0" + signature)
+    return der.encode(der.SEQUENCE, signed + algorithm + bits)
+
+
+OAEP_ISSUERS = {
+    "root": ROOT,
+    "authority below": BELOW,
+    "RSA authority": authority("Vendor TPM CA 91", ROOT, key=rsa_key(number=3)),
+}
+
+
+@pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
+def test_oaep_keys_are_the_rsa_keys_that_they_are(issuer: Issuer) -> None:
+    """`cryptography` does not know them, and OpenSSL does not decode them."""
+    certificate = leaf(issuer, RSA_KEY)
+    if isinstance(issuer.key, rsa.RSAPrivateKey):
+        certificate = certificate_signed_with(hashes.SHA256(), issuer, RSA_KEY, oaep)
+    else:
+        certificate = rewritten(certificate, issuer, SPKI, oaep)
+    verify(certificate, issuer.der, key=RSA_KEY)
+
+
+def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those of `leaf`
+    """Make a certificate for an RSA key named id-RSAES-OAEP."""
+    return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
+
+
+def oaep_from_stranger() -> list[bytes]:
+    """Let a stranger certify it under the vendor's name."""
+    return [oaep_leaf(authority("Vendor TPM CA 01"))]
+
+
+def oaep_under_constraints() -> list[bytes]:
+    """Put an authority between that is constrained to names."""
+    between = authority("between", ROOT, extensions={ca(): True, elsewhere(): True})
+    return [oaep_leaf(between), between.der]
+
+
+def oaep_too_deep() -> list[bytes]:
+    """Put an authority above the issuer that may have none below it."""
+    last = authority("last", ROOT, extensions={ca(0): True})
+    below = authority("below", last)
+    return [oaep_leaf(below), below.der, last.der]
+
+
+def oaep_with_unknown_extension() -> list[bytes]:
+    """Add a critical extension that nobody knows."""
+    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
+    return [oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_KEY), unknown: True})]
+
+
+OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError]]] = {
+    "a stranger's": (oaep_from_stranger, EndorsementCertificateUntrusted),
+    "expired": (
+        lambda: [oaep_leaf(BELOW, ends=NOW - timedelta(days=1))],
+        EndorsementCertificateOutOfDate,
+    ),
+    "not valid yet": (
+        lambda: [oaep_leaf(BELOW, begins=NOW + timedelta(days=1))],
+        EndorsementCertificateOutOfDate,
+    ),
+    "under name constraints": (oaep_under_constraints, EndorsementCertificateNotAllowed),
+    "too deep": (oaep_too_deep, EndorsementCertificateNotAllowed),
+    "unknown critical extension": (oaep_with_unknown_extension, EndorsementCertificateNotAllowed),
+    "signed with SHA-1": (
+        lambda: [certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY, oaep)],  # noqa: S303
+        EndorsementCertificateNotAllowed,
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "error"), OAEP_MUTATIONS.values(), ids=OAEP_MUTATIONS)
+def test_oaep_certificates_keep_to_the_same_rules(
+    make: Callable[[], list[bytes]], error: type[AttestationError]
+) -> None:
+    """Where OpenSSL does not check the last link, it is checked all the same."""
+    with pytest.raises(error):
+        verify(*make(), key=RSA_KEY)
+
+
+def test_an_oaep_certificate_for_another_key_is_a_mismatch() -> None:
+    """As any other."""
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(
+            rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep), key=RSA_KEY
+        )
+
+
+@pytest.mark.parametrize("change", [explicit_defaults, unsorted_san])
+def test_what_is_not_der_passes(change: Callable[[bytes], bytes]) -> None:
+    """`cryptography` refuses one in seven real certificates for such things."""
+    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
+    with pytest.raises(ValueError, match="parsing"):
+        x509.load_der_x509_certificate(certificate).extensions  # noqa: B018 - parsed on access
+    verify(certificate)
+
+
+def test_long_serial_numbers_pass() -> None:
+    """Over the twenty octets of RFC 5280, as in ChromeOS's."""
+    verify(
+        rewritten(
+            leaf(BELOW, ECC_KEY),
+            BELOW,
+            SERIAL,
+            lambda _: der.encode(der.INTEGER, b"\1" + bytes(24)),
+        )
+    )
+
+
+def without(*kinds: type[x509.ExtensionType]) -> dict[x509.ExtensionType, bool]:
+    """List the ordinary extensions but for some."""
+    return {e: c for e, c in leaf_extensions(ECC_KEY).items() if not isinstance(e, kinds)}
+
+
+OPTIONAL: dict[str, dict[x509.ExtensionType, bool]] = {
+    "no purpose": without(x509.ExtendedKeyUsage),
+    "no key usage": without(x509.KeyUsage),
+    "no basic constraints": without(x509.BasicConstraints),
+    "purpose is critical": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.1")]): True,
+    },
+    "a purpose more": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage(
+            [x509.ObjectIdentifier("2.23.133.8.1"), x509.ObjectIdentifier("1.2.3.4")]
+        ): False,
+    },
+    "only the name of the TPM": {san(): True},
+}
+
+
+@pytest.mark.parametrize("extensions", OPTIONAL.values(), ids=OPTIONAL)
+def test_what_vendors_leave_out_may_be_absent(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """TCG profiles changed over the years."""
+    verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+NOT_ALLOWED: dict[str, dict[x509.ExtensionType, bool]] = {
+    "an authority's": {
+        **without(x509.BasicConstraints),
+        x509.BasicConstraints(ca=True, path_length=None): True,
+    },
+    "for signatures": {**without(x509.KeyUsage), usage("digital_signature"): True},
+    "for encipherment, of an ECC key": {**without(x509.KeyUsage), usage("key_encipherment"): True},
+    "also for signing certificates": {
+        **without(x509.KeyUsage),
+        usage("key_agreement", "key_cert_sign"): True,
+    },
+    "for an attestation key": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.3")]): False,
+    },
+    "for any purpose": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.5.29.37.0")]): False,
+    },
+    "for servers": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.1")]): False,
+    },
+    "with an unknown critical extension": {
+        **leaf_extensions(ECC_KEY),
+        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+    },
+}
+
+
+@pytest.mark.parametrize("extensions", NOT_ALLOWED.values(), ids=NOT_ALLOWED)
+def test_certificates_of_other_usages_are_refused(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """OpenSSL takes most of them."""
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+def test_sha1_signatures_are_refused() -> None:
+    """On the certificate; an older vendor's key has to be registered."""
+    sha1 = certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY)  # noqa: S303
+    with pytest.raises(EndorsementCertificateNotAllowed, match=r"SHA-256.*register the key"):
+        verify(sha1, SHA1_ISSUER.der, key=RSA_KEY)
+    sha256 = certificate_signed_with(hashes.SHA256(), SHA1_ISSUER, RSA_KEY)
+    verify(sha256, SHA1_ISSUER.der, key=RSA_KEY)
+
+
+def test_the_algorithm_beside_the_signature_is_the_signed_one() -> None:
+    """Two readers might take two."""
+    tbs, _, bits = der.parse(leaf(BELOW, ECC_KEY)).children
+    other = bytes.fromhex("300a06082a8648ce3d040303")
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(der.encode(der.SEQUENCE, tbs.der + other + bits.der))
+
+
+def ca(path_length: int | None = None) -> x509.BasicConstraints:
+    """Make an authority's basic constraints."""
+    return x509.BasicConstraints(ca=True, path_length=path_length)
+
+
+def elsewhere() -> x509.NameConstraints:
+    """Allow directory names that no TPM has."""
+    return x509.NameConstraints(
+        permitted_subtrees=[x509.DirectoryName(name("elsewhere"))], excluded_subtrees=None
+    )
+
+
+CA_MUTATIONS: dict[str, dict[x509.ExtensionType, bool]] = {
+    "no authority": {x509.BasicConstraints(ca=False, path_length=None): True},
+    "does not say": {usage("key_cert_sign"): True},
+    "may not sign": {ca(): True, usage("crl_sign"): True},
+    "names elsewhere": {ca(): True, elsewhere(): True},
+}
+
+
+@pytest.mark.parametrize("extensions", CA_MUTATIONS.values(), ids=CA_MUTATIONS)
+def test_what_is_no_authority_certifies_nothing(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """An ordinary certificate of the vendor's must not be the issuer of another one."""
+    between = authority("between", ROOT, extensions=extensions)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(between, ECC_KEY), between.der)
+
+
+def test_path_lengths_hold() -> None:
+    """An authority that may only certify leaves."""
+    last = authority("last", ROOT, extensions={ca(0): True})
+    verify(leaf(last, ECC_KEY), last.der)
+    below = authority("below", last)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(below, ECC_KEY), below.der, last.der)
+
+
+WEAK_AUTHORITIES: dict[str, Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]] = {
+    "RSA 1024": lambda: rsa_key(1024),
+    "exponent 3": lambda: rsa.generate_private_key(public_exponent=3, key_size=2048),
+    "P-224": lambda: ec.generate_private_key(ec.SECP224R1()),
+    "trivial": lambda: ec.derive_private_key(1, ec.SECP256R1()),
+}
+
+
+@pytest.mark.parametrize("make", WEAK_AUTHORITIES.values(), ids=WEAK_AUTHORITIES)
+def test_weak_authorities_certify_nothing(
+    make: Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey],
+) -> None:
+    """In the middle of a chain."""
+    weak = authority("weak", ROOT, key=make())
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(weak, ECC_KEY), weak.der)
+
+
+def test_a_certificate_for_another_key_says_exactly_that() -> None:
+    """Seen on real laptops (go-attestation #287)."""
+    other = ec.generate_private_key(ec.SECP256R1()).public_key()
+    with pytest.raises(EndorsementCertificateMismatch, match="is for its endorsement key"):
+        verify(leaf(BELOW, other))
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(leaf(BELOW, RSA_KEY), leaf(BELOW, other))
+
+
+def test_no_certificate_says_exactly_that() -> None:
+    """Clouds and some vendors have none."""
+    with pytest.raises(EndorsementCertificateMissing, match="register the key"):
+        verify()
+
+
+JUNK = {
+    "empty": b"",
+    "zeros": bytes(64),
+    "cut short": leaf(BELOW, ECC_KEY)[:-1],
+    "indefinite length": b"\x30\x80\0\0",
+    "a sequence of nothing": b"\x30\0",
+    "an empty OCTET STRING": b"\x04\0",
+    "a header alone": b"\x10\x01\x00\x00\x00\x10\x02",
+    "long tag": b"\x3f\x81\x01\x00",
+}
+
+
+@pytest.mark.parametrize("data", JUNK.values(), ids=JUNK)
+def test_what_is_no_certificate_is_refused(data: bytes) -> None:
+    """Nothing to read at all."""
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(data)
+
+
+def test_every_cut_and_flip_ends_in_an_error_of_the_tree() -> None:
+    """And never in a pass: everything is signed."""
+    certificate = leaf(BELOW, ECC_KEY)
+    for position in range(len(certificate)):
+        flipped = bytearray(certificate)
+        flipped[position] ^= 0x20
+        for data in (bytes(flipped), certificate[:position]):
+            with pytest.raises(AttestationError):
+                verify(data)
+
+
+def test_a_strangers_authority_certifies_nothing() -> None:
+    """Even under the vendor's names."""
+    root = authority("Vendor Root CA")
+    below = authority("Vendor TPM CA 01", root)
+    with pytest.raises(AttestationError) as caught:
+        verify(leaf(below, ECC_KEY), below.der, root.der)
+    assert isinstance(
+        caught.value, EndorsementCertificateUntrusted | EndorsementCertificateNotAllowed
+    )
+
+
+def test_a_self_signed_certificate_is_not_trusted() -> None:
+    """Anybody makes those."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    own = Issuer(certificate=authority("own").certificate, key=private)
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(leaf(own, private.public_key()), key=private.public_key())
+
+
+def test_without_anchors_nothing_is_trusted() -> None:
+    """Not even what is well made."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify_endorsement_certificate([leaf(ROOT, ECC_KEY)], ECC_KEY, anchors=NO_ANCHORS, now=NOW)
+
+
+@pytest.mark.parametrize("level", ["certificate", "authority", "root"])
+@pytest.mark.parametrize("moment", ["not yet", "no longer"])
+def test_dates_hold_at_every_level(level: str, moment: str) -> None:
+    """At the signer's time."""
+    day = timedelta(days=1)
+    begins, ends = (NOW + day, NOW + 9 * day) if moment == "not yet" else (NOW - 9 * day, NOW - day)
+
+    def issuer(of: str, above: Issuer | None) -> Issuer:
+        if of == level:
+            return authority(of, above, begins=begins, ends=ends)
+        return authority(of, above)
+
+    root = issuer("root", None)
+    below = issuer("authority", root)
+    certificate = (
+        leaf(below, ECC_KEY, begins=begins, ends=ends)
+        if level == "certificate"
+        else leaf(below, ECC_KEY)
+    )
+    with pytest.raises(EndorsementCertificateOutOfDate):
+        verify_endorsement_certificate(
+            [certificate], ECC_KEY, anchors=anchors(root, below), now=NOW
+        )
+
+
+# revocation lists
+
+
+def verify_with(*lists: bytes, serial: int = 7) -> None:
+    """Verify a certificate under revocation lists."""
+    verify_endorsement_certificate(
+        [leaf(BELOW, ECC_KEY, serial=serial)],
+        ECC_KEY,
+        anchors=anchors(ROOT, BELOW, lists=lists),
+        now=NOW,
+    )
+
+
+def test_lists_that_do_not_name_it_do_no_harm() -> None:
+    """Its issuer's, the root's and a namesake's that others signed."""
+    other = ec.generate_private_key(ec.SECP256R1())
+    verify_with(
+        revocation_list(BELOW, 8),
+        revocation_list(ROOT, 7),
+        revocation_list(BELOW, 7, key=other),
+    )
+
+
+def test_a_revoked_certificate_is_refused() -> None:
+    """Also by a list that is out of date: nothing is ever taken off."""
+    for ends in (NOW + timedelta(days=1), NOW - timedelta(hours=1)):
+        with pytest.raises(EndorsementCertificateRevoked):
+            verify_with(revocation_list(BELOW, 7, ends=ends))
+
+
+def test_a_revoked_authority_certifies_nothing() -> None:
+    """Its own issuer's list names it."""
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
+
+
+def test_an_old_list_decides_nothing() -> None:
+    """An operator has to bring a new one; an old one beside a new one does no harm."""
+    old = revocation_list(BELOW, ends=NOW - timedelta(hours=1))
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(old)
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(revocation_list(BELOW, begins=NOW + timedelta(hours=1)))
+    verify_with(old, revocation_list(BELOW))
+
+
+# anchors
+
+
+def pem(issuer: Issuer) -> bytes:
+    """Write as PEM."""
+    return issuer.certificate.public_bytes(Encoding.PEM)
+
+
+def test_anchors_are_read_from_pem_and_der() -> None:
+    """One or several, with text between them as bundles have it."""
+    files = {"bundle.pem": b"Vendor\n" + pem(ROOT) + b"\nTPM CA\n" + pem(BELOW), "r.der": ROOT.der}
+    loaded = load_trust_anchors(files, {})
+    assert [a.source for a in loaded.roots] == ["bundle.pem (1)", "r.der"]
+    assert [a.source for a in loaded.intermediates] == ["bundle.pem (2)"]
+    assert loaded.roots[0].fields.not_after == NOW + timedelta(days=3650)
+    verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
+
+
+def test_an_unreadable_authority_is_left_out_and_told() -> None:
+    """Vendors' bundles hold such; a missing one lets nobody in."""
+    loaded = load_trust_anchors(
+        {"r.der": ROOT.der, "junk": b"junk", "key.pem": b"-----BEGIN PUBLIC KEY-----\n"}, {}
+    )
+    assert set(loaded.unreadable) == {
+        "key.pem: no PEM block of the kind that is expected",
+        "junk: not a certificate that OpenSSL can read",
+    }
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}], ids=str
+)
+def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
+    """It would prove nothing, and nobody would notice before the nodes."""
+    with pytest.raises(ValueError, match="no root certificate"):
+        load_trust_anchors(files, {})
+
+
+def test_an_unreadable_revocation_list_is_refused() -> None:
+    """A missing one would let somebody in."""
+    for content in (b"junk", pem(ROOT), b""):
+        with pytest.raises(ValueError, match=r"list\.pem"):
+            load_trust_anchors({"r.der": ROOT.der}, {"list.pem": content})
+
+
+# the policies
+
+
+def certified(trust: Trust, *certificates: bytes, recorded: bool) -> Scenario:
+    """Make a scenario under a policy that asks for a certificate."""
+    scenario = Scenario(ek=endorsement_key(), certificates=certificates)
+    scenario.policy = replace(scenario.policy, trust=trust)
+    scenario.anchors = anchors(ROOT, BELOW)
+    key = scenario.ek.private.public_key()
+    scenario.certificates = certificates or (leaf(BELOW, key),)
+    if not recorded:
+        scenario.change_machine(records=())
+    return scenario
+
+
+def test_e2_certified_makes_a_first_claim() -> None:
+    """On the ground of the certificate, where nothing speaks against it."""
+    scenario = certified(Trust.CERTIFIED, recorded=False)
+    scenario.judge_offer()
+    assert scenario.judge_answer().ground is Ground.CERTIFICATE
+    scenario.as_node()
+    with pytest.raises(NeedsOperator):
+        scenario.judge_answer()
+
+
+@pytest.mark.parametrize("trust", [Trust.CERTIFIED, Trust.REGISTERED_AND_CERTIFIED])
+def test_e2_with_record_and_certificate_the_ground_is_the_record(trust: Trust) -> None:
+    """It says more."""
+    assert certified(trust, recorded=True).judge_answer().ground is Ground.RECORD
+
+
+def test_e2_registered_and_certified_asks_for_both() -> None:
+    """A record alone, or a certificate alone, is not enough."""
+    with pytest.raises(EndorsementKeyNotRegistered):
+        certified(Trust.REGISTERED_AND_CERTIFIED, recorded=False).judge_answer()
+    other = leaf(BELOW, ECC_KEY)
+    with pytest.raises(EndorsementCertificateMismatch):
+        certified(Trust.REGISTERED_AND_CERTIFIED, other, recorded=True).judge_answer()
+
+
+@pytest.mark.parametrize("trust", [Trust.REGISTERED, Trust.FIRST_USE])
+def test_e2_other_policies_never_look_at_certificates(trust: Trust) -> None:
+    """Whatever the TPM holds."""
+    certified(trust, b"junk", recorded=trust is Trust.REGISTERED).judge_answer()
