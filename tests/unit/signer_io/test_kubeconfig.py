@@ -219,7 +219,7 @@ def test_yaml_has_no_second_meaning() -> None:
     assert refused(b"") == "the kubeconfig is not a mapping"
     assert refused(b"[" * 5000) == "it is not readable YAML"
     assert refused(b"\xff\xfe\x00") == "it is not readable YAML"
-    assert refused(b" " * (1 << 20) + b"a: b") == "it is larger than 1 MiB"
+    assert refused(b" " * (128 << 10) + b"a: b") == "it is larger than 128 KiB"
 
 
 def test_no_tag_makes_anything_but_text() -> None:

@@ -1,0 +1,48 @@
+"""Secrets in memory, with the API server's one rule: who writes has seen what was there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from signer.kube.secrets import Secret
+
+
+@dataclass(slots=True)
+class FakeSecrets:
+    """One API server's Secrets; `interrupt` runs once before the next write."""
+
+    stored: dict[tuple[str, str], Secret] = field(default_factory=dict)
+    interrupt: Callable[[], None] | None = None
+    reads: int = 0
+    version: int = 0
+
+    def put(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret:
+        """Write a Secret, whatever there was."""
+        self.version += 1
+        secret = Secret(
+            namespace=namespace, name=name, resource_version=str(self.version), data=dict(data)
+        )
+        self.stored[namespace, name] = secret
+        return secret
+
+    def read(self, namespace: str, name: str) -> Secret | None:
+        """Read."""
+        self.reads += 1
+        return self.stored.get((namespace, name))
+
+    def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
+        """Create, or lose to who came first."""
+        self._interrupted()
+        return None if (namespace, name) in self.stored else self.put(namespace, name, data)
+
+    def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
+        """Write under the resource version that was read."""
+        self._interrupted()
+        found = self.stored.get((current.namespace, current.name))
+        if found is None or found.resource_version != current.resource_version:
+            return None
+        return self.put(current.namespace, current.name, data)
+
+    def _interrupted(self) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()

@@ -1,0 +1,190 @@
+"""What the signer is told at its start: all problems at once, and nothing guessed."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from signer import cli
+from signer.config import ConfigurationInvalid, Flags, load
+from tests.harness import kubeconfig, pki
+
+POLICY = {
+    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+    "kind": "KubeletAttestationPolicy",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> Flags:
+    authority = pki.Authority.make("management", pki.ec_key())
+    text = kubeconfig.with_certificate(
+        "https://management.example:6443", authority.pair.certificate, authority.client("signer")
+    )
+    (tmp_path / "kubeconfig").write_text(text)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    return Flags(
+        policy=tmp_path / "policy.yaml",
+        namespace="node-attestation-system",
+        kubeconfig=tmp_path / "kubeconfig",
+        service=None,
+    )
+
+
+def problems(flags: Flags) -> Sequence[str]:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load(flags)
+    return caught.value.problems
+
+
+def test_everything_is_read(flags: Flags) -> None:
+    config = load(flags)
+    assert config.management.server == "https://management.example:6443"
+    assert [p.name for p in config.policies.all()] == ["default"]
+    assert set(config.anchors) == {"default"}
+
+
+def test_all_problems_are_told_at_once(flags: Flags, tmp_path: Path) -> None:
+    flags.policy.write_text("spec: {unknown: 1}")
+    told = problems(replace(flags, kubeconfig=tmp_path / "nothing"))
+    assert told[0] == f"{tmp_path / 'nothing'}: No such file or directory"
+    assert len(told) > 2
+
+
+def test_without_a_kubeconfig_a_pod_is_expected(flags: Flags) -> None:
+    told = problems(replace(flags, kubeconfig=None))
+    assert told == ("no --kubeconfig is given, and this is no pod of a cluster",)
+    told = problems(replace(flags, kubeconfig=None, service=("10.96.0.1", "443")))
+    assert told == (
+        "/var/run/secrets/kubernetes.io/serviceaccount: the service account's files cannot be read",
+    )
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_told(flags: Flags) -> None:
+    assert flags.kubeconfig is not None
+    text = flags.kubeconfig.read_text().replace("server: https", "server: http")
+    flags.kubeconfig.write_text(text)
+    assert problems(flags) == (f"{flags.kubeconfig}: server is not https",)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"{}"])
+def test_an_empty_or_unreadable_policy_lets_nobody_in(flags: Flags, content: bytes) -> None:
+    """Broken configuration must not fall back to approving defaults."""
+    flags.policy.write_bytes(content)
+    assert problems(flags)
+
+
+def certified(*authorities: Path) -> str:
+    spec = {
+        "endorsementKey": {
+            "trust": "Certified",
+            "certificateAuthorities": [str(path) for path in authorities],
+        }
+    }
+    return yaml.safe_dump({**POLICY, "spec": spec})
+
+
+def test_authorities_that_are_not_there_are_told(flags: Flags, tmp_path: Path) -> None:
+    flags.policy.write_text(certified(tmp_path / "nothing.pem"))
+    (told,) = problems(flags)
+    assert told.startswith("policy default: ")
+    assert "nothing.pem" in told
+
+
+def test_a_folder_of_no_authorities_lets_nobody_in(flags: Flags, tmp_path: Path) -> None:
+    """A bundle of nothing refuses to start."""
+    (tmp_path / "empty").mkdir()
+    flags.policy.write_text(certified(tmp_path / "empty"))
+    assert problems(flags)
+
+
+def test_a_mounted_folder_is_read_without_its_hidden_part(flags: Flags, tmp_path: Path) -> None:
+    """A ConfigMap's files are links beside hidden folders that hold each version of them."""
+    folder = tmp_path / "mounted"
+    (folder / "..2026").mkdir(parents=True)
+    root = pki.Authority.make("TPM maker", pki.ec_key()).pair.certificate
+    (folder / "..2026" / "root.pem").write_bytes(root)
+    (folder / "..data").symlink_to("..2026")
+    (folder / "root.pem").symlink_to("..data/root.pem")
+    (folder / ".hidden").write_text("no certificate")
+    flags.policy.write_text(certified(folder))
+    assert len(load(flags).anchors["default"].roots) == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    output: str
+    complaint: str
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
+    monkeypatch.setattr(sys, "argv", ["node-attestation-signer", *arguments])
+    output, complaint = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(complaint):
+        try:
+            status = cli.main()
+        except SystemExit as e:
+            status = e.code if isinstance(e.code, int) else 1
+    return Ended(status=status, output=output.getvalue(), complaint=complaint.getvalue())
+
+
+def test_configuration_can_be_checked_without_effects(
+    flags: Flags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("--policy", str(flags.policy), "--kubeconfig", str(flags.kubeconfig))
+    ended = run(monkeypatch, "check-config", *common)
+    assert (ended.status, ended.complaint) == (0, "")
+    assert "management cluster: https://management.example:6443" in ended.output
+    assert "policy default: every other Cluster, trust Registered" in ended.output
+    assert "PRIVATE" not in ended.output
+
+
+@pytest.mark.parametrize("command", [["check-config"], ["run"], []])
+def test_wrong_configuration_ends_every_command_with_2(
+    command: list[str], flags: Flags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags.policy.write_text("")
+    common = ("--policy", str(flags.policy), "--kubeconfig", str(flags.kubeconfig))
+    ended = run(monkeypatch, *command, *common)
+    assert (ended.status, ended.output) == (2, "")
+    assert ended.complaint.startswith(f"node-attestation-signer: {flags.policy}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["fly"], ["--unknown"], ["run", "--policy"]])
+def test_misuse_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, *arguments).status == 2
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_is_not_misuse(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(monkeypatch, *arguments)
+    assert (ended.status, ended.complaint) == (0, "")
+    assert ended.output
+
+
+def test_nothing_of_the_environment_counts_but_the_pods_api_server(
+    flags: Flags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setenv("KUBECONFIG", str(flags.kubeconfig))
+    ended = run(monkeypatch, "check-config", "--policy", str(flags.policy))
+    assert ended.status == 2
+    assert "serviceaccount" in ended.complaint
+
+
+def test_starting_imports_no_client_that_runs_what_it_is_given() -> None:
+    """The usual loader runs the `exec` command of whatever kubeconfig it is given."""
+    code = "import sys, signer.cli; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,101 @@
+"""CSRs as the API server gives them, and which of them are anybody's business."""
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+from signer.kube.csrs import read_csr, read_open_csr
+from signer.model import Condition
+
+
+def body(**status: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of status
+    return {
+        "metadata": {
+            "name": "kubelet-tpm-a",
+            "uid": "u",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-11-21T09:30:00Z",
+            "annotations": {"a": "b"},
+        },
+        "spec": {
+            "signerName": CLIENT_SIGNER,
+            "request": base64.b64encode(b"request").decode(),
+            "username": "system:bootstrap:abcdef",
+            "groups": ["system:bootstrappers", "system:authenticated"],
+            "usages": ["digital signature", "client auth"],
+            "expirationSeconds": 3600,
+        },
+        "status": status,
+    }
+
+
+def condition(kind: str) -> dict[str, str]:
+    return {"type": kind, "status": "True", "reason": "R", "message": "m"}
+
+
+def test_everything_that_is_judged_is_read() -> None:
+    csr = read_csr(body(conditions=[condition("Approved")]))
+    assert (csr.name, csr.uid, csr.resource_version) == ("kubelet-tpm-a", "u", "7")
+    assert csr.created == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    assert (csr.signer_name, csr.request) == (CLIENT_SIGNER, b"request")
+    assert csr.username == "system:bootstrap:abcdef"
+    assert csr.groups == {"system:bootstrappers", "system:authenticated"}
+    assert csr.usages == ("digital signature", "client auth")
+    assert csr.expiration_seconds == 3600
+    assert csr.annotations == {"a": "b"}
+    assert csr.conditions == {"Approved": Condition(type="Approved", reason="R", message="m")}
+    assert csr.certificate is None
+
+
+def test_what_may_be_missing_is_missing() -> None:
+    made = body()
+    for key in ("username", "groups", "expirationSeconds"):
+        del made["spec"][key]
+    del made["metadata"]["annotations"]
+    csr = read_csr(made)
+    assert (csr.username, csr.groups, csr.expiration_seconds) == ("", frozenset(), None)
+    assert csr.annotations == {}
+
+
+@pytest.mark.parametrize("signer", [CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER])
+def test_open_requests_of_our_signers_are_kept(signer: str) -> None:
+    made = body(conditions=[condition("Approved")])
+    made["spec"]["signerName"] = signer
+    assert read_open_csr(made) is not None
+
+
+def test_other_signers_requests_are_not_kept() -> None:
+    made = body()
+    made["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
+    assert read_open_csr(made) is None
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"certificate": base64.b64encode(b"c").decode()},
+        {"conditions": [condition("Denied")]},
+        {"conditions": [condition("Approved"), condition("Failed")]},
+    ],
+)
+def test_settled_requests_are_not_kept(status: dict[str, Any]) -> None:
+    assert read_open_csr(body(**status)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "request"), "not base64!"),
+        (("spec", "request"), ""),
+        (("metadata", "uid"), None),
+        (("metadata", "creationTimestamp"), "yesterday"),
+    ],
+)
+def test_what_no_api_server_stores_cannot_be_read(path: tuple[str, str], value: object) -> None:
+    made = body()
+    made[path[0]][path[1]] = value
+    with pytest.raises(ValueError, match=r"."):
+        read_csr(made)

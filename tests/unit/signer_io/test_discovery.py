@@ -1,0 +1,65 @@
+"""Where kinds are: by what the API server serves today."""
+
+from collections.abc import Container, Mapping
+
+import pytest
+
+from signer.kube.client import Answer, Json
+from signer.kube.discovery import collection_path
+
+GROUP = "cluster.x-k8s.io"
+
+
+class Server:
+    """Serves groups and their versions' resources."""
+
+    def __init__(self, paths: Mapping[str, Json]) -> None:
+        self._paths = paths
+
+    def get(self, path: str, *, accepted: Container[int]) -> Answer:
+        if path in self._paths:
+            return Answer(status=200, body=self._paths[path])
+        assert 404 in accepted
+        return Answer(status=404, body={})
+
+
+def group(*versions: str) -> Json:
+    served = [{"groupVersion": f"{GROUP}/{version}"} for version in versions]
+    return {"versions": served, "preferredVersion": served[0]}
+
+
+def resources(*names: str, kind: str = "Machine") -> Json:
+    return {"resources": [{"name": name, "kind": kind} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        ({}, None),
+        (
+            {
+                f"/apis/{GROUP}": group("v1beta2", "v1beta1"),
+                f"/apis/{GROUP}/v1beta2": resources("machines/status", "machines"),
+                f"/apis/{GROUP}/v1beta1": resources("machines"),
+            },
+            f"/apis/{GROUP}/v1beta2/machines",
+        ),
+        (
+            {
+                f"/apis/{GROUP}": group("v1beta2", "v1beta1"),
+                f"/apis/{GROUP}/v1beta2": resources("others", kind="Other"),
+                f"/apis/{GROUP}/v1beta1": resources("machines"),
+            },
+            f"/apis/{GROUP}/v1beta1/machines",
+        ),
+        (
+            {
+                f"/apis/{GROUP}": group("v1beta2"),
+                f"/apis/{GROUP}/v1beta2": resources("machines/status"),
+            },
+            None,
+        ),
+    ],
+)
+def test_a_kind_is_found_where_it_is_served(paths: Mapping[str, Json], found: str | None) -> None:
+    assert collection_path(Server(paths), GROUP, "Machine") == found
