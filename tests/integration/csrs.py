@@ -54,9 +54,14 @@ def answers(node: Node) -> list[dict[str, Any]]:
     return [csr for csr in of_node(node) if isinstance(content(csr), evidence.Answer)]
 
 
-def file(client: Client, data: bytes, **spec: object) -> str:
-    """File a CSR under a name of its own, and return the name."""
-    name = f"kubelet-tpm-{secrets.token_hex(16)}"
+def new_name() -> str:
+    """Return a name for a CSR, as nodes choose them."""
+    return f"kubelet-tpm-{secrets.token_hex(16)}"
+
+
+def file(client: Client, data: bytes, *, name: str = "", **spec: object) -> str:
+    """File a CSR, by default under a name of its own, and return the name."""
+    name = name or new_name()
     whole = {
         "signerName": CLIENT_SIGNER,
         "usages": ["client auth", "digital signature"],

@@ -1,0 +1,218 @@
+"""Who is refused on real parts, and with what reason; the honest node gets in beside them."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+
+from authenticator.tpm.esapi import open_tpm
+from common import evidence
+from common.csr import build_pkcs10, compose
+from common.digests import answer_extra_data
+from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES
+from tests.harness.client import Client
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.tpm import SoftwareTpm
+from tests.integration import csrs
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """A deadline that far away."""
+
+    seconds: float = 30.0
+
+    def remaining(self) -> float:
+        """Tell the time that is left."""
+        return self.seconds
+
+
+class Script:
+    """A node of the test's own, which files what it likes, step by step."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        token = node.tenant.workload.bootstrap_token()
+        self.client: Client = node.tenant.workload.with_token(token)
+        self.pkcs10 = build_pkcs10(
+            generate_private_key(SECP256R1()), node_name=node.name, provider_id=node.provider_id
+        )
+        with open_tpm(node.tpm.tcti, deadline=Seconds()) as tpm:
+            found = tpm.endorsement_key()
+            self.offered = evidence.Offer(
+                ek_public=found.public,
+                ek_certificates=found.certificates,
+                ak_public=tpm.attestation_key(),
+            )
+        self.offer = csrs.file(self.client, compose(self.pkcs10, evidence.encode(self.offered)))
+
+    def challenge(self) -> evidence.Challenge:
+        """Wait for the challenge to the offer."""
+        text = csrs.annotated(self.client, self.offer, CHALLENGE_ANNOTATION)
+        return evidence.decode_challenge(text)
+
+    def answer(self, name: str, *, quoting: SoftwareTpm | None = None) -> evidence.Answer:
+        """Make the answer for the CSR `name`; `quoting` may be another TPM than the offer's."""
+        challenge = self.challenge()
+        with open_tpm(self.node.tpm.tcti, deadline=Seconds()) as tpm:
+            secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
+        extra_data = answer_extra_data(
+            secret, name=name, expiration_seconds=None, usages=CLIENT_USAGES
+        )
+        quoting = quoting or self.node.tpm
+        with open_tpm(quoting.tcti, deadline=Seconds()) as tpm:
+            quote = tpm.quote(challenge.pcrs, extra_data)
+            ak_public = tpm.attestation_key()
+        uid = self.client.get(f"{csrs.CSRS}/{self.offer}")["metadata"]["uid"]
+        return evidence.Answer(
+            ek_public=self.offered.ek_public,
+            ek_certificates=self.offered.ek_certificates,
+            ak_public=ak_public,
+            challenge=evidence.ChallengeReference(
+                uid=uid, issued_at=challenge.issued_at, key=challenge.key
+            ),
+            quote=quote.attest,
+            signature=quote.signature,
+            pcrs=quote.pcrs,
+            event_log=None,
+        )
+
+    def file(self, name: str, answer: evidence.Answer) -> dict[str, str]:
+        """File an answer under a name, and return what became of it."""
+        request = compose(self.pkcs10, evidence.encode(answer))
+        return csrs.decided(self.client, csrs.file(self.client, request, name=name))
+
+
+def test_scripted_answer_is_certified(machines: Machines) -> None:
+    """The good case of everything below."""
+    script, answer_name = Script(machines.registered()), csrs.new_name()
+    assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
+
+
+def test_wrong_endorsement_key(machines: Machines) -> None:
+    """E2: the Machine has another TPM on record."""
+    victim = machines.registered()
+    intruder = machines.power_on(name=victim.name)
+    call = intruder.call()
+    assert call.status == 1
+    assert "EndorsementKeyMismatch" in call.complaint
+    assert victim.call().status == 0
+
+
+def test_wrong_attestation_key(machines: Machines) -> None:
+    """Q2: the secret was wrapped for the attestation key in the TPM of the endorsement key."""
+    script, answer_name = Script(machines.registered()), csrs.new_name()
+    other = machines.power_on().tpm
+    answer = script.answer(answer_name, quoting=other)
+    assert script.file(answer_name, answer) == {"Denied": "AnswerNotBound"}
+    answer_name = csrs.new_name()
+    assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
+
+
+def test_attestation_key_of_the_offer_with_a_quote_of_another(machines: Machines) -> None:
+    """Q1: the quote is verified under the key whose Name activation proved (CVE-2021-3406)."""
+    script, answer_name = Script(machines.registered()), csrs.new_name()
+    answer = script.answer(answer_name, quoting=machines.power_on().tpm)
+    answer = replace(answer, ak_public=script.offered.ak_public)
+    assert script.file(answer_name, answer) == {"Denied": "QuoteSignatureInvalid"}
+
+
+def test_answer_copied_under_another_name(machines: Machines, fleet: Fleet) -> None:
+    """Q2: who reads an answer and files it again has nothing."""
+    node = machines.registered()
+    assert node.call().status == 0
+    [answer] = csrs.answers(node)
+    thief = fleet.first.workload.with_token(fleet.first.workload.bootstrap_token())
+    copy = csrs.file(thief, csrs.request(answer))
+    assert csrs.decided(thief, copy) == {"Denied": "AnswerNotBound"}
+
+
+def test_answer_copied_by_the_same_requester(machines: Machines) -> None:
+    """Q2: the name of the object is bound, not only the requester."""
+    script, answer_name = Script(machines.registered()), csrs.new_name()
+    answer = script.answer(answer_name)
+    assert script.file(csrs.new_name(), answer) == {"Denied": "AnswerNotBound"}
+    assert script.file(answer_name, answer) == {"Approved": "Attested"}
+
+
+def test_answer_copied_to_the_other_cluster(machines: Machines, fleet: Fleet) -> None:
+    """Q2: the Cluster's UID is in the secret; equal names in the other cluster do not help."""
+    node = machines.registered(fleet.first)
+    machines.register(replace(node, tenant=fleet.second, provider_id=node.provider_id))
+    script, answer_name = Script(node), csrs.new_name()
+    answer = script.answer(answer_name)
+    other = fleet.second.workload
+    thief = other.with_token(other.bootstrap_token())
+    request = compose(script.pkcs10, evidence.encode(answer))
+    copy = csrs.file(thief, request, name=answer_name)
+    assert csrs.decided(thief, copy) == {"Denied": "AnswerNotBound"}
+
+
+def test_other_usages_and_lifetime(machines: Machines) -> None:
+    """Q2: what was filed beside the request is bound as well."""
+    script, answer_name = Script(machines.registered()), csrs.new_name()
+    request = compose(script.pkcs10, evidence.encode(script.answer(answer_name)))
+    csrs.file(script.client, request, name=answer_name, expirationSeconds=600)
+    assert csrs.decided(script.client, answer_name) == {"Denied": "AnswerNotBound"}
+
+
+def test_another_nodes_name(machines: Machines) -> None:
+    """M3: a machine of the cluster, its own TPM on record, asks for another's name."""
+    victim, intruder = machines.registered(), machines.registered()
+    intruder.name = victim.name
+    call = intruder.call()
+    assert call.status == 1
+    assert "NodeNameMismatch" in call.complaint
+
+
+def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -> None:
+    """M5: a node's certificate is good for its own name alone."""
+    victim, intruder = machines.registered(), machines.registered()
+    credential = intruder.call().credential
+    folder = intruder.folder
+    (folder / "node.crt").write_text(credential["clientCertificateData"])
+    (folder / "node.key").write_text(credential["clientKeyData"])
+    workload = fleet.first.workload
+    client = replace(
+        workload.admin, certificate=(folder / "node.crt", folder / "node.key"), token=None
+    )
+    script = Script(victim)
+    request = compose(script.pkcs10, evidence.encode(script.offered))
+    assert csrs.decided(client, csrs.file(client, request)) == {"Denied": "RequesterNameMismatch"}
+
+
+def test_one_tpm_for_two_machines(machines: Machines) -> None:
+    """K1: two records give one key to two nodes; the second waits for an operator."""
+    node = machines.registered()
+    assert node.call().status == 0
+    twin = machines.power_on(tpm=node.tpm, settings={"timeoutSeconds": 5})
+    machines.register(twin, Machine(twin.name))
+    call = twin.call()
+    assert call.status == 1
+    assert "EndorsementKeyRecordConflict" in call.complaint
+
+
+def test_machine_without_a_record_waits(machines: Machines, fleet: Fleet) -> None:
+    """E2, Registered: no record is no yes, and no no."""
+    node = machines.power_on(settings={"timeoutSeconds": 5})
+    fleet.add_machine(node.tenant, Machine(node.name))
+    call = node.call()
+    assert call.status == 1
+    assert "EndorsementKeyNotRegistered" in call.complaint
+    [offer] = csrs.offers(node)
+    assert csrs.conditions(fleet.first.workload.admin, offer["metadata"]["name"]) == {}
+
+
+def test_failed_answer_costs_that_answer_alone(machines: Machines) -> None:
+    """A wrong answer does not burn the challenge (Keylime CVE-2026-1709)."""
+    script = Script(machines.registered())
+    wrong, right = csrs.new_name(), csrs.new_name()
+    answer = script.answer(wrong)
+    tampered = replace(answer, quote=answer.quote[:-1] + bytes([answer.quote[-1] ^ 1]))
+    assert script.file(wrong, tampered) == {"Denied": "QuoteSignatureInvalid"}
+    assert script.file(right, script.answer(right)) == {"Approved": "Attested"}
