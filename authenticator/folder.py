@@ -63,12 +63,14 @@ class Folder:
             return None
         except OSError as error:
             raise StateDamaged(f"{self.path / name}: {error.strerror}") from error
-        with os.fdopen(fd, "rb") as file:
+        try:
             self._require_private(name, fd)
-            try:
+            with os.fdopen(fd, "rb", closefd=False) as file:
                 content = file.read(SIZE_LIMIT + 1)
-            except OSError as error:
-                raise StateDamaged(f"{self.path / name}: {error.strerror}") from error
+        except OSError as error:
+            raise StateDamaged(f"{self.path / name}: {error.strerror}") from error
+        finally:
+            os.close(fd)
         if len(content) > SIZE_LIMIT:
             raise StateDamaged(f"{self.path / name}: larger than anything that is kept there")
         return content

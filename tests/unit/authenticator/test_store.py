@@ -1,0 +1,334 @@
+"""One contract for the store, over the fake and the folder; then what only a folder can meet."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from authenticator.folder import SIZE_LIMIT, Folder
+from authenticator.model import Cooldown, Deadline, Pending
+from authenticator.store import LOG_LIMIT, SUSPICION_SECONDS, FolderStore, Store
+from common.errors import (
+    DeadlinePassed,
+    StateDamaged,
+    StateFolderUnsafe,
+    StateFolderUnwritable,
+)
+from tests.fakes.clock import FakeClock
+from tests.fakes.store import FakeStore
+from tests.unit.authenticator import credentials
+
+PENDING = Pending(
+    made_for="digest",
+    boot_id="boot-1",
+    began=12.5,
+    offer_name="kubelet-tpm-1",
+    answer_name="kubelet-tpm-2",
+    key=b"key",
+    offer=b"offer",
+    offer_uid=None,
+    challenge=None,
+    challenge_seen=None,
+    answer=None,
+)
+ANSWERED = replace(
+    PENDING, offer_uid="uid", challenge='{"a": "ä"}', challenge_seen=13.0, answer=b"\x00\xff"
+)
+COOLDOWN = Cooldown(
+    boot_id="boot-1", until=99.5, failures=2, reason="Denied", message="no", made_for="digest"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the state folder will be."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def folder(path: Path) -> Iterator[Folder]:
+    """Return an open state folder."""
+    with Folder(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Return a clock."""
+    return FakeClock()
+
+
+@pytest.fixture
+def folder_store(folder: Folder, clock: FakeClock) -> FolderStore:
+    """Return the store in the folder."""
+    return FolderStore(folder, clock)
+
+
+@pytest.fixture(params=["fake", "folder"])
+def store(request: pytest.FixtureRequest, folder_store: FolderStore) -> Store:
+    """Return each kind of store."""
+    return FakeStore() if request.param == "fake" else folder_store
+
+
+def test_nothing_is_there_at_first(store: Store) -> None:
+    assert store.load_credential() is None
+    assert store.load_pending() is None
+    assert store.load_cooldown() is None
+
+
+def test_what_is_kept_is_there_again(store: Store) -> None:
+    credential = credentials.make(1_800_000_000)
+    store.save_credential(credential)
+    store.save_cooldown(COOLDOWN)
+    assert store.load_credential() == credential
+    assert store.load_cooldown() == COOLDOWN
+    for pending in (PENDING, ANSWERED):
+        store.save_pending(pending)
+        assert store.load_pending() == pending
+
+
+def test_what_is_dropped_is_gone(store: Store) -> None:
+    for _ in range(2):
+        store.save_pending(PENDING)
+        store.drop_pending()
+        store.drop_pending()
+        store.save_cooldown(COOLDOWN)
+        store.save_cooldown(None)
+        store.save_cooldown(None)
+    assert store.load_pending() is None
+    assert store.load_cooldown() is None
+
+
+def test_lock_is_one_callers_alone(store: Store, clock: FakeClock) -> None:
+    with store.lock(Deadline(clock, 1)):
+        before = clock.boot()
+        with pytest.raises(DeadlinePassed), store.lock(Deadline(clock, 1)):
+            pass
+        assert clock.boot() - before < 2
+    with store.lock(Deadline(clock, 1)):
+        pass
+
+
+def test_everything_is_private_and_nothing_is_left_over(
+    path: Path, folder_store: FolderStore, clock: FakeClock
+) -> None:
+    before = os.umask(0)
+    try:
+        with folder_store.lock(Deadline(clock, 1)):
+            folder_store.save_credential(credentials.make(0))
+            folder_store.save_pending(PENDING)
+            folder_store.append_run({})
+            os.close(folder_store.background_log())
+            folder_store.asked_again(1, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert {
+        entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()
+    } == dict.fromkeys(
+        (
+            "background.log",
+            "credential.pem",
+            "exchange.lock",
+            "pending.json",
+            "runs.jsonl",
+            "served",
+        ),
+        384,
+    )
+
+
+def link(path: Path) -> None:
+    """Put a link to the same content in its place."""
+    path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
+
+
+def pipe(path: Path) -> None:
+    """Put a pipe in its place."""
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def directory(path: Path) -> None:
+    """Put a folder in its place."""
+    path.unlink()
+    path.mkdir()
+
+
+SPOILERS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-2]),
+    "no JSON": lambda path: path.write_bytes(b"\xff"),
+    "another kind": lambda path: path.write_bytes(b"[]"),
+    "another version": lambda path: path.write_bytes(b'{"format": 2}'),
+    "too large": lambda path: path.write_bytes(b" " * (SIZE_LIMIT + 1)),
+    "readable by others": lambda path: path.chmod(0o604),
+    "another user's": lambda path: os.chown(path, 65534, 65534),
+    "a link": link,
+    "a pipe": pipe,
+    "a folder": directory,
+}
+
+
+@pytest.mark.parametrize("spoiler", SPOILERS)
+def test_what_is_damaged_or_unsafe_is_absent(
+    path: Path, folder_store: FolderStore, spoiler: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder_store.save_credential(credentials.make(0))
+    folder_store.save_pending(PENDING)
+    folder_store.save_cooldown(COOLDOWN)
+    for name in ("credential.pem", "pending.json", "cooldown.json"):
+        SPOILERS[spoiler](path / name)
+    assert folder_store.load_credential() is None
+    assert folder_store.load_pending() is None
+    assert folder_store.load_cooldown() is None
+    assert len(caplog.messages) == 3, "each is told"
+    assert "key" not in " ".join(caplog.messages)
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_is_too_odd(path: Path, folder_store: FolderStore, data: st.DataObject) -> None:
+    folder_store.save_pending(ANSWERED)
+    content = bytearray((path / "pending.json").read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position : position + data.draw(st.integers(0, 20))] = data.draw(st.binary())
+    (path / "pending.json").write_bytes(content)
+    folder_store.load_pending()
+
+
+def test_what_is_damaged_is_replaced(path: Path, folder_store: FolderStore) -> None:
+    for spoil in (link, pipe, lambda p: p.write_bytes(b"x")):
+        folder_store.save_pending(PENDING)
+        spoil(path / "pending.json")
+        folder_store.save_pending(ANSWERED)
+        assert folder_store.load_pending() == ANSWERED
+
+
+def test_link_is_not_written_through(path: Path, folder_store: FolderStore, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched", encoding="ascii")
+    for name in ("pending.json", "pending.json.new", "runs.jsonl", "background.log"):
+        (path / name).symlink_to(target)
+    folder_store.save_pending(PENDING)
+    with pytest.raises(StateFolderUnwritable):
+        folder_store.append_run({})
+    with pytest.raises(StateFolderUnwritable):
+        folder_store.background_log()
+    assert target.read_text(encoding="ascii") == "untouched"
+
+
+def test_leftover_of_a_kill_is_in_nobodys_way(path: Path, folder_store: FolderStore) -> None:
+    (path / "credential.pem.new").write_bytes(b"half")
+    folder_store.save_credential(credentials.make(0))
+    assert not (path / "credential.pem.new").exists()
+
+
+def test_folder_of_others_is_refused(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(StateFolderUnsafe, match="chown"):
+        Folder(path)
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_folder_that_others_may_write_to_is_refused(path: Path, mode: int) -> None:
+    path.mkdir()
+    path.chmod(mode)
+    with pytest.raises(StateFolderUnsafe):
+        Folder(path)
+
+
+def test_folder_that_others_may_only_read_is_closed_to_them(path: Path) -> None:
+    path.mkdir(mode=0o755)
+    with Folder(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_link_to_a_folder_is_refused(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateFolderUnwritable):
+        Folder(path)
+
+
+def test_folder_without_a_parent_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StateFolderUnwritable, match="No such file"):
+        Folder(tmp_path / "a" / "b")
+
+
+def test_folder_exchanged_behind_us_leads_nowhere(
+    path: Path, folder_store: FolderStore, tmp_path: Path
+) -> None:
+    path.rename(tmp_path / "moved")
+    path.mkdir()
+    folder_store.save_pending(PENDING)
+    assert not list(path.iterdir())
+    assert (tmp_path / "moved" / "pending.json").exists()
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "rename"])
+def test_disk_that_fails_leaves_the_old_file(
+    folder_store: FolderStore, call: str, monkeypatch: pytest.MonkeyPatch, path: Path
+) -> None:
+    folder_store.save_pending(PENDING)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        if call == "write":
+            patched.setattr(os, "fdopen", fail)
+        else:
+            patched.setattr(os, call, fail)
+        with pytest.raises(StateFolderUnwritable, match="No space left"):
+            folder_store.save_pending(ANSWERED)
+    assert folder_store.load_pending() == PENDING
+    assert not (path / "pending.json.new").exists()
+
+
+def test_new_credential_removes_the_mark(path: Path, folder_store: FolderStore) -> None:
+    folder_store.asked_again(5, 100)
+    folder_store.save_credential(credentials.make(0))
+    assert not (path / "served").exists()
+
+
+def test_same_parent_is_suspicious_after_a_while(folder_store: FolderStore) -> None:
+    now = 1000
+    assert not folder_store.asked_again(5, now)
+    assert not folder_store.asked_again(5, now + SUSPICION_SECONDS)
+    assert folder_store.asked_again(5, now + SUSPICION_SECONDS + 1)
+    assert not folder_store.asked_again(5, now + SUSPICION_SECONDS + 2), "marked again"
+    assert folder_store.asked_again(5, now), "the clock went back"
+    assert not folder_store.asked_again(6, now)
+
+
+def test_runs_are_bounded_and_the_last_ones_stay(path: Path, folder_store: FolderStore) -> None:
+    record = {"message": "x" * 1000}
+    for number in range(400):
+        folder_store.append_run({**record, "number": number})
+    sizes = [entry.stat().st_size for entry in path.iterdir() if entry.name.startswith("runs")]
+    assert len(sizes) == 2
+    assert max(sizes) < LOG_LIMIT + 2000
+    assert folder_store.runs()[-1]["number"] == 399
+
+
+def test_broken_record_hides_no_other(path: Path, folder_store: FolderStore) -> None:
+    folder_store.append_run({"number": 1})
+    with (path / "runs.jsonl").open("ab") as file:
+        file.write(b'{"half\n[]\n')
+    folder_store.append_run({"number": 2})
+    assert folder_store.runs() == [{"number": 1}, {"number": 2}]
+
+
+def test_file_of_others_is_damaged_for_who_reads_it(folder: Folder, path: Path) -> None:
+    (path / "x").write_bytes(b"x")
+    (path / "x").chmod(0o666)
+    with pytest.raises(StateDamaged):
+        folder.read("x")
