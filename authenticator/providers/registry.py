@@ -5,7 +5,7 @@ is built in: what is installed later must not answer in another's place.
 """
 
 from importlib.metadata import entry_points
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, cast
 
 from authenticator.providers.identity import Address, Deadline, Factory, Identity, Provider
@@ -66,10 +66,15 @@ def _checked(found: Identity) -> Identity:
 
 
 def _check_address(address: Address) -> None:
-    """Check that it is an IP address or a DNS name; these have the grammar of node names."""
+    """Check that it is an IP address as such, or a DNS name; these have node names' grammar."""
     if isinstance(address, IPv4Address | IPv6Address):
         return
     try:
         valid_node_name(address)
-    except (AttestationError, TypeError) as error:
-        raise ProviderAnswerInvalid("an address is neither an IP address nor a DNS name") from error
+    except (AttestationError, TypeError):
+        raise ProviderAnswerInvalid("an address is neither an IP address nor a DNS name") from None
+    try:
+        ip_address(address)
+    except ValueError:
+        return
+    raise ProviderAnswerInvalid("an IP address is told as a name")

@@ -1,0 +1,141 @@
+"""The providers that read files: `equinix` and `metal3` what cloud-init knows, `file` anything."""
+
+import json
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from authenticator.providers.cloudinit import SIZE_LIMIT
+from authenticator.providers.equinix import Equinix
+from authenticator.providers.file import File
+from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.metal3 import Metal3
+from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+
+DEVICE = "2885032e-61a8-4786-bd26-7b2e2e6ba1ea"
+HOST = "43527d4d-5bb4-4b1c-9d3a-6f0c1b1f9a3e"
+
+
+def instance_data(path: Path, *, v1: object = None, meta_data: object = None) -> Path:
+    """Write what cloud-init writes."""
+    written = {"ds": {"_doc": "EXPERIMENTAL", "meta_data": meta_data}, "v1": v1, "merged_cfg": {}}
+    path /= "instance-data.json"
+    path.write_text(json.dumps(written))
+    return path
+
+
+def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Deadline) -> None:
+    path = instance_data(tmp_path, v1={"instance_id": DEVICE, "local_hostname": "Fleet-MD-0"})
+    assert Equinix("", path=path).identity(deadline) == Identity(
+        provider_id=f"equinixmetal://{DEVICE}", node_name="fleet-md-0"
+    )
+
+
+@pytest.mark.parametrize("v1", [None, [], {}, {"instance_id": "i-0abcdef1234567890"}])
+def test_equinix_refuses_the_instance_of_another_platform(
+    tmp_path: Path, deadline: Deadline, v1: object
+) -> None:
+    with pytest.raises(ProviderAnswerInvalid, match="instance_id"):
+        Equinix("", path=instance_data(tmp_path, v1=v1)).identity(deadline)
+
+
+def test_metal3_machine_is_the_one_of_its_metadata(tmp_path: Path, deadline: Deadline) -> None:
+    known = {"providerid": "metal3/node-1/fleet-md-0-x7k2p", "uuid": HOST, "name": "fleet-md-0"}
+    path = instance_data(tmp_path, meta_data=known)
+    assert Metal3("", path=path).identity(deadline) == Identity(
+        provider_id="metal3://metal3/node-1/fleet-md-0-x7k2p", node_name=None
+    )
+    assert Metal3("uuid", path=path).identity(deadline).provider_id == f"metal3://{HOST}"
+
+
+@pytest.mark.parametrize(
+    "found", [None, 7, "", HOST, "a/b", "a/b/c/d", "a//c", "a/B/c", "a/b/c\n", "metal3://a/b/c"]
+)
+def test_metal3_refuses_metadata_of_another_form(
+    tmp_path: Path, deadline: Deadline, found: object
+) -> None:
+    path = instance_data(tmp_path, meta_data={"providerid": found, "uuid": HOST})
+    with pytest.raises(ProviderAnswerInvalid, match="providerid"):
+        Metal3("", path=path).identity(deadline)
+
+
+def test_metal3_does_not_fall_back_to_the_old_form(tmp_path: Path, deadline: Deadline) -> None:
+    path = instance_data(tmp_path, meta_data={"uuid": HOST})
+    with pytest.raises(ProviderAnswerInvalid):
+        Metal3("", path=path).identity(deadline)
+
+
+@pytest.mark.parametrize("make", [Equinix, Metal3])
+def test_unknown_option_is_refused(make: type[Equinix | Metal3]) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        make("other")
+
+
+def test_machine_without_cloud_init_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
+    with pytest.raises(ProviderUnavailable, match="has cloud-init run"):
+        Equinix("", path=tmp_path / "instance-data.json").identity(deadline)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, " " * (SIZE_LIMIT + 1)])
+def test_instance_data_that_cannot_be_read_is_refused(
+    tmp_path: Path, deadline: Deadline, content: str
+) -> None:
+    path = tmp_path / "instance-data.json"
+    path.write_text(content)
+    with pytest.raises(ProviderAnswerInvalid, match=r"instance-data\.json"):
+        Metal3("", path=path).identity(deadline)
+
+
+def identity(path: Path, text: str, deadline: Deadline) -> Identity:
+    """Ask the provider `file`."""
+    path /= "identity.yaml"
+    path.write_text(text)
+    return File(str(path)).identity(deadline)
+
+
+def test_file_tells_all_there_is(tmp_path: Path, deadline: Deadline) -> None:
+    text = (
+        "{providerID: 'mine://1', nodeName: n1, addresses: [10.0.0.1, '2001:db8::1', n1.example]}"
+    )
+    assert identity(tmp_path, text, deadline) == Identity(
+        provider_id="mine://1",
+        node_name="n1",
+        addresses=(ip_address("10.0.0.1"), ip_address("2001:db8::1"), "n1.example"),
+    )
+
+
+def test_file_needs_no_more_than_the_provider_id(tmp_path: Path, deadline: Deadline) -> None:
+    found = identity(tmp_path, "providerID: mine://1\n", deadline)
+    assert found == Identity(provider_id="mine://1", node_name=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: [",
+        "[" * 100_000,
+        "mine://1",
+        "nodeName: n1",
+        "{providerID: 7}",
+        "{providerID: 'mine://1', nodeName: 7}",
+        "{providerID: 'mine://1', addresses: 10.0.0.1}",
+        "{providerID: 'mine://1', nodename: n1}",
+        "{providerID: 'mine://1', 7: n1}",
+    ],
+)
+def test_file_of_another_form_is_refused(tmp_path: Path, deadline: Deadline, text: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"identity\.yaml"):
+        identity(tmp_path, text, deadline)
+
+
+def test_missing_file_is_told(tmp_path: Path, deadline: Deadline) -> None:
+    with pytest.raises(ConfigurationInvalid, match="No such file"):
+        File(str(tmp_path / "missing")).identity(deadline)
+
+
+@pytest.mark.parametrize("option", ["", "identity.yaml"])
+def test_file_needs_an_absolute_path(option: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="absolute"):
+        File(option)

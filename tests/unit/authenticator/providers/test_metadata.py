@@ -1,0 +1,144 @@
+"""How metadata services are asked: what a service that misbehaves can cost."""
+
+import http.server
+
+import pytest
+
+from authenticator.providers.identity import Deadline
+from authenticator.providers.metadata import ANSWER_LIMIT, MetadataService
+from common.errors import ProviderAnswerInvalid, ProviderUnavailable
+from tests.fakes.metadata_server import Exchange, Recorded
+
+
+def ask(recorded: Recorded, deadline: Deadline) -> str:
+    """Ask a service for its one key."""
+    with (
+        recorded.running() as url,
+        MetadataService(url, deadline, {"Metadata": "true"}) as service,
+    ):
+        return service.ask("/key").text
+
+
+def answering(exchange: Exchange) -> Recorded:
+    """Return a service that knows one key."""
+    return Recorded({"GET /key": exchange})
+
+
+def test_answer_is_its_text(deadline: Deadline) -> None:
+    assert ask(answering(Exchange(body=b"the value")), deadline) == "the value"
+
+
+def test_headers_go_with_each_question(deadline: Deadline) -> None:
+    assert ask(answering(Exchange(body=b"v", asks={"Metadata": "true"})), deadline) == "v"
+    with pytest.raises(ProviderAnswerInvalid, match="400"):
+        ask(answering(Exchange(body=b"v", asks={"Metadata": "other"})), deadline)
+
+
+def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
+    assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("exchange", "told"),
+    [
+        (Exchange(status=302, headers={"Location": "http://192.0.2.1/"}), "redirects"),
+        (Exchange(status=307, headers={"Location": "/key2"}), "redirects"),
+        (Exchange(status=404), "has no /key"),
+        (Exchange(status=405), "405"),
+        (Exchange(status=204), "204"),
+        (Exchange(body=b"x" * (ANSWER_LIMIT + 1)), "too large"),
+        (Exchange(body=b"\xff\xfe"), "not text"),
+        (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "no answer"),
+    ],
+)
+def test_answers_that_no_platform_gives_are_refused(
+    deadline: Deadline, exchange: Exchange, told: str
+) -> None:
+    with pytest.raises(ProviderAnswerInvalid, match=told):
+        ask(answering(exchange), deadline)
+
+
+@pytest.mark.parametrize("status", [401, 403, 410, 429, 500, 503])
+def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, status: int) -> None:
+    with pytest.raises(ProviderUnavailable, match=str(status)):
+        ask(answering(Exchange(status=status)), deadline)
+
+
+def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
+    with Recorded({}).running() as url:
+        pass  # its port is closed again
+    with (
+        MetadataService(url, deadline, {}) as service,
+        pytest.raises(ProviderUnavailable, match="is this machine on that platform"),
+    ):
+        service.ask("/key")
+
+
+def test_service_that_never_answers_is_left(soon: Deadline) -> None:
+    recorded = answering(Exchange(body=b"late"))
+    recorded.write = lambda _handler, _body: (recorded.ended.wait(), None)[1]
+    with pytest.raises(ProviderUnavailable):
+        ask(recorded, soon)
+
+
+def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> None:
+    """Each byte comes in good time, but never the last one."""
+
+    def drip(handler: http.server.BaseHTTPRequestHandler, _body: bytes) -> None:
+        while not recorded.ended.is_set():
+            try:
+                handler.wfile.write(b"x")
+            except OSError:
+                return
+
+    recorded = answering(Exchange(body=b"x" * ANSWER_LIMIT))
+    recorded.write = drip
+    with pytest.raises(ProviderUnavailable, match="in time"):
+        ask(recorded, passing)
+
+
+def test_answer_that_breaks_off_is_unavailable(deadline: Deadline) -> None:
+    recorded = answering(Exchange(body=b"half of it"))
+    recorded.write = break_off
+    with pytest.raises(ProviderUnavailable):
+        ask(recorded, deadline)
+
+
+def break_off(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
+    """Send half of an answer."""
+    handler.wfile.write(body[: len(body) // 2])
+    handler.close_connection = True
+
+
+def test_all_questions_share_one_time_limit(passing: Deadline) -> None:
+    recorded = answering(Exchange(body=b"v"))
+    with recorded.running() as url, MetadataService(url, passing, {}) as service:
+        questions = (service.ask("/key") for _ in range(100))
+        with pytest.raises(ProviderUnavailable, match="in time"):
+            list(questions)
+    assert 1 <= len(recorded.asked) < 20
+
+
+def test_nothing_is_asked_after_the_deadline() -> None:
+    recorded = answering(Exchange(body=b"v"))
+    with pytest.raises(ProviderUnavailable, match="in time"):
+        ask(recorded, Over())
+    assert recorded.asked == []
+
+
+class Over:
+    """A deadline that has passed."""
+
+    def remaining(self) -> float:
+        """See `Deadline`."""
+        return 0.0
+
+
+def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would see session tokens, and could answer for the platform."""
+    with Recorded({}).running() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert ask(answering(Exchange(body=b"the value")), deadline) == "the value"

@@ -1,0 +1,149 @@
+"""From the setting to a checked answer; providers of third parties are installed as pip does."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from authenticator.providers import registry
+from authenticator.providers.identity import Deadline, Identity
+from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+
+BUILT_IN: Final = {
+    "aws": "",
+    "azure": "",
+    "equinix": "",
+    "file": "/etc/kubernetes/node-identity.yaml",
+    "gce": "",
+    "metal3": "uuid",
+    "openstack": "RegionOne",
+    "vsphere": "",
+}
+MODULE: Final = """\
+from authenticator.providers.identity import Identity
+from common.errors import ProviderUnavailable
+
+class Rack:
+    def __init__(self, option):
+        self._option = option
+
+    def identity(self, deadline):
+        if self._option == "away":
+            raise ProviderUnavailable("the rack is away")
+        return Identity(**eval(self._option or "{}"))
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder on the path where modules and their metadata can be put."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "example_rack.py").write_text(MODULE)
+    return tmp_path
+
+
+def distribute(folder: Path, name: str, providers: Mapping[str, str]) -> None:
+    """Write what pip writes for a package with these entry points."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    entries = "".join(f"{key} = {value}\n" for key, value in providers.items())
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entries}")
+
+
+def rack(folder: Path) -> None:
+    """Install a third party's provider `rack`."""
+    distribute(folder, "example-rack", {"rack": "example_rack:Rack"})
+
+
+@pytest.mark.parametrize(("name", "option"), BUILT_IN.items())
+def test_built_in_provider_is_found_by_its_name(name: str, option: str) -> None:
+    provider = registry.load(f"{name}:{option}" if option else name)
+    assert type(provider).__name__.lower() == name
+
+
+def test_third_partys_provider_is_found_and_gets_its_option(
+    install: Path, deadline: Deadline
+) -> None:
+    rack(install)
+    found = registry.ask("rack:{'provider_id': 'rack://a:1', 'node_name': 'n1'}", deadline)
+    assert found == Identity(provider_id="rack://a:1", node_name="n1")
+
+
+def test_unknown_provider_is_told_with_those_there_are() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"'rack' is not installed.* aws, azure"):
+        registry.load("rack")
+
+
+@pytest.mark.parametrize("setting", ["", ":x", "AWS", "aws "])
+def test_name_is_exact(setting: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="not installed"):
+        registry.load(setting)
+
+
+def test_nobody_takes_the_place_of_a_built_in_provider(install: Path) -> None:
+    distribute(install, "evil", {"aws": "example_rack:Rack"})
+    with pytest.raises(
+        ConfigurationInvalid, match=r"more than once.*aws:Aws and example_rack:Rack"
+    ):
+        registry.load("aws")
+
+
+@pytest.mark.parametrize("value", ["no_such_module:Rack", "example_rack:Missing"])
+def test_provider_that_cannot_be_loaded_is_told(install: Path, value: str) -> None:
+    distribute(install, "example-rack", {"rack": value})
+    with pytest.raises(ConfigurationInvalid, match="cannot be loaded"):
+        registry.load("rack")
+
+
+GOOD: Final = {
+    "provider_id": "rack://a",
+    "node_name": "n1",
+    "addresses": ("n1.example",),
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"provider_id": ""},
+        {"provider_id": "rack://a b"},
+        {"provider_id": "rack://" + "a" * 512},
+        {"provider_id": None},
+        {"node_name": "N1"},
+        {"node_name": ""},
+        {"node_name": "ip-10-0-0-1.one.example ip-10-0-0-1.two.example"},
+        {"node_name": 7},
+        {"addresses": ("*.example",)},
+        {"addresses": ("n1.example.",)},
+        {"addresses": ("10.0.0.1",)},
+        {"addresses": (7,)},
+    ],
+)
+def test_answer_that_no_request_could_hold_is_refused(
+    install: Path, deadline: Deadline, changed: dict[str, object]
+) -> None:
+    rack(install)
+    assert registry.ask(f"rack:{GOOD}", deadline).addresses == ("n1.example",)
+    with pytest.raises(ProviderAnswerInvalid, match="set providerID"):
+        registry.ask(f"rack:{GOOD | changed}", deadline)
+
+
+def test_ip_addresses_are_taken(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "identity.yaml"
+    path.write_text("{providerID: 'rack://a', addresses: [10.0.0.1]}")
+    assert registry.ask(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)
+
+
+def test_failure_tells_who_failed_and_what_to_do_in_one_line(
+    install: Path, deadline: Deadline
+) -> None:
+    rack(install)
+    with pytest.raises(ProviderUnavailable) as caught:
+        registry.ask("rack:away", deadline)
+    assert caught.value.message == (
+        "provider rack:away: the rack is away;"
+        " or set providerID (--provider-id) and nodeName (--node-name) instead"
+    )

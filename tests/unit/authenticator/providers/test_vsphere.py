@@ -1,0 +1,161 @@
+"""The provider `vsphere`: DMI as the kernel shows it, and tools that answer as VMware's do."""
+
+import base64
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.vsphere import METADATA_LIMIT, VSphere
+from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+
+SERIAL = "VMware-42 03 94 2f ce 98 3f 27-45 5c 46 3d 34 b8 af 41\n"
+PROVIDER_ID = "vsphere://4203942f-ce98-3f27-455c-463d34b8af41"
+METADATA = b'\ninstance-id: "Fleet-MD-0"\nlocal-hostname: "Fleet-MD-0"\nnetwork:\n  version: 2\n'
+TOOL = """\
+#!/bin/sh
+case "$*" in
+{cases}
+esac
+echo 'No value found' >&2
+exit 1
+"""
+
+
+def machine(folder: Path, serial: str = SERIAL) -> Path:
+    """Write a virtual machine's DMI folder."""
+    (folder / "product_serial").write_text(serial)
+    return folder
+
+
+def tool(folder: Path, metadata: bytes, encoding: str, *, name: str = "vmware-rpctool") -> Path:
+    """Write a tool that knows `guestinfo.metadata`."""
+    prefix = "--cmd " if name == "vmtoolsd" else ""
+    values = {"guestinfo.metadata": metadata.decode(), "guestinfo.metadata.encoding": encoding}
+    cases = "\n".join(
+        f"'{prefix}info-get {key}') cat <<'EOF'\n{value}\nEOF\nexit 0;;"
+        for key, value in values.items()
+        if value
+    )
+    return executable(folder / name, TOOL.format(cases=cases))
+
+
+def executable(path: Path, text: str) -> Path:
+    """Write a program."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def name(tools: Path, folder: Path, deadline: Deadline) -> str | None:
+    """Ask for the node's name with one tool there is."""
+    missing = folder / "missing"
+    found = VSphere("", dmi=machine(folder), tools=(missing, tools)).identity(deadline)
+    assert found.provider_id == PROVIDER_ID
+    return found.node_name
+
+
+def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
+    tmp_path: Path, deadline: Deadline
+) -> None:
+    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert found == Identity(provider_id=PROVIDER_ID, node_name=None)
+
+
+def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: Deadline) -> None:
+    """From virtual hardware 13 on it is the same UUID with its first fields turned around."""
+    (tmp_path / "product_uuid").write_text("2f940342-98ce-273f-455c-463d34b8af41\n")
+    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert found.provider_id == PROVIDER_ID
+
+
+@pytest.mark.parametrize(
+    "serial",
+    [
+        "",
+        "None\n",
+        "J1234XYZ\n",
+        SERIAL.replace("VMware-", ""),
+        SERIAL.replace(" 41", ""),
+        SERIAL.replace("42", "zz"),
+        SERIAL.replace(" ", ""),
+    ],
+)
+def test_serial_number_of_another_machine_is_refused(
+    tmp_path: Path, deadline: Deadline, serial: str
+) -> None:
+    with pytest.raises(ProviderAnswerInvalid, match="product_serial"):
+        VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
+
+
+def test_machine_without_dmi_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
+    with pytest.raises(ProviderUnavailable, match="product_serial"):
+        VSphere("", dmi=tmp_path, tools=()).identity(deadline)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "encoding"),
+    [
+        (base64.b64encode(METADATA), "base64"),
+        (base64.b64encode(METADATA), "b64"),
+        (base64.b64encode(gzip.compress(METADATA)), "gzip+base64"),
+        (base64.b64encode(gzip.compress(METADATA)), "gz+b64"),
+        (METADATA, ""),
+    ],
+)
+def test_name_is_read_in_every_encoding(
+    tmp_path: Path, deadline: Deadline, metadata: bytes, encoding: str
+) -> None:
+    assert name(tool(tmp_path, metadata, encoding), tmp_path, deadline) == "fleet-md-0"
+
+
+def test_the_other_tool_is_asked_in_its_own_way(tmp_path: Path, deadline: Deadline) -> None:
+    found = tool(tmp_path, METADATA, "", name="vmtoolsd")
+    assert name(found, tmp_path, deadline) == "fleet-md-0"
+
+
+@pytest.mark.parametrize("metadata", [b"", b"---", b"instance-id: x", b"local-hostname: 7"])
+def test_guestinfo_without_a_name_tells_none(
+    tmp_path: Path, deadline: Deadline, metadata: bytes
+) -> None:
+    assert name(tool(tmp_path, metadata, ""), tmp_path, deadline) is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "encoding"),
+    [
+        (b"*&^", "base64"),
+        (base64.b64encode(METADATA), "gzip+base64"),
+        (base64.b64encode(gzip.compress(METADATA)[:-9]), "gzip+base64"),
+        (base64.b64encode(gzip.compress(b" " * (METADATA_LIMIT + 1))), "gzip+base64"),
+        (b"a: [", ""),
+        (b"!!python/object/apply:os.system [id]", ""),
+    ],
+    ids=["no base64", "no gzip", "cut off", "inflates", "no YAML", "YAML that acts"],
+)
+def test_guestinfo_that_cannot_be_read_is_refused(
+    tmp_path: Path, deadline: Deadline, metadata: bytes, encoding: str
+) -> None:
+    with pytest.raises(ProviderAnswerInvalid, match="guestinfo"):
+        name(tool(tmp_path, metadata, encoding), tmp_path, deadline)
+
+
+def test_tool_that_hangs_is_ended(tmp_path: Path, soon: Deadline) -> None:
+    os.mkfifo(tmp_path / "never")
+    hanging = executable(tmp_path / "vmtoolsd", f"#!/bin/sh\nexec cat '{tmp_path}/never'\n")
+    with pytest.raises(ProviderUnavailable, match="in time"):
+        name(hanging, tmp_path, soon)
+
+
+def test_tool_that_cannot_be_run_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
+    broken = executable(tmp_path / "vmtoolsd", "")
+    broken.chmod(0o644)
+    with pytest.raises(ProviderUnavailable, match="vmtoolsd"):
+        name(broken, tmp_path, deadline)
+
+
+def test_it_takes_no_option() -> None:
+    with pytest.raises(ConfigurationInvalid):
+        VSphere("datacenter")
