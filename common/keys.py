@@ -40,17 +40,22 @@ class KeyInvalid(ValueError):
 
 
 def accepted(public_key: PublicKeyTypes) -> PublicKey:
-    """Return the key if it is RSA with e = 65537, or on P-256 or P-384.
+    """Return the key if it is RSA with an odd modulus and e = 65537, or on P-256 or P-384.
 
     Raises KeyInvalid.
     """
     match public_key:
-        case rsa.RSAPublicKey() if public_key.public_numbers().e == RSA_EXPONENT:
+        case rsa.RSAPublicKey() if _is_usual(public_key.public_numbers()):
             return public_key
         case ec.EllipticCurvePublicKey() if public_key.curve.name in _CURVE_NAMES:
             return public_key
         case _:
             raise KeyInvalid("key is neither RSA with e = 65537 nor on P-256 or P-384")
+
+
+def _is_usual(numbers: rsa.RSAPublicNumbers) -> bool:
+    """Tell whether it can be a key: OpenSSL loads even moduli, and then verifies nothing."""
+    return numbers.e == RSA_EXPONENT and numbers.n % 2 == 1
 
 
 def canonical_spki(public_key: PublicKeyTypes) -> bytes:

@@ -137,7 +137,7 @@ def look(
 ) -> Traces:
     """File the CSR where it is not yet there, and let the signer look at it once."""
     csrs = FakeCsrs() if csrs is None else csrs
-    filed = csrs.read(csr.name) or csrs.file(csr)
+    filed = csrs.read(csr.name) or csrs.put(csr)
     claims = FakeClaims(store=world.store) if claims is None else claims
     side = ClusterSide(key=world.cluster.key, records=world.records, csrs=csrs)
     verdict = _recorded(lambda: _reconciler(world, claims).look(filed, side))

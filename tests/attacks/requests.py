@@ -1,0 +1,70 @@
+"""Hostile PKCS#10 requests inside exchanges that are good around them.
+
+The attacker holds the kubelet's key and the TPM, so the request is signed again and the challenge
+answered for it: only the mutation itself can be in the way.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from common.names import PROVIDER_ID_OID
+from signer.model import Csr
+from tests.attacks.arena import Mutation, World
+from tests.builders.forgery import (
+    OID_PROVIDER_ID,
+    ORGANIZATION,
+    UTF8,
+    Forgery,
+    common_name,
+    extension,
+    extension_request,
+    rdn,
+    subject,
+    tlv,
+)
+from tests.builders.scenario import NODE, PROVIDER_ID
+
+assert PROVIDER_ID_OID == "1.3.6.1.4.1.11129.2.1.21"
+
+CN = common_name(NODE.encode())
+SUBJECT = subject(rdn(ORGANIZATION), rdn(CN))
+PROVIDER_EXTENSION = extension(OID_PROVIDER_ID, tlv(UTF8, PROVIDER_ID.encode()))
+ATTRIBUTES = (extension_request(PROVIDER_EXTENSION),)
+
+
+def forgery(world: World, **changes: Any) -> Forgery:  # noqa: ANN401 - fields of Forgery
+    """Make the world's own request, part by part, but for the changes."""
+    return Forgery(
+        **{"subject": SUBJECT, "attributes": ATTRIBUTES, "key": world.kubelet_key, **changes}
+    )
+
+
+def forged(**changes: Any) -> Mutation:  # noqa: ANN401 - as above
+    """Ask with a forged request, on the offer and on the answer."""
+
+    def mutate(world: World) -> None:
+        world.request_der = forgery(world, **changes).der()
+
+    return mutate
+
+
+def rewritten(rewrite: Callable[[bytes], bytes]) -> Mutation:
+    """Ask with the good request, its bytes rewritten after it was signed."""
+
+    def mutate(world: World) -> None:
+        good = forgery(world).der()
+        world.request_der = rewrite(good)
+        assert world.request_der != good
+
+    return mutate
+
+
+def extended(*extensions: bytes) -> Mutation:
+    """Ask with these extensions behind the provider ID."""
+    return forged(attributes=(extension_request(PROVIDER_EXTENSION, *extensions),))
+
+
+def good(world: World) -> Csr:
+    """Answer with the forgery that nothing was changed in."""
+    world.request_der = forgery(world).der()
+    return world.answer_csr()

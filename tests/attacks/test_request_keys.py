@@ -1,0 +1,496 @@
+"""The kubelet's key: weak ones, ones of another kind, and signatures that prove no possession.
+
+Whoever can compute the private key of a node's certificate is that node. A request that is not
+signed by its own key could ask for a certificate over a key that somebody else holds. And what two
+libraries read differently (curves, exponents, encodings of one point), two checks see differently.
+The attacker signs all of it as well as such a key can sign (P3).
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import (
+    dsa,
+    ec,
+    ed448,
+    ed25519,
+    padding,
+    x25519,
+)
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
+
+from common import der
+from common.errors import (
+    RequestKeyNotAllowed,
+    RequestKeyWeak,
+    RequestMalformed,
+    RequestSignatureInvalid,
+)
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.requests import forged, forgery, rewritten
+from tests.builders import odd_rsa
+from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
+from tests.builders.odd_rsa import OddRsa
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import rsa_key
+
+P256 = ec.SECP256R1()
+SHA1, MD5 = hashes.SHA1(), hashes.MD5()  # noqa: S303 - refused, which is the point
+ORDER = P256.group_order
+ID_EC = "06072a8648ce3d0201"
+EC_ALGORITHM = "301306072a8648ce3d020106082a8648ce3d030107"
+EXPLICIT_P256 = (
+    "3081f7020101302c06072a8648ce3d0101022100ffffffff00000001000000000000000000000000ffffffffffff"
+    "ffffffffffff305b0420ffffffff00000001000000000000000000000000fffffffffffffffffffffffc04205ac6"
+    "35d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604b031500c49d360886e704936a6678e113"
+    "9d26b7819f7e900441046b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c2964fe342e2"
+    "fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5022100ffffffff00000000ffffffffffffff"
+    "ffbce6faada7179e84f3b9cac2fc632551020101"
+)
+"""P-256 as ECParameters (RFC 3279): a verifier that reads them lets the peer choose the base."""
+ECDSA = {"SHA-1": "300906072a8648ce3d0401", "SHA-256 with NULL": "300c06082a8648ce3d0403020500"}
+ECDSA_SHA384 = "300a06082a8648ce3d040303"
+RSA_SHA1 = "300d06092a864886f70d0101050500"
+RSA_MD5 = "300d06092a864886f70d0101040500"
+RSA_WITHOUT_NULL = "300b06092a864886f70d01010b"
+RSA_PSS = (
+    "304106092a864886f70d01010a3034a00f300d06096086480165030402010500"
+    "a11c301a06092a864886f70d010108300d06096086480165030402010500a203020120"
+)
+ED25519_SIGNATURE, ED448_SIGNATURE = "300506032b6570", "300506032b6571"
+
+
+def odd(key: OddRsa) -> Mutation:
+    """Ask with an RSA key that no library would make."""
+    return forged(spki=key.spki(), sign=key.sign, algorithm=RSA_SHA256)
+
+
+def on_curve(curve: ec.EllipticCurve, scalar: int = 0x1234567) -> Mutation:
+    """Ask with a key on this curve."""
+    return forged(key=ec.derive_private_key(scalar, curve))
+
+
+def point(encoded: Callable[[bytes, bytes], bytes]) -> Mutation:
+    """Write the coordinates of the key's point otherwise."""
+
+    def mutate(world: World) -> None:
+        good = spki_of(world.kubelet_key)[-64:]
+        spki = tlv(SEQUENCE, EC_ALGORITHM, tlv(0x03, b"\0", encoded(good[:32], good[32:])))
+        world.request_der = forgery(world, spki=spki).der()
+
+    return mutate
+
+
+def flipped(coordinate: bytes) -> bytes:
+    """Leave the curve."""
+    return coordinate[:-1] + bytes([coordinate[-1] ^ 1])
+
+
+def compressed(x: bytes, y: bytes) -> bytes:
+    """Write a compressed point."""
+    return bytes([2 + y[-1] % 2]) + x
+
+
+def hybrid(x: bytes, y: bytes) -> bytes:
+    """Write a hybrid point, which X9.62 had."""
+    return bytes([6 + y[-1] % 2]) + x + y
+
+
+def spki_edit(edit: Callable[[bytes], bytes], *, by_rsa: bool = False) -> Mutation:
+    """Edit the SubjectPublicKeyInfo before it is signed over."""
+
+    def mutate(world: World) -> None:
+        if by_rsa:
+            world.kubelet_key = rsa_key()
+        good = spki_of(world.kubelet_key)
+        edited = edit(good)
+        assert edited != good
+        algorithm = {"algorithm": RSA_SHA256} if by_rsa else {}
+        world.request_der = forgery(world, spki=edited, **algorithm).der()
+
+    return mutate
+
+
+def hexed(old: str, new: str) -> Callable[[bytes], bytes]:
+    """Replace bytes by as many others."""
+    assert len(old) == len(new)
+    return lambda data: data.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
+
+
+def algorithm_of(*algorithm: str) -> Callable[[bytes], bytes]:
+    """Put the key's bits under another algorithm."""
+
+    def edit(spki: bytes) -> bytes:
+        bits = der.parse(spki).children[1].der
+        return tlv(SEQUENCE, tlv(SEQUENCE, *algorithm), bits)
+
+    return edit
+
+
+def rsa_public_key(*parts: bytes) -> bytes:
+    """Write an RSA key whose numbers are encoded already."""
+    key = tlv(SEQUENCE, *parts)
+    return tlv(SEQUENCE, "300d06092a864886f70d0101010500", tlv(0x03, b"\0", key))
+
+
+def padded_modulus(good: bytes) -> bytes:
+    """Write the modulus with a needless zero."""
+    assert good
+    n = rsa_key().public_key().public_numbers().n.to_bytes(258, "big")
+    return rsa_public_key(tlv(0x02, n), bytes.fromhex("0203010001"))
+
+
+def negative_modulus(good: bytes) -> bytes:
+    """Leave out the zero that makes the modulus positive."""
+    assert good
+    n = rsa_key().public_key().public_numbers().n.to_bytes(256, "big")
+    return rsa_public_key(tlv(0x02, n), bytes.fromhex("0203010001"))
+
+
+@cache
+def dsa_key() -> tuple[bytes, Callable[[bytes], bytes]]:
+    """Make a DSA key of fixed, small parameters: enough to be another kind of key."""
+    key = dsa.generate_private_key(1024)  # noqa: S505 - refused for its kind, whatever its size
+    return spki_of(key), lambda data: key.sign(data, hashes.SHA256())
+
+
+def with_dsa(world: World) -> None:
+    """Ask with a DSA key."""
+    spki, sign = dsa_key()
+    algorithm = "300b0609608648016503040302"
+    world.request_der = forgery(world, spki=spki, sign=sign, algorithm=algorithm).der()
+
+
+def edwards(key: ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey, algorithm: str) -> Mutation:
+    """Ask with an Edwards key."""
+    return forged(spki=spki_of(key), sign=key.sign, algorithm=algorithm)
+
+
+def agreement_key(world: World) -> None:
+    """Ask with an X25519 key, which can sign nothing: another key signs."""
+    key = x25519.X25519PrivateKey.from_private_bytes(bytes(32))
+    spki = tlv(SEQUENCE, "300506032b656e", tlv(0x03, b"\0", key.public_key().public_bytes_raw()))
+    world.request_der = forgery(world, spki=spki).der()
+
+
+def signs_with(
+    hash_: hashes.HashAlgorithm, algorithm: str, *, pss: bool = False, by_rsa: bool = False
+) -> Mutation:
+    """Sign with another hash or padding, and say so."""
+
+    def mutate(world: World) -> None:
+        if by_rsa:
+            key = world.kubelet_key = rsa_key()
+            pad = padding.PSS(padding.MGF1(hash_), 32) if pss else padding.PKCS1v15()
+
+            def sign(data: bytes) -> bytes:
+                return key.sign(data, pad, hash_)
+
+            world.request_der = forgery(world, sign=sign, algorithm=algorithm).der()
+        else:
+            ecc = world.kubelet_key
+            assert isinstance(ecc, ec.EllipticCurvePrivateKey)
+            world.request_der = forgery(
+                world, sign=lambda data: ecc.sign(data, ec.ECDSA(hash_)), algorithm=algorithm
+            ).der()
+
+    return mutate
+
+
+def signature(edit: Callable[[int, int], bytes]) -> Mutation:
+    """Write the integers of a good signature otherwise."""
+
+    def mutate(world: World) -> None:
+        key = world.kubelet_key
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+
+        def sign(data: bytes) -> bytes:
+            return edit(*decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA256()))))
+
+        world.request_der = forgery(world, sign=sign).der()
+
+    return mutate
+
+
+def integer(value: int, pad: bytes = b"") -> bytes:
+    """Write an INTEGER, with needless bytes before it where they are given."""
+    return tlv(0x02, pad, value.to_bytes(value.bit_length() // 8 + 1, "big"))
+
+
+def foreign_key(world: World) -> None:
+    """Ask for a certificate over somebody else's key, signed with one's own."""
+    other = ec.derive_private_key(7, P256)
+    world.request_der = forgery(world, spki=spki_of(other)).der()
+
+
+def foreign_signature(world: World) -> None:
+    """Take the signature of another request by the same key."""
+    key = world.kubelet_key
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    other = key.sign(b"other", ec.ECDSA(hashes.SHA256()))
+    world.request_der = forgery(world, sign=lambda _: other).der()
+
+
+def confused(world: World) -> None:
+    """Say ECDSA over an RSA key, with a signature that RSA makes."""
+    world.kubelet_key = rsa_key()
+    world.request_der = forgery(world).der()
+
+
+def relabelled(algorithm: str) -> Mutation:
+    """Say another algorithm over a good signature."""
+    return forged(algorithm=algorithm)
+
+
+def rsa_world() -> World:
+    """Join with an RSA key."""
+    return Scenario(kubelet_key=rsa_key())
+
+
+def p384_world() -> World:
+    """Join with a key on P-384."""
+    return Scenario(kubelet_key=ec.derive_private_key(0x7654321, ec.SECP384R1()))
+
+
+KEYS = [
+    Attack("P3", "ROCA (CVE-2017-15361)", RequestKeyWeak, odd(odd_rsa.ROCA)),
+    Attack("P3", "close primes (CVE-2022-26320)", RequestKeyWeak, odd(odd_rsa.CLOSE_PRIMES)),
+    Attack("P3", "square modulus", RequestKeyWeak, odd(odd_rsa.SQUARE)),
+    Attack("P3", "small factor", RequestKeyWeak, odd(odd_rsa.SMALL_FACTOR)),
+    Attack("P3", "even modulus", RequestKeyNotAllowed, odd(odd_rsa.EVEN)),
+    Attack("P3", "private key 1 on P-256", RequestKeyWeak, on_curve(P256, 1)),
+    Attack("P3", "private key n - 1 on P-256", RequestKeyWeak, on_curve(P256, ORDER - 1)),
+    Attack(
+        "P3",
+        "private key 1 on P-384",
+        RequestKeyWeak,
+        on_curve(ec.SECP384R1(), 1),
+    ),
+    Attack("P3", "exponent 1", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_1)),
+    Attack("P3", "exponent 3", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_3)),
+    Attack("P3", "exponent 65539", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_65539)),
+    Attack("P3", "RSA of 1024 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_1024)),
+    Attack("P3", "RSA of 2040 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_2040)),
+    Attack("P3", "RSA of 4104 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_4104)),
+    Attack("P3", "P-224", RequestKeyNotAllowed, on_curve(ec.SECP224R1())),
+    Attack("P3", "P-192", RequestKeyNotAllowed, on_curve(ec.SECP192R1())),
+    Attack("P3", "P-521", RequestKeyNotAllowed, on_curve(ec.SECP521R1())),
+    Attack("P3", "secp256k1", RequestKeyNotAllowed, on_curve(ec.SECP256K1())),
+    Attack("P3", "brainpoolP256r1", RequestKeyNotAllowed, on_curve(ec.BrainpoolP256R1())),
+    Attack(
+        "P3",
+        "Ed25519",
+        RequestKeyNotAllowed,
+        edwards(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)), ED25519_SIGNATURE),
+    ),
+    Attack(
+        "P3",
+        "Ed448",
+        RequestKeyNotAllowed,
+        edwards(ed448.Ed448PrivateKey.from_private_bytes(bytes(57)), ED448_SIGNATURE),
+    ),
+    Attack("P3", "X25519", RequestKeyNotAllowed, agreement_key),
+    Attack("P3", "DSA", RequestKeyNotAllowed, with_dsa),
+    Attack(
+        "P3",
+        "point not on the curve",
+        RequestKeyNotAllowed,
+        point(lambda x, y: b"\4" + x + flipped(y)),
+    ),
+    Attack("P3", "point on no curve", RequestKeyNotAllowed, point(lambda *_: b"\4" + bytes(64))),
+    Attack("P3", "point at infinity", RequestKeyNotAllowed, point(lambda *_: b"\0")),
+    Attack("P3", "empty point", RequestKeyNotAllowed, point(lambda *_: b"")),
+    Attack(
+        "P3",
+        "coordinate over the prime",
+        RequestKeyNotAllowed,
+        point(lambda _, y: b"\4" + b"\xff" * 32 + y),
+    ),
+    Attack("P3", "half a point", RequestKeyNotAllowed, point(lambda x, _: b"\4" + x)),
+    Attack(
+        "P3",
+        "longer coordinates",
+        RequestKeyNotAllowed,
+        point(lambda x, y: b"\4\0" + x + b"\0" + y),
+    ),
+    Attack("P3", "compressed point", RequestMalformed, point(compressed)),
+    Attack("P3", "hybrid point", RequestMalformed, point(hybrid)),
+    Attack(
+        "P3",
+        "another curve's name over the point",
+        RequestKeyNotAllowed,
+        spki_edit(algorithm_of(ID_EC, "06052b8104000a")),
+    ),
+    Attack(
+        "P3",
+        "curve by explicit parameters",
+        RequestKeyNotAllowed,
+        spki_edit(algorithm_of(ID_EC, EXPLICIT_P256)),
+    ),
+    Attack("P3", "no curve named", RequestKeyNotAllowed, spki_edit(algorithm_of(ID_EC))),
+    Attack("P3", "NULL for a curve", RequestKeyNotAllowed, spki_edit(algorithm_of(ID_EC, "0500"))),
+    Attack(
+        "P3",
+        "RSA key without NULL",
+        RequestKeyNotAllowed,
+        spki_edit(algorithm_of("06092a864886f70d010101"), by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "RSA key for OAEP alone",
+        RequestKeyNotAllowed,
+        spki_edit(hexed("0101010500", "0101070500"), by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "RSA key for PSS alone",
+        RequestKeyNotAllowed,
+        spki_edit(hexed("0101010500", "01010a0500"), by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "modulus with a needless zero",
+        RequestKeyNotAllowed,
+        spki_edit(padded_modulus, by_rsa=True),
+    ),
+    Attack(
+        "P3", "negative modulus", RequestKeyNotAllowed, spki_edit(negative_modulus, by_rsa=True)
+    ),
+    Attack(
+        "P3",
+        "RSA numbers as an EC point",
+        RequestKeyNotAllowed,
+        spki_edit(algorithm_of(ID_EC, "06082a8648ce3d030107"), by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "an EC point as RSA numbers",
+        RequestKeyNotAllowed,
+        spki_edit(algorithm_of("06092a864886f70d010101", "0500")),
+    ),
+]
+
+SIGNATURES = [
+    Attack("P3", "somebody else's key", RequestSignatureInvalid, foreign_key),
+    Attack("P3", "signature of another request", RequestSignatureInvalid, foreign_signature),
+    Attack(
+        "P3",
+        "subject changed after signing",
+        RequestSignatureInvalid,
+        rewritten(lambda d: d.replace(b"node-1.example", b"node-2.example")),
+    ),
+    Attack(
+        "P3",
+        "provider ID changed after signing",
+        RequestSignatureInvalid,
+        rewritten(lambda d: d.replace(b"rack-1/slot-1", b"rack-1/slot-2")),
+    ),
+    Attack("P3", "ECDSA with SHA-1", RequestSignatureInvalid, signs_with(SHA1, ECDSA["SHA-1"])),
+    Attack(
+        "P3", "ECDSA with NULL", RequestSignatureInvalid, relabelled(ECDSA["SHA-256 with NULL"])
+    ),
+    Attack("P3", "another hash named", RequestSignatureInvalid, relabelled(ECDSA_SHA384)),
+    Attack("P3", "RSA named over an EC key", RequestSignatureInvalid, relabelled(RSA_SHA256)),
+    Attack("P3", "ECDSA named over an RSA key", RequestSignatureInvalid, confused),
+    Attack(
+        "P3", "Ed25519 named over an EC key", RequestSignatureInvalid, relabelled(ED25519_SIGNATURE)
+    ),
+    Attack(
+        "P3",
+        "RSA with SHA-1",
+        RequestSignatureInvalid,
+        signs_with(SHA1, RSA_SHA1, by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "RSA with MD5",
+        RequestSignatureInvalid,
+        signs_with(MD5, RSA_MD5, by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "RSA without NULL",
+        RequestSignatureInvalid,
+        signs_with(hashes.SHA256(), RSA_WITHOUT_NULL, by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "RSASSA-PSS",
+        RequestSignatureInvalid,
+        signs_with(hashes.SHA256(), RSA_PSS, pss=True, by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "PSS padding named PKCS#1",
+        RequestSignatureInvalid,
+        signs_with(hashes.SHA256(), RSA_SHA256, pss=True, by_rsa=True),
+    ),
+    Attack(
+        "P3",
+        "r = s = 0 (CVE-2022-21449)",
+        RequestSignatureInvalid,
+        signature(lambda *_: encode_dss_signature(0, 0)),
+    ),
+    Attack(
+        "P3",
+        "r = n, s = n",
+        RequestSignatureInvalid,
+        signature(lambda *_: encode_dss_signature(ORDER, ORDER)),
+    ),
+    Attack(
+        "P3",
+        "r + n",
+        RequestSignatureInvalid,
+        signature(lambda r, s: encode_dss_signature(r + ORDER, s)),
+    ),
+    Attack(
+        "P3",
+        "signature as r and s alone",
+        RequestSignatureInvalid,
+        signature(lambda r, s: r.to_bytes(32, "big") + s.to_bytes(32, "big")),
+    ),
+    Attack(
+        "P3",
+        "trailing byte behind s",
+        RequestSignatureInvalid,
+        signature(lambda r, s: encode_dss_signature(r, s) + b"\0"),
+    ),
+    Attack(
+        "P3",
+        "needless zero before r",
+        RequestSignatureInvalid,
+        signature(lambda r, s: tlv(SEQUENCE, integer(r, b"\0"), integer(s))),
+    ),
+    Attack(
+        "P3",
+        "third integer",
+        RequestSignatureInvalid,
+        signature(lambda r, s: tlv(SEQUENCE, integer(r), integer(s), integer(0))),
+    ),
+    Attack("P3", "empty signature", RequestSignatureInvalid, signature(lambda *_: b"")),
+]
+ATTACKS = KEYS + SIGNATURES
+
+
+@pytest.mark.parametrize("world", [World, rsa_world, p384_world])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+def test_forging_alone_changes_nothing() -> None:
+    def unchanged() -> World:
+        world = Scenario()
+        world.request_der = forgery(world).der()
+        return world
+
+    accept(unchanged)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
