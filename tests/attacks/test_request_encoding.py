@@ -1,0 +1,326 @@
+"""DER games: one request that two parsers read as two.
+
+BER has many encodings of everything. What a lenient parser reads out of them (another name, another
+extension, nothing) is up to it, while the digest that binds the quote is over the bytes. So the
+bytes have to be the one DER encoding of what is read (P3). All of them are signed as they stand.
+"""
+
+import pytest
+
+from common.csr import compose
+from common.errors import RequestMalformed, TooLarge
+from common.evidence import encode
+from signer.model import Csr
+from tests.attacks.arena import Attack, World, accept, repel
+from tests.attacks.requests import (
+    ATTRIBUTES,
+    CN,
+    PROVIDER_EXTENSION,
+    SUBJECT,
+    forged,
+    forgery,
+    rewritten,
+)
+from tests.builders.forgery import (
+    ECDSA_SHA256,
+    FALSE,
+    OID_CN,
+    OID_EXTENSION_REQUEST,
+    OID_PROVIDER_ID,
+    ORGANIZATION,
+    PRINTABLE,
+    PROVIDER_ID,
+    SEQUENCE,
+    SET,
+    UTF8,
+    extension,
+    extension_request,
+    rdn,
+    subject,
+    tlv,
+)
+from tests.builders.scenario import NODE
+
+O_RDN = rdn(ORGANIZATION)
+NAME = b"system:node:" + NODE.encode()
+
+
+def long_length(value: bytes) -> bytes:
+    """Write a short length in the long form."""
+    assert value[1] < 0x80
+    return value[:1] + b"\x81" + value[1:]
+
+
+def padded_length(value: bytes) -> bytes:
+    """Write a length with a needless zero."""
+    assert value[1] < 0x80
+    return value[:1] + b"\x82\x00" + value[1:]
+
+
+def indefinite(value: bytes) -> bytes:
+    """Write a length that the content ends."""
+    return value[:1] + b"\x80" + value[2:] + b"\0\0"
+
+
+def cn_of(value: bytes, oid: str = OID_CN) -> bytes:
+    """Write a subject whose CN has this value."""
+    return subject(O_RDN, rdn(tlv(SEQUENCE, oid, value)))
+
+
+def extended(value: bytes) -> tuple[bytes, ...]:
+    """Write attributes with one extension."""
+    return (extension_request(value),)
+
+
+def outer(world: World) -> bytes:
+    """Write the good request."""
+    return forgery(world).der()
+
+
+def resized(request: bytes, header: bytes) -> bytes:
+    """Give the outermost SEQUENCE another header."""
+    assert request[:2] == b"\x30\x82"
+    return header + request[4:]
+
+
+def unsorted(world: World) -> None:
+    """Write a SET of two in the wrong order."""
+    pair = sorted((ORGANIZATION, CN), reverse=True)
+    world.request_der = forgery(world, subject=subject(tlv(SET, *pair))).der()
+
+
+def unused_bits(world: World) -> None:
+    """Say that the signature's last bit is none."""
+    good = outer(world)
+    size = next(n for n in range(60, 80) if good[-n - 2 : -n] == bytes([0x03, n]))
+    world.request_der = good[:-size] + b"\1" + good[-size + 1 :]
+
+
+def nothing(world: World) -> Csr:
+    """Send an empty block."""
+    return world.answer_csr(request=compose(b"", encode(world.answer())))
+
+
+def depth(levels: int) -> bytes:
+    """Nest SEQUENCEs."""
+    value = b"\5\0"
+    for _ in range(levels):
+        value = tlv(SEQUENCE, value)
+    return value
+
+
+ATTACKS = [
+    Attack("P1", "request over 16 KiB", TooLarge, forged(beside=bytes(16 * 1024))),
+    Attack("P3", "nothing", RequestMalformed, nothing),
+    Attack("P3", "one byte", RequestMalformed, rewritten(lambda _: b"\x30")),
+    Attack("P3", "trailing byte", RequestMalformed, rewritten(lambda d: d + b"\0")),
+    Attack("P3", "another request behind", RequestMalformed, rewritten(lambda d: d + d)),
+    Attack("P3", "last byte missing", RequestMalformed, rewritten(lambda d: d[:-1])),
+    Attack(
+        "P3",
+        "length of three bytes for two",
+        RequestMalformed,
+        rewritten(lambda d: resized(d, b"\x30\x83\0" + d[2:4])),
+    ),
+    Attack(
+        "P3",
+        "indefinite length",
+        RequestMalformed,
+        rewritten(lambda d: resized(d, b"\x30\x80") + b"\0\0"),
+    ),
+    Attack(
+        "P3",
+        "length of four gigabytes",
+        RequestMalformed,
+        rewritten(lambda d: resized(d, b"\x30\x84\xff\xff\xff\xff")),
+    ),
+    Attack(
+        "P3",
+        "length of 127 bytes",
+        RequestMalformed,
+        rewritten(lambda d: resized(d, b"\x30\xff" + b"\xff" * 127)),
+    ),
+    Attack("P3", "SET for SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x31" + d[1:])),
+    Attack("P3", "tag of two bytes", RequestMalformed, rewritten(lambda d: b"\x3f\x10" + d[1:])),
+    Attack("P3", "application tag", RequestMalformed, rewritten(lambda d: b"\x70" + d[1:])),
+    Attack("P3", "primitive SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x10" + d[1:])),
+    Attack("P3", "something behind the signature", RequestMalformed, forged(beside=b"\5\0")),
+    Attack("P3", "signature with unused bits", RequestMalformed, unused_bits),
+    Attack("P3", "version 2", RequestMalformed, forged(version="020101")),
+    Attack("P3", "version -1", RequestMalformed, forged(version="0201ff")),
+    Attack("P3", "version in two bytes", RequestMalformed, forged(version="02020000")),
+    Attack("P3", "empty version", RequestMalformed, forged(version="0200")),
+    Attack("P3", "NULL for a version", RequestMalformed, forged(version="0500")),
+    Attack("P3", "version 0 as ENUMERATED", RequestMalformed, forged(version="0a0100")),
+    Attack("P3", "long length of the name", RequestMalformed, forged(subject=long_length(SUBJECT))),
+    Attack(
+        "P3", "padded length of the name", RequestMalformed, forged(subject=padded_length(SUBJECT))
+    ),
+    Attack(
+        "P3", "indefinite length of the name", RequestMalformed, forged(subject=indefinite(SUBJECT))
+    ),
+    Attack(
+        "P3",
+        "long length of the CN",
+        RequestMalformed,
+        forged(subject=cn_of(long_length(tlv(UTF8, NAME)))),
+    ),
+    Attack(
+        "P3",
+        "CN of two pieces",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(0x2C, tlv(UTF8, b"system:node:"), tlv(UTF8, NODE.encode())))),
+    ),
+    Attack(
+        "P3",
+        "CN with bytes that are no UTF-8",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME + b"\xff"))),
+    ),
+    Attack(
+        "P3",
+        "CN in overlong UTF-8",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME[:-1] + b"\xc1\xa5"))),
+    ),
+    Attack(
+        "P3",
+        "CN with a surrogate",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME + b"\xed\xa0\x80"))),
+    ),
+    Attack(
+        "P3",
+        "PrintableString with what is none",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(PRINTABLE, NAME + b"*"))),
+    ),
+    Attack(
+        "P3",
+        "attribute type with a leading zero digit",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME), "0604" + "55800403")),
+    ),
+    Attack(
+        "P3",
+        "attribute type that does not end",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME), "0603550483")),
+    ),
+    Attack(
+        "P3",
+        "empty attribute type",
+        RequestMalformed,
+        forged(subject=cn_of(tlv(UTF8, NAME), "0600")),
+    ),
+    Attack(
+        "P3",
+        "attribute without a value",
+        RequestMalformed,
+        forged(subject=subject(O_RDN, rdn(tlv(SEQUENCE, OID_CN)))),
+    ),
+    Attack(
+        "P3",
+        "attribute with two values",
+        RequestMalformed,
+        forged(
+            subject=subject(O_RDN, rdn(tlv(SEQUENCE, OID_CN, tlv(UTF8, NAME), tlv(UTF8, b"x"))))
+        ),
+    ),
+    Attack("P3", "empty RDN", RequestMalformed, forged(subject=subject(O_RDN, rdn(CN), tlv(SET)))),
+    Attack(
+        "P3",
+        "SEQUENCE for an RDN",
+        RequestMalformed,
+        forged(subject=subject(O_RDN, tlv(SEQUENCE, CN))),
+    ),
+    Attack("P3", "RDN out of order", RequestMalformed, unsorted),
+    Attack("P3", "NULL for a name", RequestMalformed, forged(subject=b"\5\0")),
+    Attack("P3", "string for a name", RequestMalformed, forged(subject=tlv(UTF8, NAME))),
+    Attack("P3", "NULL beside attributes", RequestMalformed, forged(attributes=(b"\5\0",))),
+    Attack(
+        "P3",
+        "long length of the attributes",
+        RequestMalformed,
+        forged(attributes=(long_length(tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET))),)),
+    ),
+    Attack(
+        "P3",
+        "attribute without values",
+        RequestMalformed,
+        forged(attributes=(tlv(SEQUENCE, OID_EXTENSION_REQUEST),)),
+    ),
+    Attack("P3", "no extensions", RequestMalformed, forged(attributes=(extension_request(),))),
+    Attack(
+        "P3",
+        "explicit default of criticality",
+        RequestMalformed,
+        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), FALSE))),
+    ),
+    Attack(
+        "P3",
+        "criticality 1",
+        RequestMalformed,
+        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "010101"))),
+    ),
+    Attack(
+        "P3",
+        "criticality of two bytes",
+        RequestMalformed,
+        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0102ffff"))),
+    ),
+    Attack(
+        "P3",
+        "criticality as INTEGER",
+        RequestMalformed,
+        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0201ff"))),
+    ),
+    Attack(
+        "P3",
+        "extension value in no OCTET STRING",
+        RequestMalformed,
+        forged(attributes=extended(tlv(SEQUENCE, OID_PROVIDER_ID, tlv(UTF8, b"x")))),
+    ),
+    Attack(
+        "P3",
+        "extension value in pieces",
+        RequestMalformed,
+        forged(
+            attributes=extended(
+                tlv(SEQUENCE, OID_PROVIDER_ID, tlv(0x24, tlv(0x04, tlv(UTF8, b"x"))))
+            )
+        ),
+    ),
+    Attack(
+        "P3",
+        "extension of four parts",
+        RequestMalformed,
+        forged(
+            attributes=extended(
+                tlv(SEQUENCE, OID_PROVIDER_ID, "0101ff", tlv(0x04, b""), tlv(0x04, b""))
+            )
+        ),
+    ),
+    Attack(
+        "P3",
+        "nested a thousand deep",
+        RequestMalformed,
+        forged(attributes=(*ATTRIBUTES, depth(1000))),
+    ),
+    Attack(
+        "P3",
+        "signature algorithm with a long length",
+        RequestMalformed,
+        forged(algorithm=long_length(bytes.fromhex(ECDSA_SHA256)).hex()),
+    ),
+]
+
+
+def test_the_good_case_passes() -> None:
+    accept(World)
+    assert PROVIDER_EXTENSION != PROVIDER_ID
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)

@@ -1,0 +1,283 @@
+"""Look-alike names: a subject that one reader takes for another node, or for more than a node.
+
+The API server makes user name, groups and UID of a certificate's subject: a second O is another
+group (`system:masters` is everything), 1.3.6.1.4.1.57683.2 is the UID in newer releases, and of
+several CNs the last one counts. Names that only look like another's fool whoever compares them with
+case, dots or Unicode folded (P4). The Machine has all of these names as its addresses here, so that
+nothing but the grammar stands against them.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
+from signer.model import Address
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.requests import CN, forged, forgery
+from tests.builders.forgery import (
+    OID_CN,
+    OID_O,
+    ORGANIZATION,
+    PRINTABLE,
+    UTF8,
+    attribute,
+    common_name,
+    rdn,
+    subject,
+)
+from tests.builders.scenario import NODE, Scenario
+
+O_RDN, CN_RDN = rdn(ORGANIZATION), rdn(CN)
+MASTERS = attribute(OID_O, b"system:masters")
+UID_OF_KUBERNETES = attribute("06092b0601040183c25302", b"0")
+BMP, UNIVERSAL, IA5, T61, VISIBLE = 0x1E, 0x1C, 0x16, 0x14, 0x1A
+
+
+def named(*rdns: bytes) -> Mutation:
+    """Ask with this subject."""
+    return forged(subject=subject(*rdns))
+
+
+def node(name: str) -> Mutation:
+    """Ask for a node name that is an address of the Machine."""
+
+    def mutate(world: World) -> None:
+        given = Address(type="Hostname", address=name)
+        world.change_machine(addresses=(given, *world.machine.addresses))
+        name_of_node = subject(O_RDN, rdn(common_name(name.encode())))
+        world.request_der = forgery(world, subject=name_of_node).der()
+
+    return mutate
+
+
+def common(value: bytes, tag: int = UTF8) -> Mutation:
+    """Ask with this CN, of this string type."""
+    return named(O_RDN, rdn(attribute(OID_CN, value, tag)))
+
+
+SYSTEM_NODE = b"system:node:" + NODE.encode()
+
+SUBJECTS = [
+    Attack("P4", "empty subject", SubjectNotAllowed, named()),
+    Attack("P4", "no O", SubjectNotAllowed, named(CN_RDN)),
+    Attack("P4", "no CN", SubjectNotAllowed, named(O_RDN)),
+    Attack("P4", "O twice", SubjectNotAllowed, named(O_RDN, O_RDN, CN_RDN)),
+    Attack(
+        "P4",
+        "O twice in one RDN",
+        SubjectNotAllowed,
+        named(rdn(ORGANIZATION, ORGANIZATION), CN_RDN),
+    ),
+    Attack("P4", "CN twice", SubjectNotAllowed, named(O_RDN, CN_RDN, CN_RDN)),
+    Attack(
+        "P4",
+        "another node's CN behind",
+        SubjectNotAllowed,
+        named(O_RDN, CN_RDN, rdn(common_name(b"node-2.example"))),
+    ),
+    Attack(
+        "P4",
+        "another node's CN in the same RDN",
+        SubjectNotAllowed,
+        named(O_RDN, rdn(CN, common_name(b"node-2.example"))),
+    ),
+    Attack("P4", "system:masters", SubjectNotAllowed, named(rdn(MASTERS), CN_RDN)),
+    Attack("P4", "system:masters as well", SubjectNotAllowed, named(O_RDN, rdn(MASTERS), CN_RDN)),
+    Attack(
+        "P4",
+        "system:masters in the same RDN",
+        SubjectNotAllowed,
+        named(rdn(ORGANIZATION, MASTERS), CN_RDN),
+    ),
+    Attack(
+        "P4", "UID of Kubernetes", SubjectNotAllowed, named(O_RDN, CN_RDN, rdn(UID_OF_KUBERNETES))
+    ),
+    Attack(
+        "P4",
+        "UID of Kubernetes beside the CN",
+        SubjectNotAllowed,
+        named(O_RDN, rdn(CN, UID_OF_KUBERNETES)),
+    ),
+    Attack(
+        "P4",
+        "UID of Kubernetes for the O",
+        SubjectNotAllowed,
+        named(rdn(UID_OF_KUBERNETES), CN_RDN),
+    ),
+    Attack("P4", "OU", SubjectNotAllowed, named(O_RDN, CN_RDN, rdn(attribute("060355040b", b"x")))),
+    Attack(
+        "P4",
+        "serialNumber",
+        SubjectNotAllowed,
+        named(O_RDN, CN_RDN, rdn(attribute("0603550405", b"1"))),
+    ),
+    Attack(
+        "P4",
+        "UID of LDAP",
+        SubjectNotAllowed,
+        named(O_RDN, CN_RDN, rdn(attribute("060a0992268993f22c640101", b"root"))),
+    ),
+    Attack(
+        "P4",
+        "e-mail address",
+        SubjectNotAllowed,
+        named(O_RDN, CN_RDN, rdn(attribute("06092a864886f70d010901", b"a@b", IA5))),
+    ),
+    Attack(
+        "P4",
+        "O in capitals",
+        SubjectNotAllowed,
+        named(rdn(attribute(OID_O, b"system:Nodes")), CN_RDN),
+    ),
+    Attack(
+        "P4",
+        "O with a space",
+        SubjectNotAllowed,
+        named(rdn(attribute(OID_O, b"system:nodes ")), CN_RDN),
+    ),
+    Attack(
+        "P4",
+        "O with NUL",
+        SubjectNotAllowed,
+        named(rdn(attribute(OID_O, b"system:nodes\0")), CN_RDN),
+    ),
+    Attack("P4", "empty O", SubjectNotAllowed, named(rdn(attribute(OID_O, b"")), CN_RDN)),
+    Attack(
+        "P4",
+        "O and CN exchanged",
+        SubjectNotAllowed,
+        named(rdn(attribute(OID_O, SYSTEM_NODE)), rdn(attribute(OID_CN, b"system:nodes"))),
+    ),
+    Attack("P4", "CN without prefix", SubjectNotAllowed, common(NODE.encode())),
+    Attack(
+        "P4",
+        "CN with the prefix in capitals",
+        SubjectNotAllowed,
+        common(b"System:node:" + NODE.encode()),
+    ),
+    Attack("P4", "CN with a space before", SubjectNotAllowed, common(b" " + SYSTEM_NODE)),
+    Attack("P4", "CN of an administrator", SubjectNotAllowed, common(b"kubernetes-admin")),
+    Attack(
+        "P4",
+        "CN of kube-controller-manager",
+        SubjectNotAllowed,
+        common(b"system:kube-controller-manager"),
+    ),
+    Attack(
+        "P4",
+        "CN of a service account",
+        SubjectNotAllowed,
+        common(b"system:serviceaccount:kube-system:node:x"),
+    ),
+    Attack("P4", "CN of a bootstrap token", SubjectNotAllowed, common(b"system:bootstrap:abcdef")),
+    Attack("P4", "empty CN", SubjectNotAllowed, common(b"")),
+    Attack(
+        "P4",
+        "CN as BMPString",
+        SubjectNotAllowed,
+        common(SYSTEM_NODE.decode().encode("utf-16-be"), BMP),
+    ),
+    Attack(
+        "P4",
+        "CN as UniversalString",
+        SubjectNotAllowed,
+        common(SYSTEM_NODE.decode().encode("utf-32-be"), UNIVERSAL),
+    ),
+    Attack("P4", "CN as IA5String", SubjectNotAllowed, common(SYSTEM_NODE, IA5)),
+    Attack("P4", "CN as T61String", SubjectNotAllowed, common(SYSTEM_NODE, T61)),
+    Attack("P4", "CN as VisibleString", SubjectNotAllowed, common(SYSTEM_NODE, VISIBLE)),
+    Attack("P4", "CN as OCTET STRING", SubjectNotAllowed, common(SYSTEM_NODE, 0x04)),
+    Attack("P4", "CN as INTEGER", SubjectNotAllowed, common(b"\x01", 0x02)),
+    Attack(
+        "P4",
+        "CN by an OCTET STRING",
+        SubjectNotAllowed,
+        named(O_RDN, rdn(attribute("0403550403", SYSTEM_NODE))),
+    ),
+    Attack(
+        "P4",
+        "CN by its parent's type",
+        SubjectNotAllowed,
+        named(O_RDN, rdn(attribute("06025504", SYSTEM_NODE))),
+    ),
+    Attack(
+        "P3",
+        "CN as PrintableString with NUL",
+        RequestMalformed,
+        common(SYSTEM_NODE + b"\0", PRINTABLE),
+    ),
+]
+
+NAMES = [
+    Attack("P4", f"node name {what}", NodeNameInvalid, node(name))
+    for what, name in {
+        "empty": "",
+        "in capitals": "Node-1.example",
+        "with a trailing dot": "node-1.example.",
+        "with a leading dot": ".node-1.example",
+        "with two dots": "node-1..example",
+        "with a leading hyphen": "-node-1.example",
+        "with a trailing hyphen": "node-1.example-",
+        "with a hyphen before a dot": "node-.example",
+        "with an underscore": "node_1.example",
+        "with a space": "node-1.example ",
+        "with a line feed": "node-1.example\n",
+        "with NUL": "node-1.example\0.evil",
+        "with a colon": "x:node-1.example",
+        "with the prefix again": "system:node:node-1.example",
+        "with a slash": "node-1/example",
+        "as a path": "../node-1",
+        "with a wildcard": "*.example",
+        "with a per cent sign": "node-1%2eexample",
+        "with an umlaut": "nöde-1.example",
+        "with Cyrillic letters": "n\u043ede-1.example",
+        "with full-width letters": "\uff4eode-1.example",
+        "with a Kelvin sign": "\u212aode-1.example",
+        "with a soft hyphen": "node\u00ad-1.example",
+        "with a zero-width space": "node-1\u200b.example",
+        "with an ideographic full stop": "node-1\u3002example",
+        "with right-to-left override": "node-1\u202e.example",
+        "with an Arabic digit": "node-\u0661.example",
+        "of 254 characters": "a" * 254,
+    }.items()
+]
+
+ATTACKS = SUBJECTS + NAMES
+
+
+def exchanged() -> World:
+    """Write the CN before the O: the order of RDNs says nothing."""
+    world = Scenario()
+    world.request_der = forgery(world, subject=subject(CN_RDN, O_RDN)).der()
+    return world
+
+
+def one_rdn() -> World:
+    """Write both in one RDN."""
+    world = Scenario()
+    world.request_der = forgery(world, subject=subject(rdn(CN, ORGANIZATION))).der()
+    return world
+
+
+def longest() -> World:
+    """Join by the longest name that Kubernetes takes."""
+    name = ".".join(["a" * 62] * 4) + "a"
+    world = Scenario(node_name=name)
+    world.change_machine(addresses=(replace(world.machine.addresses[0], address=name),))
+    return world
+
+
+@pytest.mark.parametrize("world", [World, exchanged, one_rdn])
+def test_the_good_case_passes(world: type[World]) -> None:
+    accept(world)
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
+def test_the_longest_name_passes() -> None:
+    accept(longest)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
