@@ -37,8 +37,8 @@ def join(stage: Stage, node: Node) -> None:
     story = stage.story
     call = node.call()
     require(call.status == 0, f"the plugin of {node.name} failed: {call.complaint}")
-    run = json.loads(node.call("status", "--output", "json").output)["lastExchange"]
-    for phase in run["phases"]:
+    status = json.loads(node.call("status", "--output", "json").output)
+    for phase in status["lastRun"]["phases"]:
         story.quote(f"{phase['seconds'] * 1000:7.0f} ms  {phase['name']}")
     again = node.call()
     require(again.output == call.output, "a second call gave another credential")
