@@ -1,0 +1,91 @@
+"""Hostile attestation data beside requests that are good: what stands in the third PEM block."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from common.csr import compose
+from common.evidence import encode
+from signer.model import Csr
+from tests.attacks.arena import Mutation, World
+
+Document = dict[str, Any]
+
+
+def answered(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Edit the bytes of a good answer."""
+
+    def mutate(world: World) -> Csr:
+        good = encode(world.answer())
+        edited = edit(good)
+        assert edited != good
+        return world.answer_csr(request=compose(world.pkcs10(), edited))
+
+    return mutate
+
+
+def offered(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Edit the bytes of a good offer."""
+
+    def mutate(world: World) -> Csr:
+        good = encode(world.offer())
+        edited = edit(good)
+        assert edited != good
+        return world.csr(compose(world.pkcs10(), edited))
+
+    return mutate
+
+
+def parsed(edit: Callable[[Document], object]) -> Callable[[bytes], bytes]:
+    """Edit the document that the bytes are."""
+
+    def edit_bytes(data: bytes) -> bytes:
+        document = json.loads(data)
+        edit(document)
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    return edit_bytes
+
+
+def member(*path: str, value: object) -> Callable[[bytes], bytes]:
+    """Give a member another value, or make it."""
+
+    def edit(document: Document) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        document[path[-1]] = value
+
+    return parsed(edit)
+
+
+def without(*path: str) -> Callable[[bytes], bytes]:
+    """Leave a member out."""
+
+    def edit(document: Document) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        del document[path[-1]]
+
+    return parsed(edit)
+
+
+def raw(*path: str, value: str) -> Callable[[bytes], bytes]:
+    """Give a member a value that no JSON writer would write."""
+    placeholder = "placeholder for what is raw"
+
+    def edit(data: bytes) -> bytes:
+        held = member(*path, value=placeholder)(data)
+        return held.replace(f'"{placeholder}"'.encode(), value.encode("utf-8", "surrogatepass"))
+
+    return edit
+
+
+def text_of(*path: str, change: Callable[[str], object]) -> Callable[[bytes], bytes]:
+    """Change the text of a member."""
+
+    def edit(document: Document) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        document[path[-1]] = change(document[path[-1]])
+
+    return parsed(edit)
