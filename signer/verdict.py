@@ -39,8 +39,8 @@ from signer.verify.claims import (
 )
 from signer.verify.endorsement_certificate import TrustAnchors
 from signer.verify.endorsement_key import EndorsementKey, verify_template
-from signer.verify.event_log import verify_event_log
 from signer.verify.machine import find_machine, verify_machine
+from signer.verify.measured_boot import verify_event_log
 from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.quote import verify_quote
 from signer.verify.request import require_own_name, verify_requester

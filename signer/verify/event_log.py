@@ -1,12 +1,157 @@
-"""The measured boot (Q4): a TCG event log that replays to the quoted PCRs, and what it shows."""
+"""The TCG event log of a measured boot: parsed within bounds, and replayed.
 
-from common.errors import EventLogMissing
-from signer.policy import EventLogRules
-from signer.verify.pcrs import Pcrs
+A log proves nothing by itself: it is believed as far as it replays to PCRs that a TPM quoted. Even
+then only digests are proved. An event's type is not, nor is its data unless its digest is that of
+the data (go-attestation, docs/event-log-disclosure.md).
+
+Source: TCG PC Client Platform Firmware Profile, section 10 (event logging), crypto-agile format.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from common.errors import EventLogMalformed
+from common.tpm.constants import BANKS, DIGEST_SIZES, HASHES, PCR_COUNT
+
+_EV_NO_ACTION: Final = 3
+_SPEC_ID: Final = b"Spec ID Event03\0"
+_STARTUP_LOCALITY: Final = b"StartupLocality\0"
+_MAX_ALGORITHMS: Final = 16
+"""Banks that a TPM may have; five algorithms have a number today."""
+_LOCALITIES: Final = frozenset({0, 3, 4})
+"""Localities of TPM2_Startup and of an H-CRTM; PCR 0 starts with their number."""
 
 
-def verify_event_log(log: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> None:
-    """Replay and judge."""
-    if log is None:
-        raise EventLogMissing("the policy asks for the event log")
-    raise NotImplementedError
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One measurement; `data` is the firmware's word until its digest is compared."""
+
+    pcr: int
+    digests: Mapping[str, bytes]
+    data: bytes
+
+    def is_of_data(self, bank: str) -> bool:
+        """Tell whether what was measured is the data itself."""
+        return hashlib.new(bank, self.data).digest() == self.digests[bank]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLog:
+    """A log with every measurement in its order; events that extend nothing are left out."""
+
+    banks: frozenset[str]
+    startup_locality: int
+    events: tuple[Event, ...]
+
+    def replay(self, bank: str, pcr: int) -> bytes:
+        """Compute what the PCR holds after these events, from a start of the platform."""
+        size = DIGEST_SIZES[BANKS[bank]]
+        value = (self.startup_locality if pcr == 0 else 0).to_bytes(size, "big")
+        for event in self.events:
+            if event.pcr == pcr:
+                value = hashlib.new(bank, value + event.digests[bank]).digest()
+        return value
+
+
+def parse_event_log(data: bytes) -> EventLog:
+    """Read a crypto-agile log and nothing else; each event has a digest of every bank.
+
+    Raises:
+        EventLogMalformed: at which byte, and which rule.
+
+    """
+    reader = _Reader(data)
+    sizes = _read_header(reader)
+    events: list[Event] = []
+    startup_locality = 0
+    while not reader.at_end:
+        event_type, event = _read_event(reader, sizes)
+        if event_type != _EV_NO_ACTION:
+            if event.pcr >= PCR_COUNT:
+                raise reader.fail("a PCR is over 23")
+            events.append(event)
+        elif event.data.startswith(_STARTUP_LOCALITY):
+            startup_locality = _read_locality(reader, event.data)
+    return EventLog(
+        banks=frozenset(HASHES[alg] for alg in sizes if alg in HASHES),
+        startup_locality=startup_locality,
+        events=tuple(events),
+    )
+
+
+class _Reader:
+    """Reads little-endian structures, within the bounds of one buffer."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position == len(self._data)
+
+    def fail(self, rule: str) -> EventLogMalformed:
+        return EventLogMalformed(f"event log: {rule} at byte {self._position}")
+
+    def take(self, size: int) -> bytes:
+        end = self._position + size
+        if end > len(self._data):
+            raise self.fail("data ends early")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+
+def _read_header(reader: _Reader) -> Mapping[int, int]:
+    """Read the first event, which is still of the old form; return digest sizes by algorithm."""
+    pcr, event_type, digest = reader.integer(4), reader.integer(4), reader.take(20)
+    specification = _Reader(reader.take(reader.integer(4)))
+    if (pcr, event_type, digest) != (0, _EV_NO_ACTION, bytes(20)):
+        raise reader.fail("it does not begin with the specification's event")
+    if specification.take(16) != _SPEC_ID:
+        raise reader.fail("it is not crypto-agile")
+    # Platform class, version, errata and uintnSize: nothing hangs on them
+    specification.take(8)
+    count = specification.integer(4)
+    if not 1 <= count <= _MAX_ALGORITHMS:
+        raise reader.fail("it has no algorithms, or too many")
+    sizes: dict[int, int] = {}
+    for _ in range(count):
+        algorithm, size = specification.integer(2), specification.integer(2)
+        if algorithm in sizes or DIGEST_SIZES.get(algorithm, size) != size:
+            raise reader.fail("an algorithm is there twice, or of another size")
+        sizes[algorithm] = size
+    specification.take(specification.integer(1))
+    if not specification.at_end:
+        raise reader.fail("the specification's event is too long")
+    return sizes
+
+
+def _read_event(reader: _Reader, sizes: Mapping[int, int]) -> tuple[int, Event]:
+    """Read a TCG_PCR_EVENT2; return its type and itself."""
+    pcr, event_type, count = (reader.integer(4) for _ in range(3))
+    if count != len(sizes):
+        raise reader.fail("an event does not have one digest for each algorithm")
+    digests: dict[int, bytes] = {}
+    for _ in range(count):
+        algorithm = reader.integer(2)
+        if algorithm not in sizes or algorithm in digests:
+            raise reader.fail("a digest is of an unknown algorithm, or there twice")
+        digests[algorithm] = reader.take(sizes[algorithm])
+    data = reader.take(reader.integer(4))
+    known = {HASHES[alg]: digest for alg, digest in digests.items() if alg in HASHES}
+    return event_type, Event(pcr=pcr, digests=known, data=data)
+
+
+def _read_locality(reader: _Reader, data: bytes) -> int:
+    locality = data[len(_STARTUP_LOCALITY) :]
+    if len(locality) != 1 or locality[0] not in _LOCALITIES:
+        raise reader.fail("the startup locality is none")
+    return locality[0]

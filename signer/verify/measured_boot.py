@@ -1,0 +1,154 @@
+"""The measured boot (Q4): an event log that replays to the quoted PCRs, and what it shows.
+
+Rules look at digests, and at data that has the digest. What firmware measures first stands first in
+a PCR, and nothing that runs later can put anything before it: so Secure Boot's variables are read
+from the first events of PCR 7 alone, and every event of PCR 4 has to be one that is allowed.
+
+Source: TCG PC Client Platform Firmware Profile, sections 3.3.4.5 (PCR 4) and 3.3.4.8 (PCR 7);
+UEFI section 3.3 and 32.3 (variables).
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from common.errors import EventLogMismatch, EventLogMissing, EventLogPolicyMismatch
+from signer.policy import EventLogRules
+from signer.verify.event_log import Event, EventLog, parse_event_log
+from signer.verify.pcrs import Pcrs
+
+_BOOT_LOADER_PCR: Final = 4
+_SECURE_BOOT_PCR: Final = 7
+_FIRMWARE_PCRS: Final = range(8)
+"""PCRs that firmware extends: its log has to account for each."""
+
+_GLOBAL: Final = UUID("8be4df61-93ca-11d2-aa0d-00e098032b8c").bytes_le
+_IMAGE_SECURITY: Final = UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f").bytes_le
+
+_SECURE_BOOT: Final = (_GLOBAL, "SecureBoot")
+_PLATFORM_KEY: Final = (_GLOBAL, "PK")
+_KEY_EXCHANGE_KEYS: Final = (_GLOBAL, "KEK")
+_SIGNATURE_DATABASE: Final = (_IMAGE_SECURITY, "db")
+_VARIABLES: Final = (_SECURE_BOOT, _PLATFORM_KEY, _KEY_EXCHANGE_KEYS, _SIGNATURE_DATABASE)
+"""What firmware measures first into PCR 7, in this order."""
+
+_NO_LOADER: Final = (
+    b"\0\0\0\0",
+    b"Calling EFI Application from Boot Option",
+    b"Returning from EFI Application from Boot Option",
+)
+"""What firmware itself measures into PCR 4: the separator, and which step it takes."""
+
+
+def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> None:
+    """Replay the log to the quoted PCRs, and hold it against the policy's rules.
+
+    Raises:
+        EventLogMissing, EventLogMalformed: there is none, or none that can be read.
+        EventLogMismatch: it is not the log of this boot.
+        EventLogPolicyMismatch: the boot is not one that the policy allows.
+
+    """
+    if data is None:
+        raise EventLogMissing("the policy asks for the event log, and the answer has none")
+    log = parse_event_log(data)
+    _require_replay(log, pcrs)
+    if rules.secure_boot or rules.platform_keys or rules.signature_databases:
+        _require_secure_boot(_events(log, pcrs, _SECURE_BOOT_PCR), rules)
+    if rules.boot_loaders:
+        _require_boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR), rules)
+
+
+def _require_replay(log: EventLog, pcrs: Pcrs) -> None:
+    """Replay every quoted PCR that the log accounts for, in every bank that is quoted."""
+    if not pcrs.keys() <= log.banks:
+        raise EventLogMismatch("the event log has no digests of a quoted bank")
+    accounted = {event.pcr for event in log.events} | set(_FIRMWARE_PCRS)
+    for bank, values in pcrs.items():
+        for index in sorted(values.keys() & accounted):
+            if not hmac.compare_digest(log.replay(bank, index), values[index]):
+                raise EventLogMismatch(
+                    "the event log does not replay to the quoted PCRs", detail=f"{bank}:{index}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The events of one PCR, and the banks in which it is quoted: only those digests count."""
+
+    events: tuple[Event, ...]
+    banks: tuple[str, ...]
+
+    def digests(self, event: Event) -> frozenset[bytes]:
+        return frozenset(event.digests[bank] for bank in self.banks)
+
+
+def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _Measured:
+    banks = tuple(bank for bank, values in pcrs.items() if pcr in values)
+    if not banks:
+        raise EventLogMismatch(f"PCR {pcr}, which a rule needs, is not quoted")
+    return _Measured(events=tuple(e for e in log.events if e.pcr == pcr), banks=banks)
+
+
+def _require_secure_boot(measured: _Measured, rules: EventLogRules) -> None:
+    """Read the first events of PCR 7 as the variables that they have to be."""
+    found: dict[tuple[bytes, str], Event] = {}
+    for event, expected in zip(measured.events, _VARIABLES, strict=False):
+        if any(not event.is_of_data(bank) for bank in measured.banks):
+            raise EventLogPolicyMismatch(
+                "what was measured of Secure Boot is not in the event log", detail=expected[1]
+            )
+        name, value = _variable(event.data)
+        if name != expected:
+            raise EventLogPolicyMismatch(
+                "Secure Boot was not measured as it has to be", detail=f"not {expected[1]}"
+            )
+        if name == _SECURE_BOOT and rules.secure_boot and value != b"\1":
+            raise EventLogPolicyMismatch("Secure Boot is off")
+        found[name] = event
+    if len(found) != len(_VARIABLES):
+        raise EventLogPolicyMismatch("Secure Boot was not measured")
+    _require_allowed(measured, found[_PLATFORM_KEY], rules.platform_keys, "platform key")
+    _require_allowed(
+        measured, found[_SIGNATURE_DATABASE], rules.signature_databases, "signature database"
+    )
+
+
+def _require_allowed(
+    measured: _Measured, event: Event, allowed: Iterable[bytes], what: str
+) -> None:
+    digests, allowed = measured.digests(event), frozenset(allowed)
+    if allowed and digests.isdisjoint(allowed):
+        raise EventLogPolicyMismatch(
+            f"the {what} is not one that the policy allows", detail=_listed(digests)
+        )
+
+
+def _variable(data: bytes) -> tuple[tuple[bytes, str], bytes]:
+    """Read UEFI_VARIABLE_DATA: vendor GUID and name, and the variable's content."""
+    name_size = int.from_bytes(data[16:24], "little") * 2
+    value_size = int.from_bytes(data[24:32], "little")
+    name, value = data[32 : 32 + name_size], data[32 + name_size :]
+    if len(name) != name_size or len(value) != value_size:
+        raise EventLogPolicyMismatch("a measured variable cannot be read")
+    return (data[:16], name.decode("utf-16-le", errors="replace")), value
+
+
+def _require_boot_loaders(measured: _Measured, rules: EventLogRules) -> None:
+    """Allow every event of PCR 4, whatever type it claims; one loader at least has run."""
+    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _NO_LOADER}
+    loaders = [d for event in measured.events if (d := measured.digests(event)).isdisjoint(own)]
+    if not loaders:
+        raise EventLogPolicyMismatch("no boot loader was measured")
+    for digests in loaders:
+        if digests.isdisjoint(rules.boot_loaders):
+            raise EventLogPolicyMismatch(
+                "a boot loader is not one that the policy allows", detail=_listed(digests)
+            )
+
+
+def _listed(digests: Iterable[bytes]) -> str:
+    return " or ".join(sorted(digest.hex() for digest in digests))

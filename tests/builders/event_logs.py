@@ -1,0 +1,141 @@
+"""Event logs as firmware writes them, event by event; a test changes one."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from common.tpm.constants import BANKS
+
+GLOBAL = UUID("8be4df61-93ca-11d2-aa0d-00e098032b8c")
+IMAGE_SECURITY = UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f")
+
+EV_NO_ACTION = 0x00000003
+EV_SEPARATOR = 0x00000004
+EV_EFI_VARIABLE_DRIVER_CONFIG = 0x80000001
+EV_EFI_BOOT_SERVICES_APPLICATION = 0x80000003
+EV_EFI_ACTION = 0x80000007
+
+SEPARATOR = b"\0\0\0\0"
+CALLING = b"Calling EFI Application from Boot Option"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One event; `measured` is what is digested, the data itself by default."""
+
+    pcr: int
+    type: int
+    data: bytes
+    measured: bytes | None = None
+
+    def digest(self, bank: str) -> bytes:
+        """Digest what is measured."""
+        content = self.data if self.measured is None else self.measured
+        return hashlib.new(bank, content).digest()
+
+
+def variable(
+    name: str, value: bytes, *, guid: UUID = GLOBAL, pcr: int = 7, measured: bytes | None = None
+) -> Measured:
+    """Measure a UEFI variable."""
+    text = name.encode("utf-16-le")
+    data = (
+        guid.bytes_le
+        + len(name).to_bytes(8, "little")
+        + len(value).to_bytes(8, "little")
+        + text
+        + value
+    )
+    return Measured(pcr=pcr, type=EV_EFI_VARIABLE_DRIVER_CONFIG, data=data, measured=measured)
+
+
+def application(image: bytes) -> Measured:
+    """Measure an application: its image is digested, and its path is in the log."""
+    return Measured(
+        pcr=4, type=EV_EFI_BOOT_SERVICES_APPLICATION, data=b"path of " + image[:4], measured=image
+    )
+
+
+def separator(pcr: int) -> Measured:
+    """End the firmware's part of a PCR."""
+    return Measured(pcr=pcr, type=EV_SEPARATOR, data=SEPARATOR)
+
+
+def firmware(*, secure_boot: bool = True) -> list[Measured]:
+    """Boot: Secure Boot's variables, then a shim and a kernel."""
+    return [
+        Measured(pcr=0, type=8, data=b"version 1.0"),
+        variable("SecureBoot", b"\1" if secure_boot else b"\0"),
+        variable("PK", b"platform key"),
+        variable("KEK", b"key exchange keys"),
+        variable("db", b"signature database", guid=IMAGE_SECURITY),
+        variable("dbx", b"revoked signatures", guid=IMAGE_SECURITY),
+        *(separator(pcr) for pcr in (0, 1, 2, 3)),
+        Measured(pcr=4, type=EV_EFI_ACTION, data=CALLING),
+        *(separator(pcr) for pcr in (4, 5, 6, 7)),
+        application(b"shim"),
+        application(b"kernel"),
+        Measured(pcr=9, type=13, data=b"initrd"),
+    ]
+
+
+def header(banks: Iterable[str]) -> bytes:
+    """Write the specification's event, with the sizes of all digests."""
+    algorithms = b"".join(
+        BANKS[bank].to_bytes(2, "little") + hashlib.new(bank).digest_size.to_bytes(2, "little")
+        for bank in banks
+    )
+    count = len(list(banks)).to_bytes(4, "little")
+    data = b"Spec ID Event03\0" + bytes(4) + b"\0\2\0\2" + count + algorithms + b"\0"
+    return event_1(EV_NO_ACTION, data)
+
+
+def event_1(event_type: int, data: bytes) -> bytes:
+    """Write an event of the old form, in PCR 0."""
+    head = bytes(4) + event_type.to_bytes(4, "little") + bytes(20)
+    return head + len(data).to_bytes(4, "little") + data
+
+
+def event_2(event: Measured, banks: Iterable[str]) -> bytes:
+    """Write an event with a digest for each bank."""
+    digests = [BANKS[bank].to_bytes(2, "little") + event.digest(bank) for bank in banks]
+    return (
+        event.pcr.to_bytes(4, "little")
+        + event.type.to_bytes(4, "little")
+        + len(digests).to_bytes(4, "little")
+        + b"".join(digests)
+        + len(event.data).to_bytes(4, "little")
+        + event.data
+    )
+
+
+def startup_locality(locality: int) -> Measured:
+    """Tell the locality that the platform started from; nothing is extended."""
+    data = b"StartupLocality\0" + bytes([locality])
+    return Measured(pcr=0, type=EV_NO_ACTION, data=data)
+
+
+def log_of(events: Iterable[Measured], banks: Iterable[str] = ("sha256",)) -> bytes:
+    """Write a log."""
+    banks = tuple(banks)
+    return header(banks) + b"".join(event_2(event, banks) for event in events)
+
+
+def extended(
+    events: Iterable[Measured], selection: Mapping[str, Iterable[int]], *, locality: int = 0
+) -> dict[str, dict[int, bytes]]:
+    """Compute what a TPM's PCRs hold after these events."""
+    events = list(events)
+    values: dict[str, dict[int, bytes]] = {}
+    for bank, indices in selection.items():
+        values[bank] = {}
+        for index in indices:
+            value = bytes(hashlib.new(bank).digest_size)
+            if index == 0:
+                value = value[:-1] + bytes([locality])
+            for event in events:
+                if event.pcr == index and event.type != EV_NO_ACTION:
+                    value = hashlib.new(bank, value + event.digest(bank)).digest()
+            values[bank][index] = value
+    return values

@@ -1,0 +1,129 @@
+"""Q4, event logs: parsed within bounds, and replayed as a TPM extends."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.errors import EventLogMalformed
+from signer.verify.event_log import parse_event_log
+from tests.builders.event_logs import (
+    EV_NO_ACTION,
+    Measured,
+    event_1,
+    event_2,
+    extended,
+    firmware,
+    header,
+    log_of,
+    separator,
+    startup_locality,
+)
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "event-logs"
+BOTH = ("sha256", "sha384")
+
+
+@pytest.mark.parametrize("banks", [("sha256",), ("sha1", "sha256"), BOTH, ("sha512",)], ids=str)
+def test_a_log_replays_to_what_a_tpm_holds(banks: tuple[str, ...]) -> None:
+    """Every PCR of every bank; untouched ones stay zero."""
+    log = parse_event_log(log_of(firmware(), banks))
+    assert log.banks == set(banks)
+    for bank, values in extended(firmware(), dict.fromkeys(banks, range(24))).items():
+        for index, value in values.items():
+            assert log.replay(bank, index) == value
+    assert log.replay(banks[0], 23) == bytes(hashlib.new(banks[0]).digest_size)
+
+
+@pytest.mark.parametrize("locality", [0, 3, 4])
+def test_pcr_0_starts_with_the_locality(locality: int) -> None:
+    """Of TPM2_Startup, or of a hardware root of trust."""
+    events = [startup_locality(locality), *firmware()]
+    log = parse_event_log(log_of(events))
+    values = extended(events, {"sha256": (0, 1)}, locality=locality)["sha256"]
+    assert {index: log.replay("sha256", index) for index in (0, 1)} == values
+
+
+def test_events_without_action_extend_nothing() -> None:
+    """Whatever PCR they name."""
+    nothing = Measured(pcr=0xFFFFFFFF, type=EV_NO_ACTION, data=b"SP800-155 Event\0")
+    log = parse_event_log(log_of([nothing, *firmware()]))
+    assert len(log.events) == len(firmware())
+
+
+def test_algorithms_that_are_not_known_are_read_over() -> None:
+    """SM3 beside SHA-256."""
+    sm3 = b"\x12\0" + (32).to_bytes(2, "little")
+    plain = header(("sha256",))
+    head = plain[:28] + (len(plain) - 32 + 4).to_bytes(4, "little") + plain[32:56]
+    head += (2).to_bytes(4, "little") + plain[60:64] + sm3 + b"\0"
+    event = event_2(separator(4), ("sha256",))
+    event = (
+        event[:8] + (2).to_bytes(4, "little") + event[12:46] + b"\x12\0" + bytes(32) + event[46:]
+    )
+    log = parse_event_log(head + event)
+    assert log.banks == {"sha256"}
+    assert log.replay("sha256", 4) == extended([separator(4)], {"sha256": (4,)})["sha256"][4]
+
+
+def patched(position: int, value: bytes) -> Callable[[bytes], bytes]:
+    """Overwrite bytes of a log."""
+    return lambda log: log[:position] + value + log[position + len(value) :]
+
+
+FIRST_EVENT = len(header(("sha256",)))
+MALFORMED: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "header cut short": lambda log: log[:40],
+    "last byte missing": lambda log: log[:-1],
+    "a byte more": lambda log: log + b"\0",
+    "first event in PCR 1": patched(0, b"\1"),
+    "first event of another type": patched(4, b"\4"),
+    "first event with a digest": patched(8, b"\1"),
+    "old form": lambda _: event_1(EV_NO_ACTION, b"Spec ID Event02\0" + bytes(13)),
+    "header's event too short": lambda _: event_1(EV_NO_ACTION, b"Spec ID Event03\0"),
+    "header's event too long": patched(28, (FIRST_EVENT - 32 + 1).to_bytes(4, "little")),
+    "no algorithms": patched(56, bytes(4)),
+    "too many algorithms": patched(56, b"\xff\xff\xff\xff"),
+    "an algorithm of another size": patched(62, b"\x14"),
+    "no digest": patched(FIRST_EVENT + 8, bytes(4)),
+    "a digest more": patched(FIRST_EVENT + 8, b"\2"),
+    "huge digest count": patched(FIRST_EVENT + 8, b"\xff\xff\xff\xff"),
+    "a digest of an algorithm that is not listed": patched(FIRST_EVENT + 12, b"\x0c"),
+    "huge event": patched(FIRST_EVENT + 46, b"\xff\xff\xff\xff"),
+    "PCR 24": patched(FIRST_EVENT, b"\x18"),
+    "an algorithm twice": lambda _: header(("sha256", "sha256")),
+    "locality 1": lambda _: log_of([startup_locality(1)]),
+    "locality of two bytes": lambda _: log_of(
+        [Measured(pcr=0, type=EV_NO_ACTION, data=b"StartupLocality\0\3\0")]
+    ),
+}
+
+
+@pytest.mark.parametrize("mutate", MALFORMED.values(), ids=MALFORMED)
+def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
+    """One change to a log that is read."""
+    good = log_of(firmware())
+    parse_event_log(good)
+    with pytest.raises(EventLogMalformed):
+        parse_event_log(mutate(good))
+
+
+def test_two_digests_of_one_algorithm_are_refused() -> None:
+    """Which of them was extended is nobody's guess."""
+    good = log_of([separator(4)], BOTH)
+    second = good.rindex(b"\x0c\0")
+    with pytest.raises(EventLogMalformed):
+        parse_event_log(good[:second] + b"\x0b\0" + good[second + 2 :])
+
+
+@pytest.mark.parametrize("name", ["secure-boot-on", "secure-boot-off"])
+def test_published_logs_replay_to_their_pcrs(name: str) -> None:
+    """Of real machines; see the provenance beside them."""
+    expected = json.loads((VECTORS / "pcrs.json").read_text())[name]
+    log = parse_event_log((VECTORS / f"{name}.bin").read_bytes())
+    for bank, values in expected.items():
+        for index, value in values.items():
+            assert log.replay(bank, int(index)).hex() == value

@@ -1,0 +1,334 @@
+"""Q4, measured boot: the log is of this boot, and shows one that the policy allows."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    EventLogMalformed,
+    EventLogMismatch,
+    EventLogMissing,
+    EventLogPolicyMismatch,
+)
+from signer.policy import EventLogRules
+from signer.verify.event_log import parse_event_log
+from signer.verify.measured_boot import verify_event_log
+from tests.builders.event_logs import (
+    EV_EFI_ACTION,
+    IMAGE_SECURITY,
+    Measured,
+    application,
+    extended,
+    firmware,
+    log_of,
+    separator,
+    variable,
+)
+from tests.builders.scenario import Scenario
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "event-logs"
+SELECTION = {"sha256": range(8)}
+NO_RULES = EventLogRules(
+    secure_boot=False,
+    platform_keys=frozenset(),
+    signature_databases=frozenset(),
+    boot_loaders=frozenset(),
+)
+
+
+def digest(event: Measured, bank: str = "sha256") -> bytes:
+    """Digest as the policy lists it."""
+    return event.digest(bank)
+
+
+PLATFORM_KEY, DATABASE = firmware()[2], firmware()[4]
+SHIM, KERNEL = application(b"shim"), application(b"kernel")
+ALL_RULES = EventLogRules(
+    secure_boot=True,
+    platform_keys=frozenset({digest(PLATFORM_KEY), bytes(32)}),
+    signature_databases=frozenset({digest(DATABASE)}),
+    boot_loaders=frozenset({digest(SHIM), digest(KERNEL)}),
+)
+SECURE_BOOT = replace(NO_RULES, secure_boot=True)
+LOADERS = replace(NO_RULES, boot_loaders=ALL_RULES.boot_loaders)
+
+Events = list[Measured]
+
+
+def boot(events: Events, rules: EventLogRules, told: Events | None = None) -> None:
+    """Boot with these events, and tell these in the log."""
+    log = log_of(events if told is None else told)
+    verify_event_log(log, extended(events, SELECTION), rules)
+
+
+def test_a_boot_that_keeps_to_all_rules_passes() -> None:
+    """Secure Boot on, known platform key and database, known loaders."""
+    boot(firmware(), ALL_RULES)
+
+
+def test_no_log_is_told() -> None:
+    """The policy asks for one."""
+    with pytest.raises(EventLogMissing):
+        verify_event_log(None, extended(firmware(), SELECTION), ALL_RULES)
+
+
+def test_a_log_that_cannot_be_read_is_told() -> None:
+    """Whatever the PCRs hold."""
+    with pytest.raises(EventLogMalformed):
+        verify_event_log(b"junk", extended(firmware(), SELECTION), ALL_RULES)
+
+
+TOLD: dict[str, Callable[[Events], Events]] = {
+    "an event left out": lambda events: events[:-3],
+    "an event more": lambda events: [*events, separator(4)],
+    "two events swapped": lambda events: [*events[:1], events[2], events[1], *events[3:]],
+    "another platform key": lambda events: [
+        *events[:2],
+        variable("PK", b"vendor's key"),
+        *events[3:],
+    ],
+    "nothing at all": lambda _: [],
+}
+
+
+@pytest.mark.parametrize("tell", TOLD.values(), ids=TOLD)
+def test_a_log_of_another_boot_is_told(tell: Callable[[Events], Events]) -> None:
+    """It does not replay to what was quoted."""
+    with pytest.raises(EventLogMismatch):
+        boot(firmware(), ALL_RULES, tell(firmware()))
+
+
+def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
+    """Also those that no rule is about, and those beyond the firmware's."""
+    events = firmware()
+    for index in (0, 3, 9):
+        values = extended(events, {"sha256": (*range(8), 9)})
+        values["sha256"][index] = bytes(32)
+        with pytest.raises(EventLogMismatch) as caught:
+            verify_event_log(log_of(events), values, ALL_RULES)
+        assert caught.value.detail == f"sha256:{index}"
+
+
+def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
+    """The kernel's measurements of files stand in a log of their own."""
+    values = extended(firmware(), SELECTION)
+    values["sha256"][10] = hashlib.sha256(b"ima").digest()
+    verify_event_log(log_of(firmware()), values, ALL_RULES)
+
+
+def test_a_bank_that_is_not_in_the_log_is_told() -> None:
+    """Nothing of it could be replayed."""
+    values = extended(firmware(), {"sha384": range(8)})
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(firmware()), values, ALL_RULES)
+
+
+def test_several_banks_are_replayed_each() -> None:
+    """And a rule is kept by a digest of any of them."""
+    banks = ("sha256", "sha384")
+    values = extended(firmware(), dict.fromkeys(banks, range(8)))
+    verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
+    in_384 = replace(NO_RULES, platform_keys=frozenset({digest(PLATFORM_KEY, "sha384")}))
+    verify_event_log(log_of(firmware(), banks), values, in_384)
+    values["sha384"][7] = bytes(48)
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
+
+
+@pytest.mark.parametrize(("index", "rules"), [(7, SECURE_BOOT), (4, LOADERS)])
+def test_a_rule_about_a_pcr_that_is_not_quoted_is_not_kept(
+    index: int, rules: EventLogRules
+) -> None:
+    """Such a policy is refused when it is read; and were it not, nothing would pass."""
+    others = extended(firmware(), {"sha256": [i for i in range(8) if i != index]})
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(firmware()), others, rules)
+
+
+def test_secure_boot_off_is_told() -> None:
+    """Its value is in what was measured."""
+    with pytest.raises(EventLogPolicyMismatch, match="is off"):
+        boot(firmware(secure_boot=False), SECURE_BOOT)
+    boot(firmware(secure_boot=False), replace(ALL_RULES, secure_boot=False))
+
+
+def hidden(events: Events) -> Events:
+    """Tell other data beside the digest of what was measured."""
+    off = events[1]
+    return [events[0], replace(off, data=variable("SecureBoot", b"\1").data, measured=off.data)]
+
+
+def relabelled(events: Events) -> Events:
+    """Tell another type: it is covered by no digest."""
+    return [events[0], replace(events[1], type=EV_EFI_ACTION), *events[2:]]
+
+
+def test_data_that_was_not_measured_is_not_believed() -> None:
+    """Secure Boot is off, and the log says that it is on."""
+    events = firmware(secure_boot=False)
+    told = hidden(events) + events[2:]
+    assert log_of(told) != log_of(events)
+    with pytest.raises(EventLogPolicyMismatch, match="is not in the event log"):
+        boot(events, SECURE_BOOT, told)
+
+
+def test_types_are_not_believed() -> None:
+    """Relabelling changes nothing, neither for nor against."""
+    with pytest.raises(EventLogPolicyMismatch, match="is off"):
+        boot(firmware(secure_boot=False), SECURE_BOOT, relabelled(firmware(secure_boot=False)))
+    boot(firmware(), SECURE_BOOT, relabelled(firmware()))
+
+
+def test_what_runs_later_cannot_measure_secure_boot() -> None:
+    """Anybody can extend PCR 7 with what an enabled Secure Boot would have."""
+    later = [
+        variable("SecureBoot", b"\1"),
+        variable("PK", b"platform key"),
+        variable("KEK", b"key exchange keys"),
+        variable("db", b"signature database", guid=IMAGE_SECURITY),
+    ]
+    with pytest.raises(EventLogPolicyMismatch, match="is off"):
+        boot(firmware(secure_boot=False) + later, SECURE_BOOT)
+
+
+def without(events: Events, index: int) -> Events:
+    """Leave out one event."""
+    return events[:index] + events[index + 1 :]
+
+
+SECURE_BOOT_MUTATIONS: dict[str, Events] = {
+    "debug mode before": [
+        Measured(pcr=7, type=EV_EFI_ACTION, data=b"UEFI Debug Mode"),
+        *firmware(),
+    ],
+    "no SecureBoot": without(firmware(), 1),
+    "no platform key": without(firmware(), 2),
+    "no key exchange keys": without(firmware(), 3),
+    "no database": without(firmware(), 4),
+    "nothing measured": [separator(0)],
+    "only SecureBoot": firmware()[:2],
+    "another vendor's variable": [
+        variable("SecureBoot", b"\1", guid=IMAGE_SECURITY),
+        *firmware()[2:],
+    ],
+    "longer name": [variable("SecureBootX", b"\1"), *firmware()[2:]],
+    "longer value": [variable("SecureBoot", b"\1\0"), *firmware()[2:]],
+    "other value": [variable("SecureBoot", b"\2"), *firmware()[2:]],
+    "no value": [variable("SecureBoot", b""), *firmware()[2:]],
+    "cut short": [Measured(pcr=7, type=1, data=firmware()[1].data[:-1]), *firmware()[2:]],
+    "empty": [Measured(pcr=7, type=1, data=b""), *firmware()[2:]],
+}
+
+
+@pytest.mark.parametrize("events", SECURE_BOOT_MUTATIONS.values(), ids=SECURE_BOOT_MUTATIONS)
+def test_secure_boot_is_measured_as_it_has_to_be(events: Events) -> None:
+    """The first events of PCR 7, each with the data that was measured."""
+    with pytest.raises(EventLogPolicyMismatch):
+        boot(events, SECURE_BOOT)
+
+
+KEYS: dict[str, EventLogRules] = {
+    "platform key": replace(NO_RULES, platform_keys=frozenset({bytes(32)})),
+    "platform key is the database": replace(NO_RULES, platform_keys=frozenset({digest(DATABASE)})),
+    "database": replace(NO_RULES, signature_databases=frozenset({bytes(32)})),
+    "database is the platform key": replace(
+        NO_RULES, signature_databases=frozenset({digest(PLATFORM_KEY)})
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", KEYS.values(), ids=KEYS)
+def test_other_keys_are_told(rules: EventLogRules) -> None:
+    """To the operator, with what was measured."""
+    with pytest.raises(EventLogPolicyMismatch) as caught:
+        boot(firmware(), rules)
+    measured = PLATFORM_KEY if rules.platform_keys else DATABASE
+    assert caught.value.detail == digest(measured).hex()
+    assert digest(measured).hex() not in caught.value.message
+
+
+LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
+    "another loader": ([*firmware(), application(b"rootkit")], EventLogPolicyMismatch),
+    "another loader before": ([application(b"rootkit"), *firmware()], EventLogPolicyMismatch),
+    "an action that is not known": (
+        [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"Booting from network")],
+        EventLogPolicyMismatch,
+    ),
+    "a separator that tells an error": (
+        [*firmware(), Measured(pcr=4, type=4, data=b"\1\0\0\0")],
+        EventLogPolicyMismatch,
+    ),
+    "no loader": ([separator(4)], EventLogPolicyMismatch),
+    "nothing": ([separator(0)], EventLogPolicyMismatch),
+    "back from a loader": (
+        [
+            *firmware(),
+            Measured(
+                pcr=4, type=EV_EFI_ACTION, data=b"Returning from EFI Application from Boot Option"
+            ),
+            application(b"shim"),
+        ],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "error"), LOADER_MUTATIONS.values(), ids=LOADER_MUTATIONS)
+def test_every_event_of_pcr_4_is_allowed(
+    events: Events, error: type[AttestationError] | None
+) -> None:
+    """Whatever type it claims."""
+    if error is None:
+        boot(events, LOADERS)
+    else:
+        with pytest.raises(error):
+            boot(events, LOADERS)
+
+
+def test_a_loader_that_calls_itself_an_action_is_a_loader() -> None:
+    """The digest says what ran."""
+    events = [*firmware(), application(b"rootkit")]
+    told = [*events[:-1], replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application")]
+    with pytest.raises(EventLogPolicyMismatch):
+        boot(events, LOADERS, told)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_published_logs_tell_secure_boot(*, on: bool) -> None:
+    """Of real machines; see the provenance beside them."""
+    data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
+    log = parse_event_log(data)
+    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    if on:
+        verify_event_log(data, pcrs, SECURE_BOOT)
+    else:
+        with pytest.raises(EventLogPolicyMismatch, match="is off"):
+            verify_event_log(data, pcrs, SECURE_BOOT)
+
+
+def measured_scenario(events: Events) -> Scenario:
+    """Make an exchange whose policy asks for the event log."""
+    scenario = Scenario(event_log=log_of(events))
+    scenario.policy = replace(scenario.policy, event_log=ALL_RULES)
+    scenario.pcrs = extended(events, SELECTION)
+    return scenario
+
+
+def test_q4_the_event_log_is_part_of_the_answer() -> None:
+    """Present and good, absent, and of another boot."""
+    measured_scenario(firmware()).judge_answer()
+    scenario = measured_scenario(firmware())
+    scenario.event_log = None
+    with pytest.raises(EventLogMissing):
+        scenario.judge_answer()
+    with pytest.raises(EventLogPolicyMismatch):
+        measured_scenario(firmware(secure_boot=False)).judge_answer()
+
+
+def test_q4_an_event_log_that_nobody_asked_for_is_not_looked_at() -> None:
+    """It may be anything."""
+    Scenario(event_log=b"junk").judge_answer()
