@@ -53,6 +53,7 @@ _logger = logging.getLogger(__name__)
 def main() -> int:
     """Run with this process's arguments and environment; return the exit code."""
     os.umask(0o077)
+    os.environ.setdefault("TSS2_LOG", "all+none")  # the TPM libraries' own lines, unless wanted
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no keys in core dumps
     when = "%(asctime)s " if sys.argv[1:2] == [BEHIND] else ""
     logging.basicConfig(format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING)

@@ -7,10 +7,11 @@ at once. Secrets are never settings: flags and the exec extension are readable b
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
+from authenticator.providers.identity import Identity
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType
 from common.errors import AttestationError, ConfigurationInvalid
 from common.evidence import MAX_EVENT_LOG
@@ -30,6 +31,7 @@ MAX_TIMEOUT_SECONDS: Final = 900
 
 PROVIDER_ID_SIZE_LIMIT: Final = 4096
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_PROVIDER: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(?::[!-~]+)?")
 _PROVIDER_ID_KEYS: Final = ("providerID", "providerIDFile")
 
 
@@ -38,8 +40,11 @@ class Settings:
     """Everything that this program can be told."""
 
     node_name: str
+    node_name_is_given: bool
+    """Not only taken from the host name, so a provider is not asked for it."""
     provider_id: str | None
     provider_id_file: Path | None
+    provider: str | None
     bootstrap_kubeconfig: Path
     state_dir: Path
     tcti: str
@@ -50,14 +55,36 @@ class Settings:
     signer_name: str
     expiration_seconds: int | None
 
+    def is_for(self, node_name: str) -> bool:
+        """Tell whether this is the node's name, as far as is known without asking a provider."""
+        name_is_open = self.provider is not None and not self.node_name_is_given
+        return name_is_open or node_name == self.node_name
+
+    def settled(self, ask: Callable[[str], Identity]) -> "Settings":
+        """Return settings that need no provider: it is asked for what is not set, if anything.
+
+        Raises what `ask` raises.
+        """
+        has_provider_id = self.provider_id is not None or self.provider_id_file is not None
+        if self.provider is None or (has_provider_id and self.node_name_is_given):
+            return replace(self, provider=None)
+        told = ask(self.provider)
+        name = None if self.node_name_is_given else told.node_name
+        return replace(
+            self,
+            node_name=name or self.node_name,
+            provider_id=self.provider_id if has_provider_id else told.provider_id,
+            provider=None,
+        )
+
     def required_provider_id(self) -> str:
         """Return the provider ID, from its file if one is named. Raises ConfigurationInvalid."""
         if self.provider_id is not None:
             return self.provider_id
         if self.provider_id_file is None:
             raise ConfigurationInvalid(
-                "no provider ID: set providerID (--provider-id) or providerIDFile"
-                " (--provider-id-file) to what Machine.spec.providerID holds"
+                "no provider ID: set provider (--provider), or providerID (--provider-id) or"
+                " providerIDFile (--provider-id-file) to what Machine.spec.providerID holds"
             )
         try:
             with self.provider_id_file.open(encoding="ascii") as file:
@@ -107,6 +134,13 @@ def _text(value: object) -> str:
     return value
 
 
+def _provider(value: object) -> str:
+    text = _text(value)
+    if _PROVIDER.fullmatch(text) is None:
+        raise ValueError("is not NAME or NAME:OPTION")
+    return text
+
+
 def _absolute(value: object) -> Path:
     path = Path(_text(value))
     if not path.is_absolute():
@@ -137,7 +171,7 @@ SETTINGS: Final = (
     Setting(
         key="nodeName",
         take=lambda value: valid_node_name(_text(value)),
-        help="name of this Node; default: the host name in lower case",
+        help="name of this Node; default: what the provider tells, or the host name in lower case",
         metavar="NAME",
     ),
     Setting(
@@ -151,6 +185,13 @@ SETTINGS: Final = (
         take=_absolute,
         help="file that holds the provider ID",
         metavar="FILE",
+    ),
+    Setting(
+        key="provider",
+        take=_provider,
+        help="platform that tells provider ID and node name where they are not set: aws, azure,"
+        " equinix, file:PATH, gce, metal3, openstack[:REGION], vsphere, or one that was added",
+        metavar="NAME[:OPTION]",
     ),
     Setting(
         key="bootstrapKubeconfig",
@@ -228,14 +269,17 @@ def resolve(
         found = {k: v for k, v in found.items() if k in flags or k not in _PROVIDER_ID_KEYS}
     if all(key in found for key in _PROVIDER_ID_KEYS):
         told.append("providerID and providerIDFile exclude each other")
-    if "nodeName" not in extension and "nodeName" not in flags:
+    is_given = "nodeName" in extension or "nodeName" in flags
+    if not is_given:
         found["nodeName"] = _node_name_of(hostname, told)
     if told:
         raise ConfigurationInvalid("; ".join(told))
     return Settings(
         node_name=str(found["nodeName"]),
+        node_name_is_given=is_given,
         provider_id=cast("str | None", found.get("providerID")),
         provider_id_file=cast("Path | None", found.get("providerIDFile")),
+        provider=cast("str | None", found.get("provider")),
         bootstrap_kubeconfig=_path(found, "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG),
         state_dir=_path(found, "stateDir", DEFAULT_STATE_DIR),
         tcti=str(found.get("tcti", DEFAULT_TCTI)),

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +31,7 @@ from authenticator.model import (
     Server,
     Token,
 )
+from authenticator.providers.identity import Identity
 from authenticator.store import Store
 from authenticator.tpm.device import Tpm
 from common.errors import (
@@ -67,7 +68,7 @@ class Call:
         if (
             credential is not None
             and credential.exec_info == self.exec_info.raw
-            and credential.node_name == self.settings.node_name
+            and self.settings.is_for(credential.node_name)
         ):
             return credential
         return None
@@ -82,6 +83,7 @@ class World:
     connect: Callable[[Server, Requester, Deadline], CsrApi]
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
     load_bootstrap: Callable[[Path], Requester]
+    ask_provider: Callable[[str, Deadline], Identity]
     event_log: Callable[[], bytes | None]
     token_hex: Callable[[], str]
     jitter: Callable[[], float]
@@ -115,6 +117,7 @@ class _Enrolment:
         refused = suspected and current is not None and not self._accepted(current)
         if current is not None and self._will_do(current, occasion) and not refused:
             return current
+        self._settle()
         sources = self._sources(None if refused else kept)
         if occasion is not Occasion.DEMANDED:
             cooldown.require_none(self._world.store, self._world.clock, sources.digest)
@@ -138,6 +141,16 @@ class _Enrolment:
             _logger.warning("the API server does not accept the current certificate (401)")
             return False
         return True
+
+    def _settle(self) -> None:
+        """Ask the provider, if the settings name one: now that an exchange is to begin."""
+        settings = self._call.settings
+
+        def ask(provider: str) -> Identity:
+            with self._world.phases.phase("provider"):
+                return self._world.ask_provider(provider, self._deadline)
+
+        self._call = replace(self._call, settings=settings.settled(ask))
 
     def _sources(self, kept: Credential | None) -> "_Sources":
         """Find as whom the API server may be asked."""

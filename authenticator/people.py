@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +18,7 @@ from authenticator.store import FolderStore
 from common.errors import AttestationError, ConfigurationInvalid, StateFolderUnwritable
 
 TPM_SECONDS = 60
+PROVIDER_SECONDS = 30
 SOMETHING_IS_WRONG = 1
 
 
@@ -59,7 +60,7 @@ def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
         kubeconfig=Path(parsed.kubeconfig),
         root=Path("/"),
         clock=clock,
-        call=_kubelets_call(parsed, raw),
+        call=_settled(_kubelets_call(parsed, raw), Deadline(clock, PROVIDER_SECONDS)),
         open_tpm=lambda call, deadline: wiring.open_tpm(call.settings, deadline),
         probe=lambda call, who, deadline: wiring.connect(call.exec_info.server, who, deadline),
     )
@@ -76,11 +77,23 @@ def _kubelets_call(parsed: Arguments, raw: bytes | None) -> Call | AttestationEr
         return error
 
 
+def _settled(call: Call | AttestationError, deadline: Deadline) -> Call | AttestationError:
+    """Return the call with what its provider tells, if it names one, or why it tells nothing."""
+    if isinstance(call, AttestationError):
+        return call
+    try:
+        return replace(call, settings=wiring.settled(call.settings, deadline))
+    except AttestationError as error:
+        return error
+
+
 def _endorsement_key(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     clock = SystemClock()
     settings = wiring.settings_by_hand(parsed, raw, clock)
     with wiring.open_tpm(settings, Deadline(clock, TPM_SECONDS)) as tpm:
         document = endorsement.gather(tpm.endorsement_key())
+    if parsed.cluster is not None:
+        settings = wiring.settled(settings, Deadline(clock, PROVIDER_SECONDS))
     if parsed.manifest:
         document = endorsement.manifest(document, settings, parsed.cluster)
         out.write(_json(document) if parsed.json else endorsement.manifest_text(document))

@@ -1,6 +1,7 @@
 """What an HTTP call that went wrong is called in common/errors."""
 
 import ssl
+from collections.abc import Iterator
 from typing import Final
 
 from authenticator import objects
@@ -48,19 +49,27 @@ def _message(content: bytes) -> str:
 
 
 def unreachable(error: BaseException) -> ApiServerUnavailable | ApiServerUntrusted:
-    """Name a call that got no answer by what lies deepest in it."""
-    cause: BaseException | None = error
-    seen: list[BaseException] = []
-    while cause is not None and cause not in seen:
-        seen.append(cause)
+    """Name a call that got no answer by what is behind it."""
+    told = type(error).__name__
+    for cause in _behind(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ApiServerUntrusted(
                 f"the API server's certificate is not trusted: {cause.verify_message};"
                 " is the kubeconfig's CA the cluster's, and is the clock right?"
             )
-        cause = cause.__cause__ or cause.__context__
-    deepest = next((e for e in reversed(seen) if isinstance(e, OSError) and e.strerror), error)
-    told = deepest.strerror if isinstance(deepest, OSError) and deepest.strerror else ""
-    return ApiServerUnavailable(
-        f"the API server cannot be reached: {told or type(deepest).__name__}"
-    )
+        if isinstance(cause, OSError) and cause.strerror:
+            told = cause.strerror
+    return ApiServerUnavailable(f"the API server cannot be reached: {told}")
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and everything that it wraps; libraries do so in three ways."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        cause = waiting.pop(0)
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        wrapped = (cause.__cause__, cause.__context__, *cause.args)
+        waiting += [inner for inner in wrapped if isinstance(inner, BaseException)]

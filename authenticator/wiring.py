@@ -17,6 +17,7 @@ from authenticator.credential import Credential
 from authenticator.enrol import Call, World
 from authenticator.folder import Folder
 from authenticator.model import Clock, Deadline, Phases, Requester, Server
+from authenticator.providers.identity import Identity
 from authenticator.store import FolderStore
 from authenticator.tpm.device import Tpm
 from common.errors import ExecInfoInvalid, KubeconfigUnusable
@@ -46,6 +47,18 @@ def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
         yield tpm
 
 
+def ask_provider(setting: str, deadline: Deadline) -> Identity:
+    """Ask the platform who this machine is."""
+    from authenticator.providers import registry  # noqa: PLC0415 - see above
+
+    return registry.ask(setting, deadline)
+
+
+def settled(settings: Settings, deadline: Deadline) -> Settings:
+    """Return settings with what their provider tells, for commands that have no exchange."""
+    return settings.settled(lambda setting: ask_provider(setting, deadline))
+
+
 def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) -> World:
     """Wire the real world."""
     return World(
@@ -54,6 +67,7 @@ def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) 
         connect=connect,
         open_tpm=lambda deadline: open_tpm(settings, deadline),
         load_bootstrap=bootstrap.load,
+        ask_provider=ask_provider,
         event_log=settings.event_log,
         token_hex=lambda: secrets.token_hex(16),
         jitter=secrets.SystemRandom().random,

@@ -27,11 +27,12 @@ def make(
     exec_info: bytes = EXEC_INFO,
     arguments: tuple[str, ...] = (),
     api_version: str = "client.authentication.k8s.io/v1",
+    pair: KeyPair | None = None,
 ) -> Credential:
     """Make a credential for a week."""
     return Credential(
         node_name="worker-1",
-        pair=KeyPair(certificate=CERTIFICATE * 2, key=KEY),
+        pair=pair or KeyPair(certificate=CERTIFICATE * 2, key=KEY),
         not_before=received - 300,
         not_after=received + 7 * DAY,
         received=received,

@@ -26,6 +26,7 @@ def test_defaults() -> None:
 GOOD: dict[str, object] = {
     "nodeName": "worker-2",
     "providerID": "aws:///eu-1a/i-0",
+    "provider": "openstack:RegionOne",
     "bootstrapKubeconfig": "/b",
     "stateDir": "/s",
     "tcti": "swtpm:path=/x",
@@ -57,6 +58,7 @@ def test_file_given_as_flag_wins_over_the_extensions_provider_id(tmp_path: Path)
 WRONG: dict[str, object] = {
     "nodeName": "Worker_2",
     "providerID": "with space",
+    "provider": "AWS",
     "bootstrapKubeconfig": "relative",
     "stateDir": "",
     "tcti": 5,

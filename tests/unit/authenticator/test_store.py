@@ -129,19 +129,16 @@ def test_everything_is_private_and_nothing_is_left_over(
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert {
-        entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()
-    } == dict.fromkeys(
-        (
-            "background.log",
-            "credential.pem",
-            "exchange.lock",
-            "pending.json",
-            "runs.jsonl",
-            "served",
-        ),
-        384,
-    )
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert sorted(modes) == [
+        "background.log",
+        "credential.pem",
+        "exchange.lock",
+        "pending.json",
+        "runs.jsonl",
+        "served",
+    ]
 
 
 def link(path: Path) -> None:

@@ -1,0 +1,134 @@
+"""When a provider is asked, and what of its answer counts: cache first, then what is set."""
+
+import pytest
+
+from authenticator.config import Settings, resolve
+from authenticator.enrol import Occasion
+from authenticator.model import Token
+from authenticator.providers.identity import Identity
+from common.csr import split
+from common.errors import ConfigurationInvalid, ProviderUnavailable
+from common.pkcs10 import parse_pkcs10
+from tests.fakes.csr_api import BOOTSTRAP_USER
+from tests.fakes.node_world import NODE_NAME, FakeNode
+
+TOLD = Identity(provider_id="aws:///eu-1a/i-0", node_name="told")
+HOST = "Host"
+
+
+def settled(told: Identity = TOLD, **given: str) -> Settings:
+    """Return settings with what the provider tells."""
+    return resolve({"provider": "aws", **given}, {}, HOST).settled(lambda _: told)
+
+
+def test_provider_tells_what_is_not_set() -> None:
+    found = settled()
+    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "told")
+    assert found.provider is None
+
+
+def test_set_node_name_wins() -> None:
+    found = settled(nodeName="mine")
+    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "mine")
+
+
+def test_set_provider_id_wins() -> None:
+    found = settled(providerID="mine://1")
+    assert (found.required_provider_id(), found.node_name) == ("mine://1", "told")
+
+
+def test_set_file_wins() -> None:
+    found = settled(providerIDFile="/missing")
+    assert found.provider_id is None
+    with pytest.raises(ConfigurationInvalid, match="/missing"):
+        found.required_provider_id()
+
+
+def test_host_name_is_the_last_resort() -> None:
+    assert settled(Identity(provider_id="a://1", node_name=None)).node_name == "host"
+
+
+def refuse(setting: str) -> Identity:
+    """Stand for a provider that nobody may ask."""
+    raise AssertionError(setting)
+
+
+def test_provider_is_not_asked_for_what_is_set() -> None:
+    given = {"provider": "aws", "nodeName": "mine", "providerID": "mine://1"}
+    assert resolve(given, {}, HOST).settled(refuse).node_name == "mine"
+
+
+def test_without_provider_nobody_is_asked() -> None:
+    assert resolve({}, {}, HOST).settled(refuse).node_name == "host"
+
+
+@pytest.mark.parametrize("setting", ["aws", "openstack:RegionOne", "file:/etc/x.yaml", "my-rack.2"])
+def test_setting_is_a_name_with_or_without_option(setting: str) -> None:
+    assert resolve({"provider": setting}, {}, HOST).provider == setting
+
+
+@pytest.mark.parametrize("setting", ["", "aws:", ":x", "AWS", "aws x", "-aws", "openstack:a b"])
+def test_setting_of_another_form_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="provider"):
+        resolve({"provider": setting}, {}, HOST)
+
+
+def unset() -> FakeNode:
+    """Return a node for which only the provider is set."""
+    given: dict[str, object] = {"provider": "aws", "nodeName": None, "providerID": None}
+    return FakeNode(settings=given, identity=TOLD)
+
+
+def test_request_holds_what_the_provider_tells() -> None:
+    node = unset()
+    assert node.obtain().node_name == "told"
+    for csr in node.cluster.csrs.values():
+        request = parse_pkcs10(split(csr.spec.request)[0])
+        assert (request.node_name, request.provider_id) == ("told", "aws:///eu-1a/i-0")
+    assert node.providers_asked == ["aws"]
+
+
+def test_provider_is_never_asked_for_a_certificate_in_the_cache() -> None:
+    """Whatever it would tell: the kubelet waits under a lock."""
+    node = unset()
+    node.obtain()
+    node.identity = None
+    served = node.call().served_by(node.store.credential)
+    assert served == node.store.credential == node.obtain()
+    assert node.providers_asked == ["aws"]
+
+
+def test_certificate_of_another_name_is_not_served_when_the_name_is_set() -> None:
+    node = unset()
+    node.obtain()
+    node.settings["nodeName"] = NODE_NAME
+    assert node.call().served_by(node.store.credential) is None
+
+
+def test_renewal_asks_again() -> None:
+    node = unset()
+    node.obtain()
+    node.obtain(Occasion.DEMANDED)
+    assert node.providers_asked == ["aws", "aws"]
+
+
+def test_new_name_is_asked_for_with_the_bootstrap_credential() -> None:
+    """The old certificate is another node's: the signer would deny it this name (M5)."""
+    node = unset()
+    node.obtain()
+    node.identity = Identity(provider_id="aws:///eu-1a/i-0", node_name="renamed")
+    assert node.obtain(Occasion.DEMANDED).node_name == "renamed"
+    assert list(node.cluster.filed_by.values())[-1] == BOOTSTRAP_USER
+
+
+def test_provider_that_is_away_costs_no_request_and_no_certificate() -> None:
+    node = unset()
+    before = node.obtain()
+    filed = len(node.cluster.filed_by)
+    node.identity = None
+    node.bootstrap = Token(token="other")
+    with pytest.raises(ProviderUnavailable):
+        node.obtain(Occasion.DEMANDED)
+    assert node.store.credential == before
+    assert len(node.cluster.filed_by) == filed
+    assert node.store.cooldown is None

@@ -1,0 +1,563 @@
+"""The API server over real TLS on loopback: what is sent, what is believed, what nothing gets in.
+
+The server here is scripted: each test says what it answers, however odd.
+"""
+
+import base64
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authenticator import api
+from authenticator.api import KubernetesApi
+from authenticator.clock import SystemClock
+from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from common.errors import (
+    AnswerMalformed,
+    ApiServerUnavailable,
+    ApiServerUntrusted,
+    AttestationError,
+    CredentialRefused,
+    DeadlinePassed,
+    ExecInfoInvalid,
+    PermissionMissing,
+    RequestRejected,
+)
+from tests.harness.pki import Authority, ec_key
+
+AUTHORITY = Authority.make("cluster", ec_key())
+STRANGER = Authority.make("stranger", ec_key())
+SERVING = AUTHORITY.server("127.0.0.1", "kubernetes.example")
+CLIENT = AUTHORITY.client("system:node:worker-1", "system:nodes")
+REQUEST = CsrRequest(
+    name="kubelet-tpm-1",
+    signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+    usages=("client auth", "digital signature"),
+    expiration_seconds=3600,
+    request=b"-----BEGIN",
+)
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "certificates.k8s.io/v1",
+    "kind": "CertificateSigningRequest",
+    "metadata": {
+        "name": "kubelet-tpm-1",
+        "uid": "uid-1",
+        "resourceVersion": "7",
+        "annotations": {"a": "b"},
+    },
+    "spec": {
+        "request": base64.b64encode(b"-----BEGIN").decode(),
+        "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        "usages": ["client auth", "digital signature"],
+        "expirationSeconds": 3600,
+        "username": "system:bootstrap:abcdef",
+    },
+    "status": {
+        "conditions": [{"type": "Approved", "status": "True", "reason": "R", "message": "M"}],
+        "certificate": base64.b64encode(b"PEM").decode(),
+    },
+}
+CSR = Csr(
+    uid="uid-1",
+    resource_version="7",
+    spec=REQUEST,
+    annotations={"a": "b"},
+    conditions={"Approved": ("R", "M")},
+    certificate=b"PEM",
+)
+
+
+@dataclass
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+    client: str | None
+
+
+@dataclass
+class Script:
+    """What the server does with each request, and what it was asked."""
+
+    port: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    answer: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
+
+    def says(self, status: int, document: object, **headers: str) -> None:
+        """Answer everything with this."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.answer = lambda handler: send(handler, status, body, headers)
+
+    def server(self, **change: Any) -> Server:  # noqa: ANN401
+        """Return what the exec info says."""
+        given: dict[str, Any] = {
+            "url": f"https://127.0.0.1:{self.port}",
+            "ca": AUTHORITY.pair.certificate.decode(),
+            "tls_server_name": None,
+            "proxy": None,
+        }
+        return Server(**{**given, **change})
+
+    def ask(
+        self,
+        requester: Requester | None = None,
+        seconds: float = 20,
+        **change: Any,  # noqa: ANN401
+    ) -> KubernetesApi:
+        """Return the API server, asked by somebody."""
+        who = requester or Token(token="abcdef.secret")
+        return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
+
+
+def send(
+    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    """Send an answer."""
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
+    """Run the server."""
+    script = Script()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 10
+
+        def _take(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            assert isinstance(self.connection, ssl.SSLSocket)
+            certificate = self.connection.getpeercert() or {}
+            names = dict(pair[0] for pair in certificate.get("subject", ()))  # type: ignore[misc]
+            content = self.rfile.read(length)
+            script.asked.append(
+                Asked(
+                    method=self.command,
+                    path=self.path,
+                    headers=dict(self.headers),
+                    body=json.loads(content) if content else None,
+                    client=names.get("commonName"),
+                )
+            )
+            script.answer(self)
+
+        do_GET = do_POST = _take  # noqa: N815 - the base's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+            """Stay silent."""
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+            """Stay silent when a client that does not trust us hangs up."""
+
+    folder = tmp_path_factory.mktemp("pki")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (folder / "server.pem").write_bytes(SERVING.certificate + SERVING.key)
+    (folder / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
+    context.load_cert_chain(folder / "server.pem")
+    context.load_verify_locations(folder / "ca.pem")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with Quiet(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        script.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield script
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def script(running: Script) -> Script:
+    """Return the server with nothing asked yet."""
+    running.asked.clear()
+    running.says(200, DOCUMENT)
+    return running
+
+
+def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
+    script.says(201, DOCUMENT)
+    assert script.ask().create(REQUEST) == CSR
+    (asked,) = script.asked
+    assert (asked.method, asked.path) == ("POST", api.CSRS)
+    assert asked.headers["Authorization"] == "Bearer abcdef.secret"
+    assert asked.body["metadata"] == {"name": "kubelet-tpm-1"}
+    assert asked.body["spec"] == {
+        "request": base64.b64encode(b"-----BEGIN").decode(),
+        "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        "usages": ["client auth", "digital signature"],
+        "expirationSeconds": 3600,
+    }
+
+
+def test_csr_that_exists_is_returned(script: Script) -> None:
+    def conflict_then_document(handler: BaseHTTPRequestHandler) -> None:
+        status = 409 if handler.command == "POST" else 200
+        send(handler, status, json.dumps(DOCUMENT).encode(), {})
+
+    script.answer = conflict_then_document
+    assert script.ask().create(REQUEST) == CSR
+
+
+def test_csr_that_is_not_there_is_none(script: Script) -> None:
+    script.says(404, {})
+    assert script.ask().get("x") is None
+
+
+def test_client_certificate_is_shown(script: Script) -> None:
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    assert script.asked[0].client == "system:node:worker-1"
+    assert "Authorization" not in script.asked[0].headers
+
+
+def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_reviewed_name_is_returned(script: Script) -> None:
+    script.says(201, {"status": {"userInfo": {"username": "system:node:worker-1"}}})
+    assert script.ask().whoami() == "system:node:worker-1"
+
+
+def test_permission_is_what_the_api_server_says(script: Script) -> None:
+    for allowed in (True, False):
+        script.says(201, {"status": {"allowed": allowed}})
+        assert script.ask().may_file_requests() is allowed
+
+
+def test_date_is_the_api_servers(script: Script) -> None:
+    assert "GMT" in (script.ask().date() or "")
+
+
+def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
+    """Send the events of a watch, one chunk each."""
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    for event in events:
+        line = json.dumps(event).encode() + b"\n"
+        for part in (line[:10], line[10:]):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            handler.wfile.flush()
+    handler.wfile.write(b"0\r\n\r\n")
+
+
+def watching(*events: dict[str, object], then: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
+    """Answer a watch with events, and a read with a document or 404."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "watch=1" in handler.path:
+            stream(handler, *events)
+        else:
+            body = json.dumps(then or {}).encode()
+            send(handler, 404 if then is None else 200, body, {})
+
+    return answer
+
+
+def test_change_is_watched_for_from_the_known_version(script: Script) -> None:
+    newer = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "resourceVersion": "8"}}
+    script.answer = watching({"type": "MODIFIED", "object": newer})
+    changed = script.ask().changed(CSR, 5)
+    assert changed is not None
+    assert changed.resource_version == "8"
+    query = script.asked[0].path
+    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in query
+    assert "resourceVersion=7" in query
+    assert "timeoutSeconds=5" in query
+
+
+WATCHES: dict[str, tuple[dict[str, object], ...]] = {
+    "nothing": (),
+    "an expired version": ({"type": "ERROR", "object": {"code": 410}},),
+}
+
+
+@pytest.mark.parametrize("events", WATCHES)
+def test_watch_without_a_change_is_followed_by_a_look(script: Script, events: str) -> None:
+    script.answer = watching(*WATCHES[events], then=DOCUMENT)
+    assert script.ask().changed(CSR, 5) == CSR
+    assert len(script.asked) == 2
+
+
+def test_deletion_is_seen(script: Script) -> None:
+    script.answer = watching({"type": "DELETED", "object": DOCUMENT})
+    assert script.ask().changed(CSR, 5) is None
+
+
+REFUSALS: dict[int, type[AttestationError]] = {
+    400: RequestRejected,
+    401: CredentialRefused,
+    403: PermissionMissing,
+    404: AnswerMalformed,
+    422: RequestRejected,
+    429: ApiServerUnavailable,
+    500: ApiServerUnavailable,
+    503: ApiServerUnavailable,
+    418: AnswerMalformed,
+    204: AnswerMalformed,
+    302: AnswerMalformed,
+    307: AnswerMalformed,
+}
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+def test_refusal_has_its_name(script: Script, status: int) -> None:
+    body = b"" if status == 204 else b'{"message": "because\\n of \\u001b[2J this"}'
+    script.says(status, body, Location=f"https://127.0.0.1:{script.port}/elsewhere")
+    with pytest.raises(REFUSALS[status]) as told:
+        script.ask().create(REQUEST)
+    assert told.value.message.isprintable()
+    assert len(script.asked) == 1, "nothing is followed"
+
+
+def spec_without(key: str) -> dict[str, object]:
+    """Return the document with one part of its spec gone."""
+    return {**DOCUMENT, "spec": {k: v for k, v in DOCUMENT["spec"].items() if k != key}}
+
+
+MALFORMED: dict[str, object] = {
+    "no JSON": b"<html>",
+    "nested without end": b"[" * 100_000,
+    "a list": [],
+    "a number": 5,
+    "nothing": {},
+    "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
+    "no request": spec_without("request"),
+    "request that is no base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
+    "usages that are none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
+    "lifetime that is none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"}},
+    "annotations that are none": {
+        **DOCUMENT,
+        "metadata": {**DOCUMENT["metadata"], "annotations": {"a": 5}},
+    },
+    "conditions that are none": {**DOCUMENT, "status": {"conditions": [5]}},
+    "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
+    "certificate that is none": {**DOCUMENT, "status": {"certificate": 5}},
+}
+
+
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
+    script.says(200, MALFORMED[malformed])
+    with pytest.raises(AnswerMalformed):
+        script.ask().get("x")
+
+
+@pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
+def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
+    script.says(201, malformed)
+    with pytest.raises(AnswerMalformed):
+        script.ask().whoami()
+
+
+def test_huge_answer_is_not_read(script: Script) -> None:
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(10**12))
+        handler.end_headers()
+        for _ in range(api.ANSWER_LIMIT // 65536 + 64):
+            handler.wfile.write(b" " * 65536)
+
+    script.answer = endless
+    with pytest.raises(AnswerMalformed, match="too large"):
+        script.ask().get("x")
+
+
+def test_compressed_answer_is_not_inflated(script: Script) -> None:
+    script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
+    with pytest.raises(AnswerMalformed):
+        script.ask().get("x")
+    assert script.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+def test_answer_that_drips_ends_with_the_deadline(script: Script) -> None:
+    gone = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        try:
+            while not gone.wait(0.05):
+                handler.wfile.write(b" ")
+        except OSError:
+            pass
+
+    script.answer = drip
+    began = time.monotonic()
+    with pytest.raises(DeadlinePassed):
+        script.ask(seconds=0.6).get("x")
+    gone.set()
+    assert time.monotonic() - began < 5
+
+
+def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
+    gone = threading.Event()
+    script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
+    with pytest.raises((ApiServerUnavailable, DeadlinePassed)):
+        script.ask(seconds=0.5).get("x")
+    gone.set()
+
+
+def test_server_that_hangs_up_is_unavailable(script: Script) -> None:
+    script.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ApiServerUnavailable):
+        script.ask().get("x")
+
+
+def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
+    def break_off(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b"{")
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    script.answer = break_off
+    with pytest.raises(ApiServerUnavailable):
+        script.ask().get("x")
+
+
+def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(ApiServerUnavailable, match="refused"):
+            script.ask(url=url).get("x")
+
+
+def test_no_time_is_left_to_ask(script: Script) -> None:
+    with pytest.raises(DeadlinePassed):
+        script.ask(seconds=0).get("x")
+    assert script.asked == []
+
+
+def test_certificate_of_another_authority_is_not_trusted(script: Script) -> None:
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+    assert script.asked == []
+
+
+def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(tls_server_name="other.example").get("x")
+
+
+def test_tls_server_name_is_what_counts(script: Script) -> None:
+    assert script.ask(tls_server_name="kubernetes.example").get("x") == CSR
+
+
+def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
+    asked = script.ask()
+    asked.get("x")
+    adapter = asked._session.get_adapter("https://a")
+    context = adapter._context  # type: ignore[attr-defined]
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+    (tmp_path / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n", encoding="ascii")
+    (tmp_path / ".netrc").chmod(0o600)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "ca.pem"))
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    assert script.ask().get("x") == CSR
+    assert script.asked[0].headers["Authorization"] == "Bearer abcdef.secret"
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+
+
+def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None:
+    seen: list[bytes] = []
+
+    def relay(listener: socket.socket) -> None:
+        for _ in range(2):
+            client, _ = listener.accept()
+            seen.append(client.recv(4096).split(b"\r\n")[0])
+            behind = socket.create_connection(("127.0.0.1", script.port))
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            pair = ((client, behind), (behind, client))
+            threads = [threading.Thread(target=copy, args=ends) for ends in pair]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            client.close()
+            behind.close()
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=relay, args=(listener,))
+        thread.start()
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
+        assert asked.get("x") == CSR
+        asked._session.close()
+        other = script.ask(proxy=proxy, url="https://other.example:443")
+        with pytest.raises(ApiServerUntrusted):
+            other.get("x")
+        other._session.close()
+        thread.join()
+    assert [line.removesuffix(b" HTTP/1.0").removesuffix(b" HTTP/1.1") for line in seen] == [
+        b"CONNECT kubernetes.example:443",
+        b"CONNECT other.example:443",
+    ]
+
+
+@pytest.mark.parametrize(
+    "ca", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_ca_that_cannot_be_read_is_told(script: Script, ca: str) -> None:
+    with pytest.raises(ExecInfoInvalid):
+        script.ask(ca=ca)
+
+
+def test_pair_that_does_not_belong_together_is_refused(script: Script) -> None:
+    other = AUTHORITY.client("x").key
+    with pytest.raises(CredentialRefused):
+        script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
+
+
+def test_nothing_stays_open(script: Script) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
+        asked.get("x")
+        asked._session.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
