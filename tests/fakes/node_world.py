@@ -12,9 +12,10 @@ from authenticator.credential import Credential
 from authenticator.enrol import Call, Occasion, World, obtain
 from authenticator.execinfo import ExecInfo
 from authenticator.model import CsrApi, Deadline, Requester, Server, Token
+from authenticator.providers.identity import Identity
 from authenticator.report import Run
 from authenticator.tpm.device import Tpm
-from common.errors import BootstrapCredentialUnusable
+from common.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from tests.fakes.clock import FakeClock
 from tests.fakes.csr_api import FakeCluster
 from tests.fakes.store import FakeStore
@@ -80,6 +81,9 @@ class FakeNode:
     exec_info: bytes = b'{"the":"call"}\n'
     executioner: Executioner = field(default_factory=Executioner)
     log: bytes | None = None
+    identity: Identity | None = None
+    """What the provider tells; None: it is away."""
+    providers_asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cluster = FakeCluster(self.clock)
@@ -96,6 +100,7 @@ class FakeNode:
             settings={},
         )
         given = {"nodeName": NODE_NAME, "providerID": "test:///1", **self.settings}
+        given = {key: value for key, value in given.items() if value is not None}
         return Call(
             exec_info=info,
             settings=resolve(given, {}, "unused"),
@@ -123,6 +128,7 @@ class FakeNode:
             connect=connect,
             open_tpm=open_tpm,
             load_bootstrap=self._load_bootstrap,
+            ask_provider=self._ask_provider,
             event_log=lambda: self.log,
             token_hex=lambda: next(self._names),
             jitter=lambda: 0.5,
@@ -134,6 +140,13 @@ class FakeNode:
     ) -> Credential:
         """Make one call."""
         return obtain(self.call(), self.world(), Deadline(self.clock, seconds), occasion)
+
+    def _ask_provider(self, setting: str, deadline: Deadline) -> Identity:
+        deadline.at_most(1)
+        self.providers_asked.append(setting)
+        if self.identity is None:
+            raise ProviderUnavailable("no answer")
+        return self.identity
 
     def _load_bootstrap(self, path: Path) -> Requester:
         if self.bootstrap is None:
