@@ -43,7 +43,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program that dies with this process, even when that is killed."""
     with log.open("ab") as output:
-        return _spawner.submit(
+        process = _spawner.submit(
             subprocess.Popen,
             [*_DIE_WITH_PARENT, *argv],
             stdin=subprocess.DEVNULL,
@@ -54,6 +54,9 @@ def start(
             pass_fds=pass_fds,
             start_new_session=True,
         ).result()
+    # Before setpriv has done its part and become the program, nothing ties it to this process.
+    wait_until(lambda: _became_the_program(process), what=f"{argv[0]} is executed", poll=0.001)
+    return process
 
 
 def stop(process: subprocess.Popen[bytes], *, seconds: float = 10) -> None:
@@ -111,7 +114,9 @@ def wait_until_ready(
         raise ProcessFailed(f"ended with {process.returncode} before {what}\n{tail(log)}")
 
 
-def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
+def wait_until(
+    condition: Callable[[], bool], *, what: str, seconds: float = 60, poll: float = POLL_SECONDS
+) -> None:
     """Poll until something is so.
 
     Raises:
@@ -121,12 +126,20 @@ def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60)
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll)
 
 
 def tail(log: Path) -> str:
     """Return the name of a log file and its end, for messages."""
     return f"{log}:\n{log.read_bytes()[-TAIL_BYTES:].decode(errors='replace')}"
+
+
+def _became_the_program(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        executable = Path(f"/proc/{process.pid}/exe").readlink()
+    except FileNotFoundError:  # it has ended already
+        return True
+    return executable.name != _DIE_WITH_PARENT[0]
 
 
 def free_port() -> int:
