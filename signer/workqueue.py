@@ -18,7 +18,8 @@ from signer.model import ClusterKey
 
 _FIRST_RETRY: Final = 0.25
 _FIRST_WAIT: Final = 2.0
-_LONGEST: Final = 60.0
+_LONGEST_RETRY: Final = 15.0
+_LONGEST_WAIT: Final = 60.0
 """Seconds between two looks at most: a pending exchange is looked at every minute."""
 
 
@@ -180,8 +181,9 @@ class WorkQueue:
         pending.topics = frozenset()
 
     def _delay(self, item: Item, pending: _Pending, look: Look) -> None:
-        first = _FIRST_RETRY if look.then is Then.RETRY else _FIRST_WAIT
-        delay = min(_LONGEST, first * 2.0 ** min(pending.looks, 16))
+        retried = look.then is Then.RETRY
+        first, longest = (_FIRST_RETRY, _LONGEST_RETRY) if retried else (_FIRST_WAIT, _LONGEST_WAIT)
+        delay = min(longest, first * 2.0 ** min(pending.looks, 16))
         pending.looks += 1
         pending.topics = look.topics
         for topic in look.topics:

@@ -22,7 +22,7 @@ V = TypeVar("V")
 _WATCH_SECONDS: Final = 300
 """After which the server ends a watch; spread a little, so that not all come again at once."""
 _FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
+_LONGEST_PAUSE: Final = 10.0
 _ABSENT_PAUSE: Final = 60.0
 """Between looks for a kind that the API server does not have."""
 

@@ -1,0 +1,199 @@
+"""Stands between the signer and an API server: counts, stops and spoils requests from outside.
+
+What the signer says is passed on as it is, watches included. Client certificates end here, so the
+relay shows one of its own for the same identity.
+"""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.harness import pki
+from tests.harness.controlplane import HOST, ApiServer
+
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_CHUNK = 65536
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that happens once, at the n-th write that any relay with this fault passes on."""
+
+    at_write: int
+    before: bool
+    """Whether the API server never hears of the write, or its answer is lost."""
+    happen: Callable[[], None]
+    happened: bool = False
+    seen: list[str] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def count(self, method: str, path: str) -> bool:
+        """Count a write; tell whether it is the one."""
+        with self._lock:
+            self.seen.append(f"{method} {path}")
+            return len(self.seen) == self.at_write
+
+    def strike(self) -> None:
+        """Let it happen."""
+        self.happen()
+        self.happened = True
+
+
+class _Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "ApiRelay"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # theirs
+        """Say nothing."""
+
+    def setup(self) -> None:
+        """Take note of the connection."""
+        super().setup()
+        self.server.connected(self.connection)
+
+    def finish(self) -> None:
+        """Forget the connection."""
+        self.server.disconnected(self.connection)
+        super().finish()
+
+    def _pass(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests.append((self.command, self.path))
+        if "watch=true" in self.path and self.server.expire(self):
+            return
+        fault = self.server.fault if self.command in WRITES else None
+        struck = fault is not None and fault.count(self.command, self.path)
+        if fault is not None and struck and fault.before:
+            fault.strike()
+            self.close_connection = True
+            return
+        with self.server.upstream() as upstream:
+            upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
+            response = upstream.getresponse()
+            if fault is not None and struck:
+                response.read()
+                fault.strike()
+                self.close_connection = True
+                return
+            self._give_back(response)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815 # theirs
+
+    def _give_back(self, response: http.client.HTTPResponse) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.headers.get("Content-Type", ""))
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while chunk := response.read1(_CHUNK):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+
+class ApiRelay(ThreadingHTTPServer):
+    """A relay to one API server; its own address is `url`."""
+
+    daemon_threads = True
+
+    def __init__(self, server: ApiServer, folder: Path, client: pki.Pair | None) -> None:
+        super().__init__((HOST, 0), _Passing)
+        folder.mkdir(parents=True)
+        self.fault: Fault | None = None
+        self.requests: list[tuple[str, str]] = []
+        self._to = urlsplit(server.url)
+        self._expired: dict[str, bool] = {}
+        self._connections: set[socket.socket] = set()
+        authority = server.authority
+        own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        own.load_cert_chain(*_files(folder, "server", authority.server(HOST)))
+        self.socket = own.wrap_socket(self.socket, server_side=True)
+        self._context = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+        if client is not None:
+            self._context.load_cert_chain(*_files(folder, "client", client))
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"https://{HOST}:{self.server_port}"
+
+    @contextmanager
+    def upstream(self) -> Iterator[http.client.HTTPSConnection]:
+        """Connect to the API server."""
+        host, port = self._to.hostname, self._to.port
+        connection = http.client.HTTPSConnection(str(host), port, context=self._context)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def expire_watches(self, *, as_event: bool) -> None:
+        """Answer the next watch of each collection as if its resource version was too old."""
+        paths = {urlsplit(path).path for _, path in self.requests if "watch=true" in path}
+        self._expired = dict.fromkeys(paths, as_event)
+
+    @property
+    def expiring(self) -> bool:
+        """Whether a watch is still to be answered so."""
+        return bool(self._expired)
+
+    def cut(self) -> None:
+        """End every connection at once."""
+        for connection in tuple(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def expire(self, answering: BaseHTTPRequestHandler) -> bool:
+        """Answer an expired watch; tell whether this was one."""
+        as_event = self._expired.pop(urlsplit(answering.path).path, None)
+        if as_event is None:
+            return False
+        status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
+        status |= {"status": "Failure", "reason": "Expired", "code": 410}
+        body = {"type": "ERROR", "object": status} if as_event else status
+        content = json.dumps(body).encode() + b"\n"
+        answering.send_response(200 if as_event else 410)
+        answering.send_header("Content-Length", str(len(content)))
+        answering.end_headers()
+        answering.wfile.write(content)
+        return True
+
+    def connected(self, connection: socket.socket) -> None:
+        """Take note of a connection."""
+        self._connections.add(connection)
+
+    def disconnected(self, connection: socket.socket) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: connections that end anywhere are what this is for."""
+
+
+@contextmanager
+def relay(server: ApiServer, folder: Path, client: pki.Pair | None = None) -> Iterator[ApiRelay]:
+    """Run a relay to an API server; `client` is who it says that it is, where no token does."""
+    with ApiRelay(server, folder, client) as running:
+        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield running
+        finally:
+            with suppress(OSError):
+                running.shutdown()
+            thread.join()
+
+
+def _files(folder: Path, name: str, pair: pki.Pair) -> tuple[Path, Path]:
+    files = folder / f"{name}.crt", folder / f"{name}.key"
+    for file, content in zip(files, (pair.certificate, pair.key), strict=True):
+        file.write_bytes(content)
+    return files
