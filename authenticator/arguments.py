@@ -4,9 +4,9 @@ Flags are the settings of `config`, in any place; a subcommand may follow or pre
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final, NoReturn
 
 from authenticator.config import SETTINGS
@@ -54,6 +54,17 @@ class Arguments:
     cluster: str | None
     if_due: bool
     kubeconfig: str
+
+
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: that takes as long as all else here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it, and leave."""
+        from importlib.metadata import version  # noqa: PLC0415 - see above
+
+        sys.stdout.write(f"{PROGRAM} {version('node-attestation')}\n")
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -104,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     told = "; ".join(f"{name}: {purpose}" for name, purpose in COMMANDS.items())
     parser.add_argument("command", nargs="?", default="credential", metavar="COMMAND", help=told)
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="of commands")
     parser.add_argument("--manifest", action="store_true", help="of endorsement-key: as an object")
     parser.add_argument(
@@ -125,7 +136,3 @@ def _parser() -> argparse.ArgumentParser:
             setting.flag, dest=setting.key, metavar=setting.metavar, help=setting.help
         )
     return parser
-
-
-def _version() -> str:
-    return f"{PROGRAM} {version('node-attestation')}"

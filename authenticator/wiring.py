@@ -1,6 +1,7 @@
 """What `cli` and its commands wire together: the real world behind the seams.
 
-The TPM stack and the HTTP library load slowly, and may be broken: they are imported on first use.
+The TPM stack, the HTTP library and YAML load slowly, and may be broken: they are imported on first
+use.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from authenticator import bootstrap, byhand, execinfo
+from authenticator import execinfo
 from authenticator.arguments import Arguments, parse
 from authenticator.config import DEFAULT_STATE_DIR, Settings, resolve
 from authenticator.credential import Credential
@@ -31,6 +32,13 @@ def connect(server: Server, requester: Requester, deadline: Deadline) -> "Kubern
     from authenticator import api  # noqa: PLC0415 - see above
 
     return api.KubernetesApi(server, requester, deadline)
+
+
+def load_bootstrap(path: Path) -> Requester:
+    """Read the bootstrap credential."""
+    from authenticator import bootstrap  # noqa: PLC0415 - see above
+
+    return bootstrap.load(path)
 
 
 @contextlib.contextmanager
@@ -66,7 +74,7 @@ def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) 
         store=store,
         connect=connect,
         open_tpm=lambda deadline: open_tpm(settings, deadline),
-        load_bootstrap=bootstrap.load,
+        load_bootstrap=load_bootstrap,
         ask_provider=ask_provider,
         event_log=settings.event_log,
         token_hex=lambda: secrets.token_hex(16),
@@ -77,6 +85,8 @@ def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) 
 
 def by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Call:
     """Make the call that the kubelet makes, with the flags that were given now."""
+    from authenticator import byhand  # noqa: PLC0415 - see above
+
     folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
     found = byhand.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
     flags = {**parse(found.arguments).flags, **parsed.flags}

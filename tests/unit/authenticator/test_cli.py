@@ -322,4 +322,4 @@ def test_cached_path_of_the_full_program_needs_no_tpm_stack() -> None:
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
     )
     loaded = set(result.stdout.split())
-    assert not loaded & {"tpm2_pytss", "requests", "urllib3", "authenticator.people"}
+    assert not loaded & {"tpm2_pytss", "requests", "urllib3", "yaml", "authenticator.people"}
