@@ -62,4 +62,4 @@ class Surroundings:
 
     def place(self, path: Path) -> Path:
         """Return a path of the machine that is looked at."""
-        return self.root / path.relative_to("/")
+        return self.root / Path("/", path).relative_to("/")

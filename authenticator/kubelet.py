@@ -58,7 +58,7 @@ def _is_absolute(command: object) -> bool:
 def program(around: Surroundings) -> str:
     """Look for the program that it runs."""
     stanza = kubeconfig.load(around.place(around.kubeconfig)).user.get("exec")
-    command = around.place(Path(str(stanza["command"]))) if isinstance(stanza, dict) else None
+    command = around.place(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
     if command is None or not os.access(command, os.X_OK):
         raise Problem(f"{command} cannot be run")
     return f"{command} can be run"
