@@ -16,7 +16,7 @@ the next, or by the assertions here:
 
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -43,8 +43,8 @@ from tests.fakes.csrs import FakeCsrs
 
 World = Scenario
 """What an attack happens in: a Cluster, its Machine, its policy, and the requester's TPM."""
-Mutation = Callable[[World], Csr | None]
-"""Files the hostile CSR, or (`None`) changes the world so that offer and answer are hostile."""
+Mutation = Callable[[World], Csr | Sequence[Csr] | None]
+"""Files hostile CSRs, or (`None`) changes the world so that its offer and answer are hostile."""
 
 OUTCOMES = {
     Consequence.DENY: "denied",
@@ -241,8 +241,9 @@ def repel(attack: Attack) -> None:
     """Require that the attack meets its reason, and costs nobody else anything."""
     world = attack.world()
     filed = attack.mutate(world)
-    hostile = [filed] if filed is not None else [world.offer_csr(), world.answer_csr()]
-    for csr in hostile:
+    if filed is None:
+        filed = [world.offer_csr(), world.answer_csr()]
+    for csr in [filed] if isinstance(filed, Csr) else filed:
         _refused(attack, world, csr)
     good, answer = _honest(attack.world)
     if _state(world) == good:

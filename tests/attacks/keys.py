@@ -1,0 +1,112 @@
+"""Exchanges with hostile TPM keys: everything else is made for just these keys.
+
+The attacker's software stands in for the TPM, so it signs with any key of the attacker's and puts
+into extraData whatever the challenge to these keys would have been. The Machine's record names the
+endorsement key, whatever it is. So a key that gets through its own check gets a certificate.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.digests import sha256
+from common.tpm.structures import EccPoint, Public
+from signer.model import Csr, KeyRecord
+from tests.attacks.arena import Mutation, World
+from tests.builders.scenario import key_name
+from tests.builders.software_tpm import TpmKey, unique_field
+
+ANSWER = "kubelet-tpm-b"
+
+
+def with_ak(
+    world: World, area: bytes, *, sign: Callable[[bytes], bytes] | None = None
+) -> tuple[Csr, Csr]:
+    """Offer and answer with this TPM2B_PUBLIC as attestation key."""
+    name = b"\x00\x0b" + sha256(area[2:])
+    quote = world.attest(extra_data=world.extra_data(ANSWER, ak_name=name)).encode()
+    signature = (sign or world.ak.sign)(quote)
+    answer = world.answer(quote, ak_public=area, signature=signature)
+    return world.offer_csr(replace(world.offer(), ak_public=area)), world.answer_csr(answer)
+
+
+def ak_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Edit the TPM2B_PUBLIC of the attestation key."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        area = edit(world.ak.tpm2b)
+        assert area != world.ak.tpm2b
+        return with_ak(world, area)
+
+    return mutate
+
+
+def ak_public(edit: Callable[[Public], Public]) -> Mutation:
+    """Edit the public area of the attestation key."""
+    return ak_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
+
+
+def with_ek(world: World, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
+    """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
+    named = bytes.fromhex(key_name(world.ek)) if spki_sha256 is None else spki_sha256
+    world.change_machine(records=(KeyRecord(source="Machine annotation", spki_sha256=named),))
+    bound = world.extra_data(ANSWER, ek_spki_sha256=named)
+    answer = world.answer(world.attest(extra_data=bound), ek_public=area)
+    return world.offer_csr(replace(world.offer(), ek_public=area)), world.answer_csr(answer)
+
+
+def ek_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Edit the TPM2B_PUBLIC of the endorsement key."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        area = edit(world.ek.tpm2b)
+        assert area != world.ek.tpm2b
+        return with_ek(world, area)
+
+    return mutate
+
+
+def ek_public(edit: Callable[[Public], Public]) -> Mutation:
+    """Edit the public area of the endorsement key."""
+    return ek_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
+
+
+def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePrivateKey, EccPoint]:
+    """Make a key on a curve of a private key that everybody knows."""
+    key = ec.derive_private_key(scalar, curve)
+    point = unique_field(key)
+    assert isinstance(point, EccPoint)
+    return key, point
+
+
+def trivial_ak(scalar: int) -> Mutation:
+    """Take the attestation key of a known private key."""
+
+    def mutate(world: World) -> None:
+        key, point = point_of(scalar, ec.SECP256R1())
+        world.ak = TpmKey(private=key, public=replace(world.ak.public, unique=point))
+
+    return mutate
+
+
+POINTS: dict[str, Callable[[EccPoint], EccPoint]] = {
+    "point not on the curve": lambda p: replace(p, y=p.y[:-1] + bytes([p.y[-1] ^ 1])),
+    "point at infinity, empty": lambda _: EccPoint(x=b"", y=b""),
+    "point at infinity, zeros": lambda _: EccPoint(x=bytes(32), y=bytes(32)),
+    "coordinates exchanged": lambda p: EccPoint(x=p.y, y=p.x),
+    "coordinate over the prime": lambda p: replace(p, x=b"\xff" * 32),
+    "coordinate of 33 bytes": lambda p: replace(p, x=b"\0" + p.x),
+    "half a point": lambda p: replace(p, y=b""),
+}
+"""Ways to leave the curve (CVE-2020-0601 and invalid-curve attacks are of this kind)."""
+
+
+def on_point(edit: Callable[[EccPoint], EccPoint]) -> Callable[[Public], Public]:
+    """Edit the point of a public area."""
+
+    def change(public: Public) -> Public:
+        assert isinstance(public.unique, EccPoint)
+        return replace(public, unique=edit(public.unique))
+
+    return change

@@ -1,0 +1,297 @@
+"""An attestation key that signs for anybody: in software, of another kind, or outside its TPM.
+
+What a quote proves hangs on the public area of the key under it. A key that is not restricted
+signs a forged TPMS_ATTEST like any other bytes; one without fixedTPM or fixedParent has a copy
+elsewhere; one that decrypts was made for something else; one with a policy or of another scheme is
+not the one that the node made. The Name that the challenge is wrapped for is over these bytes, and
+here the attacker has a challenge to just this key: nothing but A1 is in the way.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.errors import (
+    AttestationError,
+    AttestationKeyAttributesNotAllowed,
+    AttestationKeyMalformed,
+    AttestationKeySchemeNotAllowed,
+    AttestationKeyWeak,
+)
+from common.tpm.constants import (
+    TPM_ALG_AES,
+    TPM_ALG_CFB,
+    TPM_ALG_ECDH,
+    TPM_ALG_KDF1_SP800_108,
+    TPM_ALG_OAEP,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA1,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    TPM_ALG_SHA512,
+    ObjectAttributes,
+)
+from common.tpm.structures import Public, RsaParameters, Scheme, Signature, Symmetric
+from signer.model import Csr
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.keys import (
+    POINTS,
+    ak_bytes,
+    ak_public,
+    on_point,
+    point_of,
+    trivial_ak,
+    with_ak,
+)
+from tests.builders import odd_rsa
+from tests.builders.odd_rsa import OddRsa
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import (
+    AK_ATTRIBUTES,
+    AK_KINDS,
+    TpmKey,
+    attestation_key,
+    ecdsa_parameters,
+    rsa_parameters,
+)
+
+AES = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
+SHA256 = TPM_ALG_SHA256
+ORDER = ec.SECP256R1().group_order
+KNOWN = {bit.bit_length() - 1: bit.name for bit in ObjectAttributes}
+NODA = ObjectAttributes.NODA.bit_length() - 1
+
+
+def rsa_world() -> World:
+    """Join with an RSA attestation key."""
+    return Scenario(ak=attestation_key(AK_KINDS["rsassa-2048-sha256"]))
+
+
+def with_no_da() -> World:
+    """Join with a key that dictionary attack protection does not count for: as good."""
+    world = Scenario()
+    public = replace(world.ak.public, attributes=AK_ATTRIBUTES | ObjectAttributes.NODA)
+    world.ak = TpmKey(private=world.ak.private, public=public)
+    return world
+
+
+def flip(bit: int) -> Mutation:
+    """Flip one bit of the attributes."""
+    mask = (1 << bit).to_bytes(4, "big")
+    return ak_bytes(
+        lambda area: (
+            area[:6] + bytes(a ^ b for a, b in zip(area[6:10], mask, strict=True)) + area[10:]
+        )
+    )
+
+
+def attributes(*values: ObjectAttributes) -> Mutation:
+    """Flip several attributes."""
+
+    def edit(public: Public) -> Public:
+        changed = public.attributes
+        for value in values:
+            changed ^= value
+        return replace(public, attributes=changed)
+
+    return ak_public(edit)
+
+
+def public(**changes: object) -> Mutation:
+    """Change fields of the public area."""
+    return ak_public(lambda area: replace(area, **changes))  # type: ignore[arg-type]
+
+
+def code(old: str, new: str) -> Mutation:
+    """Replace a number in the TPM2B, once."""
+
+    def edit(area: bytes) -> bytes:
+        assert bytes.fromhex(old) in area
+        return area.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
+
+    return ak_bytes(edit)
+
+
+def odd(key: OddRsa, *, bits: int = 2048) -> Mutation:
+    """Take an RSA key that no TPM would make."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        exponent = 0 if key.exponent == 65537 else key.exponent
+        parameters = replace(rsa_parameters(bits), exponent=exponent)
+        area = replace(world.ak.public, parameters=parameters, unique=key.unique).to_tpm2b()
+
+        def sign(data: bytes) -> bytes:
+            return Signature(scheme=TPM_ALG_RSASSA, hash=SHA256, value=key.sign(data)).encode()
+
+        return with_ak(world, area, sign=sign)
+
+    return mutate
+
+
+def rsa(parameters: RsaParameters, modulus: bytes = b"\xff" * 256) -> Mutation:
+    """Take an RSA key of these parameters."""
+    return public(parameters=parameters, unique=modulus)
+
+
+def on_p384(world: World) -> None:
+    """Take a key on a good curve that the policy does not list."""
+    world.ak = attestation_key(AK_KINDS["ecdsa-p384-sha384"])
+
+
+def endorsement_key(world: World) -> tuple[Csr, Csr]:
+    """Send the endorsement key as attestation key as well."""
+    return with_ak(world, world.ek.tpm2b)
+
+
+def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
+    """Take a key on another curve, a good point of that."""
+    _, point = point_of(0x7654321, curve)
+    return public(parameters=ecdsa_parameters(curve=number), unique=point)
+
+
+def attack(
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Expect A1."""
+    return Attack("A1", name, reason, mutate, world)
+
+
+BITS = [
+    attack(
+        f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
+        AttestationKeyAttributesNotAllowed if bit in KNOWN else AttestationKeyMalformed,
+        flip(bit),
+    )
+    for bit in range(32)
+    if bit != NODA
+]
+NOT_ALLOWED = [
+    attack(name, AttestationKeyAttributesNotAllowed, mutate)
+    for name, mutate in {
+        "an unrestricted key that decrypts": attributes(
+            ObjectAttributes.RESTRICTED, ObjectAttributes.DECRYPT
+        ),
+        "a key that may be duplicated": attributes(
+            ObjectAttributes.FIXEDTPM, ObjectAttributes.FIXEDPARENT
+        ),
+        "an imported key": attributes(
+            ObjectAttributes.FIXEDTPM,
+            ObjectAttributes.FIXEDPARENT,
+            ObjectAttributes.SENSITIVEDATAORIGIN,
+        ),
+        "no attribute at all": public(attributes=ObjectAttributes(0)),
+        "every attribute": public(attributes=ObjectAttributes(sum(ObjectAttributes))),
+        "a storage key": public(attributes=ObjectAttributes(0x00030472)),
+        "the endorsement key": endorsement_key,
+        "Name of SHA-1": public(name_alg=TPM_ALG_SHA1),
+        "Name of SHA-384": public(name_alg=TPM_ALG_SHA384),
+        "Name of SHA-512": public(name_alg=TPM_ALG_SHA512),
+        "a policy": public(auth_policy=bytes(32)),
+        "a symmetric algorithm": public(parameters=replace(ecdsa_parameters(), symmetric=AES)),
+    }.items()
+]
+SCHEMES = [
+    attack(name, AttestationKeySchemeNotAllowed, mutate)
+    for name, mutate in {
+        "no scheme": public(parameters=replace(ecdsa_parameters(), scheme=None)),
+        "ECDSA with SHA-1": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA1)),
+        "ECDSA with SHA-384 on P-256": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA384)),
+        "ECDSA with SHA-512": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA512)),
+        "ECDH": public(
+            parameters=replace(
+                ecdsa_parameters(), scheme=Scheme(algorithm=TPM_ALG_ECDH, hash=SHA256)
+            )
+        ),
+        "a key derivation function": public(
+            parameters=replace(
+                ecdsa_parameters(), kdf=Scheme(algorithm=TPM_ALG_KDF1_SP800_108, hash=SHA256)
+            )
+        ),
+        "P-224": on_other_curve(2, ec.SECP224R1()),
+        "P-521": on_other_curve(5, ec.SECP521R1()),
+        "a Barreto-Naehrig curve": public(parameters=ecdsa_parameters(curve=0x10)),
+        "SM2's curve": public(parameters=ecdsa_parameters(curve=0x20)),
+        "curve 0": public(parameters=ecdsa_parameters(curve=0)),
+        "P-384, which the policy does not list": on_p384,
+        "RSAPSS, which the policy does not list": rsa(rsa_parameters(algorithm=TPM_ALG_RSAPSS)),
+        "RSA 3072, which the policy does not list": rsa(rsa_parameters(3072), b"\xff" * 384),
+        "RSA of 1024 bits": odd(odd_rsa.BITS_1024, bits=1024),
+        "RSA of 2040 bits": odd(odd_rsa.BITS_2040, bits=2040),
+        "RSASSA with SHA-1": rsa(rsa_parameters(digest=TPM_ALG_SHA1)),
+        "RSASSA with SHA-384": rsa(rsa_parameters(digest=TPM_ALG_SHA384)),
+        "OAEP": rsa(rsa_parameters(algorithm=TPM_ALG_OAEP)),
+        "RSA without a scheme": rsa(replace(rsa_parameters(), scheme=None)),
+    }.items()
+]
+WEAK = [
+    attack(name, AttestationKeyWeak, mutate)
+    for name, mutate in {
+        **{name: ak_public(on_point(edit)) for name, edit in POINTS.items()},
+        "private key 1": trivial_ak(1),
+        "private key n - 1": trivial_ak(ORDER - 1),
+        "a point of P-384 on P-256": public(unique=point_of(5, ec.SECP384R1())[1]),
+        "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
+        "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
+        "square modulus": odd(odd_rsa.SQUARE),
+        "small factor": odd(odd_rsa.SMALL_FACTOR),
+        "even modulus": odd(odd_rsa.EVEN),
+        "exponent 1": odd(odd_rsa.EXPONENT_1),
+        "exponent 3": odd(odd_rsa.EXPONENT_3),
+        "exponent 65539": odd(odd_rsa.EXPONENT_65539),
+        "a modulus of 1024 bits that says 2048": odd(odd_rsa.BITS_1024),
+        "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
+        "a padded modulus": rsa(rsa_parameters(), b"\0" + b"\xff" * 255),
+        "no modulus": rsa(rsa_parameters(), b""),
+        "modulus 0": rsa(rsa_parameters(), bytes(256)),
+        "a modulus with a zero before it": rsa(rsa_parameters(), b"\0" + b"\xff" * 256),
+    }.items()
+]
+MALFORMED = [
+    attack(name, AttestationKeyMalformed, mutate)
+    for name, mutate in {
+        "nothing": ak_bytes(lambda _: b""),
+        "size alone": ak_bytes(lambda a: a[:2]),
+        "size 0": ak_bytes(lambda _: b"\0\0"),
+        "size too large": ak_bytes(lambda a: b"\xff\xff" + a[2:]),
+        "size one less": ak_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
+        "no size": ak_bytes(lambda a: a[2:]),
+        "a byte behind": ak_bytes(lambda a: a + b"\0"),
+        "a byte behind, inside": ak_bytes(
+            lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
+        ),
+        "the last byte missing": ak_bytes(lambda a: a[:-1]),
+        "two areas": ak_bytes(lambda a: a + a),
+        "a DER key": ak_bytes(lambda _: odd_rsa.ROCA.spki()),
+        "PEM": ak_bytes(lambda _: b"-----BEGIN PUBLIC KEY-----"),
+        "a keyed hash": ak_bytes(lambda a: a[:2] + b"\0\x08" + a[4:]),
+        "a symmetric key": ak_bytes(lambda a: a[:2] + b"\0\x25" + a[4:]),
+        "RSA's number over ECC's fields": ak_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
+        "Name of SM3": ak_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
+        "no algorithm for the Name": ak_bytes(lambda a: a[:4] + b"\0\x10" + a[6:]),
+        "a policy of 31 bytes": public(auth_policy=bytes(31)),
+        "a policy of 64 bytes": public(auth_policy=bytes(64)),
+        "ECDAA": code("0018000b", "001a000b"),
+        "ECSchnorr": code("0018000b", "001c000b"),
+        "SM2": code("0018000b", "001b000b"),
+        "ECDSA with SM3": code("0018000b", "00180012"),
+        "HMAC": code("0018000b", "0005000b"),
+        "coordinates of 67 bytes": ak_public(on_point(lambda p: replace(p, x=bytes(35) + p.x))),
+    }.items()
+]
+ATTACKS = BITS + NOT_ALLOWED + SCHEMES + WEAK + MALFORMED
+
+
+@pytest.mark.parametrize("world", [World, rsa_world, with_no_da])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)

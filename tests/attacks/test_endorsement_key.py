@@ -1,0 +1,273 @@
+"""An endorsement key that is none: one that opens secrets for anybody, or that software holds.
+
+A key of a TCG template opens a challenge only for an object in its own TPM. A general decryption
+key opens it for whoever asks, a key without fixedTPM anywhere: then the attestation key may be
+software, and the quote says whatever one likes. The attacker got just this key on record, for its
+own Machine (a provider's API that reports keys without looking at them is enough): nothing but E1
+is in the way.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.digests import sha256
+from common.errors import (
+    AttestationError,
+    EndorsementKeyMalformed,
+    EndorsementKeyNotTemplate,
+    EndorsementKeyWeak,
+)
+from common.tpm.constants import (
+    TPM_ALG_AES,
+    TPM_ALG_CFB,
+    TPM_ALG_ECDH,
+    TPM_ALG_KDF1_SP800_108,
+    TPM_ALG_OAEP,
+    TPM_ALG_SHA1,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    ObjectAttributes,
+)
+from common.tpm.structures import EccParameters, Public, RsaParameters, Scheme, Symmetric
+from signer.model import Csr
+from signer.verify.endorsement_key import TEMPLATES
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.keys import (
+    POINTS,
+    ek_bytes,
+    ek_public,
+    on_point,
+    point_of,
+    with_ek,
+)
+from tests.builders import odd_rsa
+from tests.builders.odd_rsa import OddRsa
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import TpmKey, endorsement_key, with_key
+
+L1, L2, H1, H2, H3, H6 = TEMPLATES
+assert isinstance(L1.parameters, RsaParameters)
+assert isinstance(L2.parameters, EccParameters)
+RSA, P256 = L1.parameters, L2.parameters
+SHA256 = TPM_ALG_SHA256
+CBC = 0x0042
+KNOWN = {bit.bit_length() - 1: bit.name for bit in ObjectAttributes}
+ORDER = ec.SECP256R1().group_order
+
+
+def rsa_world() -> World:
+    """Join with an endorsement key of template L-1."""
+    return Scenario(ek=endorsement_key(0))
+
+
+def explicit_exponent() -> World:
+    """Join with exponent 65537 where templates write 0: one key in two forms."""
+    ek = endorsement_key(0)
+    public = replace(ek.public, parameters=replace(RSA, exponent=65537))
+    return Scenario(ek=TpmKey(private=ek.private, public=public))
+
+
+def flip(bit: int) -> Mutation:
+    """Flip one bit of the attributes."""
+    mask = (1 << bit).to_bytes(4, "big")
+    return ek_bytes(
+        lambda area: (
+            area[:6] + bytes(a ^ b for a, b in zip(area[6:10], mask, strict=True)) + area[10:]
+        )
+    )
+
+
+def public(**changes: object) -> Mutation:
+    """Change fields of the public area."""
+    return ek_public(lambda area: replace(area, **changes))  # type: ignore[arg-type]
+
+
+def parameters(**changes: object) -> Mutation:
+    """Change parameters of the public area."""
+
+    def edit(area: Public) -> Public:
+        return replace(area, parameters=replace(area.parameters, **changes))  # type: ignore[arg-type]
+
+    return ek_public(edit)
+
+
+def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG_CFB) -> Mutation:
+    """Protect what is under the key otherwise."""
+    return parameters(symmetric=Symmetric(algorithm=algorithm, key_bits=bits, mode=mode))
+
+
+def code(old: str, new: str) -> Mutation:
+    """Replace a number in the TPM2B, once."""
+
+    def edit(area: bytes) -> bytes:
+        assert bytes.fromhex(old) in area
+        return area.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
+
+    return ek_bytes(edit)
+
+
+def odd(key: OddRsa) -> Mutation:
+    """Take an RSA key that no TPM would make, in the template, and on record."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        area = replace(L1, unique=key.unique)
+        if key.exponent != 65537:
+            area = replace(area, parameters=replace(RSA, exponent=key.exponent))
+        return with_ek(world, area.to_tpm2b(), sha256(key.spki()))
+
+    return mutate
+
+
+def trivial(scalar: int) -> Mutation:
+    """Take the endorsement key of a known private key."""
+
+    def mutate(world: World) -> None:
+        key, point = point_of(scalar, ec.SECP256R1())
+        registered = World(ek=TpmKey(private=key, public=replace(world.ek.public, unique=point)))
+        world.ek = registered.ek
+        world.change_machine(records=registered.machine.records)
+
+    return mutate
+
+
+def attestation_key(world: World) -> tuple[Csr, Csr]:
+    """Send the attestation key as endorsement key as well."""
+    return with_ek(world, world.ak.tpm2b)
+
+
+def of_template(template: Public) -> Mutation:
+    """Put the key into another template's public area."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        return with_ek(world, with_key(template, world.ek.private).tpm2b)
+
+    return mutate
+
+
+def attack(
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Expect E1."""
+    return Attack("E1", name, reason, mutate, world)
+
+
+BITS = [
+    attack(
+        f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
+        EndorsementKeyNotTemplate if bit in KNOWN else EndorsementKeyMalformed,
+        flip(bit),
+    )
+    for bit in range(32)
+]
+NOT_TEMPLATE = [
+    attack(name, EndorsementKeyNotTemplate, mutate)
+    for name, mutate in {
+        "a storage key": public(attributes=ObjectAttributes(0x00030472)),
+        "a key that decrypts for anybody": public(attributes=ObjectAttributes(0x00020072)),
+        "the attestation key": attestation_key,
+        "no policy": public(auth_policy=b""),
+        "a policy of zeros": public(auth_policy=bytes(32)),
+        "the high range's policy": public(auth_policy=H2.auth_policy),
+        "the high range's attributes": public(attributes=H2.attributes),
+        "one bit of the policy": public(auth_policy=b"\x82" + L2.auth_policy[1:]),
+        "Name of SHA-1": of_template(replace(L2, name_alg=TPM_ALG_SHA1, auth_policy=bytes(20))),
+        "Name of SHA-384": of_template(
+            replace(L2, name_alg=TPM_ALG_SHA384, auth_policy=H3.auth_policy)
+        ),
+        "no symmetric algorithm": parameters(symmetric=None),
+        "AES of 256 bits": symmetric(bits=256),
+        "AES of 192 bits": symmetric(bits=192),
+        "AES of 0 bits": symmetric(bits=0),
+        "AES in CBC mode": symmetric(mode=CBC),
+        "AES in no mode": symmetric(mode=0x10),
+        "a scheme": parameters(scheme=Scheme(algorithm=TPM_ALG_ECDH, hash=SHA256)),
+        "a key derivation function": parameters(
+            kdf=Scheme(algorithm=TPM_ALG_KDF1_SP800_108, hash=SHA256)
+        ),
+        "P-384 in P-256's template": public(
+            parameters=replace(P256, curve=4), unique=point_of(5, ec.SECP384R1())[1]
+        ),
+        "P-521": public(parameters=replace(P256, curve=5), unique=point_of(5, ec.SECP521R1())[1]),
+        "P-224": public(parameters=replace(P256, curve=2), unique=point_of(5, ec.SECP224R1())[1]),
+        "exponent 1": odd(odd_rsa.EXPONENT_1),
+        "exponent 3": odd(odd_rsa.EXPONENT_3),
+        "exponent 65539": odd(odd_rsa.EXPONENT_65539),
+        "RSA of 1024 bits": public(
+            parameters=replace(RSA, key_bits=1024), unique=odd_rsa.BITS_1024.unique
+        ),
+        "RSA of 4096 bits": public(parameters=replace(RSA, key_bits=4096), unique=b"\xff" * 512),
+        "RSA 3072 in the low range": public(
+            parameters=replace(RSA, key_bits=3072), unique=b"\xff" * 384
+        ),
+        "OAEP as scheme": public(
+            parameters=replace(RSA, scheme=Scheme(algorithm=TPM_ALG_OAEP, hash=SHA256)),
+            unique=odd_rsa.EXPONENT_3.unique,
+        ),
+    }.items()
+]
+WEAK = [
+    attack(name, EndorsementKeyWeak, mutate)
+    for name, mutate in {
+        **{name: ek_public(on_point(edit)) for name, edit in POINTS.items()},
+        "private key 1": trivial(1),
+        "private key n - 1": trivial(ORDER - 1),
+        "a point of P-384 on P-256": public(unique=point_of(5, ec.SECP384R1())[1]),
+        "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
+        "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
+        "square modulus": odd(odd_rsa.SQUARE),
+        "small factor": odd(odd_rsa.SMALL_FACTOR),
+        "even modulus": odd(odd_rsa.EVEN),
+        "a modulus of 1024 bits that says 2048": odd(odd_rsa.BITS_1024),
+        "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
+    }.items()
+] + [
+    attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_world)
+    for name, mutate in {
+        "a padded modulus": public(unique=b"\0" + b"\xff" * 255),
+        "no modulus": public(unique=b""),
+        "modulus 0": public(unique=bytes(256)),
+        "one bit less": public(unique=b"\x7f" + b"\xff" * 255),
+        "a modulus with a zero before it": public(unique=b"\0" + b"\xff" * 256),
+    }.items()
+]
+MALFORMED = [
+    attack(name, EndorsementKeyMalformed, mutate)
+    for name, mutate in {
+        "nothing": ek_bytes(lambda _: b""),
+        "size 0": ek_bytes(lambda _: b"\0\0"),
+        "size too large": ek_bytes(lambda a: b"\xff\xff" + a[2:]),
+        "size one less": ek_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
+        "no size": ek_bytes(lambda a: a[2:]),
+        "a byte behind": ek_bytes(lambda a: a + b"\0"),
+        "a byte behind, inside": ek_bytes(
+            lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
+        ),
+        "the last byte missing": ek_bytes(lambda a: a[:-1]),
+        "a DER key": ek_bytes(lambda _: odd_rsa.ROCA.spki()),
+        "a keyed hash": ek_bytes(lambda a: a[:2] + b"\0\x08" + a[4:]),
+        "RSA's number over ECC's fields": ek_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
+        "Name of SM3": ek_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
+        "a policy of 31 bytes": public(auth_policy=bytes(31)),
+        "Camellia": code("000600800043", "002600800043"),
+        "SM4": code("000600800043", "001300800043"),
+        "XOR": code("000600800043", "000a000b0043"),
+        "an unknown scheme": code("00430010", "0043001a"),
+    }.items()
+]
+ATTACKS = BITS + NOT_TEMPLATE + WEAK + MALFORMED
+
+
+@pytest.mark.parametrize("world", [World, rsa_world, explicit_exponent])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
