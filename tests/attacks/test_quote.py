@@ -1,0 +1,576 @@
+"""Statements that are no quote, or that nobody's TPM made, or that were made for something else.
+
+A restricted key signs everything that its TPM vouches for, and some of that is what the key's user
+wants: the name of a certified object, a stretch of NV memory, the hash of a session's commands. The
+TPM tells them apart by magic and type, and so has the verifier to (tpm2-tools CVE-2024-29038,
+CVE-2024-29039). Each field of TPMS_ATTEST is changed twice: after signing, which any change has to
+fail at, and before, where the attacker's own key signs it: then the field's own check has to hold.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from common.digests import sha256
+from common.errors import (
+    AnswerNotBound,
+    AttestationError,
+    PcrDigestMismatch,
+    PcrSelectionMismatch,
+    QuoteMalformed,
+    QuoteSignatureInvalid,
+    SignatureMalformed,
+)
+from common.tpm.constants import (
+    TPM_ALG_ECDSA,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA1,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    TPM_ALG_SHA512,
+)
+from common.tpm.reader import join, sized
+from common.tpm.structures import EcdsaValue, Signature
+from signer.model import Csr
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import AK_KINDS, attestation_key
+
+SHA256 = TPM_ALG_SHA256
+ORDER = ec.SECP256R1().group_order
+MAGIC = b"\xffTCG"
+
+
+def rsa_world() -> World:
+    """Join with an RSA attestation key."""
+    return Scenario(ak=attestation_key(AK_KINDS["rsassa-2048-sha256"]))
+
+
+def pss_world() -> World:
+    """Join with an RSAPSS attestation key."""
+    world = Scenario(ak=attestation_key(AK_KINDS["rsapss-2048-sha256"]))
+    schemes = frozenset({"rsapss-2048-sha256"})
+    world.policy = replace(world.policy, attestation_key_schemes=schemes)
+    return world
+
+
+def p384_world() -> World:
+    """Join with an attestation key on P-384."""
+    world = Scenario(ak=attestation_key(AK_KINDS["ecdsa-p384-sha384"]))
+    schemes = frozenset({"ecdsa-p384-sha384"})
+    world.policy = replace(world.policy, attestation_key_schemes=schemes)
+    return world
+
+
+# Where fields begin in a quote: magic, type, qualifiedSigner (34 + 2), extraData (32 + 2), clock
+FIELDS = {
+    "magic": 0,
+    "type": 4,
+    "size of qualifiedSigner": 6,
+    "qualifiedSigner": 8,
+    "size of extraData": 42,
+    "extraData": 44,
+    "clock": 76,
+    "resetCount": 84,
+    "restartCount": 88,
+    "safe": 92,
+    "firmwareVersion": 93,
+    "count of banks": 104,
+    "bank": 105,
+    "sizeofSelect": 107,
+    "selected PCRs": 108,
+    "size of pcrDigest": 111,
+    "pcrDigest": 113,
+}
+
+
+def flipped(quote: bytes, at: int) -> bytes:
+    """Flip a bit of a byte."""
+    return quote[:at] + bytes([quote[at] ^ 1]) + quote[at + 1 :]
+
+
+def flips(at: int) -> Callable[[bytes], bytes]:
+    """Flip a bit of this byte."""
+    return lambda quote: flipped(quote, at)
+
+
+def unsigned(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Change the quote after it was signed."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        edited = edit(answer.quote)
+        assert edited != answer.quote
+        return world.answer_csr(replace(answer, quote=edited))
+
+    return mutate
+
+
+def signed(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Change the quote, and sign that."""
+
+    def mutate(world: World) -> Csr:
+        quote = world.attest().encode()
+        edited = edit(quote)
+        assert edited != quote
+        return world.answer_csr(world.answer(edited))
+
+    return mutate
+
+
+def statement(kind: int, body: Callable[[World], bytes]) -> Mutation:
+    """Sign what TPMs sign for another command, with the right extraData."""
+
+    def mutate(world: World) -> Csr:
+        quote = world.attest().encode()
+        head = quote[:4] + kind.to_bytes(2, "big") + quote[6:101]
+        return world.answer_csr(world.answer(head + body(world)))
+
+    return mutate
+
+
+def quoted(world: World) -> bytes:
+    """Return what a quote holds: the attacker writes it to where it is certified from."""
+    return world.attest().encode()[101:]
+
+
+def certified(_: World) -> bytes:
+    """TPMS_CERTIFY_INFO: name and qualifiedName."""
+    return sized(b"\0\x0b" + bytes(32)) * 2
+
+
+def created(_: World) -> bytes:
+    """TPMS_CREATION_INFO: objectName and creationHash."""
+    return sized(b"\0\x0b" + bytes(32)) + sized(bytes(32))
+
+
+def time(world: World) -> bytes:
+    """TPMS_TIME_ATTEST_INFO: time, clockInfo, firmwareVersion."""
+    return bytes(8) + world.attest().encode()[76:101]
+
+
+def nv(world: World) -> bytes:
+    """TPMS_NV_CERTIFY_INFO: indexName, offset and contents of the attacker's choice."""
+    return sized(b"\0\x0b" + bytes(32)) + b"\0\0" + sized(quoted(world))
+
+
+def nv_digest(_: World) -> bytes:
+    """TPMS_NV_DIGEST_CERTIFY_INFO: indexName and digest."""
+    return sized(b"\0\x0b" + bytes(32)) + sized(bytes(32))
+
+
+def session(_: World) -> bytes:
+    """TPMS_SESSION_AUDIT_INFO: exclusive, and the digest over commands of the attacker's."""
+    return b"\1" + sized(bytes(32))
+
+
+def command(_: World) -> bytes:
+    """TPMS_COMMAND_AUDIT_INFO: counter, algorithm, two digests."""
+    return bytes(8) + b"\0\x0b" + sized(bytes(32)) * 2
+
+
+TYPES = {
+    0x8014: ("NV", nv),
+    0x8015: ("command audit", command),
+    0x8016: ("session audit", session),
+    0x8017: ("certify", certified),
+    0x8019: ("time", time),
+    0x801A: ("creation", created),
+    0x801C: ("NV digest", nv_digest),
+}
+
+
+def raw(scheme: int, digest: int, value: bytes | EcdsaValue) -> bytes:
+    """Write a TPMT_SIGNATURE."""
+    return Signature(scheme=scheme, hash=digest, value=value).encode()
+
+
+def signature(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Edit the TPMT_SIGNATURE of a good answer."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        edited = edit(answer.signature)
+        assert edited != answer.signature
+        return world.answer_csr(replace(answer, signature=edited))
+
+    return mutate
+
+
+def ecdsa(edit: Callable[[EcdsaValue], EcdsaValue]) -> Mutation:
+    """Edit r and s of a good signature."""
+
+    def change(encoded: bytes) -> bytes:
+        found = Signature.parse(encoded)
+        assert isinstance(found.value, EcdsaValue)
+        return replace(found, value=edit(found.value)).encode()
+
+    return signature(change)
+
+
+def integer(value: bytes) -> int:
+    """Read a number."""
+    return int.from_bytes(value, "big")
+
+
+def ecc_signs(hash_: hashes.HashAlgorithm, digest: int) -> Mutation:
+    """Sign the quote with the right key and another hash, and name that."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        key = world.ak.private
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hash_)))
+        value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+        return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, digest, value)))
+
+    return mutate
+
+
+def rsa_signs(scheme: int, pad: padding.PKCS1v15 | padding.PSS, data: bytes = b"") -> Mutation:
+    """Sign the quote with the right RSA key and another padding, and name a scheme."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        key = world.ak.private
+        assert isinstance(key, rsa.RSAPrivateKey)
+        value = key.sign(data or answer.quote, pad, hashes.SHA256())
+        return world.answer_csr(replace(answer, signature=raw(scheme, SHA256, value)))
+
+    return mutate
+
+
+PSS = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
+
+
+def by_another_key(world: World) -> Csr:
+    """Sign with a key that is not the one sent."""
+    answer = world.answer()
+    return world.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
+
+
+def by_the_kubelet_key(world: World) -> Csr:
+    """Sign with the key of the request."""
+    answer = world.answer()
+    key = world.kubelet_key
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hashes.SHA256())))
+    value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+    return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, SHA256, value)))
+
+
+def of_another_answer(world: World) -> Csr:
+    """Take the signature of another quote by the same key."""
+    other = world.answer(world.attest(extra_data=bytes(32)))
+    return world.answer_csr(replace(world.answer(), signature=other.signature))
+
+
+def algebraic(world: World) -> Csr:
+    """Take the RSA signature 1, which is right for exponent 1 or a digest of 1."""
+    value = raw(TPM_ALG_RSASSA, SHA256, bytes(255) + b"\1")
+    return world.answer_csr(replace(world.answer(), signature=value))
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name an attack on the quote."""
+    return Attack(check, name, reason, mutate, world)
+
+
+AFTER_SIGNING = [
+    attack(
+        "Q1",
+        f"{name} changed after signing",
+        QuoteSignatureInvalid,
+        unsigned(flips(at)),
+    )
+    for name, at in FIELDS.items()
+] + [
+    attack("Q1", "cut short after signing", QuoteSignatureInvalid, unsigned(lambda q: q[:-1])),
+    attack(
+        "Q1", "a byte behind, after signing", QuoteSignatureInvalid, unsigned(lambda q: q + b"\0")
+    ),
+    attack(
+        "Q1",
+        "another quote after signing",
+        QuoteSignatureInvalid,
+        unsigned(lambda q: q[:44] + bytes(32) + q[76:]),
+    ),
+]
+BEFORE_SIGNING = (
+    [
+        attack("Q1", name, QuoteMalformed, signed(edit))
+        for name, edit in {
+            "magic of another byte": lambda q: b"\xfe" + q[1:],
+            "magic backwards": lambda q: b"GCT\xff" + q[4:],
+            "no magic": lambda q: q[4:],
+            "type 0": lambda q: q[:4] + b"\0\0" + q[6:],
+            "type of a null ticket": lambda q: q[:4] + b"\x80\x00" + q[6:],
+            "type backwards": lambda q: q[:4] + b"\x18\x80" + q[6:],
+            "type of an unknown statement": lambda q: q[:4] + b"\x80\x1d" + q[6:],
+            "qualifiedSigner of 67 bytes": lambda q: q[:6] + sized(bytes(67)) + q[42:],
+            "qualifiedSigner over the end": lambda q: q[:6] + b"\xff\xff" + q[8:],
+            "extraData of 67 bytes": lambda q: q[:42] + sized(q[44:76] + bytes(35)) + q[76:],
+            "safe is 2": lambda q: q[:92] + b"\2" + q[93:],
+            "safe is 255": lambda q: q[:92] + b"\xff" + q[93:],
+            "no banks counted": lambda q: q[:101] + bytes(4) + q[105:],
+            "four gigabanks": lambda q: q[:101] + b"\xff" * 4 + q[105:],
+            "five banks counted": lambda q: q[:101] + b"\0\0\0\5" + q[105:],
+            "unknown bank": lambda q: q[:105] + b"\0\x12" + q[107:],
+            "null bank": lambda q: q[:105] + b"\0\x10" + q[107:],
+            "sizeofSelect 0": lambda q: q[:107] + b"\0" + q[111:],
+            "sizeofSelect 1": lambda q: q[:107] + b"\1\xff" + q[111:],
+            "sizeofSelect 2": lambda q: q[:107] + b"\2\xff\0" + q[111:],
+            "sizeofSelect 4": lambda q: q[:107] + b"\4\xff\0\0\0" + q[111:],
+            "sizeofSelect 255": lambda q: q[:107] + b"\xff" + q[108:],
+            "pcrDigest of 65 bytes": lambda q: q[:111] + sized(bytes(65)),
+            "pcrDigest over the end": lambda q: q[:111] + b"\0\x21" + q[113:],
+            "cut short": lambda q: q[:-1],
+            "no pcrDigest": lambda q: q[:111],
+            "magic and type alone": lambda q: q[:6],
+            "nothing": lambda _: b"",
+            "a byte behind": lambda q: q + b"\0",
+            "two quotes": lambda q: q + q,
+            "with its size before it": sized,
+            "the bank twice": lambda q: q[:101] + b"\0\0\0\2" + q[105:111] * 2 + q[111:],
+            "banks descending": lambda q: q[:101] + b"\0\0\0\2\0\x0c\3\0\0\0" + q[105:],
+            "the bank twice, once empty": lambda q: q[:101] + b"\0\0\0\2\0\x0b\3\0\0\0" + q[105:],
+        }.items()
+    ]
+    + [
+        attack("Q2", name, AnswerNotBound, signed(edit))
+        for name, edit in {
+            "no extraData (Kairos #4828)": lambda q: q[:42] + b"\0\0" + q[76:],
+            "extraData of zeros": lambda q: q[:44] + bytes(32) + q[76:],
+            "extraData of one bit more": lambda q: flipped(q, 44),
+            "the last bit of extraData": lambda q: flipped(q, 75),
+            "beginning of extraData": lambda q: q[:42] + sized(q[44:75]) + q[76:],
+            "one byte of extraData": lambda q: q[:42] + sized(q[44:45]) + q[76:],
+            "extraData and a zero": lambda q: q[:42] + sized(q[44:76] + b"\0") + q[76:],
+            "a zero and extraData": lambda q: q[:42] + sized(b"\0" + q[44:76]) + q[76:],
+            "extraData twice": lambda q: q[:42] + sized(q[44:76] * 2) + q[76:],
+            "extraData in hex": lambda q: q[:42] + sized(q[44:76].hex().encode()) + q[76:],
+            "extraData as TPM2B": lambda q: q[:42] + sized(sized(q[44:76])) + q[76:],
+            "extraData digested": lambda q: q[:44] + sha256(q[44:76]) + q[76:],
+            "extraData in the place of the signer": lambda q: q[:6] + q[42:76] + q[6:42] + q[76:],
+        }.items()
+    ]
+    + [
+        attack("Q3", name, reason, signed(edit))
+        for name, reason, edit in (
+            ("no banks", PcrSelectionMismatch, lambda q: q[:101] + bytes(4) + q[111:]),
+            ("one PCR less", PcrSelectionMismatch, lambda q: q[:108] + b"\xfe" + q[109:]),
+            ("one PCR more", PcrSelectionMismatch, lambda q: q[:109] + b"\1" + q[110:]),
+            ("all PCRs", PcrSelectionMismatch, lambda q: q[:108] + b"\xff\xff\xff" + q[111:]),
+            ("the SHA-1 bank", PcrSelectionMismatch, lambda q: q[:105] + b"\0\4" + q[107:]),
+            ("the SHA-384 bank", PcrSelectionMismatch, lambda q: q[:105] + b"\0\x0c" + q[107:]),
+            ("another pcrDigest", PcrDigestMismatch, lambda q: flipped(q, 113)),
+            ("pcrDigest of zeros", PcrDigestMismatch, lambda q: q[:113] + bytes(32)),
+            ("empty pcrDigest", PcrDigestMismatch, lambda q: q[:111] + b"\0\0"),
+            ("beginning of pcrDigest", PcrDigestMismatch, lambda q: q[:111] + sized(q[113:144])),
+            ("pcrDigest and a zero", PcrDigestMismatch, lambda q: q[:111] + sized(q[113:] + b"\0")),
+        )
+    ]
+)
+CONFUSED = (
+    [
+        attack("Q1", f"{name} instead of a quote", QuoteMalformed, statement(kind, body))
+        for kind, (name, body) in TYPES.items()
+    ]
+    + [
+        attack("Q1", f"{name}, its body that of a quote", QuoteMalformed, statement(kind, quoted))
+        for kind, (name, _) in TYPES.items()
+    ]
+    + [
+        attack("Q1", f"{name} that says quote", reason, statement(0x8018, body))
+        for name, body, reason in (
+            ("certify", certified, QuoteMalformed),
+            ("creation", created, QuoteMalformed),
+            ("time", time, QuoteMalformed),
+            ("NV", nv, QuoteMalformed),
+            ("session audit", session, QuoteMalformed),
+            ("command audit", command, QuoteMalformed),
+        )
+    ]
+    + [
+        attack(
+            "Q1", "a quote among other bytes", QuoteMalformed, signed(lambda q: b"\x30\x82" + q)
+        ),
+        attack("Q1", "text that was signed", QuoteMalformed, signed(lambda _: b"I am a quote")),
+        attack("Q1", "a digest that was signed", QuoteMalformed, signed(sha256)),
+    ]
+)
+SIGNATURES = [
+    attack("Q1", "signed by another key", QuoteSignatureInvalid, by_another_key),
+    attack("Q1", "signed by the kubelet's key", QuoteSignatureInvalid, by_the_kubelet_key),
+    attack("Q1", "signature of another quote", QuoteSignatureInvalid, of_another_answer),
+    attack(
+        "Q1",
+        "r = s = 0 (CVE-2022-21449)",
+        QuoteSignatureInvalid,
+        ecdsa(lambda _: EcdsaValue(r=bytes(32), s=bytes(32))),
+    ),
+    attack("Q1", "empty r and s", QuoteSignatureInvalid, ecdsa(lambda _: EcdsaValue(r=b"", s=b""))),
+    attack(
+        "Q1",
+        "r = s = n",
+        QuoteSignatureInvalid,
+        ecdsa(lambda _: EcdsaValue(r=join((ORDER, 32)), s=join((ORDER, 32)))),
+    ),
+    attack(
+        "Q1",
+        "r + n",
+        QuoteSignatureInvalid,
+        ecdsa(lambda v: replace(v, r=join((integer(v.r) + ORDER, 33)))),
+    ),
+    attack(
+        "Q1", "r and s exchanged", QuoteSignatureInvalid, ecdsa(lambda v: EcdsaValue(r=v.s, s=v.r))
+    ),
+    attack("Q1", "empty signature", SignatureMalformed, signature(lambda _: b"")),
+    attack("Q1", "signature cut short", SignatureMalformed, signature(lambda s: s[:-1])),
+    attack("Q1", "a byte behind the signature", SignatureMalformed, signature(lambda s: s + b"\0")),
+    attack("Q1", "null signature", SignatureMalformed, signature(lambda _: b"\0\x10")),
+    attack("Q1", "HMAC for a signature", SignatureMalformed, signature(lambda s: b"\0\5" + s[2:])),
+    attack("Q1", "ECDAA", SignatureMalformed, signature(lambda s: b"\0\x1a" + s[2:])),
+    attack("Q1", "SM2", SignatureMalformed, signature(lambda s: b"\0\x1b" + s[2:])),
+    attack("Q1", "ECSchnorr", SignatureMalformed, signature(lambda s: b"\0\x1c" + s[2:])),
+    attack("Q1", "SHA-1 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\4" + s[4:])),
+    attack(
+        "Q1", "SHA-384 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x0c" + s[4:])
+    ),
+    attack("Q1", "SM3 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x12" + s[4:])),
+    attack(
+        "Q1", "no hash named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x10" + s[4:])
+    ),
+    attack(
+        "Q1", "r of 67 bytes", SignatureMalformed, ecdsa(lambda v: replace(v, r=bytes(35) + v.r))
+    ),
+    attack(
+        "Q1",
+        "size of r over the end",
+        SignatureMalformed,
+        signature(lambda s: s[:4] + b"\xff\xff" + s[6:]),
+    ),
+    attack("Q1", "signed with SHA-1", SignatureMalformed, ecc_signs(hashes.SHA1(), TPM_ALG_SHA1)),  # noqa: S303 - refused
+    attack(
+        "Q1", "signed with SHA-384", SignatureMalformed, ecc_signs(hashes.SHA384(), TPM_ALG_SHA384)
+    ),
+    attack(
+        "Q1", "signed with SHA-512", SignatureMalformed, ecc_signs(hashes.SHA512(), TPM_ALG_SHA512)
+    ),
+    attack(
+        "Q1",
+        "signed with SHA-384, SHA-256 named",
+        QuoteSignatureInvalid,
+        ecc_signs(hashes.SHA384(), SHA256),
+    ),
+    attack(
+        "Q1",
+        "RSA under an EC key",
+        SignatureMalformed,
+        signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, bytes(256))),
+    ),
+    attack(
+        "Q1",
+        "EC under an RSA key",
+        SignatureMalformed,
+        signature(lambda _: raw(TPM_ALG_ECDSA, SHA256, EcdsaValue(r=b"\1", s=b"\1"))),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "PSS named and made under RSASSA",
+        SignatureMalformed,
+        rsa_signs(TPM_ALG_RSAPSS, PSS),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "PSS under the name RSASSA",
+        QuoteSignatureInvalid,
+        rsa_signs(TPM_ALG_RSASSA, PSS),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "RSASSA under the name PSS",
+        QuoteSignatureInvalid,
+        rsa_signs(TPM_ALG_RSAPSS, padding.PKCS1v15()),
+        pss_world,
+    ),
+    attack(
+        "Q1",
+        "RSASSA named and made under PSS",
+        SignatureMalformed,
+        rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15()),
+        pss_world,
+    ),
+    attack(
+        "Q1",
+        "RSA over other bytes",
+        QuoteSignatureInvalid,
+        rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15(), b"other"),
+        rsa_world,
+    ),
+    attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_world),
+    attack(
+        "Q1",
+        "empty RSA signature",
+        QuoteSignatureInvalid,
+        signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, b"")),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "RSA signature with a zero before it",
+        QuoteSignatureInvalid,
+        signature(lambda s: raw(TPM_ALG_RSASSA, SHA256, b"\0" + s[6:])),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "RSA signature of 513 bytes",
+        SignatureMalformed,
+        signature(lambda _: b"\0\x14\0\x0b" + sized(bytes(513))),
+        rsa_world,
+    ),
+    attack(
+        "Q1",
+        "P-384, SHA-256 named",
+        SignatureMalformed,
+        signature(lambda s: s[:2] + b"\0\x0b" + s[4:]),
+        p384_world,
+    ),
+]
+ATTACKS = AFTER_SIGNING + BEFORE_SIGNING + CONFUSED + SIGNATURES
+
+
+@pytest.mark.parametrize("world", [World, rsa_world, pss_world, p384_world])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+def test_fields_are_where_they_are_said_to_be() -> None:
+    """Offsets are of this quote: Name of 34 bytes, extraData of 32, one bank."""
+    attest = Scenario().attest()
+    quote = attest.encode()
+    assert quote[:6] == MAGIC + b"\x80\x18"
+    assert quote[FIELDS["qualifiedSigner"] :][:34] == attest.qualified_signer
+    assert quote[FIELDS["extraData"] :][:32] == attest.extra_data
+    assert quote[FIELDS["bank"] :][:6] == b"\0\x0b\3\xff\0\0"
+    assert quote[FIELDS["pcrDigest"] :] == attest.pcr_digest
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
