@@ -140,16 +140,13 @@ def _not_checked(rule: str) -> EndorsementCertificateNotAllowed:
 
 def _is_signed_by(leaf: Fields, issuer: Fields) -> bool:
     digest = SIGNATURE_ALGORITHMS.get(leaf.signature_algorithms[0])
-    if digest is None or leaf.issuer != issuer.subject:
+    if digest is None or issuer.public_key is None or leaf.issuer != issuer.subject:
         return False
     try:
-        match issuer.public_key:
-            case rsa.RSAPublicKey() as key:
-                key.verify(leaf.signature, leaf.tbs, padding.PKCS1v15(), digest)
-            case ec.EllipticCurvePublicKey() as key:
-                key.verify(leaf.signature, leaf.tbs, ec.ECDSA(digest))
-            case None:
-                return False
+        if isinstance(issuer.public_key, rsa.RSAPublicKey):
+            issuer.public_key.verify(leaf.signature, leaf.tbs, padding.PKCS1v15(), digest)
+        else:
+            issuer.public_key.verify(leaf.signature, leaf.tbs, ec.ECDSA(digest))
     except InvalidSignature:
         return False
     return True

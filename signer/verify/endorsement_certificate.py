@@ -74,13 +74,15 @@ def verify_endorsement_certificate(
         raise EndorsementCertificateMismatch(
             f"no certificate from the TPM is for its endorsement key{REMEDY}"
         )
-    first_error: AttestationError | None = None
+    errors: list[AttestationError] = []
     for leaf in candidates:
         try:
-            return _verify_chain(leaf, given, anchors, now)
+            _verify_chain(leaf, given, anchors, now)
         except AttestationError as error:
-            first_error = first_error or error
-    raise first_error or EndorsementCertificateMissing("no certificate")
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
 
 
 def _read(certificates: Sequence[bytes]) -> list[Fields]:

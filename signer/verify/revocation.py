@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
 
-from common.errors import EndorsementCertificateRevoked, RevocationListOutOfDate
+from common.errors import (
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateRevoked,
+    RevocationListOutOfDate,
+)
 from signer.verify.trust_anchors import RevocationList, TrustAnchors
 from signer.verify.x509_fields import Fields
 
@@ -21,11 +24,16 @@ def require_not_revoked(chain: Sequence[Fields], anchors: TrustAnchors, now: dat
 
     Raises:
         EndorsementCertificateRevoked: a list names it.
+        EndorsementCertificateNotAllowed: no list could.
         RevocationListOutOfDate: a list of its issuer is not valid now, and no other one is.
 
     """
     for certificate, issuer in pairwise(chain):
         lists = [found for found in anchors.revocation_lists if _is_of(found, issuer)]
+        if lists and certificate.serial < 0:
+            raise EndorsementCertificateNotAllowed(
+                "endorsement certificate: its serial number is negative, so no list can name it"
+            )
         for found in lists:
             if found.loaded.get_revoked_certificate_by_serial_number(certificate.serial):
                 raise EndorsementCertificateRevoked("the endorsement certificate is revoked")
@@ -38,12 +46,9 @@ def require_not_revoked(chain: Sequence[Fields], anchors: TrustAnchors, now: dat
 def _is_of(found: RevocationList, issuer: Fields) -> bool:
     """Tell whether an authority signed a list; its name alone would let a namesake speak for it."""
     key: CertificateIssuerPublicKeyTypes | None = issuer.public_key
-    if key is None or found.issuer != issuer.subject:
-        return False
-    try:
-        return found.loaded.is_signature_valid(key)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        return False
+    return (
+        key is not None and found.issuer == issuer.subject and found.loaded.is_signature_valid(key)
+    )
 
 
 def _is_valid(found: RevocationList, now: datetime) -> bool:

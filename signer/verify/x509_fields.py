@@ -129,12 +129,11 @@ def read_fields(der: bytes) -> Fields:
 
 
 def list_issuer(tbs: bytes) -> bytes:
-    """Read the issuer of a revocation list, as it is written. Raises CertificateMalformed."""
-    parts = _children(_only(tbs))
-    names = [part for part in parts if part[0] == _SEQUENCE]
-    if len(names) < 2:  # noqa: PLR2004 - signature algorithm, then issuer
-        raise CertificateMalformed("it has no issuer")
-    return names[1][2]
+    """Read the issuer of a revocation list that is one, as it is written."""
+    _algorithm_of_signature, issuer, *_ = (
+        part for part in _children(_only(tbs)) if part[0] == _SEQUENCE
+    )
+    return issuer[2]
 
 
 def _elements(data: bytes) -> Iterator[Element]:

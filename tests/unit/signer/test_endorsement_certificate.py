@@ -209,14 +209,17 @@ def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those 
     return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
 
 
+P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
+
+
 def oaep_from_stranger() -> list[bytes]:
     """Let a stranger certify it under the vendor's name."""
     return [oaep_leaf(authority("Vendor TPM CA 01"))]
 
 
-def oaep_under_constraints() -> list[bytes]:
-    """Put an authority between that is constrained to names."""
-    between = authority("between", ROOT, extensions={ca(): True, elsewhere(): True})
+def oaep_under(*extensions: x509.ExtensionType) -> list[bytes]:
+    """Put an authority between that has these extensions."""
+    between = authority("between", ROOT, extensions=dict.fromkeys(extensions, True))
     return [oaep_leaf(between), between.der]
 
 
@@ -243,9 +246,24 @@ OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError
         lambda: [oaep_leaf(BELOW, begins=NOW + timedelta(days=1))],
         EndorsementCertificateOutOfDate,
     ),
-    "under name constraints": (oaep_under_constraints, EndorsementCertificateNotAllowed),
+    "under name constraints": (
+        lambda: oaep_under(ca(), elsewhere()),
+        EndorsementCertificateNotAllowed,
+    ),
+    "under no authority": (
+        lambda: oaep_under(x509.BasicConstraints(ca=False, path_length=None)),
+        EndorsementCertificateNotAllowed,
+    ),
+    "under one that may not sign": (
+        lambda: oaep_under(ca(), usage("crl_sign")),
+        EndorsementCertificateNotAllowed,
+    ),
     "too deep": (oaep_too_deep, EndorsementCertificateNotAllowed),
     "unknown critical extension": (oaep_with_unknown_extension, EndorsementCertificateNotAllowed),
+    "under a key of a kind that is not taken": (
+        lambda: [oaep_leaf(P224), P224.der],
+        EndorsementCertificateUntrusted,
+    ),
     "signed with SHA-1": (
         lambda: [certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY, oaep)],  # noqa: S303
         EndorsementCertificateNotAllowed,
@@ -289,6 +307,46 @@ def test_long_serial_numbers_pass() -> None:
             lambda _: der.encode(der.INTEGER, b"\1" + bytes(24)),
         )
     )
+
+
+NEGATIVE = b"\x02\x01\xfb"
+
+
+def test_negative_serial_numbers_cannot_be_listed() -> None:
+    """They pass where nothing is listed, and nowhere else."""
+    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, SERIAL, lambda _: NEGATIVE)
+    verify(certificate)
+    listed = anchors(ROOT, BELOW, lists=(revocation_list(BELOW, 5),))
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify_endorsement_certificate([certificate], ECC_KEY, anchors=listed, now=NOW)
+
+
+def bits_behind(_: bytes) -> bytes:
+    """Put a second value into an extension."""
+    written = extension("2.5.29.19", b"\x30\0\x30\0", flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+def usage_of_nothing(_: bytes) -> bytes:
+    """Write a key usage without bits."""
+    written = extension("2.5.29.15", b"\x03\0", flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+def twice(extensions: bytes) -> bytes:
+    """Write every extension twice."""
+    content = der.parse(extensions).children[0].content
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, content + content))
+
+
+@pytest.mark.parametrize("change", [bits_behind, usage_of_nothing, twice])
+def test_extensions_that_can_be_read_in_two_ways_are_refused(
+    change: Callable[[bytes], bytes],
+) -> None:
+    """Tolerance ends where meaning does."""
+    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(certificate)
 
 
 def without(*kinds: type[x509.ExtensionType]) -> dict[x509.ExtensionType, bool]:

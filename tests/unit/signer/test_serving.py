@@ -35,6 +35,7 @@ ADDRESSES = (
     Address(type="InternalIP", address="192.0.2.11"),
     Address(type="InternalIP", address="2001:DB8::000b"),
     Address(type="ExternalIP", address="198.51.100.11"),
+    Address(type="ExternalIP", address="::ffff:203.0.113.11"),
 )
 
 
@@ -58,6 +59,10 @@ GOOD: dict[str, tuple[SubjectAltName, SubjectAltName]] = {
     "with the root's dot": (NODE + ".", NODE),
     "internal name": ("node-1.internal", "node-1.internal"),
     "IPv4": (ip_address("192.0.2.11"), ip_address("192.0.2.11")),
+    "IPv4 that the Machine writes as IPv6": (
+        ip_address("203.0.113.11"),
+        ip_address("203.0.113.11"),
+    ),
     "external IPv4": (ip_address("198.51.100.11"), ip_address("198.51.100.11")),
     "IPv6, however written": (ip_address("2001:db8:0::b"), ip_address("2001:db8::b")),
 }
