@@ -1,0 +1,174 @@
+"""The node's CSR seam over the fake and over a real API server: both keep the same promises."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from authenticator.api import KubernetesApi
+from authenticator.clock import SystemClock
+from authenticator.model import Csr, CsrApi, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from common.csr import build_pkcs10, compose
+from common.errors import CredentialRefused
+from common.names import CLIENT_SIGNER
+from tests.fakes.clock import FakeClock
+from tests.fakes.csr_api import FakeCluster
+from tests.harness.fleet import Fleet
+from tests.harness.pki import Authority, ec_key
+from tests.harness.workload import WorkloadCluster
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+DENIED = {"type": "Denied", "status": "True", "reason": "R", "message": "M"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One API server, and what others do there."""
+
+    ask: Callable[[Requester], CsrApi]
+    bootstrapper: Token
+    node: KeyPair
+    annotate: Callable[[str], None]
+    deny: Callable[[str], None]
+    delete: Callable[[str], object]
+
+
+def node_of(authority: Authority) -> KeyPair:
+    """Return a node's certificate."""
+    pair = authority.client("system:node:contract", "system:nodes")
+    return KeyPair(certificate=pair.certificate, key=pair.key)
+
+
+def fake() -> Subject:
+    """Return an API server in memory, whose signer looks away."""
+    cluster = FakeCluster(FakeClock(), signer_is_away=True)
+
+    def deny(name: str) -> None:
+        cluster.update(replace(cluster.csrs[name], conditions={"Denied": ("R", "M")}))
+
+    return Subject(
+        ask=cluster.connect,
+        bootstrapper=Token(token=next(iter(cluster.tokens))),
+        node=node_of(Authority.make("fake", ec_key())),
+        annotate=lambda name: cluster.annotate(name, "a", "b"),
+        deny=deny,
+        delete=cluster.csrs.pop,
+    )
+
+
+def real(workload: WorkloadCluster) -> Subject:
+    """Return a real API server."""
+    server = Server(
+        url=workload.url,
+        ca=workload.authority.pair.certificate.decode(),
+        tls_server_name=None,
+        proxy=None,
+    )
+
+    def deny(name: str) -> None:
+        csr = workload.admin.get(f"{CSRS}/{name}")
+        csr["status"] = {"conditions": [DENIED]}
+        workload.admin.replace(f"{CSRS}/{name}/approval", csr)
+
+    def annotate(name: str) -> None:
+        workload.admin.patch(f"{CSRS}/{name}", {"metadata": {"annotations": {"a": "b"}}})
+
+    return Subject(
+        ask=lambda who: KubernetesApi(server, who, Deadline(SystemClock(), 30)),
+        bootstrapper=Token(token=workload.bootstrap_token()),
+        node=node_of(workload.client_authority),
+        annotate=annotate,
+        deny=deny,
+        delete=lambda name: workload.admin.delete(f"{CSRS}/{name}"),
+    )
+
+
+@pytest.fixture(scope="module", params=["fake", "real"])
+def subject(request: pytest.FixtureRequest, fleet: Fleet) -> Subject:
+    """Return each kind of API server."""
+    return fake() if request.param == "fake" else real(fleet.first.workload)
+
+
+def wanted() -> CsrRequest:
+    """Return a request under a name of its own; no signer takes its attestation for any."""
+    pkcs10 = build_pkcs10(ec_key(), node_name="contract", provider_id="test:///contract")
+    return CsrRequest(
+        name="kubelet-tpm-" + secrets.token_hex(16),
+        signer_name=CLIENT_SIGNER.replace("kubelet-tpm", "contract"),
+        usages=("client auth", "digital signature"),
+        expiration_seconds=3600,
+        request=compose(pkcs10, b"{}"),
+    )
+
+
+def filed(subject: Subject) -> Csr:
+    """File a request as a bootstrapper."""
+    return subject.ask(subject.bootstrapper).create(wanted())
+
+
+def test_what_is_filed_comes_back_as_it_was(subject: Subject) -> None:
+    request = wanted()
+    csr = subject.ask(subject.bootstrapper).create(request)
+    assert csr.spec == request
+    assert (csr.annotations, csr.conditions, csr.certificate) == ({}, {}, None)
+    assert subject.ask(subject.bootstrapper).get(request.name) == csr
+
+
+def test_name_that_is_taken_stays_with_what_was_filed_first(subject: Subject) -> None:
+    first = filed(subject)
+    again = replace(wanted(), name=first.spec.name)
+    assert subject.ask(subject.bootstrapper).create(again) == first
+
+
+def test_name_that_is_not_taken_is_nothing(subject: Subject) -> None:
+    assert subject.ask(subject.bootstrapper).get("kubelet-tpm-none") is None
+
+
+def test_change_that_was_made_meanwhile_is_seen_at_once(subject: Subject) -> None:
+    csr = filed(subject)
+    subject.annotate(csr.spec.name)
+    changed = subject.ask(subject.bootstrapper).changed(csr, 20)
+    assert changed is not None
+    assert changed.annotations == {"a": "b"}
+    assert changed.resource_version != csr.resource_version
+    assert changed.uid == csr.uid
+
+
+def test_denial_is_seen_with_its_reason(subject: Subject) -> None:
+    csr = filed(subject)
+    subject.deny(csr.spec.name)
+    changed = subject.ask(subject.bootstrapper).changed(csr, 20)
+    assert changed is not None
+    assert changed.conditions == {"Denied": ("R", "M")}
+
+
+def test_nothing_new_comes_back_as_it_was_after_a_while(subject: Subject) -> None:
+    csr = filed(subject)
+    began = time.monotonic()
+    assert subject.ask(subject.bootstrapper).changed(csr, 1) == csr
+    assert time.monotonic() - began < 10
+
+
+def test_deletion_is_seen(subject: Subject) -> None:
+    csr = filed(subject)
+    subject.delete(csr.spec.name)
+    assert subject.ask(subject.bootstrapper).changed(csr, 20) is None
+
+
+def test_requester_is_known_by_name(subject: Subject) -> None:
+    assert subject.ask(subject.bootstrapper).whoami().startswith("system:bootstrap:")
+    assert subject.ask(subject.node).whoami() == "system:node:contract"
+
+
+def test_node_may_do_all_of_it(subject: Subject) -> None:
+    api = subject.ask(subject.node)
+    csr = api.create(wanted())
+    assert api.get(csr.spec.name) == csr
+    assert api.changed(csr, 1) == csr
+
+
+def test_unknown_requester_is_refused(subject: Subject) -> None:
+    with pytest.raises(CredentialRefused):
+        subject.ask(Token(token="abcdef.fedcba9876543210")).whoami()
