@@ -33,7 +33,7 @@ from signer.verify.claims import verify_unopposed
 from signer.verify.endorsement_certificate import TrustAnchors
 from signer.verify.endorsement_key import EndorsementKey, verify_template
 from signer.verify.machine import verify_machine
-from signer.verify.request import verify_requester
+from signer.verify.request import require_version, verify_requester
 from signer.verify.trust import verify_trust
 
 MAX_AGE: Final = timedelta(minutes=15)
@@ -105,6 +105,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
 
     """
     requester = verify_requester(csr, kind, policy)
+    require_version(policy)
     evidence, name = offer.evidence, offer.request.node_name
     attestation_key = verify_attestation_key(evidence.ak_public, policy)
     machine = verify_machine(

@@ -43,7 +43,7 @@ from signer.verify.machine import find_machine, verify_machine
 from signer.verify.measured_boot import verify_event_log
 from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.quote import verify_quote
-from signer.verify.request import require_own_name, verify_requester
+from signer.verify.request import require_own_name, require_version, verify_requester
 from signer.verify.serving import ServingNames, verify_names
 from signer.verify.trust import verify_trust
 
@@ -108,6 +108,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
 
     """
     requester = verify_requester(csr, kind, policy)
+    require_version(policy)
     evidence, name = answer.evidence, answer.request.node_name
     master = _verify_challenge(evidence, masters, now)
     attestation_key = verify_attestation_key(evidence.ak_public, policy)

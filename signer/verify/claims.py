@@ -6,7 +6,7 @@ what one of them wrote first, so every step is a create, or a write under the re
 was read. Source: docs/protocol.md sections 2 and 5.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -214,6 +214,9 @@ class _Attempt:
             other = self.claims.endorsement_key(node.endorsement_key)
             liveness = self._liveness(other, node)
             _require_name_free(other, liveness, self.claimant.holder)
+        else:
+            # An earlier certificate, of the other kind perhaps, may live longer than this one
+            wanted = replace(wanted, not_after=max(wanted.not_after, node.not_after))
         return self.claims.replace_attested_node(node, wanted)
 
     def _key_liveness(self, key: EndorsementKeyObject, held_by: Holder) -> Liveness:

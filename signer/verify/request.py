@@ -1,4 +1,4 @@
-"""Who asks, and for what usages (R2, R3, M5).
+"""Who asks, for what usages, and in which version of the protocol (R2, R3, P6, M5).
 
 Trusts username and groups, which the API server wrote, and the usages, which it keeps unchanged.
 """
@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from common.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
+from common.errors import (
+    RequesterNameMismatch,
+    RequesterNotAllowed,
+    UnsupportedVersion,
+    UsagesNotAllowed,
+)
 from common.names import (
     CLIENT_USAGES,
     NODE_USER_PREFIX,
     NODES_GROUP,
     RSA_USAGE,
     SERVING_USAGES,
+    VERSION,
 )
 from signer.model import Csr
 from signer.policy import Policy
@@ -66,6 +72,17 @@ def verify_requester(csr: Csr, kind: Kind, policy: Policy) -> Requester:
     elif kind is Kind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
         return Bootstrapper(username=csr.username)
     raise RequesterNotAllowed("the requester may not ask for this kind of certificate")
+
+
+def require_version(policy: Policy) -> None:
+    """P6: the version that attestation data is read in is one that the policy still takes.
+
+    Raises:
+        UnsupportedVersion: the policy's `minimumVersion` is a later one.
+
+    """
+    if VERSION not in policy.versions:
+        raise UnsupportedVersion("the cluster's policy asks for a later version")
 
 
 def require_own_name(requester: Requester, node_name: str) -> None:

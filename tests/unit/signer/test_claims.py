@@ -237,6 +237,18 @@ def test_k_a_renewal_confirms(scenario: Scenario) -> None:
     is_claimed(scenario)
 
 
+def test_k2_the_longest_lived_certificate_counts(scenario: Scenario) -> None:
+    """A short one, for serving perhaps, does not make an earlier one expire."""
+    key, node = scenario.put_claim()
+    later = NOT_AFTER + timedelta(days=1)
+    scenario.store.put_node(replace(node, not_after=later))
+    made = make(scenario)
+    after = scenario.store.find_node(HOME, NODE)
+    assert after is not None
+    assert (after.not_after, made.not_after) == (later, NOT_AFTER)
+    assert scenario.store.keys[key.name] == key
+
+
 def test_k_a_ground_that_changed_is_written(scenario: Scenario) -> None:
     """The key was registered after a first use."""
     scenario.put_claim(ground=Ground.FIRST_USE)

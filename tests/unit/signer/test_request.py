@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
+from common.errors import (
+    RequesterNameMismatch,
+    RequesterNotAllowed,
+    UnsupportedVersion,
+    UsagesNotAllowed,
+)
 from signer.recognise import Kind
 from signer.verify.request import (
     Bootstrapper,
@@ -87,6 +92,17 @@ def test_r3_others_are_denied(kind: Kind, username: str, groups: frozenset[str])
     csr = scenario.csr(b"", username=username, groups=groups)
     with pytest.raises(RequesterNotAllowed):
         verify_requester(csr, kind, scenario.policy)
+
+
+def test_p6_the_policys_minimum_version_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once there is a second version, a policy can retire the first one."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, minimum_version="v2")
+    monkeypatch.setattr("signer.policy.values.SUPPORTED_VERSIONS", ("v1", "v2"))
+    for judge in (scenario.judge_offer, scenario.judge_answer):
+        with pytest.raises(UnsupportedVersion):
+            judge()
+    assert scenario.policy.versions == ("v2",)
 
 
 def test_m5_a_node_asks_for_itself() -> None:
