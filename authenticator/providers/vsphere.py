@@ -1,8 +1,8 @@
 """vSphere: the BIOS UUID from DMI, the name from guestinfo.
 
 `product_serial` spells the UUID's bytes in the order in which vCenter writes them. `product_uuid`
-does not tell by itself: from virtual hardware 13 on the kernel shows its first three fields with
-their bytes swapped (kubernetes/kubernetes#58927, vmware/pyvmomi#688), so it is not asked.
+does not tell by itself, and is not asked: from virtual hardware 13 on its first three fields may
+show with their bytes swapped (kubernetes/kubernetes#58927, vmware/pyvmomi#688).
 cluster-api-provider-vsphere writes `vsphere://<uuid>` from vCenter's `config.uuid`, and puts the
 node's name as `local-hostname` into `guestinfo.metadata`, which VMware's tools read.
 """
@@ -33,7 +33,7 @@ METADATA_LIMIT: Final = 1024 * 1024
 """Bytes: guestinfo holds no more under one key."""
 
 _SERIAL: Final = re.compile(
-    r"VMware-((?:[0-9a-f]{2} ){7}[0-9a-f]{2}-(?:[0-9a-f]{2} ){7}[0-9a-f]{2})"
+    r"VMware-(?:[0-9A-Fa-f]{2} ){7}[0-9A-Fa-f]{2}-(?:[0-9A-Fa-f]{2} ){7}[0-9A-Fa-f]{2}"
 )
 _GZIP: Final = zlib.MAX_WBITS | 16
 
@@ -70,11 +70,11 @@ class VSphere:
 
 def _bios_uuid(path: Path) -> str:
     try:
-        serial = path.read_text(encoding="ascii").strip().lower().replace("vmware", "VMware")
+        serial = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise ProviderUnavailable(f"{path}: {error}") from error
     matched(_SERIAL, serial, f"{path} of a VMware virtual machine")
-    digits = re.sub(r"[ -]", "", serial.removeprefix("VMware-"))
+    digits = re.sub(r"[ -]", "", serial.removeprefix("VMware-")).lower()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
@@ -99,14 +99,15 @@ def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
 
 def _decoded(value: bytes, encoding: str) -> bytes:
     """Decode as cloud-init does. Raises ValueError, zlib.error."""
+    unbroken = b"".join(value.split())
     match encoding:
         case "gzip+base64" | "gz+b64":
             unpacked = zlib.decompressobj(_GZIP)
-            text = unpacked.decompress(b64decode(value, validate=True), METADATA_LIMIT)
+            text = unpacked.decompress(b64decode(unbroken, validate=True), METADATA_LIMIT)
             if not unpacked.eof:
                 raise ValueError(encoding)
             return text
         case "base64" | "b64":
-            return b64decode(value, validate=True)
+            return b64decode(unbroken, validate=True)
         case _:
             return value

@@ -77,7 +77,11 @@ def test_machine_without_cloud_init_is_unavailable(tmp_path: Path, deadline: Dea
         Equinix("", path=tmp_path / "instance-data.json").identity(deadline)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, " " * (SIZE_LIMIT + 1)])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "[" * 100_000, "{}" + " " * SIZE_LIMIT],
+    ids=["empty", "cut off", "a list", "nested", "too large"],
+)
 def test_instance_data_that_cannot_be_read_is_refused(
     tmp_path: Path, deadline: Deadline, content: str
 ) -> None:
