@@ -8,7 +8,7 @@ goes to the operator's log alone.
 import json
 import socket
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
@@ -38,7 +38,7 @@ that hangs, or a watch that may as well be asked for again."""
 _CONNECTIONS: Final = 16
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE: Final = "application/merge-patch+json"
-_STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
 
 # A connection whose other end vanished is noticed after half a minute, watch or not.
 _SOCKET_OPTIONS: Final = (
@@ -67,7 +67,7 @@ class _Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    body: Json | None = None
+    body: Json | Sequence[Json] | None = None
     media: str = "application/json"
 
 
@@ -110,9 +110,11 @@ class Api:
         """Merge into an object, under the resource version in `body`; lists are replaced."""
         return self._call(_Request(method="PATCH", path=path, body=body, media=_MERGE), accepted)
 
-    def merge_lists(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Answer:
-        """Merge into a built-in object; lists are merged by their keys (strategic merge)."""
-        request = _Request(method="PATCH", path=path, body=body, media=_STRATEGIC_MERGE)
+    def patch(
+        self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
+    ) -> Answer:
+        """Change single places of an object (JSON patch, RFC 6902)."""
+        request = _Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
         return self._call(request, accepted)
 
     def delete(

@@ -155,10 +155,17 @@ class CsrWriter:
 
     def _condition(self, csr: Csr, subresource: str, kind: str, reason: str, message: str) -> Csr:
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-        # Merged by its type, so that others' conditions stay as they are.
-        body: dict[str, Any] = {"metadata": _judged(csr), "status": {"conditions": [condition]}}
+        # A merge would replace the list, and with it what others wrote there.
+        add: Json = {"op": "add", "path": "/status/conditions/-", "value": condition}
+        if not csr.conditions:
+            add = {"op": "add", "path": "/status/conditions", "value": [condition]}
+        judged: Json = {
+            "op": "replace",
+            "path": "/metadata/resourceVersion",
+            "value": csr.resource_version,
+        }
         path = _path(csr.name, subresource)
-        return _written(self._api.merge_lists(path, body, accepted=_CHANGED))
+        return _written(self._api.patch(path, [judged, add], accepted=_CHANGED))
 
 
 def _judged(csr: Csr) -> dict[str, Any]:

@@ -77,14 +77,14 @@ def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
         api.create(PATH, {"a": 1}, accepted=(200,))
         api.replace(PATH, {"a": 2})
         api.merge(PATH, {"a": 3})
-        api.merge_lists(PATH, {"a": 4})
+        api.patch(PATH, [{"op": "test"}])
         api.delete(PATH, {"uid": "u"})
     sent = [(r.method, r.headers["Content-Type"], r.body) for r in server.requests]
     assert sent[:4] == [
         ("POST", "application/json", {"a": 1}),
         ("PUT", "application/json", {"a": 2}),
         ("PATCH", "application/merge-patch+json", {"a": 3}),
-        ("PATCH", "application/strategic-merge-patch+json", {"a": 4}),
+        ("PATCH", "application/json-patch+json", [{"op": "test"}]),
     ]
     assert sent[4][2]["preconditions"] == {"uid": "u"}
 

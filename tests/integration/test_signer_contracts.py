@@ -1,0 +1,461 @@
+"""The signer's seams to API servers: each contract over the fake and over the real thing."""
+
+import base64
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+
+from common.csr import build_pkcs10
+from common.errors import (
+    AnnotationsFull,
+    ApiServerUnavailable,
+    ClaimConflict,
+    CsrChanged,
+)
+from common.keys import canonical_spki, spki_sha256
+from common.names import CLIENT_SIGNER, PEM_REQUEST
+from common.pem import encode_block
+from signer.kube.claims import LiveClaims
+from signer.kube.client import Api
+from signer.kube.csrs import CsrWriter
+from signer.kube.kubeconfig import parse_kubeconfig
+from signer.kube.masters import SecretStore
+from signer.kube.secrets import Secrets
+from signer.model import (
+    AttestedNodeObject,
+    Boot,
+    ClusterKey,
+    Csr,
+    Ground,
+    Holder,
+    Liveness,
+    Machine,
+)
+from signer.verify.claims import attested_node_name
+from tests.builders.scenario import machine
+from tests.fakes.claims import ClaimStore, FakeClaims
+from tests.fakes.csrs import FakeCsrs
+from tests.fakes.secrets import FakeSecrets
+from tests.harness import objects
+from tests.harness.fleet import Fleet
+from tests.harness.management import NAMESPACE
+from tests.harness.signer import Signer
+from tests.integration import csrs
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+HOME = ClusterKey(namespace="team-a", name="workload")
+
+
+@pytest.fixture
+def management(fleet: Fleet) -> Iterator[Api]:
+    connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
+    api = Api("management", connection, user_agent="test")
+    yield api
+    api.close()
+
+
+# Claims
+
+
+@dataclass(slots=True)
+class FakeClaimWorld:
+    """Claims in memory."""
+
+    store: ClaimStore = field(default_factory=ClaimStore)
+    cluster: ClusterKey = HOME
+
+    @property
+    def claims(self) -> FakeClaims:
+        return FakeClaims(store=self.store)
+
+    def machine(self, provider_id: str) -> None:
+        made: Machine = machine(provider_id=provider_id)
+        self.store.machines.setdefault(self.cluster, []).append(made)
+
+    def delete_machine(self, provider_id: str) -> None:
+        self.store.machines[self.cluster] = [
+            replace(m, deleting=True) if m.provider_id == provider_id else m
+            for m in self.store.machines[self.cluster]
+        ]
+
+
+@dataclass(slots=True)
+class RealClaimWorld:
+    """Claims on a management cluster."""
+
+    fleet: Fleet
+    claims: LiveClaims
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> ClusterKey:
+        return ClusterKey(namespace=self.fleet.first.namespace, name=self.fleet.first.name)
+
+    def machine(self, provider_id: str) -> None:
+        name = f"contract-{secrets.token_hex(4)}"
+        self.names[provider_id] = name
+        self.fleet.add_machine(self.fleet.first, objects.Machine(name, provider_id=provider_id))
+        # A finalizer, as Cluster API's own, keeps it while it is being deleted.
+        self.fleet.management.admin.patch(self._path(name), {"metadata": {"finalizers": ["a/b"]}})
+
+    def delete_machine(self, provider_id: str) -> None:
+        self.fleet.management.admin.delete(self._path(self.names[provider_id]))
+
+    def close(self) -> None:
+        """Let go of every Machine."""
+        for name in self.names.values():
+            self.fleet.management.admin.patch(self._path(name), {"metadata": {"finalizers": []}})
+
+    def _path(self, name: str) -> str:
+        namespace = self.fleet.first.namespace
+        return f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/machines/{name}"
+
+
+ClaimWorld = FakeClaimWorld | RealClaimWorld
+
+
+@pytest.fixture(params=["fake", "real"])
+def world(request: pytest.FixtureRequest, fleet: Fleet, management: Api) -> Iterator[ClaimWorld]:
+    if request.param == "fake":
+        yield FakeClaimWorld()
+        return
+    real = RealClaimWorld(fleet, LiveClaims(management))
+    yield real
+    real.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """A node with a key of its own."""
+
+    key: str
+    pem: str
+    holder: Holder
+    node: AttestedNodeObject
+
+
+def claimant(world: ClaimWorld) -> Claimant:
+    """Make a node that nobody knows."""
+    public = generate_private_key(SECP256R1()).public_key()
+    key, name = spki_sha256(public).hex(), f"node-{secrets.token_hex(4)}"
+    holder = Holder(
+        cluster=world.cluster,
+        node_name=name,
+        provider_id=f"test://{name}",
+        ground=Ground.RECORD,
+    )
+    node = AttestedNodeObject(
+        name=attested_node_name(world.cluster, name),
+        resource_version="",
+        cluster=world.cluster,
+        node_name=name,
+        provider_id=holder.provider_id,
+        machine_name="machine-1",
+        endorsement_key=key,
+        not_after=NOW + timedelta(days=7),
+        last_attested=NOW,
+        boot=Boot(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
+    )
+    pem = encode_block("PUBLIC KEY", canonical_spki(public)).decode()
+    return Claimant(key=key, pem=pem, holder=holder, node=node)
+
+
+def test_what_was_never_claimed_is_not_there(world: ClaimWorld) -> None:
+    made = claimant(world)
+    assert world.claims.endorsement_key(made.key) is None
+    assert world.claims.attested_node(world.cluster, made.node.node_name) is None
+
+
+def test_a_key_is_created_once(world: ClaimWorld) -> None:
+    made = claimant(world)
+    created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+    assert (created.name, created.held_by, created.banned) == (made.key, made.holder, False)
+    assert world.claims.endorsement_key(made.key) == created
+    with pytest.raises(ClaimConflict):
+        world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+
+
+def test_a_key_is_held_under_the_version_that_was_read(world: ClaimWorld) -> None:
+    made, other = claimant(world), claimant(world)
+    created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+    held = world.claims.hold_endorsement_key(created, other.holder, NOW)
+    assert held.held_by == other.holder
+    assert world.claims.endorsement_key(made.key) == held
+    with pytest.raises(ClaimConflict):
+        world.claims.hold_endorsement_key(created, made.holder, NOW)
+
+
+def test_a_write_that_changes_nothing_still_excludes_who_read_before(world: ClaimWorld) -> None:
+    """K3 rests on it: the write has to give a new resourceVersion, or the key could be taken."""
+    made = claimant(world)
+    created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+    later = NOW + timedelta(seconds=1)
+    again = world.claims.hold_endorsement_key(created, made.holder, later)
+    assert again.held_by == made.holder
+    with pytest.raises(ClaimConflict):
+        world.claims.hold_endorsement_key(created, made.holder, later)
+
+
+def test_a_key_that_was_deleted_cannot_be_held(world: ClaimWorld) -> None:
+    made = claimant(world)
+    created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+    gone = replace(created, name=claimant(world).key)
+    with pytest.raises(ClaimConflict):
+        world.claims.hold_endorsement_key(gone, made.holder, NOW)
+
+
+def test_a_name_is_created_once_and_replaced_as_a_whole(world: ClaimWorld) -> None:
+    made = claimant(world)
+    created = world.claims.create_attested_node(made.node)
+    assert created == replace(made.node, resource_version=created.resource_version)
+    with pytest.raises(ClaimConflict):
+        world.claims.create_attested_node(made.node)
+    wanted = replace(
+        made.node, machine_name="", boot=None, endorsement_key="ab" * 32, provider_id="test://new"
+    )
+    replaced = world.claims.replace_attested_node(created, wanted)
+    assert replaced == replace(wanted, resource_version=replaced.resource_version)
+    assert world.claims.attested_node(world.cluster, made.node.node_name) == replaced
+    with pytest.raises(ClaimConflict):
+        world.claims.replace_attested_node(created, wanted)
+
+
+def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
+    made = claimant(world)
+    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.GONE
+    world.machine(made.holder.provider_id)
+    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.LIVING
+    elsewhere = replace(world.cluster, name="elsewhere")
+    assert world.claims.liveness(elsewhere, made.holder.provider_id) is Liveness.GONE
+    world.delete_machine(made.holder.provider_id)
+    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.DELETING
+
+
+def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Api) -> None:
+    world = RealClaimWorld(fleet, LiveClaims(management))
+    made = claimant(world)
+    registered = {
+        "clusterNamespace": world.cluster.namespace,
+        "clusterName": world.cluster.name,
+        "nodeName": made.node.node_name,
+    }
+    body = {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "EndorsementKey",
+        "metadata": {"name": made.key, "labels": {"rack": "7"}},
+        "spec": {"publicKey": made.pem, "registeredFor": [registered]},
+    }
+    path = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
+    fleet.management.admin.create(path, body)
+    read = world.claims.endorsement_key(made.key)
+    assert read is not None
+    held = world.claims.hold_endorsement_key(read, made.holder, NOW)
+    assert [r.node_name for r in held.registered_for] == [made.node.node_name]
+    stored = fleet.management.admin.get(f"{path}/{made.key}")
+    assert stored["metadata"]["labels"]["rack"] == "7"
+    assert stored["spec"]["publicKey"] == made.pem
+
+
+# CSRs
+
+
+@dataclass(slots=True)
+class FakeCsrWorld:
+    """CSRs in memory."""
+
+    csrs: FakeCsrs = field(default_factory=FakeCsrs)
+
+    def file(self, annotations: Mapping[str, str]) -> Csr:
+        made = Csr(
+            name=csrs.new_name(),
+            uid=secrets.token_hex(8),
+            resource_version="",
+            created=NOW,
+            signer_name=CLIENT_SIGNER,
+            username="system:bootstrap:abcdef",
+            groups=frozenset(),
+            usages=("client auth", "digital signature"),
+            expiration_seconds=None,
+            request=b"",
+            annotations=annotations,
+            conditions={},
+            certificate=None,
+        )
+        return self.csrs.put(made)
+
+
+@dataclass(slots=True)
+class RealCsrWorld:
+    """CSRs on a workload cluster."""
+
+    fleet: Fleet
+    csrs: CsrWriter
+
+    def file(self, annotations: Mapping[str, str]) -> Csr:
+        der = build_pkcs10(generate_private_key(SECP256R1()), node_name="n", provider_id="a://b")
+        name = csrs.new_name()
+        body = {
+            "metadata": {"name": name, "annotations": dict(annotations)},
+            "spec": {
+                "signerName": CLIENT_SIGNER,
+                "usages": ["client auth", "digital signature"],
+                "request": base64.b64encode(encode_block(PEM_REQUEST, der)).decode(),
+            },
+        }
+        self.fleet.second.workload.admin.create(csrs.CSRS, body)
+        found = self.csrs.read(name)
+        assert found is not None
+        return found
+
+
+CsrWorld = FakeCsrWorld | RealCsrWorld
+
+
+@pytest.fixture(scope="module")
+def nobody_else(signer: Signer) -> Iterator[None]:
+    """Let the signer of the other tests rest, or it would judge what is filed here."""
+    signer.stop()
+    yield
+    signer.start()
+
+
+@pytest.fixture(params=["fake", "real"])
+def filing(request: pytest.FixtureRequest, fleet: Fleet, nobody_else: None) -> Iterator[CsrWorld]:
+    """Return CSRs that nobody else decides."""
+    assert nobody_else is None
+    if request.param == "fake":
+        yield FakeCsrWorld()
+        return
+    text = fleet.second.workload.signer_kubeconfig()
+    api = Api("workload", parse_kubeconfig(text.encode()), user_agent="test")
+    yield RealCsrWorld(fleet, CsrWriter(api))
+    api.close()
+
+
+def certificate(fleet: Fleet) -> bytes:
+    """Return some certificate; whose it is is nothing to the API server."""
+    return fleet.second.workload.authority.client("system:node:n", "system:nodes").certificate
+
+
+def test_annotations_are_added(filing: CsrWorld) -> None:
+    csr = filing.file({"a": "1"})
+    written = filing.csrs.annotate(csr, {"b": "2"})
+    assert written.annotations == {"a": "1", "b": "2"}
+    assert filing.csrs.read(csr.name) == written
+    assert written.resource_version != csr.resource_version
+
+
+def test_annotations_have_a_limit(filing: CsrWorld) -> None:
+    csr = filing.file({"a": "x" * (256 * 1024 - 10)})
+    with pytest.raises(AnnotationsFull):
+        filing.csrs.annotate(csr, {"attestation.cluster.x-k8s.io/challenge": "{}"})
+    assert filing.csrs.deny(csr, "AnnotationsFull", "no room").conditions.keys() == {"Denied"}
+
+
+def test_approved_and_then_certified(filing: CsrWorld, fleet: Fleet) -> None:
+    csr = filing.csrs.approve(filing.file({}), "Attested", "proved")
+    assert (csr.conditions["Approved"].reason, csr.certificate) == ("Attested", None)
+    pem = certificate(fleet)
+    csr = filing.csrs.certify(csr, pem)
+    assert csr.certificate == pem
+    assert csr.conditions.keys() == {"Approved"}
+    with pytest.raises(CsrChanged):
+        filing.csrs.certify(csr, certificate(fleet))
+
+
+def test_approved_and_then_failed(filing: CsrWorld) -> None:
+    csr = filing.csrs.approve(filing.file({}), "ByHand", "trust me")
+    csr = filing.csrs.fail(csr, "QuoteMalformed", "no")
+    assert {kind: c.reason for kind, c in csr.conditions.items()} == {
+        "Approved": "ByHand",
+        "Failed": "QuoteMalformed",
+    }
+
+
+def test_others_conditions_stay(filing: CsrWorld) -> None:
+    """A custom condition is somebody's note; an approval must not cost it."""
+    csr = filing.csrs.fail(filing.file({}), "Early", "on its own")
+    csr = filing.csrs.approve(csr, "ByHand", "trust me")
+    assert csr.conditions.keys() == {"Approved", "Failed"}
+
+
+def test_approved_is_never_denied(filing: CsrWorld) -> None:
+    csr = filing.csrs.approve(filing.file({}), "ByHand", "trust me")
+    with pytest.raises(ApiServerUnavailable):
+        filing.csrs.deny(csr, "QuoteMalformed", "no")
+
+
+Write = Callable[[FakeCsrs | CsrWriter, Csr], object]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda to, csr: to.annotate(csr, {"c": "3"}),
+        lambda to, csr: to.approve(csr, "R", "m"),
+        lambda to, csr: to.deny(csr, "R", "m"),
+        lambda to, csr: to.fail(csr, "R", "m"),
+        lambda to, csr: to.delete(csr),
+    ],
+    ids=["annotate", "approve", "deny", "fail", "delete"],
+)
+def test_nothing_is_written_to_what_changed_since(filing: CsrWorld, write: Write) -> None:
+    csr = filing.file({})
+    changed = filing.csrs.annotate(csr, {"b": "2"})
+    with pytest.raises(CsrChanged):
+        write(filing.csrs, csr)
+    assert filing.csrs.read(csr.name) == changed
+
+
+def test_no_certificate_is_written_to_what_changed_since(filing: CsrWorld, fleet: Fleet) -> None:
+    csr = filing.file({})
+    filing.csrs.annotate(csr, {"b": "2"})
+    with pytest.raises(CsrChanged):
+        filing.csrs.certify(csr, certificate(fleet))
+
+
+def test_nothing_is_written_to_what_is_gone(filing: CsrWorld) -> None:
+    csr = replace(filing.file({}), name=csrs.new_name())
+    assert filing.csrs.read(csr.name) is None
+    with pytest.raises(CsrChanged):
+        filing.csrs.annotate(csr, {"b": "2"})
+    with pytest.raises(CsrChanged):
+        filing.csrs.deny(csr, "R", "m")
+
+
+def test_one_event_is_written_for_each_reason(filing: CsrWorld) -> None:
+    csr = filing.file({})
+    for reason in ("MachineNotFound", "MachineNotFound", "NameInUse"):
+        filing.csrs.tell(csr, reason, "waiting", NOW)
+    if isinstance(filing, RealCsrWorld):
+        path = "/api/v1/namespaces/default/events"
+        selector = f"involvedObject.name={csr.name}"
+        events = filing.fleet.second.workload.admin.list(path, fieldSelector=selector)
+        assert sorted(e["reason"] for e in events) == ["MachineNotFound", "NameInUse"]
+        assert {e["involvedObject"]["uid"] for e in events} == {csr.uid}
+
+
+# Secrets
+
+
+@pytest.fixture(params=["fake", "real"])
+def store(request: pytest.FixtureRequest, management: Api) -> SecretStore:
+    return FakeSecrets() if request.param == "fake" else Secrets(management)
+
+
+def test_a_secret_is_created_once_and_replaced_as_a_whole(store: SecretStore) -> None:
+    name = f"contract-{secrets.token_hex(4)}"
+    assert store.read(NAMESPACE, name) is None
+    created = store.create(NAMESPACE, name, {"a": b"\x00\xff", "b": b"2"})
+    assert created is not None
+    assert store.read(NAMESPACE, name) == created
+    assert store.create(NAMESPACE, name, {"a": b"other"}) is None
+    replaced = store.replace(created, {"c": b"3"})
+    assert replaced is not None
+    assert dict(replaced.data) == {"c": b"3"}
+    assert store.replace(created, {"d": b"4"}) is None
+    assert store.read(NAMESPACE, name) == replaced

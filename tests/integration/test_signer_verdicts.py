@@ -1,0 +1,188 @@
+"""What the signer does about others: who approves by hand, who binds too much, what is gone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common import evidence
+from common.csr import compose
+from common.names import PENDING_REASON_ANNOTATION
+from tests.harness.client import ApiError
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node, finished
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer
+from tests.integration import csrs
+from tests.integration.test_refusals import Script
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+BINDING = "kubeadm:node-autoapprove-bootstrap"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+def filed(script: Script, name: str, answer: evidence.Answer) -> str:
+    """File an answer without waiting for a verdict."""
+    return csrs.file(script.client, compose(script.pkcs10, evidence.encode(answer)), name=name)
+
+
+def approve(node: Node, name: str) -> None:
+    """Approve a CSR as an administrator would by hand."""
+    condition = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "trust me"}
+    admin = node.tenant.workload.admin
+    admin.patch(f"{csrs.CSRS}/{name}/approval", {"status": {"conditions": [condition]}})
+
+
+def certificate(node: Node, name: str) -> str:
+    """Return a CSR's certificate, empty for none."""
+    status = node.tenant.workload.admin.get(f"{csrs.CSRS}/{name}").get("status", {})
+    found: str = status.get("certificate", "")
+    return found
+
+
+def when_resting(signer: Signer, act: Callable[[], None]) -> None:
+    """Do something before the signer can see it half done."""
+    signer.stop()
+    try:
+        act()
+    finally:
+        signer.start()
+
+
+def test_approved_by_hand_and_wrong_is_failed(machines: Machines, signer: Signer) -> None:
+    """Approved says nothing about what was verified, and by whom (section 3)."""
+    script, name = Script(machines.registered()), csrs.new_name()
+    other = script.answer(csrs.new_name())
+
+    def act() -> None:
+        filed(script, name, other)
+        approve(script.node, name)
+
+    when_resting(signer, act)
+    admin = script.node.tenant.workload.admin
+    wait_until(lambda: "Failed" in csrs.conditions(admin, name), what="a verdict")
+    assert csrs.conditions(admin, name) == {"Approved": "ByHand", "Failed": "AnswerNotBound"}
+    assert certificate(script.node, name) == ""
+
+
+def test_approved_by_hand_and_right_is_issued(machines: Machines, signer: Signer) -> None:
+    script, name = Script(machines.registered()), csrs.new_name()
+    answer = script.answer(name)
+
+    def act() -> None:
+        filed(script, name, answer)
+        approve(script.node, name)
+
+    when_resting(signer, act)
+    wait_until(lambda: bool(certificate(script.node, name)), what="a certificate")
+    assert csrs.conditions(script.node.tenant.workload.admin, name) == {"Approved": "ByHand"}
+
+
+def test_an_approved_offer_is_worth_nothing(machines: Machines, signer: Signer) -> None:
+    script = Script(machines.registered())
+    approve(script.node, script.offer)
+    script.challenge()
+    answer_name = csrs.new_name()
+    assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
+    assert certificate(script.node, script.offer) == ""
+    assert "issued" not in {line.get("outcome") for line in signer.verdicts(script.offer)}
+
+
+def test_a_machine_that_is_gone_makes_an_answer_wait_with_an_event(
+    machines: Machines, fleet: Fleet
+) -> None:
+    node = machines.registered()
+    script, name = Script(node), csrs.new_name()
+    answer = script.answer(name)
+    path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{node.tenant.namespace}/machines"
+    body: dict[str, Any] = fleet.management.admin.get(f"{path}/{node.name}")
+    fleet.management.admin.delete(f"{path}/{node.name}")
+    filed(script, name, answer)
+    told = csrs.annotated(node.tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
+    assert told.startswith("MachineNotFound: ")
+    admin = node.tenant.workload.admin
+
+    def events() -> list[str]:
+        selector = f"involvedObject.name={name}"
+        found = admin.list("/api/v1/namespaces/default/events", fieldSelector=selector)
+        return [event["reason"] for event in found]
+
+    wait_until(lambda: bool(events()), what="the Event")
+    assert events() == ["MachineNotFound"]
+    body["metadata"] = {
+        key: body["metadata"][key]
+        for key in ("name", "namespace", "annotations", "labels")
+        if key in body["metadata"]
+    }
+    fleet.management.admin.create(path, body)
+    fleet.management.admin.patch(f"{path}/{node.name}/status", {"status": body["status"]})
+    assert csrs.decided(admin, name) == {"Approved": "Attested"}
+
+
+def test_an_auto_approving_binding_is_removed_and_told(
+    machines: Machines, fleet: Fleet, signer: Signer
+) -> None:
+    """R0: while it is there, a bootstrap token alone is worth a certificate."""
+    workload = fleet.first.workload
+    workload.allow_automatic_approval()
+
+    def gone() -> bool:
+        try:
+            workload.admin.get(f"{BINDINGS}/{BINDING}")
+        except ApiError as e:
+            return e.code == 404
+        return False
+
+    wait_until(gone, what="the binding is removed", seconds=20)
+    alarms = [line for line in signer.lines if line["event"] == "auto-approving binding found"]
+    assert {line["detail"] for line in alarms} >= {BINDING}
+    assert all(line["alarm"] for line in alarms)
+    assert machines.registered().call().status == 0
+
+
+def test_a_cluster_that_names_two_signers_waits(
+    machines: Machines, fleet: Fleet, signer: Signer
+) -> None:
+    """R0: a second client signer would be a way around the first."""
+    tenant = fleet.first
+    path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
+    key = "attestation.cluster.x-k8s.io/client-signer"
+    ours = fleet.management.admin.get(path)["metadata"]["annotations"][key]
+    both = f"{ours},cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
+    node = machines.registered()
+    fleet.management.admin.patch(path, {"metadata": {"annotations": {key: both}}})
+    try:
+        call = node.start()
+        wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
+        [offer] = csrs.offers(node)
+        name = offer["metadata"]["name"]
+        told = csrs.annotated(tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
+        assert told.startswith("SeveralClientSigners: ")
+    finally:
+        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: ours}}})
+    assert finished(call).status == 0
+    [waited] = [line for line in signer.verdicts(name) if line["outcome"] == "waiting"]
+    assert waited["alarm"]
+
+
+def test_a_cluster_that_opted_out_is_left_alone(machines: Machines, fleet: Fleet) -> None:
+    tenant = fleet.second
+    path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
+    key = "attestation.cluster.x-k8s.io/client-signer"
+    ours = fleet.management.admin.get(path)["metadata"]["annotations"][key]
+    node = machines.registered(tenant)
+    fleet.management.admin.patch(path, {"metadata": {"annotations": {key: None}}})
+    try:
+        call = node.start()
+        wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
+        # The other cluster's node shows that the signer is at work.
+        assert machines.registered(fleet.first).call().status == 0
+        [offer] = csrs.offers(node)
+        found = tenant.workload.admin.get(f"{csrs.CSRS}/{offer['metadata']['name']}")
+        assert "annotations" not in found["metadata"]
+        assert not found.get("status")
+    finally:
+        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: ours}}})
+    assert finished(call).status == 0
