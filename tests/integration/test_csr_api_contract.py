@@ -43,7 +43,7 @@ def node_of(authority: Authority) -> KeyPair:
 
 def fake() -> Subject:
     """Return an API server in memory, whose signer looks away."""
-    cluster = FakeCluster(FakeClock(), signer_is_away=True)
+    cluster = FakeCluster(FakeClock(wall_time=time.time()), signer_is_away=True)
 
     def deny(name: str) -> None:
         cluster.update(replace(cluster.csrs[name], conditions={"Denied": ("R", "M")}))

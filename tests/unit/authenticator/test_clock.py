@@ -18,7 +18,7 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 def test_sleep_moves_both_clocks(clock: Clock) -> None:
     wall, boot = clock.wall(), clock.boot()
     clock.sleep(0.01)
-    assert clock.boot() - boot >= 0.01
+    assert clock.boot() - boot > 0.009
     assert clock.wall() > wall
 
 
