@@ -18,7 +18,7 @@ from common.errors import (
 from common.pkcs10 import valid_node_name, valid_provider_id
 
 GROUP: Final = "kubelet_authenticator_tpm.providers"
-_INSTEAD: Final = "or set providerID (--provider-id) and nodeName (--node-name) instead"
+_INSTEAD: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
 
 
 def ask(setting: str, deadline: Deadline) -> Identity:
@@ -31,7 +31,7 @@ def ask(setting: str, deadline: Deadline) -> Identity:
     try:
         return _checked(provider.identity(deadline))
     except (ProviderUnavailable, ProviderAnswerInvalid) as error:
-        raise type(error)(f"provider {setting}: {error.message}; {_INSTEAD}") from error
+        raise type(error)(f"provider {setting}: {error.message} {_INSTEAD}") from error
 
 
 def load(setting: str) -> Provider:

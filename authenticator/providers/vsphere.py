@@ -71,8 +71,10 @@ class VSphere:
 def _bios_uuid(path: Path) -> str:
     try:
         serial = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise ProviderUnavailable(f"{path}: {error}") from error
+    except OSError as error:
+        raise ProviderUnavailable(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        serial = ""
     matched(_SERIAL, serial, f"{path} of a VMware virtual machine")
     digits = re.sub(r"[ -]", "", serial.removeprefix("VMware-")).lower()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -144,6 +144,6 @@ def test_failure_tells_who_failed_and_what_to_do_in_one_line(
     with pytest.raises(ProviderUnavailable) as caught:
         registry.ask("rack:away", deadline)
     assert caught.value.message == (
-        "provider rack:away: the rack is away;"
-        " or set providerID (--provider-id) and nodeName (--node-name) instead"
+        "provider rack:away: the rack is away"
+        " (or set providerID, --provider-id, and nodeName, --node-name, instead)"
     )
