@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from common.digests import ChallengeInputs, answer_extra_data, challenge_secret
-from common.errors import AnswerExpired, NodeNameUnknown, NodeRefMismatch
+from common.errors import AnswerExpired, NodeRefMismatch
 from common.evidence import Answer
 from common.keys import PublicKey
 from common.tpm.structures import Attest
@@ -25,16 +25,15 @@ from signer.model import (
     Machine,
     Records,
 )
-from signer.parse import ParsedAnswer, ParsedServing
+from signer.parse import ParsedAnswer
 from signer.policy import Policy
 from signer.recognise import Kind
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
+from signer.verify.builtin_serving import VerifiedServing, judge_builtin_serving
 from signer.verify.claims import (
     Claimant,
     attested_node_name,
     make_claim,
-    names_each_other,
-    require_not_banned,
     verify_unopposed,
 )
 from signer.verify.endorsement_certificate import TrustAnchors
@@ -43,9 +42,18 @@ from signer.verify.machine import find_machine, verify_machine
 from signer.verify.measured_boot import verify_event_log
 from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.quote import verify_quote
-from signer.verify.request import require_own_name, require_version, verify_requester
+from signer.verify.request import require_version, verify_requester
 from signer.verify.serving import ServingNames, verify_names
 from signer.verify.trust import verify_trust
+
+__all__ = [
+    "Claimed",
+    "Verified",
+    "VerifiedServing",
+    "claim",
+    "judge_answer",
+    "judge_builtin_serving",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +85,6 @@ class Claimed:
 
     verified: Verified
     not_after: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedServing:
-    """A request to the built-in serving signer that may be approved."""
-
-    cluster: ClusterKey
-    node_name: str
-    machine: Machine
 
 
 def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
@@ -253,37 +252,3 @@ def claim(
     claimant = Claimant(public_key_pem=verified.endorsement_key_pem, holder=holder, node=node)
     make_claim(claimant, claims=claims, reuse=policy.name_reuse, now=now)
     return Claimed(verified=verified, not_after=not_after)
-
-
-def judge_builtin_serving(
-    csr: Csr, serving: ParsedServing, *, records: Records, policy: Policy
-) -> VerifiedServing:
-    """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only.
-
-    Raises:
-        Denied, Waiting: with the reason.
-        ApiServerUnavailable: a cache is not filled yet.
-
-    """
-    requester = verify_requester(csr, Kind.BUILTIN_SERVING, policy)
-    name = serving.request.node_name
-    require_own_name(requester, name)
-    machine = _machine_of_node(name, records, policy)
-    verify_names(serving.request.subject_alt_names, machine, records)
-    return VerifiedServing(cluster=records.cluster().key, node_name=name, machine=machine)
-
-
-def _machine_of_node(node_name: str, records: Records, policy: Policy) -> Machine:
-    """Find the Machine of a node that asks for itself: by its claim, else by nodeRef if allowed."""
-    node = records.attested_node(node_name)
-    if node is not None:
-        key = records.endorsement_key(node.endorsement_key)
-        if key is not None:
-            require_not_banned(key)
-        if names_each_other(key, node):
-            return find_machine(records, node.provider_id)
-    elif policy.serving_by_node_ref:
-        found = [m for m in records.all_machines() if m.node_ref == node_name]
-        if len(found) == 1:
-            return found[0]
-    raise NodeNameUnknown("no attested Machine has this node name")

@@ -38,4 +38,6 @@ common/errors.py that carries its number; none returns a bool.
 | S2 | serving: names of the Machine | serving.py |
 | S3 | serving: names of others | serving.py |
 | I1 | certificate | signer/issue.py |
+
+`builtin_serving.py` puts together what requests to `kubernetes.io/kubelet-serving` have to pass.
 """

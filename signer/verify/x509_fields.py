@@ -9,7 +9,7 @@ Source: RFC 5280; RFC 4055 section 4.1 (OAEP keys); TCG PC Client Specific Imple
 section 7.3 (stored certificates).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,21 +17,42 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from common.keys import KeyInvalid, canonical_spki
+from signer.verify.loose_der import (
+    BIT_STRING,
+    BOOLEAN,
+    INTEGER,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    SEQUENCE,
+    CertificateMalformed,
+    Element,
+    bits,
+    children,
+    elements,
+    oid,
+    only,
+)
+
+__all__ = [
+    "BasicConstraints",
+    "CertificateMalformed",
+    "Extension",
+    "Fields",
+    "basic_constraints",
+    "cut",
+    "extended_key_usage",
+    "is_same_key",
+    "key_usage",
+    "list_issuer",
+    "read_fields",
+]
 
 MAX_CERTIFICATE: Final = 16 * 1024
 """Bytes of one certificate; NV indices hold 2 KiB at most, authorities' take as much."""
 
-_SEQUENCE: Final = 0x30
-_SET: Final = 0x31
-_BOOLEAN: Final = 0x01
-_INTEGER: Final = 0x02
-_BIT_STRING: Final = 0x03
-_OCTET_STRING: Final = 0x04
-_OBJECT_IDENTIFIER: Final = 0x06
 _UTC_TIME: Final = 0x17
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
-_NUMBER: Final = 0x1F
 
 _STORED: Final = bytes.fromhex("1001")
 _STORED_HEADER: Final = 7
@@ -45,14 +66,6 @@ _CURVES: Final[Mapping[str, ec.EllipticCurve]] = {
     "1.3.132.0.34": ec.SECP384R1(),
     "1.3.132.0.35": ec.SECP521R1(),
 }
-
-
-class CertificateMalformed(ValueError):
-    """The bytes are no certificate that can be read."""
-
-
-Element = tuple[int, bytes, bytes]
-"""Tag, content, and all bytes of one element."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +102,10 @@ def cut(data: bytes) -> bytes:
     """
     if data.startswith(_STORED):
         data = data[_STORED_HEADER:]
-    if data[:1] == bytes([_OCTET_STRING]):
-        data = next(_elements(data[:MAX_CERTIFICATE]))[1]
-    tag, _, whole = next(_elements(data[:MAX_CERTIFICATE]), (0, b"", b""))
-    if tag != _SEQUENCE:
+    if data[:1] == bytes([OCTET_STRING]):
+        data = next(elements(data[:MAX_CERTIFICATE]))[1]
+    tag, _, whole = next(elements(data[:MAX_CERTIFICATE]), (0, b"", b""))
+    if tag != SEQUENCE:
         raise CertificateMalformed("there is no certificate in it")
     return whole
 
@@ -103,17 +116,17 @@ def read_fields(der: bytes) -> Fields:
     Raises CertificateMalformed.
     """
     try:
-        tbs, outer_algorithm, signature = _children(_only(der))
-        fields = list(_elements(tbs[1]))
+        tbs, outer_algorithm, signature = children(only(der))
+        fields = list(elements(tbs[1]))
         if fields[0][0] == _VERSION:
             fields = fields[1:]
         serial, algorithm, issuer, validity, subject, spki, *rest = fields
-        not_before, not_after = (_time(element) for element in _children(validity))
+        not_before, not_after = (_time(element) for element in children(validity))
         extensions = next((content for tag, content, _ in rest if tag == _EXTENSIONS), b"")
         return Fields(
             der=der,
             tbs=tbs[2],
-            signature=_bits(signature),
+            signature=bits(signature),
             not_before=not_before,
             not_after=not_after,
             serial=int.from_bytes(serial[1], "big", signed=True),
@@ -131,66 +144,13 @@ def read_fields(der: bytes) -> Fields:
 def list_issuer(tbs: bytes) -> bytes:
     """Read the issuer of a revocation list that is one, as it is written."""
     _algorithm_of_signature, issuer, *_ = (
-        part for part in _children(_only(tbs)) if part[0] == _SEQUENCE
+        part for part in children(only(tbs)) if part[0] == SEQUENCE
     )
     return issuer[2]
 
 
-def _elements(data: bytes) -> Iterator[Element]:
-    """Walk over elements with low tag numbers and definite lengths, minimal or not."""
-    position = 0
-    while position < len(data):
-        start, tag = position, data[position]
-        if tag & _NUMBER == _NUMBER or len(data) < position + 2:
-            raise CertificateMalformed("a tag or length is not one of a certificate")
-        size = data[position + 1]
-        position += 2
-        if size & 0x80:
-            count = size & 0x7F
-            if not 1 <= count <= 4 or len(data) < position + count:  # noqa: PLR2004 - 4 GiB
-                raise CertificateMalformed("a length is indefinite or too large")
-            size = int.from_bytes(data[position : position + count], "big")
-            position += count
-        if len(data) < position + size:
-            raise CertificateMalformed("it ends early")
-        yield tag, data[position : position + size], data[start : position + size]
-        position += size
-
-
-def _only(data: bytes) -> Element:
-    element, *others = _elements(data)
-    if others:
-        raise CertificateMalformed("something follows")
-    return element
-
-
-def _children(element: Element) -> list[Element]:
-    if element[0] not in {_SEQUENCE, _SET}:
-        raise CertificateMalformed("a part is missing")
-    return list(_elements(element[1]))
-
-
-def _oid(element: Element) -> str:
-    if element[0] != _OBJECT_IDENTIFIER or not element[1] or element[1][-1] & 0x80:
-        raise CertificateMalformed("an object identifier is missing")
-    arcs, value = list[int](), 0
-    for byte in element[1]:
-        value = value << 7 | byte & 0x7F
-        if not byte & 0x80:
-            arcs.append(value)
-            value = 0
-    first = min(arcs[0] // 40, 2)
-    return ".".join(map(str, (first, arcs[0] - first * 40, *arcs[1:])))
-
-
 def _algorithm(element: Element) -> str:
-    return _oid(_children(element)[0])
-
-
-def _bits(element: Element) -> bytes:
-    if element[0] != _BIT_STRING or element[1][:1] != b"\0":
-        raise CertificateMalformed("a bit string is missing")
-    return element[1][1:]
+    return oid(children(element)[0])
 
 
 def _time(element: Element) -> datetime:
@@ -204,16 +164,16 @@ def _time(element: Element) -> datetime:
 
 
 def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey | None:
-    algorithm, key = _children(spki)
-    name, *parameters = _children(algorithm)
+    algorithm, key = children(spki)
+    name, *parameters = children(algorithm)
     try:
-        if _oid(name) in _RSA_KEYS:
-            modulus, exponent = (int.from_bytes(e[1], "big") for e in _children(_only(_bits(key))))
+        if oid(name) in _RSA_KEYS:
+            modulus, exponent = (int.from_bytes(e[1], "big") for e in children(only(bits(key))))
             return rsa.RSAPublicNumbers(exponent, modulus).public_key()
-        if _oid(name) == _EC_KEY and parameters and parameters[0][0] == _OBJECT_IDENTIFIER:
-            curve = _CURVES.get(_oid(parameters[0]))
+        if oid(name) == _EC_KEY and parameters and parameters[0][0] == OBJECT_IDENTIFIER:
+            curve = _CURVES.get(oid(parameters[0]))
             if curve is not None:
-                return ec.EllipticCurvePublicKey.from_encoded_point(curve, _bits(key))
+                return ec.EllipticCurvePublicKey.from_encoded_point(curve, bits(key))
     except CertificateMalformed:
         raise
     except ValueError:
@@ -224,12 +184,12 @@ def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey |
 
 def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
     extensions: dict[str, Extension] = {}
-    for element in _children(_only(wrapped)) if wrapped else ():
-        name, *flags, value = _children(element)
-        if value[0] != _OCTET_STRING or _oid(name) in extensions:
+    for element in children(only(wrapped)) if wrapped else ():
+        name, *flags, value = children(element)
+        if value[0] != OCTET_STRING or oid(name) in extensions:
             raise CertificateMalformed("an extension is there twice, or has no value")
-        critical = any(tag == _BOOLEAN and content != b"\0" for tag, content, _ in flags)
-        extensions[_oid(name)] = Extension(critical=critical, value=value[1])
+        critical = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in flags)
+        extensions[oid(name)] = Extension(critical=critical, value=value[1])
     return extensions
 
 
@@ -254,9 +214,9 @@ class BasicConstraints:
 def basic_constraints(fields: Fields) -> BasicConstraints:
     """Read the basic constraints; absent ones are no authority's. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.19")
-    values = [] if extension is None else _children(_only(extension.value))
-    ca = any(tag == _BOOLEAN and content != b"\0" for tag, content, _ in values[:1])
-    lengths = [int.from_bytes(content, "big") for tag, content, _ in values if tag == _INTEGER]
+    values = [] if extension is None else children(only(extension.value))
+    ca = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in values[:1])
+    lengths = [int.from_bytes(content, "big") for tag, content, _ in values if tag == INTEGER]
     return BasicConstraints(ca=ca, path_length=lengths[0] if lengths else None)
 
 
@@ -265,11 +225,11 @@ def key_usage(fields: Fields) -> frozenset[int] | None:
     extension = fields.extensions.get("2.5.29.15")
     if extension is None:
         return None
-    tag, content, _ = _only(extension.value)
-    if tag != _BIT_STRING or not content:
+    tag, content, _ = only(extension.value)
+    if tag != BIT_STRING or not content:
         raise CertificateMalformed("its key usage cannot be read")
-    bits = content[1:]
-    return frozenset(i for i in range(len(bits) * 8) if bits[i // 8] >> (7 - i % 8) & 1)
+    flags = content[1:]
+    return frozenset(i for i in range(len(flags) * 8) if flags[i // 8] >> (7 - i % 8) & 1)
 
 
 def extended_key_usage(fields: Fields) -> frozenset[str] | None:
@@ -277,4 +237,4 @@ def extended_key_usage(fields: Fields) -> frozenset[str] | None:
     extension = fields.extensions.get("2.5.29.37")
     if extension is None:
         return None
-    return frozenset(_oid(purpose) for purpose in _children(_only(extension.value)))
+    return frozenset(oid(purpose) for purpose in children(only(extension.value)))

@@ -9,7 +9,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from common import der
 from common.errors import (
@@ -19,18 +18,15 @@ from common.errors import (
     EndorsementCertificateMissing,
     EndorsementCertificateNotAllowed,
     EndorsementCertificateOutOfDate,
-    EndorsementCertificateRevoked,
     EndorsementCertificateUntrusted,
     EndorsementKeyNotRegistered,
     NeedsOperator,
-    RevocationListOutOfDate,
 )
 from common.keys import PublicKey
 from signer.model import Ground
 from signer.policy import Trust
 from signer.verify.endorsement_certificate import (
     NO_ANCHORS,
-    load_trust_anchors,
     verify_endorsement_certificate,
 )
 from tests.builders.certificates import (
@@ -586,97 +582,6 @@ def test_dates_hold_at_every_level(level: str, moment: str) -> None:
         verify_endorsement_certificate(
             [certificate], ECC_KEY, anchors=anchors(root, below), now=NOW
         )
-
-
-# revocation lists
-
-
-def verify_with(*lists: bytes, serial: int = 7) -> None:
-    """Verify a certificate under revocation lists."""
-    verify_endorsement_certificate(
-        [leaf(BELOW, ECC_KEY, serial=serial)],
-        ECC_KEY,
-        anchors=anchors(ROOT, BELOW, lists=lists),
-        now=NOW,
-    )
-
-
-def test_lists_that_do_not_name_it_do_no_harm() -> None:
-    """Its issuer's, the root's and a namesake's that others signed."""
-    other = ec.generate_private_key(ec.SECP256R1())
-    verify_with(
-        revocation_list(BELOW, 8),
-        revocation_list(ROOT, 7),
-        revocation_list(BELOW, 7, key=other),
-    )
-
-
-def test_a_revoked_certificate_is_refused() -> None:
-    """Also by a list that is out of date: nothing is ever taken off."""
-    for ends in (NOW + timedelta(days=1), NOW - timedelta(hours=1)):
-        with pytest.raises(EndorsementCertificateRevoked):
-            verify_with(revocation_list(BELOW, 7, ends=ends))
-
-
-def test_a_revoked_authority_certifies_nothing() -> None:
-    """Its own issuer's list names it."""
-    with pytest.raises(EndorsementCertificateRevoked):
-        verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
-
-
-def test_an_old_list_decides_nothing() -> None:
-    """An operator has to bring a new one; an old one beside a new one does no harm."""
-    old = revocation_list(BELOW, ends=NOW - timedelta(hours=1))
-    with pytest.raises(RevocationListOutOfDate):
-        verify_with(old)
-    with pytest.raises(RevocationListOutOfDate):
-        verify_with(revocation_list(BELOW, begins=NOW + timedelta(hours=1)))
-    verify_with(old, revocation_list(BELOW))
-
-
-# anchors
-
-
-def pem(issuer: Issuer) -> bytes:
-    """Write as PEM."""
-    return issuer.certificate.public_bytes(Encoding.PEM)
-
-
-def test_anchors_are_read_from_pem_and_der() -> None:
-    """One or several, with text between them as bundles have it."""
-    files = {"bundle.pem": b"Vendor\n" + pem(ROOT) + b"\nTPM CA\n" + pem(BELOW), "r.der": ROOT.der}
-    loaded = load_trust_anchors(files, {})
-    assert [a.source for a in loaded.roots] == ["bundle.pem (1)", "r.der"]
-    assert [a.source for a in loaded.intermediates] == ["bundle.pem (2)"]
-    assert loaded.roots[0].fields.not_after == NOW + timedelta(days=3650)
-    verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
-
-
-def test_an_unreadable_authority_is_left_out_and_told() -> None:
-    """Vendors' bundles hold such; a missing one lets nobody in."""
-    loaded = load_trust_anchors(
-        {"r.der": ROOT.der, "junk": b"junk", "key.pem": b"-----BEGIN PUBLIC KEY-----\n"}, {}
-    )
-    assert set(loaded.unreadable) == {
-        "key.pem: no PEM block of the kind that is expected",
-        "junk: not a certificate that OpenSSL can read",
-    }
-
-
-@pytest.mark.parametrize(
-    "files", [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}], ids=str
-)
-def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
-    """It would prove nothing, and nobody would notice before the nodes."""
-    with pytest.raises(ValueError, match="no root certificate"):
-        load_trust_anchors(files, {})
-
-
-def test_an_unreadable_revocation_list_is_refused() -> None:
-    """A missing one would let somebody in."""
-    for content in (b"junk", pem(ROOT), b""):
-        with pytest.raises(ValueError, match=r"list\.pem"):
-            load_trust_anchors({"r.der": ROOT.der}, {"list.pem": content})
 
 
 # the policies
