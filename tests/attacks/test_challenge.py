@@ -1,0 +1,529 @@
+"""Replay, swap, race: an answer that was right, once, for somebody, somewhere.
+
+Everybody who reads CSRs sees every challenge and every answer, and may file them again: as another
+requester, for another node, with another lifetime, in another cluster, later. The TPM signs one
+HMAC over all of that. So each attack here is an answer that is good but for one thing that it was
+made for (C1, Q2), and none of them may spoil it for the node that it was made by.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.digests import answer_extra_data, key_id, sha256
+from common.errors import (
+    AnswerExpired,
+    AnswerNotBound,
+    AttestationError,
+    ChallengeKeyUnknown,
+    CredentialNotForThisTpm,
+    QuoteSignatureInvalid,
+)
+from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode_challenge
+from common.keys import public_key_of, spki_sha256
+from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
+from common.tpm.structures import Public
+from common.wire import format_time
+from signer.challenge import Masters
+from signer.model import Condition, Csr
+from signer.policy import Trust
+from signer.recognise import Kind
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.keys import ANSWER
+from tests.builders.scenario import (
+    OFFER_UID,
+    Scenario,
+    key_name,
+    machine,
+)
+from tests.builders.software_tpm import attestation_key, endorsement_key
+from tests.fakes.csrs import FakeCsrs
+from tests.fakes.tpm import FakeTpm
+
+OTHER_UID = "00000000-2222-4333-8444-555555555555"
+TOKEN = "system:bootstrap:abcdef"
+
+
+def made_for(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeInputs
+    """Answer a challenge that was made for something else."""
+
+    def mutate(world: World) -> Csr:
+        attest = world.attest(extra_data=world.extra_data(ANSWER, **changes))
+        return world.answer_csr(world.answer(attest))
+
+    return mutate
+
+
+def copied(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
+    """File a good answer in another object."""
+    return lambda world: world.answer_csr(**changes)
+
+
+def referring(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeReference
+    """Say that another challenge is answered."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        reference = replace(answer.challenge, **changes)
+        return world.answer_csr(replace(answer, challenge=reference))
+
+    return mutate
+
+
+def later(**elapsed: float) -> Mutation:
+    """File a good answer when so much time has passed."""
+
+    def mutate(world: World) -> Csr:
+        csr = world.answer_csr()
+        world.now += timedelta(**elapsed)
+        return csr
+
+    return mutate
+
+
+def postdated(**elapsed: float) -> Mutation:
+    """File an old answer, and say that its challenge is of now."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        world.now += timedelta(**elapsed)
+        reference = replace(answer.challenge, issued_at=format_time(world.now))
+        return world.answer_csr(replace(answer, challenge=reference))
+
+    return mutate
+
+
+def masters(current: bytes, previous: bytes | None = None) -> Mutation:
+    """File an answer when the signer has other keys."""
+
+    def mutate(world: World) -> Csr:
+        csr = world.answer_csr()
+        world.masters = Masters(current=sha256(current), previous=previous and sha256(previous))
+        return csr
+
+    return mutate
+
+
+def under_previous_name(world: World) -> Csr:
+    """Say that the previous master made it, which is known as well."""
+    assert world.masters.previous is not None
+    mutate = referring(key=key_id(world.masters.previous))
+    filed = mutate(world)
+    assert isinstance(filed, Csr)
+    return filed
+
+
+def other_endorsement_key(world: World) -> Csr:
+    """Send the endorsement key on record, with the answer to a challenge for one's own.
+
+    The attacker has a TPM; the node's endorsement key is public.
+    """
+    own = endorsement_key()
+    bound = world.extra_data(ANSWER, ek_spki_sha256=bytes.fromhex(key_name(own)))
+    return world.answer_csr(world.answer(world.attest(extra_data=bound)))
+
+
+def own_endorsement_key(world: World) -> Csr:
+    """Send one's own endorsement key with the answer of the node's TPM."""
+    return world.answer_csr(replace(world.answer(), ek_public=endorsement_key().tpm2b))
+
+
+def other_attestation_key(world: World) -> Csr:
+    """Sign the right statement with a key beside the one that activation proved."""
+    answer, other = world.answer(), attestation_key()
+    swapped = replace(answer, ak_public=other.tpm2b, signature=other.sign(answer.quote))
+    return world.answer_csr(swapped)
+
+
+def name_without_key(world: World) -> Csr:
+    """Send the public area that was proved, and sign with another key (Keylime CVE-2021-3406)."""
+    answer = world.answer()
+    return world.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
+
+
+def other_request(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Scenario
+    """Put the node's answer behind another request."""
+
+    def mutate(world: World) -> Csr:
+        answer = world.answer()
+        for name, value in changes.items():
+            setattr(world, name, value)
+        world.request_der = b""
+        return world.answer_csr(answer)
+
+    return mutate
+
+
+def other_node(world: World) -> Csr:
+    """Ask for another node of the same Machine's addresses with the node's answer."""
+    answer = world.answer()
+    given = replace(world.machine.addresses[0], address="node-2.example")
+    world.change_machine(addresses=(*world.machine.addresses, given))
+    world.node_name, world.request_der = "node-2.example", b""
+    return world.answer_csr(answer)
+
+
+def other_provider_id(world: World) -> Csr:
+    """Ask for another Machine that has this endorsement key on record as well."""
+    answer = world.answer()
+    world.change_machine(provider_id="metal://rack-1/slot-2")
+    world.provider_id, world.request_der = "metal://rack-1/slot-2", b""
+    return world.answer_csr(answer)
+
+
+def other_cluster(world: World) -> Csr:
+    """File the answer in a cluster where everything has the same name."""
+    csr = world.answer_csr()
+    world.change_cluster(uid="00000000-8888-4777-8666-555555555555")
+    return csr
+
+
+def as_serving(world: World) -> Csr:
+    """Ask the serving signer with an answer to the client signer's challenge."""
+    world.as_node()
+    attest = world.attest()
+    world.for_serving("192.0.2.11")
+    world.request_der = b""
+    return world.answer_csr(world.answer(attest))
+
+
+def serving_as_client(world: World) -> Csr:
+    """Ask the client signer with an answer to the serving signer's challenge."""
+    bound = world.extra_data(ANSWER, signer_name=SERVING_SIGNER)
+    return world.answer_csr(world.answer(world.attest(extra_data=bound)))
+
+
+def as_another_node(world: World) -> Csr:
+    """Renew with a good answer, filed by another node."""
+    world.as_node()
+    answer = world.answer()
+    world.as_node("node-2.example")
+    return world.answer_csr(answer)
+
+
+def approved(mutate: Mutation) -> Mutation:
+    """File it with Approved: by whomever, it says nothing about what was verified."""
+
+    def mutate_approved(world: World) -> Csr:
+        csr = mutate(world)
+        assert isinstance(csr, Csr)
+        condition = Condition(type="Approved", reason="AutoApproved", message="by somebody")
+        return replace(csr, conditions={"Approved": condition})
+
+    return mutate_approved
+
+
+def extra(value: bytes) -> Mutation:
+    """Quote something else than the answer to the challenge."""
+    return lambda world: world.answer_csr(world.answer(world.attest(extra_data=value)))
+
+
+def bare_secret(world: World) -> Csr:
+    """Quote the challenge's secret itself, so that it fits any object."""
+    inputs = world.extra_data("")
+    return world.answer_csr(world.answer(world.attest(extra_data=inputs)))
+
+
+def widened(world: World) -> Csr:
+    """Get an answer for a day, and file it without a limit."""
+    world.expiration_seconds = 86400
+    answer = world.answer()
+    world.expiration_seconds = None
+    return world.answer_csr(answer)
+
+
+def attack(check: str, name: str, reason: type[AttestationError], mutate: Mutation) -> Attack:
+    """Name an attack on the challenge."""
+    return Attack(check, name, reason, mutate)
+
+
+TIME = [
+    attack("C1", name, AnswerExpired, mutate)
+    for name, mutate in {
+        "replayed a second too late": later(minutes=15, seconds=1),
+        "replayed a day later": later(days=1),
+        "replayed a year later": later(days=365),
+        "from a minute and a second ahead": later(seconds=-61),
+        "from tomorrow": later(days=-1),
+        "a challenge of the year 9999": referring(issued_at="9999-12-31T23:59:59Z"),
+        "a challenge of the year 1": referring(issued_at="0001-01-01T00:00:00Z"),
+        "an approved answer, too late": approved(later(minutes=16)),
+    }.items()
+] + [
+    attack("Q2", "postdated by a second", AnswerNotBound, postdated(seconds=1)),
+    attack("Q2", "postdated by a day", AnswerNotBound, postdated(days=1)),
+    attack("Q2", "antedated", AnswerNotBound, referring(issued_at="2026-11-21T09:29:59Z")),
+]
+MASTER_KEYS = [
+    attack(
+        "C1", "a master that was destroyed", ChallengeKeyUnknown, masters(b"next", b"next but one")
+    ),
+    attack(
+        "C1", "a master, the only one, that was destroyed", ChallengeKeyUnknown, masters(b"next")
+    ),
+    attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
+    attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
+    attack("Q2", "the previous master's name", AnswerNotBound, under_previous_name),
+]
+MADE_FOR = [
+    attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
+    for name, changes in {
+        "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
+        "no cluster": {"cluster_uid": ""},
+        "the serving signer": {"signer_name": Kind.SERVING.value},
+        "another token": {"username": "system:bootstrap:zzzzzz"},
+        "a node": {"username": "system:node:node-1.example"},
+        "another offer": {"offer_uid": OTHER_UID},
+        "another time": {"issued_at": "2026-11-21T09:30:01Z"},
+        "another request": {"pkcs10_sha256": bytes(32)},
+        "another endorsement key": {"ek_spki_sha256": bytes(32)},
+        "another attestation key": {"ak_name": b"\0\x0b" + bytes(32)},
+        "fields that run together": {"signer_name": "", "username": Kind.CLIENT.value + TOKEN},
+    }.items()
+]
+COPIES = [
+    attack("Q2", f"copied {name}", AnswerNotBound, mutate)
+    for name, mutate in {
+        "under another name": copied(name="kubelet-tpm-c"),
+        "under a longer name": copied(name=ANSWER + "b"),
+        "under no name": copied(name="x"),
+        "by another bootstrapper": copied(username="system:bootstrap:zzzzzz"),
+        "by a bootstrapper without token": copied(username="alice"),
+        "with a lifetime": copied(expiration_seconds=3600),
+        "with a lifetime of a century": copied(expiration_seconds=2**31 - 1),
+        "with the limit taken off": widened,
+        "with more usages": copied(usages=("client auth", "digital signature", "key encipherment")),
+        "into a cluster of equal names": other_cluster,
+        "behind another kubelet's key": other_request(
+            kubelet_key=ec.derive_private_key(0x99, ec.SECP256R1())
+        ),
+        "behind another node's name": other_node,
+        "behind another Machine's provider ID": other_provider_id,
+        "to the serving signer": as_serving,
+        "from the serving signer": serving_as_client,
+        "by another node": as_another_node,
+        "by an approved object": approved(copied(name="kubelet-tpm-c")),
+    }.items()
+]
+KEYS = [
+    attack("Q2", "node's endorsement key, own challenge", AnswerNotBound, other_endorsement_key),
+    attack("Q2", "own endorsement key, node's challenge", AnswerNotBound, own_endorsement_key),
+    attack("Q2", "another attestation key", AnswerNotBound, other_attestation_key),
+    attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
+]
+SECRETS = [
+    attack("Q2", "extraData of nobody's challenge", AnswerNotBound, extra(sha256(b"guess"))),
+    attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
+    attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
+    attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
+]
+ATTACKS = TIME + MASTER_KEYS + MADE_FOR + COPIES + KEYS + SECRETS
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def renewal() -> World:
+    """Renew as the node itself."""
+    world = Scenario()
+    world.as_node()
+    return world
+
+
+@pytest.mark.parametrize("world", [World, renewal])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+# Whole exchanges, with a TPM that opens challenges as a TPM does
+
+
+class Node:
+    """A node, or an attacker with a TPM: opens the challenges that the signer makes."""
+
+    def __init__(self, seed: str) -> None:
+        self.tpm = FakeTpm(seed, endorsement="L-2")
+        self.keys = Offer(
+            ek_public=self.tpm.endorsement_key().public,
+            ek_certificates=(),
+            ak_public=self.tpm.attestation_key(),
+        )
+
+    def answer(self, world: World, challenge: Challenge, *, name: str = ANSWER) -> Csr:
+        """Open a challenge and answer it."""
+        secret = self.tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
+        extra_data = answer_extra_data(
+            secret, name=name, expiration_seconds=None, usages=CLIENT_USAGES
+        )
+        quote = self.tpm.quote(challenge.pcrs, extra_data)
+        answer = Answer(
+            ek_public=self.keys.ek_public,
+            ek_certificates=(),
+            ak_public=self.keys.ak_public,
+            challenge=ChallengeReference(
+                uid=OFFER_UID, issued_at=challenge.issued_at, key=challenge.key
+            ),
+            quote=quote.attest,
+            signature=quote.signature,
+            pcrs=quote.pcrs,
+            event_log=None,
+        )
+        return world.answer_csr(answer, name=name)
+
+
+def world_of(node: Node) -> World:
+    """Put the endorsement key of the node's TPM on record."""
+    world = Scenario()
+    named = spki_sha256(public_key_of(Public.from_tpm2b(node.keys.ek_public)))
+    record = replace(world.machine.records[0], spki_sha256=named)
+    world.change_machine(records=(record,))
+    return world
+
+
+def challenged(world: World, node: Node) -> Challenge:
+    """File the node's offer, and return the challenge that it gets."""
+    traces = look(world, world.offer_csr(node.keys))
+    assert traces.outcome == "challenged"
+    return decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
+
+
+def test_a_real_tpm_opens_its_challenge_and_gets_its_certificate() -> None:
+    """The good case of everything below."""
+    node = Node("honest")
+    world = world_of(node)
+    assert look(world, node.answer(world, challenged(world, node))).outcome == "issued"
+
+
+def test_another_tpm_opens_nothing() -> None:
+    """A challenge is public, and worth nothing but to the TPM that it is for."""
+    node, stranger = Node("honest"), Node("stranger")
+    world = world_of(node)
+    challenge = challenged(world, node)
+    with pytest.raises(CredentialNotForThisTpm):
+        stranger.answer(world, challenge)
+
+
+def test_a_tpm_opens_nothing_that_was_made_for_another_attestation_key() -> None:
+    """The attacker offers a key of its own in software beside the node's endorsement key."""
+    node, stranger = Node("honest"), Node("stranger")
+    world = world_of(node)
+    mixed = replace(node.keys, ak_public=stranger.keys.ak_public)
+    traces = look(world, world.offer_csr(mixed))
+    challenge = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
+    with pytest.raises(CredentialNotForThisTpm):
+        node.answer(world, challenge)
+
+
+def test_two_right_answers_are_two_certificates_for_one_key() -> None:
+    """Harmless: one kubelet's key, in one TPM, twice; neither is denied for the other."""
+    node = Node("honest")
+    world = world_of(node)
+    challenge = challenged(world, node)
+    for name in (ANSWER, "kubelet-tpm-c"):
+        assert look(world, node.answer(world, challenge, name=name)).outcome == "issued"
+
+
+def test_a_wrong_answer_costs_that_answer_alone() -> None:
+    """Junk answers to a public challenge do not burn it (Keylime CVE-2026-1709)."""
+    node = Node("honest")
+    world = world_of(node)
+    challenge = challenged(world, node)
+    good = node.answer(world, challenge)
+    junk = replace(world.answer(), signature=bytes(72))
+    for number in range(20):
+        assert look(world, world.answer_csr(junk, name=f"junk-{number}")).outcome == "denied"
+    assert look(world, good).outcome == "issued"
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "own blob": lambda d: d.update(credentialBlob=base64.b64encode(bytes(70)).decode()),
+    "own secret": lambda d: d.update(encryptedSecret=base64.b64encode(bytes(70)).decode()),
+    "PCRs that are always the same": lambda d: d.update(pcrs={"sha256": [17]}),
+    "no PCRs": lambda d: d.update(pcrs={}),
+    "the SHA-1 bank": lambda d: d.update(pcrs={"sha1": [0, 1, 2, 3, 4, 5, 6, 7]}),
+    "an event log asked for": lambda d: d.update(eventLog=True),
+    "an earlier time": lambda d: d.update(issuedAt="2026-11-21T09:29:59Z"),
+    "a later time": lambda d: d.update(issuedAt="2026-11-21T09:30:59Z"),
+    "another tag": lambda d: d.update(tag="0" * 64),
+    "another version": lambda d: d.update(version="v0"),
+    "a member more": lambda d: d.update(trust="FirstUse"),
+    "a member less": lambda d: d.pop("tag"),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_forged_challenge_is_written_again(forge: Callable[[dict[str, Any]], object]) -> None:
+    """Annotations at creation are the requester's: one that is not ours is no reason to stop."""
+    node = Node("honest")
+    world = world_of(node)
+    first = look(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
+    document = json.loads(first)
+    forge(document)
+    forged = json.dumps(document)
+    csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: forged})
+    traces = look(world, csr)
+    assert traces.outcome == "challenged"
+    written = traces.csr.annotations[CHALLENGE_ANNOTATION]
+    assert written != forged
+    assert look(world, node.answer(world, decode_challenge(written))).outcome == "issued"
+
+
+@pytest.mark.parametrize(
+    "annotation", ["", "{}", "null", "[" * 8000, "x" * 100_000, "\ud800", '{"version":"v2"}']
+)
+def test_what_is_no_challenge_is_written_again(annotation: str) -> None:
+    """Whatever the requester puts there."""
+    node = Node("honest")
+    world = world_of(node)
+    csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: annotation})
+    assert look(world, csr).outcome == "challenged"
+
+
+def test_a_challenge_copied_from_another_offer_is_written_again() -> None:
+    """It was made for that offer's uid: its answer would be good for nothing."""
+    node = Node("honest")
+    world = world_of(node)
+    first = look(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
+    copy = world.offer_csr(
+        node.keys, name="kubelet-tpm-x", uid=OTHER_UID, annotations={CHALLENGE_ANNOTATION: first}
+    )
+    traces = look(world, copy)
+    assert traces.outcome == "challenged"
+    assert traces.csr.annotations[CHALLENGE_ANNOTATION] != first
+
+
+def test_our_own_challenge_is_left_alone() -> None:
+    """Looking again at what is answered writes nothing: two signers do not write in turns."""
+    node, csrs = Node("honest"), FakeCsrs()
+    world = world_of(node)
+    csr = world.offer_csr(node.keys)
+    assert look(world, csr, csrs=csrs).outcome == "challenged"
+    assert look(world, csr, csrs=csrs).outcome == ""
+
+
+def test_annotations_on_an_answer_are_no_input() -> None:
+    """Neither a forged challenge nor the signer's own words about another CSR count."""
+    world = Scenario()
+    csr = world.answer_csr(
+        name="kubelet-tpm-c", annotations={CHALLENGE_ANNOTATION: "{}", "approved": "true"}
+    )
+    assert look(world, csr).reason == "AnswerNotBound"
+
+
+def test_an_offer_alone_pins_nothing() -> None:
+    """Nothing is claimed before the quote holds, whoever offers."""
+    node = Node("stranger")
+    world = Scenario()
+    world.store.machines[world.cluster.key] = [machine()]
+    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    challenged(world, node)
+    assert not world.store.keys
+    assert not world.store.nodes

@@ -1,0 +1,280 @@
+"""PCR games: values that nobody quoted, and quotes of what nobody asked for.
+
+The values stand beside the quote in the clear; only a digest of them is signed. So a verifier that
+does not compare the selection reads policy values for PCRs that the quote does not cover
+(go-attestation CVE-2022-0317), or takes an empty quote for a good one (tpm2-tools CVE-2024-29039).
+The attacker booted something else, and its TPM says so truly: it cannot make the TPM lie, but it
+chooses what to ask its TPM and what to write beside the answer (Q3, Q4).
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    PcrBankUnavailable,
+    PcrDigestMismatch,
+    PcrPolicyMismatch,
+    PcrSelectionMismatch,
+)
+from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
+from signer.model import Csr
+from signer.policy import PcrMode, PcrValues, PcrVariant
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.keys import ANSWER
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import (
+    AK_KINDS,
+    Pcrs,
+    attest,
+    attestation_key,
+    pcr_values,
+)
+
+EIGHT = {"sha256": tuple(range(8))}
+TWO_BANKS = {"sha256": (0, 7), "sha384": (0, 7)}
+GOOD = pcr_values(EIGHT)
+EVIL = pcr_values(EIGHT, b"evil")
+
+
+def only(values: Pcrs) -> PcrValues:
+    """Allow exactly these values."""
+    return {b: {i: frozenset({v}) for i, v in of.items()} for b, of in values.items()}
+
+
+def enforcing(
+    allowed: PcrValues | None = None, variants: tuple[PcrVariant, ...] = ()
+) -> Callable[[], World]:
+    """Allow these values only; by default those that the node has."""
+
+    def make() -> World:
+        world = Scenario()
+        values = only(GOOD) if allowed is None else allowed
+        world.policy = replace(
+            world.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=values, pcr_variants=variants
+        )
+        return world
+
+    return make
+
+
+def two_banks() -> World:
+    """Ask for PCRs of two banks."""
+    world = Scenario()
+    world.policy = replace(world.policy, pcr_selection=TWO_BANKS)
+    world.pcrs = pcr_values(TWO_BANKS)
+    return world
+
+
+def p384_world() -> World:
+    """Join with a key whose signatures are over SHA-384."""
+    world = Scenario(ak=attestation_key(AK_KINDS["ecdsa-p384-sha384"]))
+    schemes = frozenset({"ecdsa-p384-sha384"})
+    world.policy = replace(world.policy, attestation_key_schemes=schemes)
+    return world
+
+
+ENFORCING = enforcing()
+
+
+def answer(world: World, quoted: Pcrs, given: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
+    """Answer with a quote of some PCRs and the values of others."""
+    statement = attest(quoted, world.extra_data(ANSWER), digest)
+    return world.answer_csr(world.answer(statement, pcrs=given))
+
+
+def quoting(quoted: Pcrs, given: Pcrs | None = None) -> Mutation:
+    """Quote and give what was not asked for; the same, by default."""
+    return lambda world: answer(world, quoted, quoted if given is None else given)
+
+
+def evil(index: int) -> Pcrs:
+    """Boot something else, as far as one PCR shows."""
+    return {"sha256": {**GOOD["sha256"], index: EVIL["sha256"][index]}}
+
+
+def reversed_banks(world: World) -> Csr:
+    """Digest the banks in the wrong order."""
+    values = [world.pcrs[bank][i] for bank in ("sha384", "sha256") for i in (0, 7)]
+    digest = hashlib.sha256(b"".join(values)).digest()
+    return world.answer_csr(world.answer(world.attest(pcr_digest=digest)))
+
+
+def digest_of_bank(world: World) -> Csr:
+    """Digest with the bank's hash, where the signature's is due."""
+    return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA256)
+
+
+def digest_of_sha384(world: World) -> Csr:
+    """Digest with another hash than the signature's."""
+    return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA384)
+
+
+def values_alone(world: World) -> Csr:
+    """Quote what is there, and give what the policy wants."""
+    return answer(world, EVIL, GOOD)
+
+
+def moved(world: World) -> Csr:
+    """Give the good values, each in the place of its neighbour."""
+    given = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
+    return answer(world, given, given)
+
+
+def policy_of_yesterday(world: World) -> Csr:
+    """Answer the challenge of a policy that asks for something else by now."""
+    csr = world.answer_csr()
+    world.policy = replace(world.policy, pcr_selection={"sha256": (*range(8), 11)})
+    return csr
+
+
+def other_machines_values(world: World) -> Csr:
+    """Boot what another Machine may boot."""
+    return answer(world, EVIL, EVIL)
+
+
+def no_selection(world: World) -> Csr:
+    """Forget what to ask for: a policy that selects nothing allows nothing."""
+    world.policy = replace(world.policy, pcr_selection={})
+    return answer(world, {}, {"sha256": {}})
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name an attack on the PCRs."""
+    return Attack(check, name, reason, mutate, world)
+
+
+SELECTIONS = [
+    attack("Q3", name, PcrSelectionMismatch, mutate)
+    for name, mutate in {
+        "values that the quote does not cover": quoting(pcr_values({"sha256": (0, 1)}), GOOD),
+        "a quote of another bank, values of ours": quoting(
+            pcr_values({"sha384": tuple(range(8))}), GOOD
+        ),
+        "an empty quote, values of ours": quoting({}, GOOD),
+        "PCR 7 left out": quoting(pcr_values({"sha256": tuple(range(7))})),
+        "PCR 23 for PCR 7": quoting(pcr_values({"sha256": (0, 1, 2, 3, 4, 5, 6, 23)})),
+        "the debug PCR besides": quoting(pcr_values({"sha256": (*range(8), 16)})),
+        "every PCR": quoting(pcr_values({"sha256": tuple(range(24))})),
+        "one PCR": quoting(pcr_values({"sha256": (16,)})),
+        "the SHA-1 bank": quoting(pcr_values({"sha1": tuple(range(8))})),
+        "the SHA-384 bank": quoting(pcr_values({"sha384": tuple(range(8))})),
+        "the SHA-1 bank besides": quoting(pcr_values({"sha1": (0,), **EIGHT})),
+        "another bank besides, empty": quoting({**GOOD, "sha384": {}}),
+        "a value less": quoting(GOOD, {"sha256": {i: GOOD["sha256"][i] for i in range(7)}}),
+        "a value more": quoting(GOOD, pcr_values({"sha256": (*range(8), 16)})),
+        "values of another bank besides": quoting(GOOD, {**GOOD, "sha384": {0: bytes(48)}}),
+        "policy of yesterday": policy_of_yesterday,
+    }.items()
+] + [
+    attack("Q3", "an empty bank", PcrBankUnavailable, quoting({"sha256": {}}, GOOD)),
+    attack(
+        "Q3",
+        "one of two banks empty",
+        PcrBankUnavailable,
+        lambda world: answer(world, {**world.pcrs, "sha384": {}}, world.pcrs),
+        two_banks,
+    ),
+    attack("Q3", "a policy that selects nothing", PcrSelectionMismatch, no_selection),
+]
+DIGESTS = [
+    attack("Q3", f"another value of PCR {i}", PcrDigestMismatch, quoting(GOOD, evil(i)))
+    for i in range(8)
+] + [
+    attack(
+        "Q3",
+        "the policy's values beside an honest quote",
+        PcrDigestMismatch,
+        values_alone,
+        ENFORCING,
+    ),
+    attack(
+        "Q3",
+        "values in the wrong places",
+        PcrDigestMismatch,
+        lambda w: answer(w, GOOD, {"sha256": {i: GOOD["sha256"][7 - i] for i in range(8)}}),
+    ),
+    attack(
+        "Q3",
+        "zeros for values",
+        PcrDigestMismatch,
+        quoting(GOOD, {"sha256": dict.fromkeys(range(8), bytes(32))}),
+    ),
+    attack("Q3", "banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
+    attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_world),
+    attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
+]
+POLICIES = [
+    attack(
+        "Q4", f"PCR {i} of something else booted", PcrPolicyMismatch, quoting(evil(i)), ENFORCING
+    )
+    for i in range(8)
+] + [
+    attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
+    attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
+    attack(
+        "Q4",
+        "PCRs that were never extended",
+        PcrPolicyMismatch,
+        quoting({"sha256": dict.fromkeys(range(8), bytes(32))}),
+        ENFORCING,
+    ),
+    attack(
+        "Q4", "a policy that allows nothing", PcrPolicyMismatch, World.answer_csr, enforcing({})
+    ),
+    attack(
+        "Q4",
+        "a bank without allowed values",
+        PcrPolicyMismatch,
+        World.answer_csr,
+        enforcing({"sha384": only(GOOD)["sha256"]}),
+    ),
+    attack(
+        "Q4",
+        "a PCR without allowed values",
+        PcrPolicyMismatch,
+        World.answer_csr,
+        enforcing({"sha256": {i: only(GOOD)["sha256"][i] for i in range(7)}}),
+    ),
+    attack(
+        "Q4",
+        "an empty set of allowed values",
+        PcrPolicyMismatch,
+        World.answer_csr,
+        enforcing({"sha256": {**only(GOOD)["sha256"], 0: frozenset()}}),
+    ),
+    attack(
+        "Q4",
+        "values that another Machine may have",
+        PcrPolicyMismatch,
+        other_machines_values,
+        enforcing(variants=(PcrVariant(match_labels={"pool": "gpu"}, allowed=only(EVIL)),)),
+    ),
+    attack(
+        "Q4",
+        "general values, where the Machine has its own",
+        PcrPolicyMismatch,
+        World.answer_csr,
+        enforcing(variants=(PcrVariant(match_labels={"pool": "workers"}, allowed=only(EVIL)),)),
+    ),
+]
+ATTACKS = SELECTIONS + DIGESTS + POLICIES
+
+
+@pytest.mark.parametrize("world", [World, ENFORCING, two_banks, p384_world])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
