@@ -116,6 +116,15 @@ def _credential(call: Call, environment: Mapping[str, str]) -> int:
         return 0
 
 
+def _tell_last_failure(store: FolderStore) -> None:
+    """Say in the kubelet's log what a run that nobody waited for has met."""
+    for last in store.runs()[-1:]:
+        if last.get("result") != "done":
+            _logger.warning(
+                "the last renewal failed: %s: %s", last.get("reason"), last.get("message")
+            )
+
+
 def _print(call: Call, credential: Credential, now: float) -> None:
     expires = expiration(credential, now)
     printed = exec_credential(credential, call.exec_info.api_version, expires)
@@ -127,6 +136,7 @@ def _see_to_it(
     call: Call, store: FolderStore, environment: Mapping[str, str], occasion: Occasion
 ) -> None:
     """Start a run behind this one unless there is one; a failure to do so costs nothing now."""
+    _tell_last_failure(store)
     try:
         with store.lock(Deadline(SystemClock(), 0)):
             log = store.background_log()

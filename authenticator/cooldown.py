@@ -47,13 +47,13 @@ _logger = logging.getLogger(__name__)
 def pause_after(error: Exception, failures: int, jitter: float) -> float:
     """Return the seconds until the next exchange may begin, after so many failures in a row.
 
-    `jitter` from 0 to 1 takes off up to half.
+    `jitter` from 0 to 1 takes off up to half; from the hour after a version was refused, little.
     """
     if isinstance(error, _NO_PAUSE):
         return 0.0
-    spread = 1 - jitter / 2
     if isinstance(error, VersionRefused):
-        return VERSION_PAUSE_SECONDS * spread
+        return VERSION_PAUSE_SECONDS * (1 - jitter / 10)
+    spread = 1 - jitter / 2
     limit = REFUSAL_PAUSE_SECONDS if isinstance(error, _REFUSALS) else OUTAGE_PAUSE_SECONDS
     return min(limit, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10)) * spread
 

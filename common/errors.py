@@ -541,7 +541,7 @@ class KubeconfigRefused(Fatal):
 
 
 class ApiServerUntrusted(Unavailable):
-    """The API server's certificate does not lead to the CA of the exec info, or bears no such name."""
+    """The API server's certificate does not lead to the exec info's CA, or bears another name."""
 
 
 class AnswerMalformed(Unavailable):
@@ -639,10 +639,6 @@ class KubeconfigUnusable(Fatal):
 
 class BootstrapCredentialUnusable(Fatal):
     """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
-
-
-class NameTooLong(Fatal):
-    """The node name does not fit into a certificate's common name."""
 
 
 class StateFolderUnsafe(Fatal):

@@ -132,7 +132,10 @@ def test_failed_renewal_is_not_tried_again_at_once(node: Node) -> None:
     node.keep(age_days=6)
     node.run()
     node.records(1)
-    assert node.run().returncode == 0
+    again = node.run()
+    assert again.returncode == 0
+    assert again.stderr.startswith(f"{PROGRAM.name}: the last renewal failed: TpmUnavailable: ")
+    assert again.stderr.count("\n") == 1
     assert node.records(2)[1]["reason"] == "CoolingDown"
 
 

@@ -296,7 +296,6 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
         (RequestVanished(""), 9, 600),
         (CredentialRefused(""), 9, 600),
         (PermissionMissing(""), 9, 600),
-        (VersionRefused(""), 0, 3600),
         (ZeroDivisionError(), 9, 30),
     ],
     ids=repr,
@@ -304,6 +303,11 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
 def test_pause_fits_the_failure(error: Exception, failures: int, seconds: float) -> None:
     assert pause_after(error, failures, 0) == seconds
     assert pause_after(error, failures, 1) == seconds / 2
+
+
+def test_refused_version_is_tried_again_hourly() -> None:
+    assert pause_after(VersionRefused(""), 0, 0) == 3600
+    assert pause_after(VersionRefused(""), 9, 1) == 3240
 
 
 @pytest.mark.parametrize("lifetime", [timedelta(minutes=10), timedelta(hours=1), timedelta(days=7)])
