@@ -271,21 +271,22 @@ MASTER_KEYS = [
     attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
     attack("Q2", "the previous master's name", AnswerNotBound, under_previous_name),
 ]
+INPUTS: dict[str, dict[str, Any]] = {
+    "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
+    "no cluster": {"cluster_uid": ""},
+    "the serving signer": {"signer_name": Kind.SERVING.value},
+    "another token": {"username": "system:bootstrap:zzzzzz"},
+    "a node": {"username": "system:node:node-1.example"},
+    "another offer": {"offer_uid": OTHER_UID},
+    "another time": {"issued_at": "2026-11-21T09:30:01Z"},
+    "another request": {"pkcs10_sha256": bytes(32)},
+    "another endorsement key": {"ek_spki_sha256": bytes(32)},
+    "another attestation key": {"ak_name": b"\0\x0b" + bytes(32)},
+    "fields that run together": {"signer_name": "", "username": Kind.CLIENT.value + TOKEN},
+}
 MADE_FOR = [
     attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
-    for name, changes in {
-        "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
-        "no cluster": {"cluster_uid": ""},
-        "the serving signer": {"signer_name": Kind.SERVING.value},
-        "another token": {"username": "system:bootstrap:zzzzzz"},
-        "a node": {"username": "system:node:node-1.example"},
-        "another offer": {"offer_uid": OTHER_UID},
-        "another time": {"issued_at": "2026-11-21T09:30:01Z"},
-        "another request": {"pkcs10_sha256": bytes(32)},
-        "another endorsement key": {"ek_spki_sha256": bytes(32)},
-        "another attestation key": {"ak_name": b"\0\x0b" + bytes(32)},
-        "fields that run together": {"signer_name": "", "username": Kind.CLIENT.value + TOKEN},
-    }.items()
+    for name, changes in INPUTS.items()
 ]
 COPIES = [
     attack("Q2", f"copied {name}", AnswerNotBound, mutate)

@@ -45,16 +45,13 @@ def only(values: Pcrs) -> PcrValues:
     return {b: {i: frozenset({v}) for i, v in of.items()} for b, of in values.items()}
 
 
-def enforcing(
-    allowed: PcrValues | None = None, variants: tuple[PcrVariant, ...] = ()
-) -> Callable[[], World]:
-    """Allow these values only; by default those that the node has."""
+def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], World]:
+    """Allow the values that the node has, and others to others."""
 
     def make() -> World:
         world = Scenario()
-        values = only(GOOD) if allowed is None else allowed
         world.policy = replace(
-            world.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=values, pcr_variants=variants
+            world.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=ALLOWED, pcr_variants=variants
         )
         return world
 
@@ -77,7 +74,15 @@ def p384_world() -> World:
     return world
 
 
+def of_pool(pool: str | None) -> PcrVariant:
+    """Allow something else to the Machines of a pool, or to all."""
+    labels = {} if pool is None else {"pool": pool}
+    return PcrVariant(match_labels=labels, allowed=only(EVIL))
+
+
+ALLOWED = only(GOOD)
 ENFORCING = enforcing()
+OTHER_POOL = enforcing((of_pool("gpu"),))
 
 
 def answer(world: World, quoted: Pcrs, given: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
@@ -134,6 +139,17 @@ def policy_of_yesterday(world: World) -> Csr:
 def other_machines_values(world: World) -> Csr:
     """Boot what another Machine may boot."""
     return answer(world, EVIL, EVIL)
+
+
+def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutation:
+    """Come under a policy that allows other values."""
+
+    def mutate(world: World) -> Csr:
+        csr = world.answer_csr()
+        world.policy = replace(world.policy, pcr_allowed=allowed, pcr_variants=variants)
+        return csr
+
+    return mutate
 
 
 def no_selection(world: World) -> Csr:
@@ -213,60 +229,53 @@ DIGESTS = [
     attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_world),
     attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
 ]
-POLICIES = [
-    attack(
-        "Q4", f"PCR {i} of something else booted", PcrPolicyMismatch, quoting(evil(i)), ENFORCING
-    )
-    for i in range(8)
-] + [
-    attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
-    attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
-    attack(
-        "Q4",
-        "PCRs that were never extended",
-        PcrPolicyMismatch,
-        quoting({"sha256": dict.fromkeys(range(8), bytes(32))}),
-        ENFORCING,
-    ),
-    attack(
-        "Q4", "a policy that allows nothing", PcrPolicyMismatch, World.answer_csr, enforcing({})
-    ),
-    attack(
-        "Q4",
-        "a bank without allowed values",
-        PcrPolicyMismatch,
-        World.answer_csr,
-        enforcing({"sha384": only(GOOD)["sha256"]}),
-    ),
-    attack(
-        "Q4",
-        "a PCR without allowed values",
-        PcrPolicyMismatch,
-        World.answer_csr,
-        enforcing({"sha256": {i: only(GOOD)["sha256"][i] for i in range(7)}}),
-    ),
-    attack(
-        "Q4",
-        "an empty set of allowed values",
-        PcrPolicyMismatch,
-        World.answer_csr,
-        enforcing({"sha256": {**only(GOOD)["sha256"], 0: frozenset()}}),
-    ),
-    attack(
-        "Q4",
-        "values that another Machine may have",
-        PcrPolicyMismatch,
-        other_machines_values,
-        enforcing(variants=(PcrVariant(match_labels={"pool": "gpu"}, allowed=only(EVIL)),)),
-    ),
-    attack(
-        "Q4",
-        "general values, where the Machine has its own",
-        PcrPolicyMismatch,
-        World.answer_csr,
-        enforcing(variants=(PcrVariant(match_labels={"pool": "workers"}, allowed=only(EVIL)),)),
-    ),
-]
+POLICIES = (
+    [
+        attack(
+            "Q4",
+            f"PCR {i} of something else booted",
+            PcrPolicyMismatch,
+            quoting(evil(i)),
+            ENFORCING,
+        )
+        for i in range(8)
+    ]
+    + [
+        attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
+        attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
+        attack(
+            "Q4",
+            "PCRs that were never extended",
+            PcrPolicyMismatch,
+            quoting({"sha256": dict.fromkeys(range(8), bytes(32))}),
+            ENFORCING,
+        ),
+        attack(
+            "Q4",
+            "values that another Machine may have",
+            PcrPolicyMismatch,
+            other_machines_values,
+            OTHER_POOL,
+        ),
+    ]
+    + [
+        attack("Q4", name, PcrPolicyMismatch, mutate, ENFORCING)
+        for name, mutate in {
+            "a policy that allows nothing": allowing({}),
+            "a bank without allowed values": allowing({"sha384": ALLOWED["sha256"]}),
+            "a PCR without allowed values": allowing(
+                {"sha256": {i: ALLOWED["sha256"][i] for i in range(7)}}
+            ),
+            "an empty set of allowed values": allowing(
+                {"sha256": {**ALLOWED["sha256"], 0: frozenset()}}
+            ),
+            "general values, where the Machine has its own": allowing(
+                ALLOWED, (of_pool("workers"),)
+            ),
+            "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
+        }.items()
+    ]
+)
 ATTACKS = SELECTIONS + DIGESTS + POLICIES
 
 
