@@ -1,4 +1,4 @@
-"""A real API server with its etcd, on loopback, with an administrator for set-up."""
+"""A real API server with its etcd, on one address, with an administrator for set-up."""
 
 import os
 import shutil
@@ -29,13 +29,23 @@ class ApiServer:
     """
 
     def __init__(
-        self, name: str, folder: Path, assets: Path, *, key: pki.PrivateKey | None = None
+        self,
+        name: str,
+        folder: Path,
+        assets: Path,
+        *,
+        key: pki.PrivateKey | None = None,
+        host: str = HOST,
     ) -> None:
+        """Prepare everything; `host` is an address of this machine, to be reached under."""
         self.name = name
         self.folder = folder
         self.assets = assets
         self.authority = pki.Authority.make(name, key or pki.ec_key())
-        self.url = f"https://{HOST}:{free_port()}"
+        self.client_authority = self.authority
+        """Who signs clients; with kubeadm's one authority for both, the same until rotated."""
+        self.host = host
+        self.url = f"https://{host}:{free_port()}"
         self.admin_config = folder / "admin.conf"
         self._etcd = f"http://{HOST}:{free_port()}"
         self._etcd_peers = f"http://{HOST}:{free_port()}"
@@ -84,7 +94,7 @@ class ApiServer:
 
     def client(self, common_name: str, *organisations: str) -> Client:
         """Return a client with a certificate of its own."""
-        pair = self.authority.client(common_name, *organisations)
+        pair = self.client_authority.client(common_name, *organisations)
         files = self._write_pair(common_name.replace(":", "-"), pair)
         return Client(server=self.url, authority=self.admin.authority, certificate=files)
 
@@ -141,11 +151,11 @@ class ApiServer:
     def _apiserver_flags(self) -> list[str]:
         pki_folder = self.folder / "pki"
         return [
-            f"--bind-address={HOST}",
-            f"--advertise-address={HOST}",
+            f"--bind-address={self.host}",
+            f"--advertise-address={self.host}",
             f"--secure-port={self.url.rpartition(':')[2]}",
             f"--etcd-servers={self._etcd}",
-            f"--client-ca-file={pki_folder / 'ca.crt'}",
+            f"--client-ca-file={pki_folder / 'clients.crt'}",
             f"--tls-cert-file={pki_folder / 'apiserver.crt'}",
             f"--tls-private-key-file={pki_folder / 'apiserver.key'}",
             f"--service-account-issuer={ISSUER}",
@@ -171,13 +181,18 @@ class ApiServer:
 
     def _write_certificates(self) -> None:
         names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
-        admin = self.authority.client("kubernetes-admin", ADMINISTRATORS)
         accounts = pki.ec_key()
         self._write_pair("ca", self.authority.pair)
-        self._write_pair("apiserver", self.authority.server(*names, HOST, SERVICE_ADDRESS))
-        self._write_pair("admin", admin)
+        self._write_pair("apiserver", self.authority.server(*names, self.host, SERVICE_ADDRESS))
         (self.folder / "pki/sa.key").write_bytes(pki.key_pem(accounts))
         (self.folder / "pki/sa.pub").write_bytes(pki.public_pem(accounts))
+        self._write_client_authority()
+
+    def _write_client_authority(self) -> None:
+        """Trust the clients of one authority, and make an administrator of it."""
+        admin = self.client_authority.client("kubernetes-admin", ADMINISTRATORS)
+        self._write_pair("clients", self.client_authority.pair)
+        self._write_pair("admin", admin)
         text = kubeconfig.with_certificate(self.url, self.authority.pair.certificate, admin)
         self.admin_config.write_text(text)
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from tests.harness import pki
 from tests.harness.client import Object
-from tests.harness.controlplane import ApiServer
+from tests.harness.controlplane import HOST, ApiServer
 from tests.harness.management import ManagementCluster
 from tests.harness.objects import Machine
 from tests.harness.workload import WorkloadCluster
@@ -33,7 +33,8 @@ class Tenant:
 class Fleet:
     """All control planes of a test run or a demo; stops whatever it started."""
 
-    def __init__(self, folder: Path, assets: Path) -> None:
+    def __init__(self, folder: Path, assets: Path, *, host: str = HOST) -> None:
+        """Prepare everything; nodes reach their clusters under `host`, one of our addresses."""
         folder.mkdir(parents=True, exist_ok=True)
         self.management = ManagementCluster("management", folder / "management", assets)
         # kubeadm's two kinds of authority, so that both sign and are verified.
@@ -41,7 +42,7 @@ class Fleet:
         self.first, self.second = (
             Tenant(
                 namespace=namespace,
-                workload=WorkloadCluster(namespace, folder / namespace, assets, key=key),
+                workload=WorkloadCluster(namespace, folder / namespace, assets, key=key, host=host),
             )
             for namespace, key in zip(NAMESPACES, keys, strict=True)
         )

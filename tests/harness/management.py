@@ -72,17 +72,19 @@ class ManagementCluster(ApiServer):
         self, namespace: str, name: str, *, endpoint: str, annotations: objects.Annotations = NONE
     ) -> Object:
         """Create a Cluster that is provisioned, with its infrastructure object."""
-        self._create(namespace, objects.infrastructure_cluster(name))
+        self.create_object(namespace, objects.infrastructure_cluster(name))
         cluster = objects.cluster(name, endpoint=endpoint, annotations=annotations)
-        return self._create(namespace, cluster)
+        return self.create_object(namespace, cluster)
 
     def create_machine(self, namespace: str, cluster: str, wanted: objects.Machine) -> Object:
         """Create a Machine whose node has not joined, with its infrastructure object."""
         provider_id = wanted.provider_id or f"test://{namespace}/{wanted.name}"
-        self._create(
+        self.create_object(
             namespace, objects.infrastructure_machine(cluster, wanted, provider_id=provider_id)
         )
-        return self._create(namespace, objects.machine(cluster, wanted, provider_id=provider_id))
+        return self.create_object(
+            namespace, objects.machine(cluster, wanted, provider_id=provider_id)
+        )
 
     def store_kubeconfig(self, namespace: str, cluster: str, text: str) -> Object:
         """Create the Secret with which the management cluster reaches a workload cluster."""
@@ -90,8 +92,18 @@ class ManagementCluster(ApiServer):
 
     def store_authority(self, namespace: str, cluster: str, pair: Pair) -> Object:
         """Create the Secret with a workload cluster's certificate authority."""
-        data = {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}
-        return self._create_secret(namespace, cluster, "ca", data)
+        return self._create_secret(namespace, cluster, "ca", _authority(pair))
+
+    def replace_authority(self, namespace: str, cluster: str, pair: Pair) -> Object:
+        """Put another certificate authority into a workload cluster's Secret."""
+        return self.replace_secret(namespace, cluster, "ca", _authority(pair))
+
+    def replace_secret(
+        self, namespace: str, cluster: str, purpose: str, data: Mapping[str, str]
+    ) -> Object:
+        """Write other data into a Secret that Cluster API keeps for a Cluster."""
+        path = f"/api/v1/namespaces/{namespace}/secrets/{cluster}-{purpose}"
+        return self.admin.patch(path, {"stringData": dict(data)})
 
     def _create_secret(
         self, namespace: str, cluster: str, purpose: str, data: Mapping[str, str]
@@ -99,11 +111,14 @@ class ManagementCluster(ApiServer):
         secret = objects.secret(cluster, purpose, data)
         return self.admin.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
 
-    def _create(self, namespace: str, body: Object) -> Object:
-        """Create an object, and its status, which creating drops."""
+    def create_object(self, namespace: str, body: Object) -> Object:
+        """Create an object of Cluster API or a provider, with its status where it has one."""
         plural = f"{body['kind'].lower()}s"
         path = f"/apis/{body['apiVersion']}/namespaces/{namespace}/{plural}"
-        self.admin.create(path, body)
+        created = self.admin.create(path, body)
+        if "status" not in body:
+            return created
+        # Creating drops it.
         status = {"status": body["status"]}
         return self.admin.patch(f"{path}/{body['metadata']['name']}/status", status)
 
@@ -134,3 +149,7 @@ class ManagementCluster(ApiServer):
             )
             for crd in crds
         )
+
+
+def _authority(pair: Pair) -> dict[str, str]:
+    return {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}

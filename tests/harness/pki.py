@@ -58,8 +58,8 @@ class Authority:
     key: PrivateKey
 
     @classmethod
-    def make(cls, name: str, key: PrivateKey) -> Self:
-        """Make a self-signed authority."""
+    def make(cls, name: str, key: PrivateKey, *, lifetime: timedelta = LIFETIME) -> Self:
+        """Make a self-signed authority; with an equal name and key it is the same to verifiers."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = x509.KeyUsage(
             digital_signature=True,
@@ -74,7 +74,7 @@ class Authority:
         )
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = (
-            _builder(subject, subject, key)
+            _builder(subject, subject, key, lifetime)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(identifier, critical=False)
@@ -109,7 +109,9 @@ class Authority:
         return Pair(certificate=_pem(certificate), key=key_pem(key))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, lifetime: timedelta = LIFETIME
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -118,7 +120,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.Cer
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + lifetime)
     )
 
 

@@ -5,9 +5,9 @@ import string
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.harness import kubeconfig
+from tests.harness import kubeconfig, pki
 from tests.harness.client import ApiError
-from tests.harness.controlplane import SERVICE_NETWORK, ApiServer
+from tests.harness.controlplane import ADMINISTRATORS, SERVICE_NETWORK, ApiServer
 from tests.harness.process import wait_until
 
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -18,6 +18,9 @@ BOOTSTRAPPERS = "system:bootstrappers:kubeadm:default-node-token"
 CERTIFICATES = "certificates.k8s.io"
 TOKEN_ALPHABET = string.ascii_lowercase + string.digits
 TOKEN_LIFETIME = timedelta(days=1)
+CONTROLLERS = "kube-controller-manager"
+NOT_READY_AFTER = timedelta(seconds=20)
+"""How long a node may be silent; less than half of the default, so that less goes unnoticed."""
 
 
 class WorkloadCluster(ApiServer):
@@ -34,13 +37,37 @@ class WorkloadCluster(ApiServer):
             what="the signer's role counts",
         )
 
+    @property
+    def audit_log(self) -> Path:
+        """What kubelets asked for, and with which credential; a JSON object in each line."""
+        return self.folder / "audit.log"
+
+    def reach_kubelets(self, authority: pki.Authority) -> None:
+        """Start the API server again, to trust the kubelets whom an authority certifies."""
+        self._write_pair("kubelets", authority.pair)
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def rotate_client_authority(self) -> None:
+        """Put another authority in the place of the one for clients, whose certificates all end.
+
+        It has the same name, as with kubeadm. Servers keep their certificates.
+        """
+        self.client_authority = pki.Authority.make(self.name, pki.ec_key())
+        self._write_client_authority()
+        self.stop_apiserver()
+        self.start_apiserver()
+        if CONTROLLERS in self._running:
+            self._end(CONTROLLERS)
+            self.start_controllers()
+
     def start_controllers(self) -> None:
         """Start kube-controller-manager, unless it runs; it signs with the cluster's authority."""
-        if "kube-controller-manager" in self._running:
+        if CONTROLLERS in self._running:
             return
         pki = self.folder / "pki"
         self._run(
-            "kube-controller-manager",
+            CONTROLLERS,
             f"--kubeconfig={self.admin_config}",
             f"--authentication-kubeconfig={self.admin_config}",
             f"--authorization-kubeconfig={self.admin_config}",
@@ -52,10 +79,12 @@ class WorkloadCluster(ApiServer):
             f"--service-cluster-ip-range={SERVICE_NETWORK}",
             "--use-service-account-credentials",
             "--controllers=*,bootstrapsigner,tokencleaner",
+            f"--node-monitor-grace-period={NOT_READY_AFTER.seconds}s",
+            "--node-monitor-period=1s",
             "--leader-elect=false",
             "--secure-port=0",
         )
-        self._wait("kube-controller-manager", self._has_default_account)
+        self._wait(CONTROLLERS, self._has_default_account)
 
     def allow_automatic_approval(self) -> None:
         """Make the bindings that kubeadm makes and the signer must not tolerate."""
@@ -90,9 +119,27 @@ class WorkloadCluster(ApiServer):
 
     def signer_kubeconfig(self) -> str:
         """Return the kubeconfig that the packaging's role is for."""
-        pair = self.authority.client(SIGNER, SIGNER)
+        pair = self.client_authority.client(SIGNER, SIGNER)
         authority = self.authority.pair.certificate
         return kubeconfig.with_certificate(self.url, authority, pair, user=SIGNER)
+
+    def _apiserver_flags(self) -> list[str]:
+        pki_folder = self.folder / "pki"
+        return [
+            *super()._apiserver_flags(),
+            f"--kubelet-certificate-authority={pki_folder / 'kubelets.crt'}",
+            f"--kubelet-client-certificate={pki_folder / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={pki_folder / 'kubelet-client.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--audit-policy-file={MANIFESTS / 'audit-policy.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+        ]
+
+    def _write_certificates(self) -> None:
+        super()._write_certificates()
+        client = self.authority.client("kube-apiserver-kubelet-client", ADMINISTRATORS)
+        self._write_pair("kubelet-client", client)
+        self._write_pair("kubelets", self.authority.pair)
 
     def _token_counts(self, token: str) -> bool:
         bootstrapper = self.with_token(token)

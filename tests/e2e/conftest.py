@@ -1,0 +1,84 @@
+"""One real node of a real cluster for all tests; each leaves it as it found it: Ready.
+
+What a machine lacks for this fails the tests, and is named; nothing is skipped.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane import pins, provide
+from tests.e2e.joined import Joined
+from tests.harness import capi
+from tests.harness.containerd import Containerd
+from tests.harness.fleet import Fleet
+from tests.harness.kubelet import Kubelet
+from tests.harness.netns import Enclosure
+from tests.harness.node import Node
+from tests.harness.signer import Signer, serving_all
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+
+NAME = "node-1"
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """Return the folder with all programs of the Kubernetes version under test."""
+    version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
+    return provide.kubernetes(version, provide.ALL)
+
+
+@pytest.fixture(scope="session")
+def enclosure() -> Iterator[Enclosure]:
+    """Make the machine that the kubelet runs on; nothing of it is left at the end."""
+    with Enclosure() as machine:
+        yield machine
+
+
+@pytest.fixture(scope="session")
+def fleet(
+    assets: Path, enclosure: Enclosure, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    """Run the control planes, under an address that the machine reaches; Cluster API as well."""
+    folder = tmp_path_factory.mktemp("fleet")
+    with Fleet(folder, assets, host=enclosure.host_address) as running:
+        capi.connect(running, running.first)
+        running.first.workload.start_controllers()
+        with running.management.cluster_api(running.first.namespace):
+            yield running
+
+
+@pytest.fixture(scope="session")
+def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+    """Run one signer, with the default policy."""
+    with serving_all(fleet, tmp_path_factory.mktemp("signer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def node(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Make the node's TPM and its bootstrap credential."""
+    folder = tmp_path_factory.mktemp("node")
+    vendor = TrustDomain(folder / "vendor")
+    with SoftwareTpm(vendor, seed=NAME) as tpm:
+        made = Node(fleet.first, NAME, tpm, folder / NAME)
+        made.give_token(made.tenant.workload.bootstrap_token())
+        yield made
+
+
+@pytest.fixture(scope="session")
+def joined(
+    assets: Path, enclosure: Enclosure, fleet: Fleet, signer: Signer, node: Node
+) -> Iterator[Joined]:
+    """Order a Machine for the node, and start its kubelet."""
+    addresses = [("Hostname", node.name), ("InternalIP", enclosure.address)]
+    capi.order(fleet, node, addresses)
+    with (
+        Containerd(enclosure, node.folder / "containerd.log") as runtime,
+        Kubelet(
+            node, enclosure, program=assets / "kubelet", runtime_endpoint=runtime.endpoint
+        ) as kubelet,
+    ):
+        yield Joined(fleet, signer, node, kubelet)

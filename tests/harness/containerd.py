@@ -1,0 +1,91 @@
+"""Debian's containerd with folders and a socket of its own, for one kubelet."""
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+
+from tests.harness.netns import Enclosure
+from tests.harness.process import wait_until_ready
+
+NETWORK = """{
+  "cniVersion": "0.4.0",
+  "name": "none",
+  "plugins": [{"type": "loopback"}]
+}
+"""
+"""A network for pods that nobody uses: without one a node does not become Ready."""
+
+
+class Containerd:
+    """The container runtime of a node. A context manager."""
+
+    def __init__(self, enclosure: Enclosure, log: Path) -> None:
+        """Write its configuration; `log` is kept."""
+        self._enclosure = enclosure
+        self._folder = enclosure.folder / "containerd"
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder.mkdir()
+        (self._folder / "cni").mkdir()
+        (self._folder / "cni/none.conflist").write_text(NETWORK, encoding="utf-8")
+        self._config = self._folder / "config.toml"
+        self._config.write_text(self._configuration(), encoding="utf-8")
+
+    @property
+    def endpoint(self) -> str:
+        """Where a kubelet finds it."""
+        return f"unix://{self._socket}"
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / "sock"
+
+    def __enter__(self) -> Self:
+        argv: list[str | Path] = ["containerd", "--config", self._config]
+        process = self._process = self._enclosure.start(argv, log=self._log)
+        try:
+            wait_until_ready(
+                process, self._answers, what="containerd answers", log=self._log, seconds=30
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._enclosure.end(self._process, signal.SIGKILL)
+
+    def _answers(self) -> bool:
+        if not self._socket.exists():
+            return False
+        try:
+            self._enclosure.run("ctr", "--address", self._socket, "version")
+        except RuntimeError:
+            return False
+        return True
+
+    def _configuration(self) -> str:
+        lines: dict[str, dict[str, Any]] = {
+            "": {
+                "version": 2,
+                "root": str(self._folder / "root"),
+                "state": str(self._folder / "state"),
+            },
+            "grpc": {"address": str(self._socket)},
+            # Needs nothing of the file system that the test runs on.
+            'plugins."io.containerd.grpc.v1.cri".containerd': {"snapshotter": "native"},
+            'plugins."io.containerd.grpc.v1.cri".cni': {
+                "bin_dir": str(self._folder / "cni"),
+                "conf_dir": str(self._folder / "cni"),
+            },
+        }
+        return "\n".join(_table(name, values) for name, values in lines.items())
+
+
+def _table(name: str, values: dict[str, Any]) -> str:
+    """Write one table of TOML; a string is written there as in Python, with double quotes."""
+    header = f"[{name}]\n" if name else ""
+    written = {key: f'"{v}"' if isinstance(v, str) else v for key, v in values.items()}
+    return header + "".join(f"{key} = {value}\n" for key, value in written.items())

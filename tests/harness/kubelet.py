@@ -1,0 +1,118 @@
+"""The real kubelet of a node: our exec kubeconfig, and nothing else to prove itself with."""
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from tests.harness.netns import Enclosure
+from tests.harness.node import Node
+from tests.harness.process import wait_until_ready
+
+LEASE_SECONDS = 10
+"""A lease is renewed four times as often; a quarter of the default, so that a test sees more."""
+
+PORT = 10250
+HEALTH_PORT = 10248
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+class Kubelet:
+    """A kubelet in an enclosure. A context manager; it can be restarted."""
+
+    def __init__(
+        self, node: Node, enclosure: Enclosure, *, program: Path, runtime_endpoint: str
+    ) -> None:
+        self.node = node
+        self.log = node.folder / "kubelet.log"
+        self.address = enclosure.address
+        self._enclosure = enclosure
+        self._program = program
+        self._folder = enclosure.folder / "kubelet"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder.mkdir()
+        self._authority = self._folder / "ca.crt"
+        self._authority.write_bytes(node.tenant.workload.authority.pair.certificate)
+        self._config = self._folder / "config.yaml"
+        self._config.write_text(
+            yaml.safe_dump(self._configuration(runtime_endpoint)), encoding="utf-8"
+        )
+
+    @property
+    def certificates(self) -> Path:
+        """Where it keeps its serving certificates, and would keep client certificates."""
+        return self._folder / "pki"
+
+    def start(self) -> None:
+        """Start it, and return when it calls itself healthy."""
+        process = self._process = self._enclosure.start(
+            [
+                self._program,
+                f"--config={self._config}",
+                f"--kubeconfig={self.node.kubeconfig()}",
+                f"--hostname-override={self.node.name}",
+                f"--node-ip={self.address}",
+                f"--provider-id={self.node.provider_id}",
+                f"--root-dir={self._folder / 'root'}",
+                f"--cert-dir={self.certificates}",
+            ],
+            log=self.log,
+            env=ENVIRONMENT,
+        )
+        what = "the kubelet is healthy"
+        wait_until_ready(process, self._healthy, what=what, log=self.log, seconds=90)
+
+    def stop(self) -> None:
+        """Ask it to end, as systemd does, and wait until it is gone."""
+        if self._process is not None:
+            self._enclosure.end(self._process, signal.SIGTERM)
+            self._process = None
+
+    def restart(self) -> None:
+        """Stop it and start it again."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _healthy(self) -> bool:
+        probe = f"</dev/tcp/127.0.0.1/{HEALTH_PORT}"
+        try:
+            self._enclosure.run("bash", "-c", probe)
+        except RuntimeError:
+            return False
+        return True
+
+    def _configuration(self, runtime_endpoint: str) -> dict[str, object]:
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            # What this is about: no certificates of its own making, but for serving.
+            "rotateCertificates": False,
+            "serverTLSBootstrap": True,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self._authority)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "containerRuntimeEndpoint": runtime_endpoint,
+            "nodeLeaseDurationSeconds": LEASE_SECONDS,
+            "port": PORT,
+            "healthzPort": HEALTH_PORT,
+            "volumePluginDir": str(self._folder / "plugins"),
+            # What a machine of tests may lack: systemd, cgroups of its own, no swap.
+            "failSwapOn": False,
+            "failCgroupV1": False,
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "localStorageCapacityIsolation": False,
+        }
