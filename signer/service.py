@@ -147,14 +147,13 @@ class Service:
             workload.attend.wait(_UPKEEP if done else _UPKEEP_RETRY)
 
     def _tend_once(self, workload: Workload) -> None:
-        if not workload.hosts.filled:
-            workload.read_hosts()
-            self._queue.wake(workload.key, None)
-        policy = self._config.policies.for_cluster(workload.key)
-        bindings = workload.bindings.all()
-        tend_bindings(workload.key, bindings, policy, workload.remove_binding)
-        remove_old_offers(workload.csrs.all(), workload.writer, _now())
         workload.read_hosts()
+        if workload.bindings.filled:
+            policy = self._config.policies.for_cluster(workload.key)
+            bindings = workload.bindings.all()
+            tend_bindings(workload.key, bindings, policy, workload.remove_binding)
+        if workload.csrs.filled:
+            remove_old_offers(workload.csrs.all(), workload.writer, _now())
 
     def _tend_management(self) -> None:
         done = True

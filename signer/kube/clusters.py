@@ -7,13 +7,13 @@ is refused, costs the others nothing.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from common.errors import ApiServerUnavailable, KubeconfigRefused
 from common.names import CLIENT_SIGNER
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.management import Management
-from signer.kube.secrets import Secrets
+from signer.kube.secrets import Secret
 from signer.kube.workload import Workload
 from signer.model import ClusterKey
 from signer.records.clusters import ClusterObject, client_signers
@@ -25,6 +25,13 @@ _SOON: Final = 5.0
 """Seconds until a Secret that is missing or refused is read again."""
 _REREAD: Final = 60.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
+
+
+class SecretReader(Protocol):
+    """The part of the management cluster's API that this needs."""
+
+    def read(self, namespace: str, name: str) -> Secret | None:
+        """Return the Secret, `None` when there is none."""
 
 
 @dataclass(slots=True)
@@ -42,7 +49,7 @@ class Clusters:
     def __init__(
         self,
         management: Management,
-        secrets: Secrets,
+        secrets: SecretReader,
         *,
         agent: str,
         opened: Callable[[Workload], None],

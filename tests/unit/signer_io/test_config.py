@@ -1,7 +1,6 @@
 """What the signer is told at its start: all problems at once, and nothing guessed."""
 
 import io
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -182,9 +181,3 @@ def test_nothing_of_the_environment_counts_but_the_pods_api_server(
     ended = run(monkeypatch, "check-config", "--policy", str(flags.policy))
     assert ended.status == 2
     assert "serviceaccount" in ended.complaint
-
-
-def test_starting_imports_no_client_that_runs_what_it_is_given() -> None:
-    """The usual loader runs the `exec` command of whatever kubeconfig it is given."""
-    code = "import sys, signer.cli; sys.exit('kubernetes' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
