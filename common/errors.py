@@ -374,10 +374,6 @@ class RevocationListOutOfDate(Waiting, check="E2", alarm=True):
     """A configured revocation list is not valid now, so nobody knows what is revoked."""
 
 
-class PlatformUnavailable(Waiting, check="E2"):
-    """The platform that knows the endorsement key cannot be reached."""
-
-
 class NeedsOperator(Waiting, check="E2", alarm=True):
     """A first claim without a record is not safe here: an operator has to register the key."""
 
