@@ -23,6 +23,7 @@ from authenticator.refusals import refusal, unreachable
 from common.errors import (
     AnswerMalformed,
     ApiServerUnavailable,
+    AttestationError,
     CredentialRefused,
     ExecInfoInvalid,
 )
@@ -186,11 +187,16 @@ class KubernetesApi:
                 stream=True,
             )
         except (requests.exceptions.RequestException, HTTPError, OSError) as error:
-            raise unreachable(error) from error
+            raise self._lost(error) from error
         if response.status_code in {200, 201, but}:
             return response
         with response:
             raise refusal(response.status_code, b"".join(self._chunks(response)))
+
+    def _lost(self, error: Exception) -> AttestationError:
+        """Name a call that got no answer; silence until the deadline is no outage."""
+        self._deadline.at_most(CONNECT_SECONDS)
+        return unreachable(error)
 
     def _chunks(self, response: requests.Response) -> Iterator[bytes]:
         """Yield the answer as it comes: one read of the socket each, within limit and deadline.
@@ -202,8 +208,7 @@ class KubernetesApi:
             try:
                 chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
-                self._deadline.at_most(CONNECT_SECONDS)  # silence until the deadline is no outage
-                raise unreachable(error) from error
+                raise self._lost(error) from error
             if not chunk:
                 return
             size += len(chunk)

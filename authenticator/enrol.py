@@ -8,6 +8,7 @@ once when something that matters has changed. A valid certificate is only ever r
 was tried out.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from authenticator.tpm.device import Tpm
 from common.errors import (
     BootstrapCredentialUnusable,
     CredentialRefused,
+    ExchangeExpired,
+    OfferUnanswered,
     StartOver,
     StateFolderUnwritable,
 )
@@ -216,11 +219,16 @@ class _Enrolment:
             jitter=world.jitter,
             phases=world.phases,
         )
-        try:
-            return exchange.run(wanted, around, self._deadline)
-        except StartOver:
-            world.store.drop_pending()
-            raise
+        while True:
+            try:
+                return exchange.run(wanted, around, self._deadline)
+            except StartOver as error:
+                with contextlib.suppress(StateFolderUnwritable):
+                    world.store.drop_pending()
+                # Too old is nobody's verdict: the next one begins as long as there is time.
+                too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
+                if not too_old or self._deadline.remaining() <= 0:
+                    raise
 
     def _connect(self, requester: Requester) -> CsrApi:
         return self._world.connect(self._call.exec_info.server, requester, self._deadline)

@@ -417,8 +417,20 @@ def test_answer_that_drips_ends_with_the_deadline(script: Script) -> None:
 def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
-    with pytest.raises((ApiServerUnavailable, DeadlinePassed)):
+    with pytest.raises(DeadlinePassed):
         script.ask(seconds=0.5).get("x")
+    gone.set()
+
+
+def test_silent_server_is_unavailable_long_before_the_deadline(
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api, "READ_SECONDS", 0.3)
+    gone = threading.Event()
+    script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
+    with pytest.raises(ApiServerUnavailable):
+        script.ask(seconds=30).get("x")
     gone.set()
 
 
