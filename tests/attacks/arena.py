@@ -37,7 +37,7 @@ from signer.policy import Policies
 from signer.rate import ChallengeRate
 from signer.reconcile import ClusterSide, Reconciler
 from signer.verify.claims import names_each_other
-from tests.builders.scenario import ABROAD, NOW, Scenario
+from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
 from tests.fakes.claims import FakeClaims
 from tests.fakes.csrs import FakeCsrs
 
@@ -63,6 +63,8 @@ class Attack:
     reason: type[AttestationError]
     mutate: Mutation
     world: Callable[[], World] = World
+    claims: Callable[[World], Claims] | None = None
+    """The claims as another replica leaves them, where it writes in between."""
 
     def __str__(self) -> str:
         return f"{self.check}: {self.name}"
@@ -76,6 +78,7 @@ class Traces:
     reason: str
     check: str
     csr: Csr
+    events: Sequence[tuple[str, str]]
     public: str
     """Everything that was written where the requester, or any reader of CSRs, sees it."""
 
@@ -148,6 +151,7 @@ def look(
         reason=verdict.get("reason", ""),
         check=verdict.get("check", ""),
         csr=after,
+        events=csrs.events,
         public=_public(csr, after, csrs),
     )
 
@@ -252,7 +256,7 @@ def repel(attack: Attack) -> None:
 
 def _refused(attack: Attack, world: World, csr: Csr) -> None:
     before = _state(world)
-    traces = look(world, csr)
+    traces = look(world, csr, claims=_claims(attack, world, csr))
     told = (traces.outcome, traces.reason, traces.check)
     outcome = OUTCOMES[attack.reason.consequence]
     if outcome == "denied" and "Approved" in csr.conditions:
@@ -265,6 +269,13 @@ def _refused(attack: Attack, world: World, csr: Csr) -> None:
     assert attack.check[0] == "K" or after == before
 
 
+def _claims(attack: Attack, world: World, csr: Csr) -> Claims:
+    """Return the live claims: for offers, where nobody may be asked, they are out of reach."""
+    if attack.claims is not None:
+        return attack.claims(world)
+    return FakeClaims(store=world.store, unavailable=csr.uid == OFFER_UID)
+
+
 def _require_told(traces: Traces, csr: Csr, outcome: str) -> None:
     """Require one trace on the CSR, with the very reason; and none on what is not ours."""
     after = traces.csr
@@ -275,6 +286,8 @@ def _require_told(traces: Traces, csr: Csr, outcome: str) -> None:
         assert after.conditions[kind].reason == traces.reason
     if outcome == "waiting":
         assert after.annotations[PENDING_REASON_ANNOTATION].startswith(f"{traces.reason}: ")
+    if csr.uid == OFFER_UID or outcome != "waiting":
+        assert not traces.events
     if outcome in {"ignored", "retried"}:
         assert replace(after, resource_version=csr.resource_version) == csr
 

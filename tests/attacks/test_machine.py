@@ -1,0 +1,321 @@
+"""Another Machine's place: names and provider IDs that belong to somebody else.
+
+The attacker has a Machine of its own in the cluster, with its own TPM, honestly registered, or
+knows the names of Machines that do not exist yet, exist no more or exist elsewhere. What it may be
+is what operators and providers wrote in the management cluster: neither what nodes write of
+themselves (their provider ID, and with it `nodeRef`), nor what a name happens to look like
+(M1 to M6).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    BootstrapNotReady,
+    ClusterPaused,
+    MachineAmbiguous,
+    MachineDeleting,
+    MachineNotFound,
+    NodeNameMismatch,
+    NodeNameUnknown,
+    NodeOfAnotherMachine,
+    NodeRefMismatch,
+)
+from signer.model import Address, Ground, Node, Registration
+from signer.policy import Trust
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
+from tests.builders.software_tpm import TpmKey, endorsement_key
+
+OTHER_ID = "metal://rack-1/slot-2"
+OTHER_NODE = "node-2.example"
+
+
+def renewal() -> World:
+    """Renew as the node itself."""
+    world = Scenario()
+    world.as_node()
+    return world
+
+
+def first_use() -> World:
+    """Join where the first to come is believed."""
+    world = Scenario()
+    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    world.change_machine(records=())
+    return world
+
+
+def hostnames(*names: str) -> tuple[Address, ...]:
+    """Give a Machine these names."""
+    return tuple(Address(type="Hostname", address=name) for name in names)
+
+
+def neighbour(world: World, key: TpmKey | None = None) -> None:
+    """Put a second Machine, with another node's name and TPM, into the cluster."""
+    other = machine(
+        endorsement_key() if key is None else key,
+        name="machine-2",
+        uid="machine-uid-2",
+        provider_id=OTHER_ID,
+        addresses=hostnames(OTHER_NODE),
+        bootstrap_token_id="ghijkl",
+    )
+    world.store.machines[HOME].append(other)
+
+
+def neighbours_name(world: World) -> None:
+    """Ask for the neighbour's name with one's own Machine and TPM."""
+    neighbour(world)
+    world.node_name, world.request_der = OTHER_NODE, b""
+
+
+def neighbours_provider_id(world: World) -> None:
+    """Ask for the neighbour's Machine with one's own name; both have one's own TPM on record."""
+    neighbour(world, world.ek)
+    world.provider_id, world.request_der = OTHER_ID, b""
+
+
+def abroad(world: World) -> None:
+    """Ask for a Machine that is another cluster's, with equal names."""
+    world.store.machines[ABROAD] = world.store.machines.pop(HOME)
+
+
+def clone(world: World) -> None:
+    """Give a second Machine the same provider ID."""
+    world.store.machines[HOME].append(replace(world.machine, name="machine-2", uid="machine-uid-2"))
+
+
+def both_deleting(world: World) -> None:
+    """Delete both of two Machines with one provider ID."""
+    world.change_machine(deleting=True)
+    clone(world)
+
+
+def change(**changes: object) -> Mutation:
+    """Change the Machine."""
+    return lambda world: world.change_machine(**changes)
+
+
+def paused(world: World) -> None:
+    """Pause the Cluster."""
+    world.change_cluster(paused=True)
+
+
+def address(kind: str, text: str = NODE) -> Mutation:
+    """Let the Machine have one address."""
+    return change(addresses=(Address(type=kind, address=text),))
+
+
+def unnamed(world: World) -> None:
+    """Ask for the Machine's own name, which the policy does not take for its node's."""
+    world.change_machine(name=NODE, addresses=())
+
+
+def pool_member(*registrations: Registration) -> Mutation:
+    """Be a member of a pool, whose names come from the nodes themselves."""
+
+    def mutate(world: World) -> None:
+        world.change_machine(is_pool_member=True)
+        world.put_key(key_name(world.ek), registered_for=registrations)
+
+    return mutate
+
+
+def registration(provider_id: str | None, node_name: str | None) -> Registration:
+    """Register for this Cluster."""
+    return Registration(
+        cluster=HOME, provider_id=provider_id, machine_name=None, node_name=node_name
+    )
+
+
+def claimed_name(ground: Ground) -> Mutation:
+    """Ask for another name of a Machine whose node has claimed one."""
+
+    def mutate(world: World) -> None:
+        world.put_claim(node_name="internal.example", ground=ground)
+        world.change_machine(addresses=hostnames(NODE, "internal.example"))
+
+    return mutate
+
+
+def nodes(*found: Node) -> Mutation:
+    """Let the workload cluster have these Nodes."""
+
+    def mutate(world: World) -> None:
+        world.records.nodes = list(found)
+
+    return mutate
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name an attack."""
+    return Attack(check, name, reason, mutate, world)
+
+
+MACHINES = [
+    attack("M1", "a Machine that does not exist", MachineNotFound, change(provider_id=OTHER_ID)),
+    attack("M1", "a Machine without provider ID", MachineNotFound, change(provider_id="")),
+    attack("M1", "a Machine of another cluster", MachineNotFound, abroad),
+    attack("M1", "two Machines of one provider ID", MachineAmbiguous, clone),
+    attack(
+        "M1", "two Machines of one provider ID, both being deleted", MachineAmbiguous, both_deleting
+    ),
+    attack(
+        "M2", "a Machine that is not bootstrapped", BootstrapNotReady, change(bootstrap_ready=False)
+    ),
+    attack("M2", "a Machine that is being deleted", MachineDeleting, change(deleting=True)),
+    attack("M2", "a paused Cluster", ClusterPaused, paused),
+]
+NAMES = [
+    attack("M3", "the neighbour's name", NodeNameMismatch, neighbours_name),
+    attack("M3", "the neighbour's provider ID", NodeNameMismatch, neighbours_provider_id),
+    attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
+    attack(
+        "M3",
+        "a name that the Machine's begins with",
+        NodeNameMismatch,
+        change(addresses=hostnames("node-1.example.com")),
+    ),
+    attack(
+        "M3",
+        "a name that begins with the Machine's",
+        NodeNameMismatch,
+        change(addresses=hostnames("node-1")),
+    ),
+    attack(
+        "M3", "a name with a dot behind", NodeNameMismatch, change(addresses=hostnames(NODE + "."))
+    ),
+    attack("M3", "an external name", NodeNameUnknown, address("ExternalDNS")),
+    attack("M3", "an internal address", NodeNameUnknown, address("InternalIP")),
+    attack("M3", "an address of no known type", NodeNameUnknown, address("Whatever")),
+    attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
+    attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
+    attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
+    attack("M3", "a pool member that nobody named", NodeNameUnknown, pool_member()),
+    attack(
+        "M3",
+        "a pool member registered without a name",
+        NodeNameUnknown,
+        pool_member(registration(PROVIDER_ID, None)),
+    ),
+    attack(
+        "M3",
+        "a pool member named without a provider ID",
+        NodeNameUnknown,
+        pool_member(registration(None, NODE)),
+    ),
+    attack(
+        "M3",
+        "a pool member named for another",
+        NodeNameUnknown,
+        pool_member(registration(OTHER_ID, NODE)),
+    ),
+    attack(
+        "M3",
+        "a pool member of another name",
+        NodeNameMismatch,
+        pool_member(registration(PROVIDER_ID, "other")),
+    ),
+    attack(
+        "M3", "a second name beside the claimed one", NodeNameMismatch, claimed_name(Ground.RECORD)
+    ),
+    attack(
+        "M3",
+        "a second name beside one claimed at first use",
+        NodeNameMismatch,
+        claimed_name(Ground.FIRST_USE),
+    ),
+]
+NODES = [
+    attack(
+        "M4",
+        "the name of a Node of another Machine",
+        NodeOfAnotherMachine,
+        nodes(Node(name=NODE, provider_id=OTHER_ID)),
+    ),
+    attack(
+        "M4",
+        "the name of a Node without provider ID",
+        NodeOfAnotherMachine,
+        nodes(Node(name=NODE, provider_id="")),
+    ),
+    attack(
+        "M4",
+        "a Node that changed its provider ID",
+        NodeOfAnotherMachine,
+        nodes(Node(name=NODE, provider_id=OTHER_ID)),
+        renewal,
+    ),
+    attack(
+        "M4",
+        "a Node whose provider ID is in capitals",
+        NodeOfAnotherMachine,
+        nodes(Node(name=NODE, provider_id=PROVIDER_ID.upper())),
+    ),
+    attack(
+        "M6",
+        "a first use, nodeRef to another Node",
+        NodeRefMismatch,
+        change(node_ref=OTHER_NODE),
+        first_use,
+    ),
+    attack(
+        "M6",
+        "a first use, another Node with the provider ID",
+        NodeRefMismatch,
+        nodes(Node(name=OTHER_NODE, provider_id=PROVIDER_ID)),
+        first_use,
+    ),
+]
+ATTACKS = MACHINES + NAMES + NODES
+
+
+@pytest.mark.parametrize("world", [World, renewal, first_use])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def test_node_ref_gives_nobody_a_name() -> None:
+    """A node wrote the victim's provider ID into its own Node, and Cluster API set `nodeRef`.
+
+    The Machine's own TPM still gets the Machine's own name, and the stranger nothing by it.
+    """
+    world = Scenario()
+    world.change_machine(node_ref=OTHER_NODE)
+    world.records.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
+    assert look(world, world.answer_csr()).outcome == "issued"
+    stranger = Scenario(ek=endorsement_key(), node_name=OTHER_NODE)
+    assert look(world, stranger.answer_csr()).reason == "NodeNameMismatch"
+
+
+def test_a_neighbour_may_be_itself() -> None:
+    """What is refused above is refused for its claim, and not for being a neighbour."""
+    world = Scenario()
+    other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
+    neighbour(world, other.ek)
+    assert record_of(other.ek) in world.store.machines[HOME][1].records
+    assert look(world, other.answer_csr()).outcome == "issued"

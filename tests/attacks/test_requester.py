@@ -1,0 +1,289 @@
+"""Who asks, for what, and where: everything that the API server says about a CSR.
+
+A stolen bootstrap token may file what it likes, and so may every pod that reads one from instance
+metadata (4ARMED's kubeletmein on GKE and DigitalOcean). It is worth nothing alone, and it is no
+way around: no other signer, no wider usages, nobody else's name, and no cluster that did not opt in
+or that lets somebody else approve (R0 to R3, M5).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from common.errors import (
+    AlreadyDecided,
+    AttestationError,
+    AutoApproveBindingPresent,
+    NotOptedIn,
+    NotOurSigner,
+    RequesterNameMismatch,
+    RequesterNotAllowed,
+    SeveralClientSigners,
+    UsagesNotAllowed,
+)
+from common.names import (
+    BUILTIN_SERVING_SIGNER,
+    CLIENT_SIGNER,
+    INSECURE_CLIENT_SIGNER,
+)
+from signer.model import Condition, Csr
+from signer.policy import AutoApproveBindings, BuiltinServing
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.builders.scenario import NODE, Scenario
+
+CLIENT = ("client auth", "digital signature")
+SERVING = ("digital signature", "server auth")
+BOOTSTRAPPERS = frozenset({"system:bootstrappers"})
+NODES = frozenset({"system:nodes", "system:authenticated"})
+EVERYBODY = frozenset({"system:authenticated"})
+
+
+def changed(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
+    """Change what stands in the objects, before offer and answer are made for it."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        world.username = changes.get("username", world.username)
+        return world.offer_csr(**changes), world.answer_csr(**changes)
+
+    return mutate
+
+
+def asked(*usages: str) -> Mutation:
+    """Ask for these usages, which the quote is bound to as well."""
+    return changed(usages=usages)
+
+
+def by(username: str, *groups: str) -> Mutation:
+    """Ask as somebody else, whose challenge it is."""
+    return changed(username=username, groups=frozenset(groups))
+
+
+def to(signer_name: str) -> Mutation:
+    """Ask another signer."""
+    return changed(signer_name=signer_name)
+
+
+def with_condition(kind: str) -> Mutation:
+    """File what is settled already, and hope that it is looked at again."""
+    condition = Condition(type=kind, reason="Whatever", message="")
+    return changed(conditions={kind: condition})
+
+
+def cluster(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Cluster
+    """File in a cluster of another kind."""
+    return lambda world: world.change_cluster(**changes)
+
+
+def as_node_asking_for(name: str) -> Mutation:
+    """Renew as a node, for another name."""
+
+    def mutate(world: World) -> None:
+        world.username = f"system:node:{name}"
+
+    return mutate
+
+
+def serving_world() -> World:
+    """Ask for a serving certificate, as a node."""
+    world = Scenario()
+    world.for_serving(NODE, "192.0.2.11")
+    return world
+
+
+def renewal() -> World:
+    """Renew as the node itself."""
+    world = Scenario()
+    world.as_node()
+    return world
+
+
+def as_bootstrapper(world: World) -> None:
+    """Ask for a serving certificate with a bootstrap token."""
+    world.username, world.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
+
+
+def waiting_for_bindings(world: World) -> None:
+    """Let a forgotten binding stand, where the policy says to wait."""
+    policy = replace(world.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
+    world.policy = policy
+    world.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
+
+
+def of_other_groups(world: World) -> None:
+    """Join by a group that this cluster's policy does not name any more."""
+    world.policy = replace(world.policy, bootstrap_groups=frozenset({"joiners"}))
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name an attack."""
+    return Attack(check, name, reason, mutate, world)
+
+
+OURS = [
+    attack("R0", "a cluster that did not opt in", NotOptedIn, cluster(client_signers=frozenset())),
+    attack(
+        "R0",
+        "a cluster of the insecure signer",
+        NotOptedIn,
+        cluster(client_signers=frozenset({INSECURE_CLIENT_SIGNER})),
+    ),
+    attack(
+        "R0",
+        "the insecure signer besides",
+        SeveralClientSigners,
+        cluster(client_signers=frozenset({CLIENT_SIGNER, INSECURE_CLIENT_SIGNER})),
+    ),
+    attack(
+        "R0",
+        "a forgotten auto-approving binding",
+        AutoApproveBindingPresent,
+        cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"})),
+    ),
+    attack(
+        "R0",
+        "a forgotten binding for renewals",
+        AutoApproveBindingPresent,
+        cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-certificate-rotation"})),
+        renewal,
+    ),
+    attack(
+        "R0",
+        "a forgotten binding that is not removed",
+        AutoApproveBindingPresent,
+        waiting_for_bindings,
+    ),
+    attack("R1", "the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
+    attack(
+        "R1",
+        "the built-in client signer",
+        NotOurSigner,
+        to("kubernetes.io/kube-apiserver-client-kubelet"),
+    ),
+    attack(
+        "R1", "the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")
+    ),
+    attack("R1", "the signer of nobody", NotOurSigner, to("kubernetes.io/legacy-unknown")),
+    attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
+    attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
+    attack(
+        "R1",
+        "the proposal's signer without a domain",
+        NotOurSigner,
+        to(CLIENT_SIGNER.replace("cluster.x-k8s.io", "cluster-x-k8s-io")),
+    ),
+    attack("R1", "no signer", NotOurSigner, to("")),
+    attack("R1", "Denied", AlreadyDecided, with_condition("Denied")),
+    attack("R1", "Failed", AlreadyDecided, with_condition("Failed")),
+    attack("R1", "with a certificate", AlreadyDecided, changed(certificate=b"-----BEGIN")),
+    attack("R1", "with an empty certificate", AlreadyDecided, changed(certificate=b"")),
+]
+USAGES = [
+    attack("R2", f"usages: {name}", UsagesNotAllowed, asked(*usages))
+    for name, usages in {
+        "none": (),
+        "client auth alone": ("client auth",),
+        "digital signature alone": ("digital signature",),
+        "key encipherment alone": ("key encipherment",),
+        "those of serving": SERVING,
+        "server auth besides": (*CLIENT, "server auth"),
+        "cert sign besides": (*CLIENT, "cert sign"),
+        "crl sign besides": (*CLIENT, "crl sign"),
+        "code signing besides": (*CLIENT, "code signing"),
+        "any besides": (*CLIENT, "any"),
+        "any alone": ("any",),
+        "one of them twice": (*CLIENT, "client auth"),
+        "key encipherment twice": (*CLIENT, "key encipherment", "key encipherment"),
+        "signing instead": ("signing", "client auth"),
+        "in capitals": ("Client Auth", "digital signature"),
+        "joined by a comma": ("client auth,digital signature",),
+        "with a space": ("client auth ", "digital signature"),
+        "of no name": (*CLIENT, ""),
+    }.items()
+] + [
+    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_world)
+    for name, usages in {
+        "those of clients": CLIENT,
+        "client auth besides": (*SERVING, "client auth"),
+        "server auth alone": ("server auth",),
+    }.items()
+]
+REQUESTERS = [
+    attack("R3", f"requester: {name}", RequesterNotAllowed, by(username, *groups))
+    for name, username, groups in (
+        ("a user", "alice", EVERYBODY),
+        ("an administrator", "kubernetes-admin", frozenset({"system:masters"})),
+        ("nobody", "system:anonymous", frozenset({"system:unauthenticated"})),
+        ("a service account", "system:serviceaccount:kube-system:x", EVERYBODY),
+        ("a user in the group of nodes", "alice", NODES),
+        ("a bootstrap token without its group", "system:bootstrap:abcdef", EVERYBODY),
+        ("a look-alike of the group", "system:bootstrap:abcdef", {"system:bootstrappers:kubeadm"}),
+        ("the group in capitals", "system:bootstrap:abcdef", {"System:Bootstrappers"}),
+        ("a node without its group", f"system:node:{NODE}", EVERYBODY),
+        ("a node in the group of bootstrappers", f"system:node:{NODE}", BOOTSTRAPPERS),
+        ("a node of no name", "system:node:", NODES),
+        ("a node in capitals", f"System:node:{NODE}", NODES),
+        ("a node with a space before", f" system:node:{NODE}", NODES),
+        ("no name", "", EVERYBODY),
+        ("no groups", "system:bootstrap:abcdef", ()),
+    )
+] + [
+    attack(
+        "R3", "a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups
+    ),
+    attack(
+        "R3", "a bootstrapper asks for serving", RequesterNotAllowed, as_bootstrapper, serving_world
+    ),
+]
+OTHER_NAMES = [
+    attack(
+        "M5", f"a node asks for {name}", RequesterNameMismatch, as_node_asking_for(requester), world
+    )
+    for name, requester, world in (
+        ("another's name", "node-2.example", renewal),
+        ("another's serving certificate", "node-2.example", serving_world),
+        ("the name that its own begins with", "node-1.example.com", renewal),
+        ("the name that begins with its own", "node-1", renewal),
+        ("its name with a dot behind", "node-1.example.", renewal),
+        ("its name in capitals", "NODE-1.example", renewal),
+        ("its name with the prefix twice", "system:node:node-1.example", renewal),
+    )
+]
+ATTACKS = OURS + USAGES + REQUESTERS + OTHER_NAMES
+
+
+@pytest.mark.parametrize("world", [World, renewal, serving_world])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
+    """The built-in signer's requests are not ours then."""
+    world = serving_world()
+    world.policy = replace(world.policy, builtin_serving=BuiltinServing.IGNORE)
+    csr = world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
+    assert look(world, csr).reason == "NotOurSigner"
+
+
+@pytest.mark.parametrize("seconds", [2**31 - 1, 10**9])
+def test_a_certificate_for_a_century_lives_as_long_as_the_policy_says(seconds: int) -> None:
+    """`expirationSeconds` is a wish: it shortens, and never lengthens."""
+    world = Scenario(expiration_seconds=seconds)
+    csr = world.answer_csr(expiration_seconds=seconds)
+    traces = look(world, csr)
+    assert traces.outcome == "issued"
+    (node,) = world.store.nodes.values()
+    assert node.not_after <= world.now + timedelta(hours=168)
