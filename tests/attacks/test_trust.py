@@ -1,0 +1,408 @@
+"""Somebody else's TPM: a genuine one, that proves everything but whose it is.
+
+The attacker has a real TPM of the same vendor (a machine on eBay has one), so it passes every check
+of keys and quotes. What stands against it is a record that names another key, the lack of one, or
+an earlier claim. Records come from who may write to the management cluster, and from nobody else;
+without them a first claim is only made where nobody can be a latecomer (E2, E3).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    EndorsementKeyBanned,
+    EndorsementKeyHeld,
+    EndorsementKeyHolderDeleting,
+    EndorsementKeyMismatch,
+    EndorsementKeyNotRegistered,
+    EndorsementKeyRecordConflict,
+    EndorsementKeyRecordInvalid,
+    NameInUse,
+    NeedsOperator,
+    NodeNameTaken,
+    NodeOfAnotherMachine,
+)
+from common.names import ENDORSEMENT_KEY_ANNOTATION
+from signer.model import Csr, Ground, KeyRecord, Node, Registration
+from signer.policy import Trust
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
+from tests.builders.software_tpm import TpmKey, endorsement_key
+
+STRANGER = endorsement_key()
+OTHER_ID = "metal://rack-1/slot-2"
+OTHER_NODE = "node-2.example"
+
+
+def first_use() -> World:
+    """Join where the first to come is believed."""
+    world = Scenario()
+    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    world.change_machine(records=())
+    return world
+
+
+def first_use_renewed() -> World:
+    """Renew where the first to come is believed: the claim is there."""
+    world = first_use()
+    world.put_claim(ground=Ground.FIRST_USE)
+    world.as_node()
+    return world
+
+
+def records(*found: KeyRecord) -> Mutation:
+    """Let these records stand on Machine and infrastructure object."""
+    return lambda world: world.change_machine(records=found)
+
+
+def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registration
+    """Register a key, for something that does not mean this Machine."""
+
+    def mutate(world: World) -> None:
+        world.change_machine(records=())
+        fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": None}
+        registration = Registration(**{**fields, **entry})
+        world.put_key(key_name(key or world.ek), registered_for=(registration,))
+
+    return mutate
+
+
+def unreadable(*found: KeyRecord) -> Mutation:
+    """Let a record stand that nobody can read, beside others."""
+
+    def mutate(world: World) -> None:
+        world.change_machine(records=found, record_error="annotation: not PEM")
+
+    return mutate
+
+
+def own_annotation(world: World) -> tuple[Csr, Csr]:
+    """Name one's key in an annotation of one's own CSR, as the proposal would have had it."""
+    world.change_machine(records=())
+    value = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
+    return world.offer_csr(annotations=value), world.answer_csr(annotations=value)
+
+
+def stranger(world: World) -> None:
+    """Come with another TPM; the record stays."""
+    world.ek = STRANGER
+
+
+def stranger_of_rsa(world: World) -> None:
+    """Come with another key of the TPM on record: it is not the one on record."""
+    world.ek = endorsement_key(0)
+
+
+def node_requester(world: World) -> None:
+    """Make a first claim as a node."""
+    world.as_node()
+
+
+def username(name: str) -> Mutation:
+    """Make a first claim with another credential, whose challenge it is."""
+
+    def mutate(world: World) -> None:
+        world.username = name
+
+    return mutate
+
+
+def has_node(*, provider_id: str = PROVIDER_ID) -> Mutation:
+    """Make a first claim where a Node of that name exists."""
+
+    def mutate(world: World) -> None:
+        world.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+
+    return mutate
+
+
+def has_node_ref(world: World) -> None:
+    """Make a first claim where the Machine has its Node already."""
+    world.change_machine(node_ref=NODE)
+
+
+def came_first(ground: Ground = Ground.FIRST_USE) -> Mutation:
+    """Come second: the name is claimed with another TPM."""
+
+    def mutate(world: World) -> None:
+        world.put_claim(STRANGER, ground=ground)
+
+    return mutate
+
+
+def renews_with_another(world: World) -> None:
+    """Renew an attested node's certificate from another machine, with its stolen certificate."""
+    world.ek = STRANGER
+
+
+def banned(*, held: bool) -> Mutation:
+    """Come with a TPM that an operator has banned."""
+
+    def mutate(world: World) -> None:
+        if held:
+            world.put_claim(banned=True)
+        else:
+            world.put_key(key_name(world.ek), banned=True)
+
+    return mutate
+
+
+def banned_and_registered(world: World) -> None:
+    """Come with a TPM that is banned, and registered for this very Machine as well."""
+    entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
+    world.put_key(key_name(world.ek), registered_for=(entry,), banned=True)
+
+
+def neighbour(world: World, *, deleting: bool = False) -> None:
+    """Put a Machine with the same TPM's claim beside the own one."""
+    other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
+    world.store.machines[HOME].append(other)
+
+
+def held(ground: Ground, *, deleting: bool = False) -> Mutation:
+    """Come with a TPM that another node of this cluster holds."""
+
+    def mutate(world: World) -> None:
+        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, ground=ground)
+        neighbour(world, deleting=deleting)
+
+    return mutate
+
+
+def name_of_the_deleting(world: World) -> None:
+    """Take the name of a node that is not gone yet."""
+    world.put_claim(STRANGER, provider_id=OTHER_ID)
+    neighbour(world, deleting=True)
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name an attack."""
+    return Attack(check, name, reason, mutate, world)
+
+
+MISMATCHES = [
+    attack("E2", "a stranger's TPM", EndorsementKeyMismatch, stranger),
+    attack("E2", "another key of the same TPM", EndorsementKeyMismatch, stranger_of_rsa),
+    attack("E2", "another key on record", EndorsementKeyMismatch, records(record_of(STRANGER))),
+    attack(
+        "E2",
+        "a stranger's key registered",
+        EndorsementKeyMismatch,
+        registered(STRANGER, provider_id=PROVIDER_ID),
+    ),
+    attack(
+        "E2",
+        "a record of one bit more",
+        EndorsementKeyMismatch,
+        records(KeyRecord(source="", spki_sha256=bytes(32))),
+    ),
+    attack(
+        "E2",
+        "an empty record",
+        EndorsementKeyMismatch,
+        records(KeyRecord(source="", spki_sha256=b"")),
+    ),
+    attack(
+        "E2",
+        "a first use against a record",
+        EndorsementKeyMismatch,
+        records(record_of(STRANGER)),
+        first_use,
+    ),
+    attack(
+        "E2",
+        "a first use against a registration",
+        EndorsementKeyMismatch,
+        registered(STRANGER, node_name=NODE),
+        first_use,
+    ),
+    attack(
+        "E2",
+        "a claim against a record that came later",
+        EndorsementKeyMismatch,
+        records(record_of(STRANGER)),
+        first_use_renewed,
+    ),
+]
+NO_RECORD = [
+    attack("E2", "no record", EndorsementKeyNotRegistered, records()),
+    attack("E2", "a record in one's own annotation", EndorsementKeyNotRegistered, own_annotation),
+    attack("E2", "registered for nothing", EndorsementKeyNotRegistered, registered()),
+    attack(
+        "E2",
+        "registered for another provider ID",
+        EndorsementKeyNotRegistered,
+        registered(provider_id=OTHER_ID),
+    ),
+    attack(
+        "E2",
+        "registered for another Machine",
+        EndorsementKeyNotRegistered,
+        registered(machine_name="machine-2"),
+    ),
+    attack(
+        "E2",
+        "registered for another node",
+        EndorsementKeyNotRegistered,
+        registered(node_name=OTHER_NODE),
+    ),
+    attack(
+        "E2",
+        "registered for this Machine and another node",
+        EndorsementKeyNotRegistered,
+        registered(provider_id=PROVIDER_ID, node_name=OTHER_NODE),
+    ),
+    attack(
+        "E2",
+        "registered for this node of another Machine",
+        EndorsementKeyNotRegistered,
+        registered(machine_name="machine-2", node_name=NODE),
+    ),
+    attack(
+        "E2",
+        "registered for an equal name in another cluster",
+        EndorsementKeyNotRegistered,
+        registered(
+            cluster=ABROAD, provider_id=PROVIDER_ID, machine_name="machine-1", node_name=NODE
+        ),
+    ),
+    attack(
+        "E2",
+        "registered for an empty provider ID",
+        EndorsementKeyNotRegistered,
+        registered(provider_id=""),
+    ),
+]
+UNREADABLE = [
+    attack("E2", "a record that cannot be read", EndorsementKeyRecordInvalid, unreadable()),
+    attack(
+        "E2",
+        "a record that cannot be read beside a stranger's",
+        EndorsementKeyRecordInvalid,
+        unreadable(record_of(STRANGER)),
+    ),
+    attack(
+        "E2",
+        "a first use beside a record that cannot be read",
+        EndorsementKeyRecordInvalid,
+        unreadable(),
+        first_use,
+    ),
+]
+FIRST_USES = [
+    attack("E2", "a first claim by a node", NeedsOperator, node_requester, first_use),
+    attack(
+        "E2",
+        "a first claim with another Machine's token",
+        NeedsOperator,
+        username("system:bootstrap:zzzzzz"),
+        first_use,
+    ),
+    attack(
+        "E2",
+        "a first claim with a token that only begins alike",
+        NeedsOperator,
+        username("system:bootstrap:abcdef0"),
+        first_use,
+    ),
+    attack("E2", "a first claim without a token", NeedsOperator, username("alice"), first_use),
+    attack("E2", "a first claim beside a Node", NeedsOperator, has_node(), first_use),
+    attack("E2", "a first claim beside a nodeRef", NeedsOperator, has_node_ref, first_use),
+    attack(
+        "M4",
+        "a first claim beside a Node without provider ID",
+        NodeOfAnotherMachine,
+        has_node(provider_id=""),
+        first_use,
+    ),
+    attack("K2", "a second TPM after a first use", NodeNameTaken, came_first(), first_use),
+    attack(
+        "K2",
+        "a second TPM after a certified claim",
+        NodeNameTaken,
+        came_first(Ground.CERTIFICATE),
+        first_use,
+    ),
+    attack(
+        "E2",
+        "a renewal from another machine",
+        NeedsOperator,
+        renews_with_another,
+        first_use_renewed,
+    ),
+]
+HELD = [
+    attack("E3", "a banned TPM", EndorsementKeyBanned, banned(held=False)),
+    attack("E3", "a banned TPM that has a claim", EndorsementKeyBanned, banned(held=True)),
+    attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
+    attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
+    attack(
+        "E3", "a TPM that another node holds", EndorsementKeyHeld, held(Ground.FIRST_USE), first_use
+    ),
+    attack(
+        "E3",
+        "a TPM that another node holds by record",
+        EndorsementKeyHeld,
+        held(Ground.RECORD),
+        first_use,
+    ),
+    attack(
+        "E3",
+        "a TPM whose holder is being deleted",
+        EndorsementKeyHolderDeleting,
+        held(Ground.RECORD, deleting=True),
+    ),
+    attack(
+        "E3",
+        "a TPM whose holder at first use is being deleted",
+        EndorsementKeyHolderDeleting,
+        held(Ground.FIRST_USE, deleting=True),
+        first_use,
+    ),
+    attack(
+        "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(Ground.RECORD)
+    ),
+    attack("K2", "the name of a living node", NodeNameTaken, came_first(Ground.RECORD)),
+    attack("K2", "the name of a node that is being deleted", NameInUse, name_of_the_deleting),
+]
+ATTACKS = MISMATCHES + NO_RECORD + UNREADABLE + FIRST_USES + HELD
+
+
+@pytest.mark.parametrize("world", [World, first_use, first_use_renewed])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def test_a_record_takes_back_what_a_stranger_came_first_to() -> None:
+    """The Machine's own TPM is registered later: the stranger's claim gives way to it."""
+    world = first_use()
+    assert look(world, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
+    world.change_machine(records=(record_of(world.ek),))
+    assert look(world, world.answer_csr()).outcome == "issued"
+    back = Scenario(ek=STRANGER)
+    back.as_node()
+    assert look(world, back.answer_csr()).reason == "EndorsementKeyMismatch"
