@@ -30,7 +30,7 @@ class ManagementCluster(ApiServer):
         self._install_crds()
         self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
         signer = self.with_token(self._signer_token())
-        wait_until(lambda: signer.may("watch", "secrets"), what="the signer's role counts")
+        wait_until(lambda: signer.may("get", "secrets"), what="the signer's role counts")
 
     @contextmanager
     def cluster_api(self, namespace: str) -> Iterator[None]:

@@ -74,6 +74,8 @@ def test_signer_writes_secrets_only_in_its_own_namespace(fleet: Fleet, tmp_path:
         return subprocess.call(asked) == 0
 
     assert may("create", "secrets", "--namespace=node-attestation-system")
+    assert may("get", "secrets", "--namespace=team-a")
+    assert not may("list", "secrets", "--namespace=team-a")
     assert may("list", "testmachines.infrastructure.cluster.x-k8s.io", "--all-namespaces")
     assert may("list", "kubeadmconfigs.bootstrap.cluster.x-k8s.io", "--all-namespaces")
     assert may("update", "attestednodes.attestation.cluster.x-k8s.io", "--all-namespaces")
