@@ -1,0 +1,407 @@
+"""Races: two that were right a moment ago, and may not both be right now.
+
+One TPM, one living node; one name, one TPM. Checking that and writing it down are two steps, and
+between them another replica, another cluster's worker or another answer can write
+(Keylime CVE-2025-13609; two attestations that spent one token in SPIRE 1.14.6). Caches are behind,
+so all that E3 saw may be old: here the signer's caches hold nothing, or what was true before, and
+the claims themselves have to decide (K1 to K3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+
+from common.errors import (
+    ApiServerUnavailable,
+    AttestationError,
+    ClaimConflict,
+    EndorsementKeyBanned,
+    EndorsementKeyHolderDeleting,
+    EndorsementKeyInUse,
+    EndorsementKeyRecordConflict,
+    NameInUse,
+    NodeNameTaken,
+)
+from signer.model import Claims, Csr, EndorsementKeyObject, Ground, Holder
+from signer.policy import NameReuse, Trust
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
+from tests.builders.software_tpm import endorsement_key
+from tests.fakes.claims import ClaimStore, FakeClaims
+
+STRANGER = endorsement_key()
+OTHER_ID = "metal://rack-1/slot-2"
+OTHER_NODE = "node-2.example"
+
+
+def first_use() -> World:
+    """Join where the first to come is believed."""
+    world = Scenario()
+    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    world.change_machine(records=())
+    return world
+
+
+def unseen(change: Callable[[World], object]) -> Mutation:
+    """Change the claims when the caches have been filled, and answer."""
+
+    def mutate(world: World) -> Csr:
+        store = world.store
+        machines = {key: list(found) for key, found in store.machines.items()}
+        world.records.store = ClaimStore(
+            keys=dict(store.keys), nodes=dict(store.nodes), machines=machines
+        )
+        change(world)
+        return world.answer_csr()
+
+    return mutate
+
+
+def abroad(ground: Ground, *, deleting: bool = False) -> Callable[[World], object]:
+    """Let a node of another Cluster, where all names are equal, hold the TPM."""
+
+    def change(world: World) -> None:
+        world.put_claim(cluster=ABROAD, ground=ground)
+        world.store.machines[ABROAD] = [machine(deleting=deleting)]
+
+    return change
+
+
+def at_home(ground: Ground) -> Callable[[World], object]:
+    """Let another node of this Cluster hold the TPM."""
+
+    def change(world: World) -> None:
+        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, ground=ground)
+        other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
+        world.store.machines[HOME].append(other)
+
+    return change
+
+
+def same_name(world: World) -> None:
+    """Let an older Machine, alive, hold TPM and name."""
+    world.put_claim(provider_id=OTHER_ID)
+    other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
+    world.store.machines[HOME].append(other)
+
+
+def half_moved(world: World) -> None:
+    """Let a signer have died while a new Machine, alive, took TPM and name over."""
+    world.put_claim(provider_id="metal://rack-1/slot-3")
+    holder = world.holder(provider_id=OTHER_ID)
+    world.put_node(key_name(world.ek), holder)
+    other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
+    world.store.machines[HOME].append(other)
+
+
+def banned(world: World) -> None:
+    """Ban the TPM."""
+    world.put_key(key_name(world.ek), banned=True)
+
+
+def banned_with_claim(world: World) -> None:
+    """Ban the TPM of a node that has a claim."""
+    world.put_claim(banned=True)
+
+
+def name_claimed(ground: Ground) -> Callable[[World], object]:
+    """Let the name be claimed with another TPM."""
+    return lambda world: world.put_claim(STRANGER, ground=ground)
+
+
+def name_of_the_deleting(world: World) -> None:
+    """Let the name be that of a node that is not gone yet."""
+    world.put_claim(STRANGER, provider_id=OTHER_ID)
+    other = machine(name="m2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=True)
+    world.store.machines[HOME].append(other)
+
+
+def name_of_the_gone(world: World) -> None:
+    """Let the name be that of a node that is gone, though its certificate is not."""
+    world.put_claim(STRANGER, provider_id=OTHER_ID)
+
+
+def key_of_the_gone(world: World) -> None:
+    """Let the TPM be that of a node that is gone, though its certificate is not."""
+    world.put_claim(provider_id=OTHER_ID)
+
+
+def after_certificate() -> World:
+    """Join where claims outlive their Machine until the certificate has ended."""
+    world = Scenario()
+    world.policy = replace(world.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
+    return world
+
+
+@dataclass(slots=True)
+class _Busy(FakeClaims):
+    """Somebody else writes before every write."""
+
+    def _write(self, what: str) -> None:
+        FakeClaims._write(self, what)
+        raise ClaimConflict(what)
+
+
+def racing(before: int, act: Callable[[World], object]) -> Callable[[World], Claims]:
+    """Let another replica act before the n-th write."""
+
+    def claims(world: World) -> Claims:
+        def interrupt() -> None:
+            act(world)
+
+        return FakeClaims(store=world.store, interrupt=interrupt, interrupt_before=before)
+
+    return claims
+
+
+def takes_key(ground: Ground) -> Callable[[World], object]:
+    """Let another replica take the TPM for a node of another Cluster, whole."""
+
+    def act(world: World) -> None:
+        holder = Holder(
+            cluster=ABROAD,
+            node_name=world.node_name,
+            provider_id=world.provider_id,
+            ground=ground,
+        )
+        world.store.machines[ABROAD] = [machine()]
+        name = key_name(world.ek)
+        current = world.store.keys.get(name) or EndorsementKeyObject(
+            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+        )
+        world.store.put_key(replace(current, held_by=holder))
+        world.put_node(name, holder)
+
+    return act
+
+
+def takes_name(world: World) -> None:
+    """Let another replica give the name to another TPM on record."""
+    world.put_claim(STRANGER)
+
+
+def unreachable(world: World) -> Claims:
+    """Let the API server be away."""
+    return FakeClaims(store=world.store, unavailable=True)
+
+
+def busy(world: World) -> Claims:
+    """Lose every race."""
+    return _Busy(store=world.store)
+
+
+def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = World,
+    claims: Callable[[World], Claims] | None = None,
+) -> Attack:
+    """Name an attack on the claims."""
+    return Attack(check, name, reason, mutate, world, claims)
+
+
+def race(  # noqa: PLR0913, PLR0917 - as above
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    before: int,
+    act: Callable[[World], object],
+    world: Callable[[], World] = World,
+) -> Attack:
+    """Name a race that is lost."""
+    return attack(check, name, reason, World.answer_csr, world, racing(before, act))
+
+
+KEYS = [
+    attack(
+        "K1",
+        "a TPM that another cluster's node holds",
+        EndorsementKeyInUse,
+        unseen(abroad(Ground.FIRST_USE)),
+        first_use,
+    ),
+    attack(
+        "K1",
+        "a TPM that another cluster's node holds by certificate",
+        EndorsementKeyInUse,
+        unseen(abroad(Ground.CERTIFICATE)),
+        first_use,
+    ),
+    attack(
+        "K1",
+        "a TPM that another cluster's node holds by record",
+        EndorsementKeyInUse,
+        unseen(abroad(Ground.RECORD)),
+        first_use,
+    ),
+    attack(
+        "K1",
+        "a TPM on record in two clusters",
+        EndorsementKeyRecordConflict,
+        unseen(abroad(Ground.RECORD)),
+    ),
+    attack(
+        "K1",
+        "a TPM that a neighbour has just got",
+        EndorsementKeyInUse,
+        unseen(at_home(Ground.FIRST_USE)),
+        first_use,
+    ),
+    attack(
+        "K1",
+        "a TPM on record for a neighbour who has just got it",
+        EndorsementKeyRecordConflict,
+        unseen(at_home(Ground.RECORD)),
+    ),
+    attack(
+        "K1",
+        "TPM and name of an older, living Machine",
+        EndorsementKeyRecordConflict,
+        unseen(same_name),
+    ),
+    attack(
+        "K1",
+        "a claim half moved to a living Machine",
+        EndorsementKeyRecordConflict,
+        unseen(half_moved),
+    ),
+    attack(
+        "E3",
+        "a TPM whose holder abroad is being deleted",
+        EndorsementKeyHolderDeleting,
+        unseen(abroad(Ground.RECORD, deleting=True)),
+    ),
+    attack(
+        "E3",
+        "a TPM whose holder at first use is being deleted",
+        EndorsementKeyHolderDeleting,
+        unseen(abroad(Ground.FIRST_USE, deleting=True)),
+        first_use,
+    ),
+    attack(
+        "E3",
+        "a TPM of a dead node whose certificate lives",
+        EndorsementKeyHolderDeleting,
+        unseen(key_of_the_gone),
+        after_certificate,
+    ),
+    attack("E3", "a TPM banned a moment ago", EndorsementKeyBanned, unseen(banned)),
+    attack(
+        "E3",
+        "a TPM of a claim banned a moment ago",
+        EndorsementKeyBanned,
+        unseen(banned_with_claim),
+    ),
+]
+NAMES = [
+    attack("K2", "a name claimed a moment ago", NodeNameTaken, unseen(name_claimed(Ground.RECORD))),
+    attack(
+        "K2",
+        "a name claimed at first use a moment ago",
+        NodeNameTaken,
+        unseen(name_claimed(Ground.FIRST_USE)),
+        first_use,
+    ),
+    attack(
+        "K2",
+        "a name claimed by certificate a moment ago",
+        NodeNameTaken,
+        unseen(name_claimed(Ground.CERTIFICATE)),
+        first_use,
+    ),
+    attack(
+        "K2", "the name of a node that is being deleted", NameInUse, unseen(name_of_the_deleting)
+    ),
+    attack(
+        "K2",
+        "the name of a dead node whose certificate lives",
+        NameInUse,
+        unseen(name_of_the_gone),
+        after_certificate,
+    ),
+]
+RACES = (
+    [
+        race(
+            "K1",
+            f"the TPM taken abroad before write {n}",
+            EndorsementKeyRecordConflict,
+            n,
+            takes_key(Ground.RECORD),
+        )
+        for n in (1, 2, 3)
+    ]
+    + [
+        race(
+            "K1",
+            f"the TPM taken at first use before write {n}",
+            EndorsementKeyInUse,
+            n,
+            takes_key(Ground.FIRST_USE),
+            first_use,
+        )
+        for n in (1, 2, 3)
+    ]
+    + [race("K2", f"the name taken before write {n}", NodeNameTaken, n, takes_name) for n in (1, 2)]
+    + [
+        race("E3", f"the TPM banned before write {n}", EndorsementKeyBanned, n, banned)
+        for n in (1, 3)
+    ]
+    + [
+        attack(
+            "K3",
+            "a claim that somebody else writes all the time",
+            ClaimConflict,
+            World.answer_csr,
+            World,
+            busy,
+        ),
+        attack(
+            "",
+            "an API server that is away",
+            ApiServerUnavailable,
+            World.answer_csr,
+            World,
+            unreachable,
+        ),
+    ]
+)
+ATTACKS = KEYS + NAMES + RACES
+
+
+@pytest.mark.parametrize("world", [World, first_use, after_certificate])
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
+    """One TPM answers in two clusters at once, each with its own Machine and first use."""
+    here = first_use()
+    there = first_use()
+    there.change_cluster(key=ABROAD, uid="00000000-8888-4777-8666-555555555555")
+    there.store = there.records.store = here.store
+    here.store.machines[ABROAD] = [machine()]
+    assert look(here, here.answer_csr()).outcome == "issued"
+    traces = look(there, there.answer_csr())
+    assert traces.reason == "EndorsementKeyInUse"
+    assert HOME.name not in traces.public
+
+
+def test_who_was_there_first_keeps_its_claim_whoever_comes() -> None:
+    """A hundred strangers by the same provider ID and name cost the node nothing."""
+    world = first_use()
+    assert look(world, world.answer_csr()).outcome == "issued"
+    for _ in range(5):
+        assert look(world, Scenario(ek=endorsement_key()).answer_csr()).outcome == "denied"
+    world.as_node()
+    world.now = NOW + timedelta(days=3)
+    assert look(world, world.answer_csr()).outcome == "issued"

@@ -1,0 +1,439 @@
+"""Serving certificates: names by which a node could be taken for somebody else.
+
+Signed by the cluster's CA, a certificate with the API server's name is the API server to every pod.
+Approvers have compared with case, checked addresses but no DNS names, or a form but no owner
+(cloud-provider-gcp PR #185, kubelet-serving-cert-approver #337, talos-cloud-controller-manager
+PR #360). Here every name is one of this Machine's own, in one form, and none of the control
+plane's; ours is asked for with a TPM, the built-in signer's without (S1 to S3).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from common.errors import (
+    AddressNotOfMachine,
+    AddressOfAnotherMachine,
+    AddressOfControlPlane,
+    AttestationError,
+    EndorsementKeyBanned,
+    NodeNameUnknown,
+    PemBlocksUnexpected,
+    RequesterNameMismatch,
+    RequesterNotAllowed,
+    RequestMalformed,
+    SubjectAltNameMissing,
+    SubjectAltNameNotAllowed,
+)
+from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
+from common.pem import encode_block
+from signer.model import Address, Csr, Ground, Machine
+from signer.recognise import Kind
+from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.requests import PROVIDER_EXTENSION, forgery
+from tests.builders.forgery import (
+    OID_SAN,
+    SEQUENCE,
+    UTF8,
+    alt_names,
+    extension,
+    extension_request,
+    tlv,
+)
+from tests.builders.scenario import ANSWER_UID, HOME, NODE, Scenario, key_name, machine
+from tests.builders.software_tpm import endorsement_key
+
+ADDRESS = "192.0.2.11"
+OTHER_ID = "metal://rack-1/slot-2"
+DNS, IP = 0x82, 0x87
+
+
+def serving() -> World:
+    """Ask our own signer, for a name and an address of the Machine."""
+    world = Scenario()
+    world.for_serving(NODE, ADDRESS)
+    return world
+
+
+def dns(name: str) -> bytes:
+    """Write a DNS name."""
+    return tlv(DNS, name.encode())
+
+
+def ip(address: str) -> bytes:
+    """Write an address, as many bytes as it has."""
+    return tlv(IP, ip_address(address).packed)
+
+
+OWN = (dns(NODE), ip(ADDRESS))
+
+
+def asking(*names: bytes, alone: bool = False) -> Mutation:
+    """Ask for these names besides the Machine's own ones."""
+    wanted = names if alone else (*OWN, *names)
+
+    def mutate(world: World) -> None:
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*wanted))
+        world.request_der = forgery(world, attributes=(extensions,)).der()
+
+    return mutate
+
+
+def raw_extension(value: bytes) -> Mutation:
+    """Ask with this value of the extension."""
+
+    def mutate(world: World) -> None:
+        extensions = extension_request(PROVIDER_EXTENSION, extension(OID_SAN, value))
+        world.request_der = forgery(world, attributes=(extensions,)).der()
+
+    return mutate
+
+
+def nothing(world: World) -> None:
+    """Ask for no names."""
+    world.request_der = forgery(world).der()
+
+
+def reported(*addresses: tuple[str, str]) -> Mutation:
+    """Let the guest report these as its own, which some providers believe; ask for them."""
+
+    def mutate(world: World) -> None:
+        found = tuple(Address(type=kind, address=text) for kind, text in addresses)
+        world.change_machine(addresses=(*world.machine.addresses, *found))
+        wanted = [ip(t) if t[0].isdigit() or ":" in t else dns(t) for _, t in addresses]
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*OWN, *wanted))
+        world.request_der = forgery(world, attributes=(extensions,)).der()
+
+    return mutate
+
+
+def control_plane(*hosts: str, asked: bytes) -> Mutation:
+    """Ask for a name of the control plane, written otherwise there; the guest reported it."""
+
+    def mutate(world: World) -> None:
+        given = tuple(Address(type="InternalIP", address=host) for host in hosts)
+        world.change_cluster(control_plane_hosts=frozenset(hosts))
+        world.change_machine(addresses=(*world.machine.addresses, *given))
+        mutation = asking(asked)
+        mutation(world)
+
+    return mutate
+
+
+def neighbour(*addresses: str) -> Machine:
+    """Make a Machine with these addresses."""
+    return machine(
+        name="machine-2",
+        uid="machine-uid-2",
+        provider_id=OTHER_ID,
+        addresses=tuple(Address(type="InternalIP", address=a) for a in addresses),
+    )
+
+
+def shared(address: str) -> Mutation:
+    """Let a neighbour have an address as well."""
+    return lambda world: world.store.machines[HOME].append(neighbour(address))
+
+
+def neighbours(world: World) -> None:
+    """Ask for the neighbour's address, which is not reported as one's own."""
+    world.store.machines[HOME].append(neighbour("192.0.2.12"))
+    asking(ip("192.0.2.12"))(world)
+
+
+def builtin() -> World:
+    """Ask the built-in signer, without a TPM: the claim of the node says which Machine it is."""
+    world = serving()
+    world.put_claim()
+    return world
+
+
+def attack(
+    check: str,
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = serving,
+) -> Attack:
+    """Name an attack; names are looked at when an answer is."""
+    return Attack(check, name, reason, mutate if world is builtin else answered(mutate), world)
+
+
+def answered(mutate: Mutation) -> Mutation:
+    """File the answer alone."""
+
+    def mutate_answer(world: World) -> Csr:
+        mutate(world)
+        return world.answer_csr()
+
+    return mutate_answer
+
+
+FORMS = (
+    [
+        attack("S1", "no extension", SubjectAltNameMissing, nothing),
+        attack("S1", "an empty extension", SubjectAltNameMissing, asking(alone=True)),
+    ]
+    + [
+        attack("S1", name, SubjectAltNameNotAllowed, asking(value))
+        for name, value in {
+            "a wildcard": dns("*.example"),
+            "a wildcard for everything": dns("*"),
+            "a wildcard in a label": dns("node-*.example"),
+            "an empty DNS name": dns(""),
+            "the root": dns("."),
+            "a DNS name with two dots behind": dns(NODE + ".."),
+            "a DNS name with a dot before": dns("." + NODE),
+            "a DNS name with two dots": dns("node-1..example"),
+            "a DNS name with a space": dns(NODE + " "),
+            "a DNS name with NUL": dns(NODE + "\0.evil"),
+            "a DNS name with a line feed": dns(NODE + "\n"),
+            "a DNS name with a port": dns(NODE + ":6443"),
+            "a DNS name with an underscore": dns("node_1.example"),
+            "a DNS name with a hyphen before": dns("-node-1.example"),
+            "IDNA that ends in a hyphen": dns("xn--node-1-.example"),
+            "a DNS name with a slash": dns(NODE + "/x"),
+            "a URL as DNS name": dns("https://node-1.example"),
+            "a DNS name of 254 characters": dns("a" * 254),
+            "an IPv4 address as DNS name": dns(ADDRESS),
+            "an IPv6 address as DNS name": dns("2001:db8::11"),
+            "an IPv4-mapped address as DNS name": dns("::ffff:192.0.2.11"),
+            "the control plane's address as DNS name": dns("192.0.2.1"),
+            "an IPv4-mapped IPv6 address": ip("::ffff:192.0.2.11"),
+            "the control plane's address, IPv4-mapped": ip("::ffff:192.0.2.1"),
+            "a URI": tlv(0x86, b"https://node-1.example"),
+            "a SPIFFE ID": tlv(0x86, b"spiffe://cluster/node-1"),
+            "an e-mail address": tlv(0x81, b"root@node-1.example"),
+            "a directory name": tlv(0xA4, tlv(SEQUENCE)),
+            "another name": tlv(0xA0, "06012a", tlv(0xA0, tlv(UTF8, NODE.encode()))),
+            "a user principal name": tlv(
+                0xA0, "060a2b060104018237140203", tlv(0xA0, tlv(UTF8, b"admin@example"))
+            ),
+            "an X.400 address": tlv(0xA3),
+            "an EDI party name": tlv(0xA5),
+            "a registered ID": tlv(0x88, b"\x2a\x03"),
+        }.items()
+    ]
+    + [
+        attack("P3", name, RequestMalformed, mutate)
+        for name, mutate in {
+            "an address of 5 bytes": asking(tlv(IP, b"\xc0\0\2\x0b\0")),
+            "an address and a mask": asking(tlv(IP, b"\xc0\0\2\x0b\xff\xff\xff\0")),
+            "an address of no bytes": asking(tlv(IP)),
+            "an address as text": asking(tlv(IP, b"192.0.2.11")),
+            "a DNS name in UTF-8": asking(dns("n\u00f6de-1.example")),
+            "a DNS name in full-width letters": asking(dns("\uff4eode-1.example")),
+            "a name of choice 9": asking(tlv(0x89, b"x")),
+            "a string for a name": asking(tlv(UTF8, NODE.encode())),
+            "a DNS name in pieces": asking(tlv(0xA2, tlv(0x16, b"node-1"), tlv(0x16, b".example"))),
+            "the names twice": raw_extension(tlv(SEQUENCE, *OWN) * 2),
+            "names in a SET": raw_extension(tlv(0x31, *sorted(OWN))),
+            "names without a SEQUENCE": raw_extension(OWN[0]),
+            "names with a byte behind": raw_extension(tlv(SEQUENCE, *OWN) + b"\0"),
+            "names of an indefinite length": raw_extension(b"\x30\x80" + b"".join(OWN) + b"\0\0"),
+        }.items()
+    ]
+)
+OWNERS = [
+    attack("S2", name, AddressNotOfMachine, asking(value))
+    for name, value in {
+        "another node's name": dns("node-2.example"),
+        "the domain alone": dns("example"),
+        "the host alone": dns("node-1"),
+        "a name below its own": dns("x.node-1.example"),
+        "a name that begins with its own": dns("node-1.example.com"),
+        "a name that ends with its own": dns("xnode-1.example"),
+        "IDNA of its own name": dns("xn--node-1.example"),
+        "IDNA of a look-alike": dns("xn--nde-1-jua.example"),
+        "localhost": dns("localhost"),
+        "a name of the internet": dns("www.example.com"),
+        "an address as one number": dns("3221225995"),
+        "an address in hexadecimal": dns("0xc000020b"),
+        "an address with zeros": dns("192.0.2.011"),
+        "an address of three parts": dns("192.0.523"),
+        "a label of 64 characters": dns("a" * 64 + ".example"),
+        "the address next door": ip("192.0.2.12"),
+        "the loopback address": ip("127.0.0.1"),
+        "every address": ip("0.0.0.0"),  # noqa: S104 - asked for, not bound to
+        "the loopback address of IPv6": ip("::1"),
+        "every address of IPv6": ip("::"),
+        "broadcast": ip("255.255.255.255"),
+        "the metadata service": ip("169.254.169.254"),
+        "its address, IPv4-compatible": ip("::192.0.2.11"),
+        "its address behind NAT64": ip("64:ff9b::192.0.2.11"),
+        "its address in 6to4": ip("2002:c000:20b::"),
+        "a link-local address": ip("fe80::1"),
+    }.items()
+] + [
+    attack(
+        "S2",
+        "a stranger's name alone",
+        AddressNotOfMachine,
+        asking(dns("node-2.example"), alone=True),
+    ),
+    attack("S2", "the neighbour's address", AddressNotOfMachine, neighbours),
+]
+CONTROL_PLANE = [
+    attack("S3", name, AddressOfControlPlane, mutate)
+    for name, mutate in {
+        "the API server's name": asking(dns("api.example")),
+        "the API server's name in capitals": asking(dns("API.Example")),
+        "the API server's name with a dot": asking(dns("api.example.")),
+        "the API server's name in capitals with a dot": asking(dns("API.EXAMPLE.")),
+        "the API server's name alone": asking(dns("api.example"), alone=True),
+        "the API server's address": asking(ip("192.0.2.1")),
+        "the service": asking(dns("kubernetes")),
+        "the service's address": asking(ip("10.96.0.1")),
+        "the API server's name, reported": reported(("Hostname", "api.example")),
+        "the API server's address, reported": reported(("InternalIP", "192.0.2.1")),
+        "the service, reported": reported(("InternalDNS", "kubernetes")),
+        "the service's address, reported": reported(("ExternalIP", "10.96.0.1")),
+        "an IPv6 address in another form": control_plane(
+            "2001:0db8:0:0:0:0:0:0001", asked=ip("2001:db8::1")
+        ),
+        "an IPv6 address in capitals": control_plane("2001:DB8::A", asked=ip("2001:db8::a")),
+        "an IPv4 address that is mapped there": control_plane(
+            "::ffff:192.0.2.99", asked=ip("192.0.2.99")
+        ),
+        "a name in capitals there": control_plane("API.EXAMPLE.ORG", asked=dns("api.example.org")),
+        "a name with a dot there": control_plane("api.example.org.", asked=dns("api.example.org")),
+    }.items()
+] + [
+    attack("S3", name, AddressOfAnotherMachine, mutate)
+    for name, mutate in {
+        "its own address, which a neighbour reports too": shared(ADDRESS),
+        "its own name, which a neighbour reports too": shared(NODE),
+        "its own name, which a neighbour reports in capitals": shared(NODE.upper() + "."),
+        "its own address, which a neighbour reports mapped": shared("::ffff:192.0.2.11"),
+    }.items()
+]
+
+
+def unattested(mutate: Mutation) -> Mutation:
+    """Ask the built-in signer with the request alone."""
+
+    def mutate_builtin(world: World) -> Csr:
+        mutate(world)
+        world.kind = Kind.BUILTIN_SERVING
+        request = encode_block(PEM_REQUEST, world.pkcs10())
+        return world.csr(request, name="csr-abcde", uid=ANSWER_UID)
+
+    return mutate_builtin
+
+
+def with_attestation(world: World) -> Csr:
+    """Send the attestation along to a signer that looks at none."""
+    return world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
+
+
+def unclaimed(world: World) -> None:
+    """Ask as a node that nobody has attested."""
+    world.store.keys.clear()
+    world.store.nodes.clear()
+
+
+def half_claimed(world: World) -> None:
+    """Ask as a node whose TPM another node holds by now."""
+    world.put_key(key_name(world.ek), held_by=world.holder(node_name="node-2.example"))
+
+
+def banned(world: World) -> None:
+    """Ask as a node whose TPM has been banned."""
+    world.put_claim(banned=True, ground=Ground.RECORD)
+
+
+def unclaimed_by_node_ref(world: World) -> None:
+    """Ask as a node that only `nodeRef` knows, which nodes can bring about."""
+    unclaimed(world)
+    world.change_machine(node_ref=NODE)
+
+
+def as_another(world: World) -> None:
+    """Ask for another node's name."""
+    world.username = "system:node:node-2.example"
+
+
+def as_bootstrapper(world: World) -> None:
+    """Ask with a bootstrap token."""
+    world.username, world.groups = "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})
+
+
+BUILTIN = [
+    attack(a.check, f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
+    for a in (*FORMS, *OWNERS, *CONTROL_PLANE)
+] + [
+    attack("P2", "built in: attestation beside it", PemBlocksUnexpected, with_attestation, builtin),
+    attack(
+        "M3",
+        "built in: a node that nobody attested",
+        NodeNameUnknown,
+        unattested(unclaimed),
+        builtin,
+    ),
+    attack(
+        "M3",
+        "built in: a node whose TPM is another's",
+        NodeNameUnknown,
+        unattested(half_claimed),
+        builtin,
+    ),
+    attack(
+        "M3",
+        "built in: a node that nodeRef alone knows",
+        NodeNameUnknown,
+        unattested(unclaimed_by_node_ref),
+        builtin,
+    ),
+    attack(
+        "E3",
+        "built in: a node whose TPM is banned",
+        EndorsementKeyBanned,
+        unattested(banned),
+        builtin,
+    ),
+    attack(
+        "M5",
+        "built in: another node's name",
+        RequesterNameMismatch,
+        unattested(as_another),
+        builtin,
+    ),
+    attack(
+        "R3", "built in: a bootstrapper", RequesterNotAllowed, unattested(as_bootstrapper), builtin
+    ),
+]
+ATTACKS = FORMS + OWNERS + CONTROL_PLANE + BUILTIN
+
+
+def test_the_good_case_passes() -> None:
+    accept(serving)
+
+
+def test_the_good_case_of_the_built_in_signer_passes() -> None:
+    world = builtin()
+    csr = unattested(asking(alone=False))(world)
+    assert isinstance(csr, Csr)
+    assert look(world, csr).outcome == "approved"
+
+
+@pytest.mark.parametrize("name", ["NODE-1.example", "node-1.example.", "Node-1.Example."])
+def test_a_name_of_its_own_in_another_form_is_written_in_ours(name: str) -> None:
+    """Case and the root's dot are folded on both sides: it is the Machine's own name."""
+    world = serving()
+    asking(dns(name), alone=True)(world)
+    assert look(world, world.answer_csr()).outcome == "issued"
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
+
+
+def test_an_address_of_a_stranger_is_no_reason_to_stop_others() -> None:
+    """A neighbour without common addresses changes nothing, whatever its TPM."""
+    world = serving()
+    world.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
+    assert endorsement_key().tpm2b != world.ek.tpm2b
+    assert look(world, world.answer_csr()).outcome == "issued"
