@@ -130,6 +130,10 @@ class Reconciler:
         look = _Look(self, side, csr)
         try:
             return look.run()
+        except ChallengeKeyUnknown as e:
+            # Another signer's, or ours of a moment ago that this one has not read yet.
+            look.record("ignored", e, new=False)
+            return Look(then=Then.WAIT)
         except Ignored as e:
             look.record("ignored", e, new=False)
             return DONE

@@ -23,8 +23,8 @@ SECRET_NAME: Final = "node-attestation-master"  # noqa: S105 # its name
 ROTATION: Final = timedelta(days=30)
 GRACE: Final = timedelta(minutes=20)
 """How long the previous key counts: a challenge's 15 minutes, and replicas that read it late."""
-_FRESH: Final = timedelta(seconds=1)
-"""A reading no older than this is live enough: strangers' answers must not cost one each."""
+LIVE_REST: Final = timedelta(seconds=5)
+"""Between two live readings: anybody can file answers and annotations under keys unknown here."""
 
 
 class SecretStore(Protocol):
@@ -41,7 +41,10 @@ class SecretStore(Protocol):
 
 
 class MasterKeys:
-    """The master keys as last read. Raises `MasterKeyUnavailable` or `ApiServerUnavailable`."""
+    """The master keys as last read. Raises `MasterKeyUnavailable` or `ApiServerUnavailable`.
+
+    Whoever only needs what is known never waits for a reading that is under way.
+    """
 
     def __init__(
         self,
@@ -56,21 +59,32 @@ class MasterKeys:
         self._now = now
         self._random = random
         self._lock = Lock()
-        self._known: tuple[datetime, Secret] | None = None
+        self._asked = datetime.min.replace(tzinfo=UTC)
+        self._known: Secret | None = None
 
     def masters(self) -> Masters:
         """Return the keys that count now."""
-        with self._lock:
-            if self._known is None:
-                self._refresh()
-            return self._masters()
+        if self._known is None:
+            with self._lock:
+                if self._known is None:
+                    self._refresh()
+        return self._masters()
 
     def read_live(self) -> Masters:
-        """Return the keys that count, as the Secret says now."""
-        with self._lock:
-            if self._known is None or not timedelta(0) <= self._now() - self._known[0] < _FRESH:
+        """Return the keys that count, as the Secret says now.
+
+        Within LIVE_REST of the last reading, also of one that failed, or while another one is under
+        way, that is what is known already: a key that is missing from it may come with the next.
+        """
+        if not self._rests() and self._lock.acquire(blocking=False):
+            try:
                 self._refresh()
-            return self._masters()
+            finally:
+                self._lock.release()
+        return self._masters()
+
+    def _rests(self) -> bool:
+        return timedelta(0) <= self._now() - self._asked < LIVE_REST
 
     def tend(self) -> None:
         """Read the Secret again; rotate an old key, destroy a previous one that counts no more."""
@@ -85,22 +99,22 @@ class MasterKeys:
                 self._write({k: v for k, v in secret.data.items() if k != "previous"})
 
     def _refresh(self) -> None:
-        read_at = self._now()
+        self._asked = now = self._now()
         secret = self._store.read(self._namespace, SECRET_NAME)
         if secret is None:
-            made = self._store.create(self._namespace, SECRET_NAME, self._fresh(read_at))
+            made = self._store.create(self._namespace, SECRET_NAME, self._fresh(now))
             secret = made or self._store.read(self._namespace, SECRET_NAME)
         if secret is None:
             raise MasterKeyUnavailable("the Secret with the master keys comes and goes")
         _current(secret)
-        self._known = (read_at, secret)
+        self._known = secret
 
     def _write(self, data: Mapping[str, bytes]) -> None:
         written = self._store.replace(self._secret(), data)
         if written is None:
             self._refresh()
         else:
-            self._known = (self._now(), written)
+            self._known = written
 
     def _fresh(self, now: datetime) -> dict[str, bytes]:
         since = now.astimezone(UTC).isoformat(timespec="seconds")
@@ -109,7 +123,7 @@ class MasterKeys:
     def _secret(self) -> Secret:
         if self._known is None:
             raise MasterKeyUnavailable("the Secret with the master keys has not been read")
-        return self._known[1]
+        return self._known
 
     def _masters(self) -> Masters:
         secret = self._secret()

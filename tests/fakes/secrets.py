@@ -3,15 +3,21 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from common.errors import ApiServerUnavailable
 from signer.kube.secrets import Secret
 
 
 @dataclass(slots=True)
 class FakeSecrets:
-    """One API server's Secrets; `interrupt` runs once before the next write."""
+    """One API server's Secrets.
+
+    `interrupt` runs once before the next write, `meanwhile` once during the next reading.
+    """
 
     stored: dict[tuple[str, str], Secret] = field(default_factory=dict)
     interrupt: Callable[[], None] | None = None
+    meanwhile: Callable[[], None] | None = None
+    away: bool = False
     reads: int = 0
     version: int = 0
 
@@ -27,6 +33,11 @@ class FakeSecrets:
     def read(self, namespace: str, name: str) -> Secret | None:
         """Read."""
         self.reads += 1
+        if self.away:
+            raise ApiServerUnavailable("the API server is away")
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         return self.stored.get((namespace, name))
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:

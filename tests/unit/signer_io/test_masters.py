@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from common.errors import MasterKeyUnavailable
-from signer.kube.masters import GRACE, ROTATION, SECRET_NAME, MasterKeys
+from common.errors import ApiServerUnavailable, MasterKeyUnavailable
+from signer.challenge import Masters
+from signer.kube.masters import GRACE, LIVE_REST, ROTATION, SECRET_NAME, MasterKeys
 from tests.fakes.secrets import FakeSecrets
 
 HOME = "node-attestation-system"
@@ -76,15 +77,47 @@ def test_a_live_reading_sees_what_another_replica_wrote() -> None:
     assert keys.masters() == live
 
 
-def test_live_readings_cost_no_more_than_one_read_a_second() -> None:
+def test_live_readings_are_limited_in_rate() -> None:
     """Anybody can file answers under keys that nobody knows."""
     replicas = Replicas()
     keys = replicas.replica()
     for _ in range(100):
         keys.read_live()
     assert replicas.secrets.reads == 1
-    replicas.now += timedelta(seconds=1)
+    replicas.now += LIVE_REST
     keys.read_live()
+    keys.read_live()
+    assert replicas.secrets.reads == 2
+
+
+def test_live_readings_that_fail_are_limited_in_rate() -> None:
+    """An API server in trouble is not asked the more for it."""
+    replicas = Replicas()
+    keys = replicas.replica()
+    known = keys.masters()
+    replicas.secrets.away = True
+    replicas.now += LIVE_REST
+    with pytest.raises(ApiServerUnavailable):
+        keys.read_live()
+    for _ in range(100):
+        assert keys.read_live() == known
+    assert replicas.secrets.reads == 2
+
+
+def test_nobody_waits_for_a_reading_that_is_under_way() -> None:
+    replicas = Replicas()
+    keys = replicas.replica()
+    known = keys.masters()
+    replicas.now += LIVE_REST
+    others: list[Masters] = []
+
+    def meanwhile() -> None:
+        replicas.now += LIVE_REST
+        others.extend((keys.masters(), keys.read_live()))
+
+    replicas.secrets.meanwhile = meanwhile
+    assert keys.read_live() == known
+    assert others == [known, known]
     assert replicas.secrets.reads == 2
 
 
