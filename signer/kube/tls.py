@@ -14,6 +14,8 @@ def client_context(connection: Connection) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A cluster's authority may be an intermediate one; it is trusted as it stands, as by client-go.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=connection.ca)
     except ssl.SSLError as e:

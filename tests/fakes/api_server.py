@@ -104,10 +104,14 @@ class FakeApiServer(ThreadingHTTPServer):
 
 @contextmanager
 def api_server(
-    handler: Handler, folder: Path, *, names: tuple[str, ...] = (HOST,)
+    handler: Handler,
+    folder: Path,
+    *,
+    names: tuple[str, ...] = (HOST,),
+    authority: pki.Authority | None = None,
 ) -> Iterator[FakeApiServer]:
     """Run a server whose certificate is for these names."""
-    authority = pki.Authority.make("test", pki.ec_key())
+    authority = authority or pki.Authority.make("test", pki.ec_key())
     with FakeApiServer(handler, authority.server(*names), authority, folder) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

@@ -9,11 +9,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
 )
+from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable, KubeconfigRefused
 from signer.kube import client
@@ -158,6 +161,24 @@ def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> N
             api.get(PATH)
     assert "CERTIFICATE_VERIFY_FAILED" in caught.value.detail
     assert server.requests == []
+
+
+def intermediate() -> pki.Authority:
+    """Make an authority that another one certified."""
+    root, key = pki.Authority.make("root", pki.ec_key()), pki.ec_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intermediate")])
+    builder = pki._builder(name, root.certificate.subject, key)
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    builder = builder.add_extension(constraints, critical=True)
+    return pki.Authority(certificate=builder.sign(root.key, SHA256()), key=key)
+
+
+def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> None:
+    """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
+    with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
+        api = Api("fake", connection(server), user_agent="test")
+        assert api.get(PATH).body == {}
+        api.close()
 
 
 def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
