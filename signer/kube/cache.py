@@ -1,10 +1,12 @@
 """What a watch has brought, as values with indexes: reading asks nobody.
 
 A listener hears of a value only when it really changed, so that a node's heartbeats, which change
-nothing that the signer knows, wake nobody.
+nothing that the signer knows, wake nobody. A cache of a workload cluster has room for so much and
+no more: that cluster may be hostile, and the others are not to pay for it.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -17,11 +19,24 @@ Listener = Callable[[str, V | None, V | None], None]
 """Hears of a value: its key, as it was and as it is, `None` where there is none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room(Generic[V]):
+    """How much a cache may hold."""
+
+    size: int
+    weigh: Callable[[V], int]
+    """How much of the size one value takes."""
+
+
 class Cache(Generic[V]):
     """Values by key, for any number of readers and one writer, its watch."""
 
-    def __init__(self, what: str, *, indexes: Indexes[V] | None = None) -> None:
+    def __init__(
+        self, what: str, *, indexes: Indexes[V] | None = None, room: Room[V] | None = None
+    ) -> None:
         self._what = what
+        self._room = room
+        self._taken = 0
         self._lock = Lock()
         self._values: dict[str, V] = {}
         self._functions: Indexes[V] = indexes or {}
@@ -59,8 +74,16 @@ class Cache(Generic[V]):
             self._require_filled()
             return tuple(self._indexes[index].get(key, {}).values())
 
+    def weight(self, value: V) -> int:
+        """Return how much room a value takes."""
+        return 0 if self._room is None else self._room.weigh(value)
+
+    def has_room(self, taken: int) -> bool:
+        """Tell whether values of so much weight have room together."""
+        return self._room is None or taken <= self._room.size
+
     def fill(self, values: Mapping[str, V]) -> None:
-        """Take a complete list at once: what is not in it is gone."""
+        """Take a list that is complete, or has no more room, at once: the rest is gone."""
         with self._lock:
             gone = [key for key in self._values if key not in values]
             changes: list[tuple[str, V | None, V | None]]
@@ -70,11 +93,15 @@ class Cache(Generic[V]):
         for key, before, after in changes:
             self._tell(key, before, after)
 
-    def put(self, key: str, value: V) -> None:
-        """Take one value, new or changed."""
+    def put(self, key: str, value: V) -> bool:
+        """Take one value, new or changed; tell whether there was room."""
         with self._lock:
-            before = self._store(key, value)
-        self._tell(key, before, value)
+            before = self._store(key, None)
+            kept = self.has_room(self._taken + self.weight(value))
+            if kept:
+                self._store(key, value)
+        self._tell(key, before, value if kept else None)
+        return kept
 
     def drop(self, key: str) -> None:
         """Forget the value of that key."""
@@ -90,6 +117,7 @@ class Cache(Generic[V]):
         """Keep the value, `None` for none, in all indexes; return what was there before."""
         before = self._values.pop(key, None)
         if before is not None:
+            self._taken -= self.weight(before)
             for index, under in self._under(before):
                 entries = index[under]
                 entries.pop(key, None)
@@ -97,6 +125,7 @@ class Cache(Generic[V]):
                     del index[under]
         if value is not None:
             self._values[key] = value
+            self._taken += self.weight(value)
             for index, under in self._under(value):
                 index.setdefault(under, {})[key] = value
         return before

@@ -24,8 +24,8 @@ from signer.kube.tls import client_context
 Json = Mapping[str, Any]
 """An object as JSON has it: what is in it is known to nobody yet."""
 
-_MAX_ANSWER: Final = 64 << 20
-"""Bytes of one answer; a page of 40 objects at etcd's 1.5 MiB stays below it."""
+_MAX_ANSWER: Final = 16 << 20
+"""Bytes of one answer: ten objects of etcd's 1.5 MiB, or a page of a hundred usual ones."""
 _MAX_EVENT: Final = 4 << 20
 """Bytes of one watch event: one object of etcd's 1.5 MiB, and its base64 again."""
 _CHUNK: Final = 64 << 10

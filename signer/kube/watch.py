@@ -23,6 +23,9 @@ _WATCH_SECONDS: Final = 300
 """After which the server ends a watch; spread a little, so that not all come again at once."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 10.0
+_MOST_FAILURES: Final = 6
+"""After which everything is listed again: the version may be one that the server never had."""
+_MOST_PAGES: Final = 10_000
 _ABSENT_PAUSE: Final = 60.0
 """Between looks for a kind that the API server does not have."""
 
@@ -53,7 +56,8 @@ class Collection(Generic[V]):
     read: Callable[[Json], V | None]
     """Makes the value of an object; `None` for one that is not wanted."""
     query: Mapping[str, str] = field(default_factory=dict)
-    page: int = 500
+    page: int = 100
+    """Objects of one answer; within what is read of it, even when they have 160 KB each."""
 
 
 @dataclass(slots=True)
@@ -91,6 +95,10 @@ class Watch(Generic[V]):
         self._path = ""
         self._version: str | None = None
         """Where to go on from; `None` when everything has to be listed."""
+        self._complete = True
+        """Whether everything had room, since the last list."""
+        self._readable = True
+        """Whether everything could be read, since the last list."""
 
     def run(self) -> None:
         """Keep the cache equal to the collection until told to stop."""
@@ -102,6 +110,8 @@ class Watch(Generic[V]):
                 self._version = None
             except ApiServerUnavailable as e:
                 _logger.warning("watch interrupted", extra=self._fields(e))
+                if pauses.failures >= _MOST_FAILURES:
+                    self._version = None
             except Exception:
                 # A bug of ours, or an answer that nobody thought of: neither ends the watch.
                 _logger.exception("watch failed", extra=self._fields())
@@ -124,21 +134,37 @@ class Watch(Generic[V]):
             self._cache.fill({})
             return None
         self._path = path
+        self._complete = self._readable = True
         values: dict[str, V] = {}
+        version, taken = "", 0
+        for page in self._pages():
+            for item in page.get("items") or ():
+                value = self._read(item)
+                if value is None:
+                    continue
+                taken += self._cache.weight(value)
+                if not self._cache.has_room(taken):
+                    taken -= self._cache.weight(value)
+                    self._overflow()
+                else:
+                    values[key_of(item)] = value
+            version = str(page["metadata"]["resourceVersion"])
+        self._cache.fill(values)
+        return version
+
+    def _pages(self) -> Iterator[Json]:
+        """Yield the pages of a list."""
         query = {**self._collection.query, "limit": str(self._collection.page)}
-        while True:
+        for _ in range(_MOST_PAGES):
             answer = self._source.get(self._path, query, accepted=(200, 410))
             if answer.status == HTTPStatus.GONE:
                 raise Expired
-            for item in answer.body.get("items") or ():
-                value = self._read(item)
-                if value is not None:
-                    values[key_of(item)] = value
-            metadata = answer.body["metadata"]
-            if not metadata.get("continue"):
-                self._cache.fill(values)
-                return str(metadata["resourceVersion"])
-            query["continue"] = metadata["continue"]
+            yield answer.body
+            further = answer.body["metadata"].get("continue")
+            if not further:
+                return
+            query["continue"] = further
+        raise ApiServerUnavailable("the API server's list has no end")
 
     def _follow(self, version: str, pauses: _Pauses) -> None:
         """Take events until the server ends the watch."""
@@ -154,21 +180,28 @@ class Watch(Generic[V]):
                 break
             self._version = self._take(event)
             pauses.succeeded()
+        if not self._complete:
+            self._version = None
 
     def _take(self, event: Json) -> str:
         """Take one event; return where to go on from."""
         body: Mapping[str, Any] = event["object"]
         if event["type"] == "ERROR":
-            if body.get("code") == HTTPStatus.GONE:
-                raise Expired
-            raise ApiServerUnavailable("the watch ended in an error", detail=str(body)[:500])
+            # Almost always 410. Whatever it is, going on from the same version brings it again.
+            raise Expired
         if event["type"] != "BOOKMARK":
             value = None if event["type"] == "DELETED" else self._read(body)
             if value is None:
                 self._cache.drop(key_of(body))
-            else:
-                self._cache.put(key_of(body), value)
+            elif not self._cache.put(key_of(body), value):
+                self._overflow()
         return str(body["metadata"]["resourceVersion"])
+
+    def _overflow(self) -> None:
+        """Leave an object out, for which there may be room at the next list."""
+        if self._complete:
+            _logger.warning("more objects than there is room for", extra=self._fields())
+        self._complete = False
 
     def _fields(self, error: ApiServerUnavailable | None = None) -> dict[str, Any]:
         fields = {"cluster": self._source.name, "objects": self._collection.what}
@@ -177,9 +210,14 @@ class Watch(Generic[V]):
         return {"fields": fields}
 
     def _read(self, body: Json) -> V | None:
-        """Read one object; one that cannot be read is as if it were not there, and told of."""
+        """Read one object; one that cannot be read is as if it were not there, and told of.
+
+        Once for each list: a hostile cluster must not fill the log.
+        """
         try:
             return self._collection.read(body)
         except Exception:
-            _logger.exception("unreadable object", extra=self._fields())
+            if self._readable:
+                _logger.exception("unreadable object", extra=self._fields())
+            self._readable = False
             return None

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from signer.kube.cache import Cache
+from signer.kube.cache import Cache, Room
 from signer.kube.client import Api, Json
 from signer.kube.csrs import CSRS, CsrWriter, read_open_csr
 from signer.kube.kubeconfig import Connection
@@ -22,8 +22,14 @@ V = TypeVar("V")
 
 _AUTO_APPROVE: Final = "kubeadm:node-autoapprove-"
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-_CSR_PAGE: Final = 40
-"""CSRs a page: etcd's 1.5 MiB each stay below what is read of one answer."""
+_CSR_PAGE: Final = 8
+"""CSRs a page: requesters may make each as large as etcd's 1.5 MiB."""
+_CSR_ROOM: Final = 256 << 20
+"""Bytes of all open CSRs: more than ten thousand nodes that join at once."""
+_ROOM: Final = 32 << 20
+"""Bytes of all names and provider IDs: a hundred thousand Nodes."""
+_VALUE: Final = 256
+"""Bytes that a value takes beside its texts, about."""
 
 
 class Workload:
@@ -34,11 +40,17 @@ class Workload:
         self.uid = uid
         self.connection = connection
         self._api = Api(f"{key.namespace}/{key.name}", connection, user_agent=agent)
-        self.csrs: Cache[Csr] = Cache("CertificateSigningRequests")
-        self.nodes: Cache[Node] = Cache(
-            "Nodes", indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []}
+        self.csrs: Cache[Csr] = Cache(
+            "CertificateSigningRequests", room=Room(size=_CSR_ROOM, weigh=_csr_weight)
         )
-        self.bindings: Cache[str] = Cache("ClusterRoleBindings")
+        self.nodes: Cache[Node] = Cache(
+            "Nodes",
+            indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
+            room=Room(size=_ROOM, weigh=lambda n: _VALUE + len(n.name) + len(n.provider_id)),
+        )
+        self.bindings: Cache[str] = Cache(
+            "ClusterRoleBindings", room=Room(size=_ROOM, weigh=lambda n: _VALUE + len(n))
+        )
         self.hosts: Cache[str] = Cache("the kubernetes service's addresses")
         self.writer = CsrWriter(self._api)
         self._stop = Event()
@@ -80,7 +92,7 @@ class Workload:
         read: Callable[[Json], V | None],
         cache: Cache[V],
         *,
-        page: int = 500,
+        page: int = 100,
     ) -> None:
         collection = Collection(what=what, path=lambda: path, read=read, page=page)
         watch = Watch(self._api, collection, cache, self._stop)
@@ -91,6 +103,13 @@ class Workload:
 def hosts_of(workload: Workload) -> Iterable[str]:
     """Return the names and addresses that the workload cluster's API server is reached by."""
     return (*workload.hosts.all(), workload.connection.host)
+
+
+def _csr_weight(csr: Csr) -> int:
+    """Return about how many bytes a CSR takes: what the requester decides of it."""
+    texts_of = (csr.name, csr.username, *csr.groups, *csr.usages, *csr.conditions)
+    annotated = sum(len(key) + len(value) for key, value in csr.annotations.items())
+    return 8 * _VALUE + len(csr.request) + annotated + sum(map(len, texts_of))
 
 
 def _read_node(body: Json) -> Node:

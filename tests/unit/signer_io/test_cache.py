@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube.cache import Cache
+from signer.kube.cache import Cache, Room
 
 
 def words() -> Cache[str]:
@@ -69,3 +69,22 @@ def test_a_listener_finds_the_whole_list() -> None:
     cache.listen(lambda *_: found.append(len(cache.all())))
     cache.fill({"1": "a", "2": "b", "3": "c"})
     assert found == [3, 3, 3]
+
+
+def test_what_has_no_room_is_not_kept() -> None:
+    cache = Cache("words", room=Room(size=5, weigh=len))
+    cache.fill({"1": "aaa"})
+    heard: list[tuple[str, str | None, str | None]] = []
+    cache.listen(lambda *change: heard.append(change))
+    assert cache.put("2", "bb")
+    assert not cache.put("3", "c")
+    assert cache.put("1", "a")
+    assert cache.put("3", "c")
+    assert not cache.put("2", "bbbb")
+    assert set(cache.all()) == {"a", "c"}
+    assert heard == [
+        ("2", None, "bb"),
+        ("1", "aaa", "a"),
+        ("3", None, "c"),
+        ("2", "bb", None),
+    ]

@@ -1,5 +1,6 @@
 """List, watch and again: through everything that an API server may do."""
 
+import itertools
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping
 from threading import Event
@@ -10,7 +11,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.kube import watch
-from signer.kube.cache import Cache
+from signer.kube.cache import Cache, Room
 from signer.kube.client import Answer, Expired, Json
 from signer.kube.watch import Collection, Watch
 
@@ -71,10 +72,15 @@ class Server:
 class Played:
     """A watch that has been run against a server until the server had no more to play."""
 
-    def __init__(self, lists: Iterable[Step], watches: Iterable[Iterable[Step]]) -> None:
+    def __init__(
+        self,
+        lists: Iterable[Step],
+        watches: Iterable[Iterable[Step]],
+        room: Room[str] | None = None,
+    ) -> None:
         stop = Event()
         self.server = Server(lists, watches, stop)
-        self.cache: Cache[str] = Cache("things")
+        self.cache: Cache[str] = Cache("things", room=room)
         collection = Collection(what="things", path=lambda: "/things", read=_read, page=2)
         with patch.object(stop, "wait", lambda _: stop.is_set()):
             Watch(self.server, collection, self.cache, stop).run()
@@ -136,9 +142,11 @@ def test_a_broken_watch_goes_on_where_it_was() -> None:
     assert played.versions == [None, "5", "6", "6"]
 
 
-@pytest.mark.parametrize(
-    "expired", [Expired(), event("ERROR", {"kind": "Status", "code": 410, "metadata": {}})]
-)
+def error(code: int) -> Json:
+    return event("ERROR", {"kind": "Status", "code": code, "metadata": {}})
+
+
+@pytest.mark.parametrize("expired", [Expired(), error(410), error(500)])
 def test_an_expired_version_means_a_new_list(expired: Step) -> None:
     """Over HTTP, or as an event in a watch that has begun."""
     lists = [page(5, thing("a", 1, "1")), page(9, thing("b", 8, "2"))]
@@ -147,9 +155,12 @@ def test_an_expired_version_means_a_new_list(expired: Step) -> None:
     assert played.cache.all() == ("2",)
 
 
-def test_another_error_event_is_an_interruption() -> None:
-    error = event("ERROR", {"kind": "Status", "code": 500, "metadata": {}})
-    assert Played([page(5)], [[error]]).versions == [None, "5", "5"]
+def test_a_version_that_the_server_never_had_is_given_up() -> None:
+    """An etcd that was restored may be behind what we have seen; it refuses us for ever."""
+    refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
+    played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
+    assert played.versions == [None, *["500"] * 7, None, "9"]
+    assert played.cache.all() == ("2",)
 
 
 def test_pages_that_expire_are_begun_anew() -> None:
@@ -180,6 +191,45 @@ def test_one_unreadable_object_costs_the_others_nothing() -> None:
         [[event("MODIFIED", thing("b", 6, "unreadable")), event("ADDED", thing("c", 7, "3"))]],
     )
     assert played.cache.all() == ("3",)
+
+
+def test_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    bad = [thing(str(n), 1, "unreadable") for n in range(10)]
+    Played([page(5, *bad)], [[event("ADDED", thing("x", 6, "unreadable"))]])
+    assert [r.message for r in caplog.records].count("unreadable object") == 1
+
+
+def test_there_is_room_for_so_much_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """A hostile cluster's objects must not cost the others the signer's memory."""
+    room: Room[str] = Room(size=5, weigh=len)
+    played = Played(
+        [
+            page(5, thing("a", 1, "xxx"), thing("b", 2, "xxx"), thing("c", 3, "xx")),
+            page(9, thing("d", 8, "xxxxx")),
+        ],
+        [
+            [
+                event("ADDED", thing("e", 6, "x")),
+                event("DELETED", thing("c", 7, "xx")),
+                event("ADDED", thing("f", 8, "x")),
+            ]
+        ],
+        room,
+    )
+    assert played.versions == [None, "5", None, "9"]
+    assert played.cache.all() == ("xxxxx",)
+    told = [r.message for r in caplog.records]
+    assert told.count("more objects than there is room for") == 1
+
+
+def test_a_list_without_an_end_is_given_up() -> None:
+    endless = itertools.chain(
+        (page(5, more="next") for _ in range(3)), [page(9, thing("a", 8, "1"))]
+    )
+    with patch.object(watch, "_MOST_PAGES", 3):
+        played = Played(endless, [])
+    assert played.cache.all() == ("1",)
+    assert played.versions == [None] * 4 + ["9"]
 
 
 def test_a_kind_that_is_not_there_has_no_objects() -> None:
