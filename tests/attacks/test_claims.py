@@ -277,7 +277,7 @@ KEYS = [
     ),
     attack(
         "E3",
-        "a TPM whose holder at first use is being deleted",
+        "a TPM whose holder at first use abroad is being deleted",
         EndorsementKeyHolderDeleting,
         unseen(abroad(Ground.FIRST_USE, deleting=True)),
         first_use,
@@ -314,7 +314,10 @@ NAMES = [
         first_use,
     ),
     attack(
-        "K2", "the name of a node that is being deleted", NameInUse, unseen(name_of_the_deleting)
+        "K2",
+        "the name of a node that is being deleted by now",
+        NameInUse,
+        unseen(name_of_the_deleting),
     ),
     attack(
         "K2",

@@ -1,0 +1,555 @@
+"""Certificates that certify something else, by somebody else, or long ago.
+
+Where a vendor's CA is the ground of trust, everything that its CAs ever signed is offered as an
+endorsement certificate: other TPMs', attestation keys', servers', authorities that are none, what
+was signed with hashes that break, what was revoked. OpenSSL takes much of that; the policy may not
+(E2). The Machine has no record, so that the certificate alone decides.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from common import der
+from common.errors import (
+    AttestationError,
+    EndorsementCertificateMalformed,
+    EndorsementCertificateMismatch,
+    EndorsementCertificateMissing,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateRevoked,
+    EndorsementCertificateUntrusted,
+    EndorsementKeyMismatch,
+    EndorsementKeyNotRegistered,
+    NeedsOperator,
+    RevocationListOutOfDate,
+)
+from common.keys import PublicKey
+from signer.policy import Trust
+from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.builders.certificates import (
+    EXTENSIONS,
+    NOW,
+    SERIAL,
+    SIGNATURE_ALGORITHM,
+    SPKI,
+    Issuer,
+    anchors,
+    authority,
+    leaf,
+    leaf_extensions,
+    name,
+    revocation_list,
+    rewritten,
+    san,
+    usage,
+    vendor,
+)
+from tests.builders.odd_rsa import EXPONENT_3, ROCA
+from tests.builders.scenario import Scenario, default_keys, record_of
+from tests.builders.software_tpm import PrivateKey, endorsement_key, rsa_key
+
+ROOT, BELOW = vendor()
+EK = default_keys()[0].private.public_key()
+RSA_EK = endorsement_key(0).private.public_key()
+STRANGER = endorsement_key()
+DAY = timedelta(days=1)
+SHA1, MD5 = hashes.SHA1(), hashes.MD5()  # noqa: S303 - refused, which is the point
+RSA_SIGNATURES = {
+    "md5": bytes.fromhex("300d06092a864886f70d0101040500"),
+    "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
+    "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
+}
+
+Extensions = dict[x509.ExtensionType, bool]
+
+
+@cache
+def configured(*lists: bytes) -> TrustAnchors:
+    """Configure the vendor's authorities, once for each set of revocation lists."""
+    return anchors(ROOT, BELOW, lists=lists)
+
+
+@cache
+def ordinary(*, by_rsa: bool = False) -> bytes:
+    """Make the ordinary certificate of the TPM, once."""
+    return leaf(BELOW, RSA_EK if by_rsa else EK)
+
+
+def certified() -> World:
+    """Join by certificate alone."""
+    world = Scenario(anchors=configured(), certificates=(ordinary(),))
+    world.policy = replace(world.policy, trust=Trust.CERTIFIED)
+    world.change_machine(records=())
+    return world
+
+
+def certified_rsa() -> World:
+    """Join by the certificate of an RSA key."""
+    ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
+    world = Scenario(ek=ek, anchors=configured(), certificates=certificates)
+    world.policy = replace(world.policy, trust=Trust.CERTIFIED)
+    world.change_machine(records=())
+    return world
+
+
+def both() -> World:
+    """Join by record and certificate."""
+    world = Scenario(anchors=configured(), certificates=(ordinary(),))
+    world.policy = replace(world.policy, trust=Trust.REGISTERED_AND_CERTIFIED)
+    return world
+
+
+def given(*certificates: bytes) -> Mutation:
+    """Let the TPM hold these."""
+
+    def mutate(world: World) -> None:
+        world.certificates = certificates
+
+    return mutate
+
+
+def with_lists(*lists: bytes) -> Mutation:
+    """Let the operator configure revocation lists."""
+
+    def mutate(world: World) -> None:
+        world.anchors = configured(*lists)
+
+    return mutate
+
+
+def without_anchors(world: World) -> None:
+    """Let no authority be configured."""
+    world.anchors = NO_ANCHORS
+
+
+def unrecorded(world: World) -> None:
+    """Have the certificate, and no record."""
+    world.change_machine(records=())
+
+
+def recorded_for_another(world: World) -> None:
+    """Have the certificate, where another key is on record."""
+    world.change_machine(records=(record_of(STRANGER),))
+
+
+def without(*kinds: type[x509.ExtensionType]) -> Extensions:
+    """List the ordinary extensions but for some."""
+    return {e: c for e, c in leaf_extensions(EK).items() if not isinstance(e, kinds)}
+
+
+def ca(path_length: int | None = None) -> x509.BasicConstraints:
+    """Make an authority's basic constraints."""
+    return x509.BasicConstraints(ca=True, path_length=path_length)
+
+
+def purposes(*oids: str) -> Extensions:
+    """Certify for these purposes."""
+    found = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
+    return {**without(x509.ExtendedKeyUsage), found: False}
+
+
+def usages(*names: str) -> Extensions:
+    """Certify for these usages."""
+    return {**without(x509.KeyUsage), usage(*names): True}
+
+
+def as_leaf(extensions: Extensions) -> Mutation:
+    """Certify the key with these extensions."""
+    return given(leaf(BELOW, EK, extensions=extensions))
+
+
+def under(extensions: Extensions | None = None, **changes: object) -> Mutation:
+    """Certify the key by an authority of these extensions, below the root."""
+    between = authority("between", ROOT, extensions=extensions, **changes)  # type: ignore[arg-type]
+    return given(leaf(between, EK), between.der)
+
+
+def constrained(*, excluded: bool) -> x509.NameConstraints:
+    """Allow other directory names than a TPM has, or forbid those that it has."""
+    subtrees = [x509.DirectoryName(name("elsewhere"))]
+    every = [x509.DirectoryName(x509.Name([]))]
+    return x509.NameConstraints(
+        permitted_subtrees=None if excluded else subtrees,
+        excluded_subtrees=every if excluded else None,
+    )
+
+
+def too_deep() -> Mutation:
+    """Put an authority under one that may have none under it."""
+    last = authority("last", ROOT, extensions={ca(0): True})
+    below = authority("below", last)
+    return given(leaf(below, EK), below.der, last.der)
+
+
+def leaf_as_issuer() -> Mutation:
+    """Certify the key by another TPM's certified key, as if that were an authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    other = Issuer(
+        certificate=x509.load_der_x509_certificate(leaf(BELOW, key.public_key())), key=key
+    )
+    return given(leaf(other, EK), other.der)
+
+
+def brought_along() -> Mutation:
+    """Bring a stranger's root along."""
+    stranger = authority("Stranger CA")
+    return given(leaf(stranger, EK), stranger.der)
+
+
+def chain_of_strangers() -> Mutation:
+    """Bring a stranger's whole chain along."""
+    root = authority("Stranger Root CA")
+    below = authority("Stranger CA", root)
+    return given(leaf(below, EK), below.der, root.der)
+
+
+def namesake() -> Issuer:
+    """Make an authority that has the vendor's name, and another key."""
+    return authority("Vendor TPM CA 01", authority("Vendor Root CA"))
+
+
+def self_signed(key: PrivateKey) -> bytes:
+    """Certify the key by itself."""
+    return authority("TPM", key=key, extensions=leaf_extensions(key.public_key())).der
+
+
+def signed_with(
+    digest: hashes.SHA1 | hashes.MD5 | hashes.SHA256,
+    *,
+    pss: bool = False,
+    change_spki: Callable[[bytes], bytes] = lambda spki: spki,
+    key: PublicKey = EK,
+) -> Mutation:
+    """Sign by hand what no library would, by an authority below the root."""
+    issuer = rsa_authority()
+    algorithm = RSA_SIGNATURES[digest.name]
+    tbs, _, _ = der.parse(leaf(issuer, key)).children
+    parts = [child.der for child in tbs.children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    pad = padding.PSS(padding.MGF1(digest), 32) if pss else padding.PKCS1v15()
+    assert isinstance(issuer.key, rsa.RSAPrivateKey)
+    bits = der.encode(der.BIT_STRING, b"\0" + issuer.key.sign(signed, pad, digest))
+    return given(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
+
+
+@cache
+def rsa_authority() -> Issuer:
+    """Make an authority of an RSA key."""
+    return authority("Vendor TPM CA 90", ROOT, key=rsa_key(number=2))
+
+
+def changed(certificate: bytes, at: int = -1) -> bytes:
+    """Flip a bit."""
+    position = at % len(certificate)
+    flipped = bytes([certificate[position] ^ 1])
+    return certificate[:position] + flipped + certificate[position + 1 :]
+
+
+def edited(place: int, change: Callable[[bytes], bytes]) -> Mutation:
+    """Change one part of what is signed, by the vendor itself."""
+    return given(rewritten(ordinary(), BELOW, place, change))
+
+
+def twice(extensions: bytes) -> bytes:
+    """Write every extension twice."""
+    content = der.parse(extensions).children[0].content
+    return der.encode(0xA3, der.encode(der.SEQUENCE, content + content))
+
+
+def oaep(spki: bytes) -> bytes:
+    """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
+    bits = der.parse(spki).children[1]
+    algorithm = bytes.fromhex("06092a864886f70d0101073000")
+    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, algorithm) + bits.der)
+
+
+def oaep_leaf(issuer: Issuer, **changes: object) -> bytes:
+    """Certify an RSA key under its other name."""
+    return rewritten(leaf(issuer, RSA_EK, **changes), issuer, SPKI, oaep)  # type: ignore[arg-type]
+
+
+def other_algorithm_beside() -> Mutation:
+    """Name another algorithm beside the signature than in what is signed."""
+    tbs, _, bits = der.parse(ordinary()).children
+    return given(
+        der.encode(der.SEQUENCE, tbs.der + bytes.fromhex("300a06082a8648ce3d040303") + bits.der)
+    )
+
+
+def key_of_numbers(spki: bytes) -> Callable[[bytes], bytes]:
+    """Certify another key."""
+    return lambda _: spki
+
+
+def attack(
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = certified,
+) -> Attack:
+    """Name an attack."""
+    return Attack("E2", name, reason, mutate, world)
+
+
+NOT_ITS_OWN = [
+    attack("no certificate", EndorsementCertificateMissing, given()),
+    attack("no certificate, a record alone", EndorsementCertificateMissing, given(), both),
+    attack("no record, a certificate alone", EndorsementKeyNotRegistered, unrecorded, both),
+    attack("a certificate against a record", EndorsementKeyMismatch, recorded_for_another),
+    attack(
+        "a certificate of the TPM next door",
+        EndorsementCertificateMismatch,
+        given(leaf(BELOW, STRANGER.private.public_key())),
+    ),
+    attack(
+        "a certificate of the attestation key",
+        EndorsementCertificateMismatch,
+        given(leaf(BELOW, default_keys()[1].private.public_key())),
+    ),
+    attack(
+        "a certificate of the kubelet's key",
+        EndorsementCertificateMismatch,
+        given(leaf(BELOW, default_keys()[2].public_key())),
+    ),
+    attack(
+        "a certificate of an RSA key", EndorsementCertificateMismatch, given(leaf(BELOW, RSA_EK))
+    ),
+    attack("the authority's own certificate", EndorsementCertificateMismatch, given(BELOW.der)),
+    attack("the root's own certificate", EndorsementCertificateMismatch, given(ROOT.der)),
+    attack(
+        "the right one behind sixteen others",
+        EndorsementCertificateMismatch,
+        given(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
+    ),
+    attack(
+        "a certificate of a ROCA key",
+        EndorsementCertificateMismatch,
+        edited(SPKI, key_of_numbers(ROCA.spki())),
+    ),
+    attack(
+        "a certificate of a key of exponent 3",
+        EndorsementCertificateMismatch,
+        edited(SPKI, key_of_numbers(EXPONENT_3.spki())),
+    ),
+]
+UNTRUSTED = [
+    attack(name, EndorsementCertificateUntrusted, mutate)
+    for name, mutate in {
+        "a stranger's authority": given(leaf(authority("Stranger CA"), EK)),
+        "a stranger's authority, brought along": brought_along(),
+        "a chain to a stranger's root, brought along": chain_of_strangers(),
+        "signed by its own kind of key": given(self_signed(default_keys()[0].private)),
+        "another TPM of the vendor's for an authority": leaf_as_issuer(),
+        "no authority configured": without_anchors,
+        "an authority that is not brought along": given(
+            leaf(authority("Vendor TPM CA 77", ROOT), EK)
+        ),
+    }.items()
+]
+FORGED = [
+    attack(name, EndorsementCertificateNotAllowed, mutate)
+    for name, mutate in {
+        "a stranger of the authority's name": given(leaf(namesake(), EK)),
+        "a stranger of the root's name": given(leaf(authority("Vendor Root CA"), EK)),
+        "one bit of the signature": given(changed(ordinary())),
+        "another algorithm beside the signature": other_algorithm_beside(),
+        "signed with SHA-1": signed_with(SHA1),
+        "signed with MD5": signed_with(MD5),
+        "signed with PSS, PKCS#1 named": signed_with(hashes.SHA256(), pss=True),
+    }.items()
+]
+USAGES = [
+    attack(name, EndorsementCertificateNotAllowed, as_leaf(extensions))
+    for name, extensions in {
+        "an authority's": {**without(x509.BasicConstraints), ca(): True},
+        "an authority's of path length 0": {**without(x509.BasicConstraints), ca(0): True},
+        "for attestation keys": purposes("2.23.133.8.3"),
+        "for platform certificates": purposes("2.23.133.8.2"),
+        "for servers": purposes("1.3.6.1.5.5.7.3.1"),
+        "for clients": purposes("1.3.6.1.5.5.7.3.2"),
+        "for code": purposes("1.3.6.1.5.5.7.3.3"),
+        "for any purpose": purposes("2.5.29.37.0"),
+        "for signatures": usages("digital_signature"),
+        "for encipherment, of an ECC key": usages("key_encipherment"),
+        "for agreement and certificates": usages("key_agreement", "key_cert_sign"),
+        "with an unknown critical extension": {
+            **leaf_extensions(EK),
+            x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+        },
+    }.items()
+]
+AUTHORITIES = [
+    attack(f"authority: {name}", EndorsementCertificateNotAllowed, mutate)
+    for name, mutate in {
+        "CA:FALSE": under({x509.BasicConstraints(ca=False, path_length=None): True}),
+        "that does not say": under({usage("key_cert_sign"): True}),
+        "that may not sign": under({ca(): True, usage("crl_sign"): True}),
+        "for other names": under({ca(): True, constrained(excluded=False): True}),
+        "for no names": under({ca(): True, constrained(excluded=True): True}),
+        "one too many": too_deep(),
+        "of RSA 1024": under(key=rsa_key(1024)),
+        "of P-224": under(key=ec.generate_private_key(ec.SECP224R1())),
+        "of a known private key": under(key=ec.derive_private_key(1, ec.SECP256R1())),
+        "with an unknown critical extension": under(
+            {
+                ca(): True,
+                x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+            }
+        ),
+    }.items()
+]
+TIMES = [
+    attack(name, EndorsementCertificateOutOfDate, mutate)
+    for name, mutate in {
+        "expired yesterday": given(leaf(BELOW, EK, ends=NOW - DAY)),
+        "expired a second ago": given(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
+        "valid tomorrow": given(leaf(BELOW, EK, begins=NOW + DAY)),
+        "an authority expired": under(ends=NOW - DAY),
+        "an authority valid tomorrow": under(begins=NOW + DAY),
+    }.items()
+]
+MALFORMED = [
+    attack(name, EndorsementCertificateMalformed, mutate)
+    for name, mutate in {
+        "nothing": given(b""),
+        "zeros": given(bytes(1024)),
+        "ones, as in empty NV": given(b"\xff" * 1024),
+        "cut short": given(ordinary()[:-1]),
+        "a header alone": given(b"\x10\x01\x00\x00\x00\x10\x02"),
+        "an empty OCTET STRING": given(b"\x04\0"),
+        "an indefinite length": given(b"\x30\x80" + ordinary()[4:] + b"\0\0"),
+        "a length of four gigabytes": given(b"\x30\x84\xff\xff\xff\xff" + ordinary()[4:]),
+        "PEM": given(b"-----BEGIN CERTIFICATE-----\n"),
+        "a public key": given(ROCA.spki()),
+        "extensions twice": edited(EXTENSIONS, twice),
+        "seventeen times nothing": given(*[b""] * 17),
+    }.items()
+]
+REVOKED = [
+    attack("revoked", EndorsementCertificateRevoked, with_lists(revocation_list(BELOW, 7))),
+    attack(
+        "its authority revoked",
+        EndorsementCertificateRevoked,
+        with_lists(revocation_list(ROOT, BELOW.certificate.serial_number)),
+    ),
+    attack(
+        "revoked by a list that is out of date",
+        EndorsementCertificateRevoked,
+        with_lists(revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)),
+    ),
+    attack(
+        "a list that is out of date",
+        RevocationListOutOfDate,
+        with_lists(revocation_list(BELOW, 1, begins=NOW - 9 * DAY, ends=NOW - DAY)),
+    ),
+    attack(
+        "a list of tomorrow",
+        RevocationListOutOfDate,
+        with_lists(revocation_list(BELOW, 1, begins=NOW + DAY, ends=NOW + 9 * DAY)),
+    ),
+]
+OAEP = [
+    attack(f"OAEP key: {name}", reason, mutate, certified_rsa)
+    for name, reason, mutate in (
+        (
+            "a stranger of the authority's name",
+            EndorsementCertificateUntrusted,
+            given(oaep_leaf(namesake())),
+        ),
+        ("expired", EndorsementCertificateOutOfDate, given(oaep_leaf(BELOW, ends=NOW - DAY))),
+        (
+            "one bit of the signature",
+            EndorsementCertificateUntrusted,
+            given(changed(oaep_leaf(BELOW))),
+        ),
+        (
+            "signed with SHA-1",
+            EndorsementCertificateNotAllowed,
+            signed_with(SHA1, change_spki=oaep, key=RSA_EK),
+        ),
+        (
+            "another TPM's",
+            EndorsementCertificateMismatch,
+            given(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
+        ),
+        (
+            "for attestation keys",
+            EndorsementCertificateNotAllowed,
+            given(
+                oaep_leaf(
+                    BELOW,
+                    extensions={
+                        san(): True,
+                        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.3")]): False,
+                    },
+                )
+            ),
+        ),
+    )
+]
+
+
+def node_requester(world: World) -> None:
+    """Make a first claim as a node: some TPM of the vendor's is no proof of whose."""
+    world.as_node()
+
+
+def with_node_ref(world: World) -> None:
+    """Make a first claim where the Machine has its Node already."""
+    world.change_machine(node_ref=world.node_name)
+
+
+FIRST_CLAIMS = [
+    attack("a certified first claim by a node", NeedsOperator, node_requester),
+    attack("a certified first claim beside a nodeRef", NeedsOperator, with_node_ref),
+]
+ATTACKS = (
+    *(NOT_ITS_OWN + UNTRUSTED + FORGED + USAGES + AUTHORITIES + TIMES),
+    *(MALFORMED + REVOKED + OAEP + FIRST_CLAIMS),
+)
+
+
+def with_unread_list() -> World:
+    """Join where a namesake's list, which the authority never signed, names the certificate."""
+    world = certified()
+    stranger = ec.generate_private_key(ec.SECP384R1())
+    world.anchors = configured(revocation_list(BELOW, 7, key=stranger))
+    return world
+
+
+def with_bytes_behind() -> World:
+    """Join with a certificate as NV holds it, with something behind."""
+    world = certified()
+    world.certificates = (ordinary() + b"\xff" * 300,)
+    return world
+
+
+def with_exotic_serial() -> World:
+    """Join with a serial number longer than it may be."""
+    world = certified()
+    serial = der.encode(der.INTEGER, b"\1" + bytes(24))
+    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: serial),)
+    return world
+
+
+@pytest.mark.parametrize(
+    "world",
+    [certified, certified_rsa, both, with_unread_list, with_bytes_behind, with_exotic_serial],
+)
+def test_the_good_case_passes(world: Callable[[], World]) -> None:
+    accept(world)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)

@@ -1,0 +1,291 @@
+"""Event logs that tell of another boot than the one that was measured.
+
+The log is a plain file on the node: whoever booted a rootkit writes it. Only what replays to the
+quoted PCRs happened, and of that only digests are proved: types never, data where the digest is of
+it (go-attestation, docs/event-log-disclosure.md). The TPM is honest in all of these: PCRs hold what
+was measured, and the attacker chose what ran and what to tell (Q4).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from common.errors import (
+    AttestationError,
+    EventLogMalformed,
+    EventLogMismatch,
+    EventLogMissing,
+    EventLogPolicyMismatch,
+    PcrDigestMismatch,
+)
+from signer.model import Csr
+from signer.policy import EventLogRules
+from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.builders.event_logs import (
+    EV_EFI_ACTION,
+    EV_NO_ACTION,
+    IMAGE_SECURITY,
+    Measured,
+    application,
+    event_2,
+    extended,
+    firmware,
+    header,
+    log_of,
+    separator,
+    startup_locality,
+    variable,
+)
+from tests.builders.scenario import Scenario
+
+Events = list[Measured]
+SELECTION = {"sha256": tuple(range(8))}
+SHIM, KERNEL, ROOTKIT = application(b"shim"), application(b"kernel"), application(b"rootkit")
+
+
+def digests(*events: Measured) -> frozenset[bytes]:
+    """Digest as policies list it."""
+    return frozenset(event.digest("sha256") for event in events)
+
+
+RULES = EventLogRules(
+    secure_boot=True,
+    platform_keys=digests(firmware()[2]),
+    signature_databases=digests(firmware()[4]),
+    boot_loaders=digests(SHIM, KERNEL),
+)
+
+
+def measured() -> World:
+    """Join where the policy asks for the event log."""
+    world = Scenario(event_log=log_of(firmware()))
+    world.policy = replace(world.policy, event_log=RULES)
+    world.pcrs = extended(firmware(), SELECTION)
+    return world
+
+
+def booted(events: Events, told: Events | None = None) -> Mutation:
+    """Boot with these events; tell these, or others."""
+
+    def mutate(world: World) -> Csr:
+        world.pcrs = extended(events, SELECTION)
+        world.event_log = log_of(events if told is None else told)
+        return world.answer_csr()
+
+    return mutate
+
+
+def told(log: bytes | None) -> Mutation:
+    """Boot as usual, and tell this."""
+
+    def mutate(world: World) -> Csr:
+        world.event_log = log
+        return world.answer_csr()
+
+    return mutate
+
+
+def good_values_beside(world: World) -> Csr:
+    """Tell a good log and good values beside a quote of a rootkit."""
+    answer = world.answer()
+    quoted = extended([*firmware(), ROOTKIT], SELECTION)
+    world.pcrs = quoted
+    return world.answer_csr(replace(world.answer(), pcrs=answer.pcrs))
+
+
+def log(*parts: bytes) -> bytes:
+    """Put a log together."""
+    return header(("sha256",)) + b"".join(parts)
+
+
+def raw(pcr: int, kind: int, count: int, body: bytes) -> bytes:
+    """Write the head of an event, and whatever follows."""
+    return b"".join(n.to_bytes(4, "little") for n in (pcr, kind, count)) + body
+
+
+GOOD = log_of(firmware())
+FIRST = event_2(separator(0), ("sha256",))
+OFF = firmware(secure_boot=False)
+ON = firmware()[1]
+LATER = [
+    variable("SecureBoot", b"\1"),
+    variable("PK", b"platform key"),
+    variable("KEK", b"key exchange keys"),
+    variable("db", b"signature database", guid=IMAGE_SECURITY),
+]
+
+
+def attack(
+    name: str,
+    reason: type[AttestationError],
+    mutate: Mutation,
+    world: Callable[[], World] = measured,
+) -> Attack:
+    """Name an attack."""
+    return Attack("Q4", name, reason, mutate, world)
+
+
+MALFORMED = [
+    attack("no log", EventLogMissing, told(None)),
+] + [
+    attack(name, EventLogMalformed, told(data))
+    for name, data in {
+        "an empty log": b"",
+        "zeros": bytes(1000),
+        "text": b"Secure Boot: enabled",
+        "cut in the header": GOOD[:40],
+        "cut in an event": GOOD[:-1],
+        "a byte behind": GOOD + b"\0",
+        "two logs": GOOD + GOOD,
+        "no header": GOOD[len(header(("sha256",))) :],
+        "a log of the old form": GOOD[:28] + b"Spec ID Event02\0" + GOOD[44:],
+        "no banks": header(()),
+        "a bank twice": header(("sha256", "sha256")),
+        "a wrong size of a bank": header(("sha256",)).replace(b"\x0b\0\x20\0", b"\x0b\0\x14\0")
+        + FIRST,
+        "four gigabytes of header": GOOD[:28] + b"\xff\xff\xff\xff" + GOOD[32:],
+        "an event without digests": log(raw(0, 4, 0, bytes(4))),
+        "an event of a bank that is not in the header": log(
+            raw(0, 4, 1, b"\x0c\0" + bytes(48) + bytes(4))
+        ),
+        "an event of one bank twice": log(raw(0, 4, 2, (b"\x0b\0" + bytes(32)) * 2 + bytes(4))),
+        "four gigadigests": log(raw(0, 4, 0xFFFFFFFF, bytes(100))),
+        "four gigabytes of data": log(raw(0, 4, 1, b"\x0b\0" + bytes(32) + b"\xff" * 4)),
+        "PCR 24": log(raw(24, 4, 1, b"\x0b\0" + bytes(32) + bytes(4))),
+        "PCR 4294967295": log(raw(0xFFFFFFFF, 4, 1, b"\x0b\0" + bytes(32) + bytes(4))),
+        "locality 1": log_of([startup_locality(1), *firmware()]),
+    }.items()
+]
+OTHER_BOOTS = [
+    attack(name, EventLogMismatch, booted(events, log_events))
+    for name, events, log_events in (
+        ("a rootkit that is not told", [*firmware(), ROOTKIT], firmware()),
+        ("a rootkit told as another loader", [*firmware(), ROOTKIT], [*firmware(), KERNEL]),
+        (
+            "a rootkit told as no action",
+            [*firmware(), ROOTKIT],
+            [*firmware(), replace(ROOTKIT, type=EV_NO_ACTION)],
+        ),
+        (
+            "a rootkit told in another PCR",
+            [*firmware(), ROOTKIT],
+            [*firmware(), replace(ROOTKIT, pcr=5)],
+        ),
+        ("an event that did not happen", firmware(), [*firmware(), KERNEL]),
+        (
+            "two events in another order",
+            firmware(),
+            [*firmware()[:1], *reversed(firmware()[1:3]), *firmware()[3:]],
+        ),
+        ("Secure Boot off, told as on", OFF, [OFF[0], ON, *OFF[2:]]),
+        (
+            "another platform key, told as ours",
+            [*firmware()[:2], variable("PK", b"mine"), *firmware()[3:]],
+            firmware(),
+        ),
+        ("nothing told", firmware(), []),
+        ("a locality that was none", firmware(), [startup_locality(3), *firmware()]),
+    )
+] + [
+    attack(
+        "no digests of the quoted bank", EventLogMismatch, told(log_of(firmware(), ("sha384",)))
+    ),
+    attack("digests of SHA-1 alone", EventLogMismatch, told(log_of(firmware(), ("sha1",)))),
+]
+BAD_BOOTS = [
+    attack(name, EventLogPolicyMismatch, booted(events, log_events))
+    for name, events, log_events in (
+        ("Secure Boot off", OFF, None),
+        (
+            "Secure Boot off, other data beside the digest",
+            OFF,
+            [OFF[0], replace(OFF[1], data=ON.data, measured=OFF[1].data), *OFF[2:]],
+        ),
+        (
+            "Secure Boot off, its type an action",
+            OFF,
+            [OFF[0], replace(OFF[1], type=EV_EFI_ACTION), *OFF[2:]],
+        ),
+        ("Secure Boot off, and measured as on later", [*OFF, *LATER], None),
+        ("Secure Boot never measured", [e for e in firmware() if e.pcr != 7], None),
+        (
+            "Secure Boot after debug mode",
+            [Measured(pcr=7, type=EV_EFI_ACTION, data=b"UEFI Debug Mode"), *firmware()],
+            None,
+        ),
+        (
+            "SecureBoot of another vendor's GUID",
+            [firmware()[0], variable("SecureBoot", b"\1", guid=IMAGE_SECURITY), *firmware()[2:]],
+            None,
+        ),
+        (
+            "SecureBoot of value 2",
+            [firmware()[0], variable("SecureBoot", b"\2"), *firmware()[2:]],
+            None,
+        ),
+        (
+            "SecureBoot without a value",
+            [firmware()[0], variable("SecureBoot", b""), *firmware()[2:]],
+            None,
+        ),
+        (
+            "a name of four gigabytes",
+            [
+                firmware()[0],
+                Measured(pcr=7, type=1, data=bytes(16) + b"\xff" * 16 + b"x"),
+                *firmware()[2:],
+            ],
+            None,
+        ),
+        ("an empty platform key", [*firmware()[:2], variable("PK", b""), *firmware()[3:]], None),
+        ("another platform key", [*firmware()[:2], variable("PK", b"mine"), *firmware()[3:]], None),
+        (
+            "another database",
+            [*firmware()[:4], variable("db", b"mine", guid=IMAGE_SECURITY), *firmware()[5:]],
+            None,
+        ),
+        (
+            "a database of another GUID",
+            [*firmware()[:4], variable("db", b"signature database"), *firmware()[5:]],
+            None,
+        ),
+        ("a rootkit that is told", [*firmware(), ROOTKIT], None),
+        ("a rootkit before the loader", [ROOTKIT, *firmware()], None),
+        (
+            "a rootkit told as an action",
+            [*firmware(), ROOTKIT],
+            [
+                *firmware(),
+                replace(
+                    ROOTKIT, type=EV_EFI_ACTION, data=b"Calling EFI Application from Boot Option"
+                ),
+            ],
+        ),
+        (
+            "an option ROM as an action of its own text",
+            [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"mine")],
+            None,
+        ),
+        ("no loader at all", [e for e in firmware() if e not in {SHIM, KERNEL}], None),
+    )
+]
+QUOTED = [
+    Attack(
+        "Q3",
+        "good values and a good log beside an honest quote",
+        PcrDigestMismatch,
+        good_values_beside,
+        measured,
+    ),
+]
+ATTACKS = MALFORMED + OTHER_BOOTS + BAD_BOOTS + QUOTED
+
+
+def test_the_good_case_passes() -> None:
+    accept(measured)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_attack_is_refused(attack: Attack) -> None:
+    repel(attack)
