@@ -8,7 +8,6 @@ once when something that matters has changed. A valid certificate is only ever r
 was tried out.
 """
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -31,18 +30,18 @@ from authenticator.model import (
     Requester,
     Server,
     Token,
+    Wanted,
 )
 from authenticator.providers.identity import Identity
 from authenticator.store import Store
 from authenticator.tpm.device import Tpm
 from common.errors import (
     BootstrapCredentialUnusable,
+    CertificateNotAccepted,
     CredentialRefused,
-    ExchangeExpired,
-    OfferUnanswered,
-    StartOver,
     StateFolderUnwritable,
 )
+from common.names import CLIENT_USAGES, NODE_USER_PREFIX
 
 _logger = logging.getLogger(__name__)
 
@@ -91,6 +90,20 @@ class World:
     token_hex: Callable[[], str]
     jitter: Callable[[], float]
     phases: Phases
+
+    def surroundings(self, api: CsrApi, trial: Callable[[KeyPair], None]) -> exchange.Surroundings:
+        """Return the seams of an exchange, for one requester and one kind of certificate."""
+        return exchange.Surroundings(
+            clock=self.clock,
+            store=self.store,
+            api=api,
+            trial=trial,
+            open_tpm=self.open_tpm,
+            event_log=self.event_log,
+            token_hex=self.token_hex,
+            jitter=self.jitter,
+            phases=self.phases,
+        )
 
 
 def obtain(call: Call, world: World, deadline: Deadline, occasion: Occasion) -> Credential:
@@ -199,36 +212,30 @@ class _Enrolment:
             ) from error
 
     def _exchange(self, requester: Requester) -> exchange.Certified:
-        settings, world = self._call.settings, self._world
+        settings = self._call.settings
         provider_id = settings.required_provider_id()
-        wanted = exchange.Wanted(
+        wanted = Wanted(
             node_name=settings.node_name,
             provider_id=provider_id,
             signer_name=settings.signer_name,
+            usages=CLIENT_USAGES,
+            names=(),
             expiration_seconds=settings.expiration_seconds,
             made_for=self._digest(provider_id, _identity(requester)),
         )
-        around = exchange.Surroundings(
-            clock=world.clock,
-            store=world.store,
-            api=self._connect(requester),
-            with_certificate=self._connect,
-            open_tpm=world.open_tpm,
-            event_log=world.event_log,
-            token_hex=world.token_hex,
-            jitter=world.jitter,
-            phases=world.phases,
-        )
-        while True:
-            try:
-                return exchange.run(wanted, around, self._deadline)
-            except StartOver as error:
-                with contextlib.suppress(StateFolderUnwritable):
-                    world.store.drop_pending()
-                # Too old is nobody's verdict: the next one begins as long as there is time.
-                too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
-                if not too_old or self._deadline.remaining() <= 0:
-                    raise
+        around = self._world.surroundings(self._connect(requester), self._try_out)
+        return exchange.run(wanted, around, self._deadline)
+
+    def _try_out(self, pair: KeyPair) -> None:
+        """Ask the API server who the new certificate is: only the node itself will do."""
+        try:
+            name = self._connect(pair).whoami()
+        except CredentialRefused as error:
+            raise CertificateNotAccepted(
+                "the API server refuses the new certificate: is the signer's CA its client CA?"
+            ) from error
+        if name != NODE_USER_PREFIX + self._call.settings.node_name:
+            raise CertificateNotAccepted("the API server takes the new certificate for another's")
 
     def _connect(self, requester: Requester) -> CsrApi:
         return self._world.connect(self._call.exec_info.server, requester, self._deadline)

@@ -1,4 +1,4 @@
-"""One exchange with the signer, from the offer to a certificate that was tried out.
+"""One exchange with the signer, from the offer to a certificate that has proved its worth.
 
 A machine of small steps over its seams: each step looks at what is on disk and at the API server,
 and does the one thing that is next. What it is about to send is on disk first, so a kill between
@@ -7,8 +7,11 @@ any two steps costs nothing: the next call takes up the same exchange by the nam
 Limits count in boot time from first sight, since the clocks of node and signer may differ
 (docs/protocol.md section 3). Nothing that comes from the API server is trusted with more than this
 exchange: a false challenge makes a false answer, and a certificate is checked, then tried.
+
+Client and serving certificates differ in what is asked for, and in the trial.
 """
 
+import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -25,6 +28,7 @@ from authenticator.model import (
     KeyPair,
     Pending,
     Phases,
+    Wanted,
 )
 from authenticator.saying import challenge_of, require_undecided, waiting_for
 from authenticator.store import Store
@@ -34,17 +38,13 @@ from common.csr import build_pkcs10, compose, split
 from common.digests import answer_extra_data
 from common.errors import (
     ApiServerUnavailable,
-    CertificateNotAccepted,
-    CredentialRefused,
     DeadlinePassed,
     ExchangeExpired,
     OfferUnanswered,
     RequestTaken,
     RequestVanished,
-)
-from common.names import (
-    CLIENT_USAGES,
-    NODE_USER_PREFIX,
+    StartOver,
+    StateFolderUnwritable,
 )
 
 _T = TypeVar("_T")
@@ -68,20 +68,8 @@ LAST_PAUSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is asked for."""
-
-    node_name: str
-    provider_id: str
-    signer_name: str
-    expiration_seconds: int | None
-    made_for: str
-    """Digest over call, settings and requester: an exchange goes on only for the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
-    """A certificate that was tried out, and its key."""
+    """A certificate that has stood its trial, and its key."""
 
     issued: Issued
     pair: KeyPair
@@ -94,8 +82,9 @@ class Surroundings:
     clock: Clock
     store: Store
     api: CsrApi
-    with_certificate: Callable[[KeyPair], CsrApi]
-    """The same API server, asked with the new certificate."""
+    trial: Callable[[KeyPair], None]
+    """Raises StartOver leaves when the new certificate is not good for what it was wanted for, and
+    ApiServerUnavailable when that has to be asked again."""
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
     event_log: Callable[[], bytes | None]
     token_hex: Callable[[], str]
@@ -108,10 +97,22 @@ class Surroundings:
 def run(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
     """Begin an exchange or go on with the one on disk, until it ends or the deadline passes.
 
-    The caller holds the lock, and drops the exchange from disk: when the credential is stored, and
-    after any error of the family StartOver. Raises what the seams raise, DeadlinePassed (with what
-    the signer waits for), and StartOver leaves.
+    One that grew too old is nobody's verdict: the next begins at once, as long as there is time.
+    The caller holds the lock, and drops the exchange from disk when the credential is stored.
+    Raises what the seams raise, DeadlinePassed (with what the signer waits for), StartOver leaves.
     """
+    while True:
+        try:
+            return _once(wanted, around, deadline)
+        except StartOver as error:
+            with contextlib.suppress(StateFolderUnwritable):
+                around.store.drop_pending()
+            too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
+            if not too_old or deadline.remaining() <= 0:
+                raise
+
+
+def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
     exchange = _Exchange(wanted, around, deadline)
     with around.phases.phase("offer"):
         pending = exchange.resume() or exchange.begin()
@@ -158,7 +159,11 @@ class _Exchange:
             )
         key = keys.new_key()
         pkcs10 = build_pkcs10(
-            key, node_name=self._wanted.node_name, provider_id=self._wanted.provider_id
+            key,
+            node_name=self._wanted.node_name,
+            provider_id=self._wanted.provider_id,
+            dns_names=[name for name in self._wanted.names if isinstance(name, str)],
+            ip_addresses=[name for name in self._wanted.names if not isinstance(name, str)],
         )
         pending = Pending(
             made_for=self._wanted.made_for,
@@ -206,7 +211,7 @@ class _Exchange:
                 secret,
                 name=pending.answer_name,
                 expiration_seconds=self._wanted.expiration_seconds,
-                usages=CLIENT_USAGES,
+                usages=self._wanted.usages,
             )
             quote = tpm.quote(challenge.pcrs, extra_data)
         answer = evidence.Answer(
@@ -235,19 +240,12 @@ class _Exchange:
             csr = self._changed(csr)
         require_undecided(csr)
         now = self._around.clock.wall()
-        return keys.check_issued(csr.certificate, pending.key, self._wanted.node_name, now)
+        return keys.check_issued(csr.certificate, pending.key, self._wanted, now)
 
     def try_out(self, issued: Issued, pending: Pending) -> Certified:
-        """Ask the API server who the new certificate is: only the node itself will do."""
+        """Put the new certificate to the trial."""
         pair = KeyPair(certificate=issued.chain, key=pending.key)
-        try:
-            name = self._patiently(self._around.with_certificate(pair).whoami)
-        except CredentialRefused as error:
-            raise CertificateNotAccepted(
-                "the API server refuses the new certificate: is the signer's CA its client CA?"
-            ) from error
-        if name != NODE_USER_PREFIX + self._wanted.node_name:
-            raise CertificateNotAccepted("the API server takes the new certificate for another's")
+        self._patiently(lambda: self._around.trial(pair))
         return Certified(issued=issued, pair=pair)
 
     def _file_answer(self, pending: Pending, request: bytes) -> Csr:
@@ -262,7 +260,7 @@ class _Exchange:
         wanted = CsrRequest(
             name=name,
             signer_name=self._wanted.signer_name,
-            usages=tuple(sorted(CLIENT_USAGES)),
+            usages=tuple(sorted(self._wanted.usages)),
             expiration_seconds=self._wanted.expiration_seconds,
             request=request,
         )

@@ -6,7 +6,7 @@ node only knows its serving CA (docs/protocol.md section 6).
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,9 +20,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from authenticator.model import Wanted
 from common.csr import long_names
 from common.errors import CertificateNotAsAsked
 from common.names import NODE_USER_PREFIX, NODES_GROUP
+
+_T = TypeVar("_T", bound=x509.ExtensionType)
+_EXTENDED: Final = {
+    "client auth": ExtendedKeyUsageOID.CLIENT_AUTH,
+    "server auth": ExtendedKeyUsageOID.SERVER_AUTH,
+}
+"""What usages of a CSR become in a certificate."""
 
 CLOCK_TOLERANCE_SECONDS: Final = 24 * 3600
 """How far the dates may be off the node's clock. Whether they hold is seen when it is tried out."""
@@ -48,8 +56,8 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def check_issued(certificates: bytes, key: bytes, node_name: str, now: float) -> Issued:
-    """Check what came back for `key`: that key, subject, clientAuth, validity, no CA.
+def check_issued(certificates: bytes, key: bytes, wanted: Wanted, now: float) -> Issued:
+    """Check what came back for `key`: that key, subject, usage, names, validity, no CA.
 
     Raises CertificateNotAsAsked.
     """
@@ -57,8 +65,8 @@ def check_issued(certificates: bytes, key: bytes, node_name: str, now: float) ->
         chain = x509.load_pem_x509_certificates(certificates)
         leaf = chain[0]
         _require_key(leaf, key)
-        _require_subject(leaf, node_name)
-        _require_extensions(leaf)
+        _require_subject(leaf, wanted.node_name)
+        _require_extensions(leaf, wanted)
     except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         raise CertificateNotAsAsked("the certificate that came back cannot be read") from error
     not_before, not_after = (
@@ -96,11 +104,21 @@ def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
         raise CertificateNotAsAsked("the certificate that came back has another subject")
 
 
-def _require_extensions(leaf: x509.Certificate) -> None:
-    found = {type(extension.value): extension.value for extension in leaf.extensions}
-    usage = found.get(x509.ExtendedKeyUsage)
-    if not isinstance(usage, x509.ExtendedKeyUsage) or ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
-        raise CertificateNotAsAsked("the certificate that came back is not for clients")
-    constraints = found.get(x509.BasicConstraints)
-    if isinstance(constraints, x509.BasicConstraints) and constraints.ca:
+def _require_extensions(leaf: x509.Certificate, wanted: Wanted) -> None:
+    usage = _extension(leaf, x509.ExtendedKeyUsage)
+    for name, purpose in _EXTENDED.items():
+        if name in wanted.usages and (usage is None or purpose not in usage):
+            raise CertificateNotAsAsked(f"the certificate that came back is not for {name}")
+    names = _extension(leaf, x509.SubjectAlternativeName)
+    if {name.value for name in names or ()} != set(wanted.names):
+        raise CertificateNotAsAsked("the certificate that came back has other names")
+    constraints = _extension(leaf, x509.BasicConstraints)
+    if constraints is not None and constraints.ca:
         raise CertificateNotAsAsked("the certificate that came back is an authority's")
+
+
+def _extension(leaf: x509.Certificate, kind: type[_T]) -> _T | None:
+    try:
+        return leaf.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None

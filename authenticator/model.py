@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from authenticator.providers.identity import Address
 from common.errors import DeadlinePassed
 
 
@@ -44,6 +45,21 @@ class Server:
     """PEM certificates: the only authorities that count."""
     tls_server_name: str | None
     proxy: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The certificate that an exchange is for."""
+
+    node_name: str
+    provider_id: str
+    signer_name: str
+    usages: frozenset[str]
+    names: tuple[Address, ...]
+    """Subject alternative names: those of a serving certificate, none for a client."""
+    expiration_seconds: int | None
+    made_for: str
+    """Digest over call, settings and requester: an exchange goes on only for the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
