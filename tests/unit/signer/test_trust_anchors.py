@@ -87,7 +87,9 @@ def test_an_unreadable_authority_is_left_out_and_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "files", [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}], ids=str
+    "files",
+    [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}],
+    ids=["nothing", "no root", "junk", "empty"],
 )
 def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
     """It would prove nothing, and nobody would notice before the nodes."""

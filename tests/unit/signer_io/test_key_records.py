@@ -1,6 +1,7 @@
 """The endorsement key annotation: every form, several at once, and nothing half understood."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import pytest
 from cryptography import x509
@@ -64,6 +65,7 @@ def test_an_object_without_the_annotation_says_nothing() -> None:
         pem(KEY).replace("\n", "\r\n"),
         certificate(),
     ],
+    ids=["digest", "upper case", "key", "no final newline", "CRLF", "certificate"],
 )
 def test_each_form_names_the_same_key(value: str) -> None:
     assert digests(value) == [DIGEST]
@@ -100,6 +102,7 @@ def test_several_are_taken(between: str) -> None:
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
         pem(KEY) + "x",
     ],
+    ids=count(),
 )
 def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
     """Who reads half of it would take another record than the operator wrote."""
