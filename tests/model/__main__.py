@@ -1,0 +1,33 @@
+"""Print the tables of docs/model.md, or the shortest traces of one scenario.
+
+python -m tests.model
+python -m tests.model 'stolen token' Certified
+python -m tests.model 'one key' Certified SECOND_WRITE
+"""
+
+import sys
+
+from tests.model.explore import explore
+from tests.model.results import story, tables
+from tests.model.rules import Mode, Rule
+from tests.model.scenarios import SCENARIOS
+from tests.model.world import Model
+
+
+def main(arguments: list[str]) -> None:
+    """Print what was asked for."""
+    if not arguments:
+        sys.stdout.writelines(f"{line}\n" for line in tables())
+        return
+    name, mode, *rules = arguments
+    model = Model(
+        scenario=SCENARIOS[name](Mode(mode)),
+        mode=Mode(mode),
+        broken=frozenset(Rule[rule] for rule in rules),
+    )
+    found = explore(model)
+    told = story(found) or "nothing is lost"
+    sys.stdout.write(f"{told}\n\n{found.states} states, {found.steps} steps\n")
+
+
+main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""M and E of section 5: from caches, which may be old, and before anything is written."""
+
+from tests.model.messages import Answer, Place
+from tests.model.rules import Rule
+from tests.model.state import State, claim
+from tests.model.world import Model, World
+
+
+def admit(model: Model, state: State, it: Answer, seen: World) -> bool | str | None:
+    """Check M, then E: go (True: on record, False: not), a reason to deny, or None: wait."""
+    there = it.place in seen.machines  # M1 to M3
+    other_node = any(p.node == it.place.node and p != it.place for p in state.joined)  # M4
+    if not there or other_node:
+        return None
+    if is_node(it.requester) and it.requester != f"node:{it.place.name}":
+        return "M5: the requester is another node"
+    if it.key in seen.banned:
+        return "E3: banned"
+    return trusted(model, state, it, seen)
+
+
+def trusted(model: Model, state: State, it: Answer, seen: World) -> bool | str | None:
+    """Check E2, with an outcome as `admit` has it."""
+    if it.key.startswith("soft") and model.mode.needs_certificate:
+        return "E2: no certificate for this key"
+    on_record = {key for key, place in seen.records if place == it.place}
+    if not model.keeps(Rule.ANNOTATIONS_UNREAD) and it.annotation:
+        on_record = {it.annotation}
+    if on_record:
+        return it.key in on_record or "E2: another key is on record"
+    claimable = not model.mode.needs_record and may_claim(model, state, it)
+    return False if claimable else None
+
+
+def is_node(requester: str) -> bool:
+    """Tell a node's certificate from a bootstrap token (R3)."""
+    return requester.startswith("node:")
+
+
+def may_claim(model: Model, state: State, it: Answer) -> bool:
+    """E2 without a record: the claim is there already, or a first one may be made."""
+    named = claim(state, it.place.node)
+    if named and (named.place, named.key) == (it.place, it.key):
+        return True
+    if not model.keeps(Rule.FIRST_CLAIM_GUARDED):
+        return True
+    if is_node(it.requester) or any(place.node == it.place.node for place in state.joined):
+        return False
+    return not model.scenario.own_tokens or it.requester == own_token(it.place)
+
+
+def own_token(place: Place) -> str:
+    """Return the token that a Machine's bootstrap configuration owns."""
+    return f"token of {place.provider_id}"

@@ -1,0 +1,105 @@
+"""What must hold, whoever does what."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from tests.model.actors import has_certificate
+from tests.model.messages import Answer, tpm_of
+from tests.model.state import Certificate, Denied, Issued, State, Step
+from tests.model.world import Host, Model
+
+
+class Invariant(StrEnum):
+    """One promise each, in the words of docs/model.md."""
+
+    AGREEMENT = "a certificate for an honest TPM stands in an answer that its own node filed"
+    ON_RECORD = "a certificate for a node is only for the TPM on record, or first claimed, for it"
+    OWN_TPM = "a certificate in an honest node's name is only for its own TPM and key pair"
+    ONE_KEY = "one endorsement key never serves two living nodes"
+    ONE_TPM = "one TPM never serves two living nodes, whatever its keys"
+    EXCLUSIVE = "while a certificate is valid its key serves no other node, its node no other key"
+    BANNED = "a verdict that reaches K1 after a ban gives the banned key nothing"
+    NO_DENIAL = "an honest node's answer is not denied by a signer whose caches are up to date"
+    LIVENESS = "an honest node gets its certificate once the attacker stops"
+
+    @property
+    def label(self) -> str:
+        """Return what tables call it."""
+        return self.name.lower().replace("_", "-")
+
+
+def lost_by(model: Model, step: Step) -> Iterator[Invariant]:
+    """Name what a step breaks; LIVENESS needs the whole graph, see `explore`."""
+    match step.event:
+        case Issued(verdict=verdict):
+            it = verdict.answer
+            certificate = Certificate(it.place, it.key, it.made_by)
+            if not agrees(model, it):
+                yield Invariant.AGREEMENT
+            if not is_on_record_or_first(model, step.after, certificate):
+                yield Invariant.ON_RECORD
+            if not is_own(model, certificate):
+                yield Invariant.OWN_TPM
+            if verdict.banned:
+                yield Invariant.BANNED
+            yield from lost_by_two(model, step.after)
+        case Denied(answer=it, informed=True):
+            for host in model.scenario.hosts:
+                own = it.key == host.key and it in model.honest_answers
+                if own and is_entitled(model, step.after, host):
+                    yield Invariant.NO_DENIAL
+        case _:
+            pass
+
+
+def agrees(model: Model, it: Answer) -> bool:
+    """Tell whether an answer in the name of an honest TPM is that node's own."""
+    keys = {honest.key for honest in model.honest_answers}
+    return it.key not in keys or it in model.honest_answers
+
+
+def is_on_record_or_first(model: Model, state: State, it: Certificate) -> bool:
+    """Tell whether the key was on record, or free to claim, when some cache was up to date."""
+    known = [
+        {key for key, place in world.records if place == it.place}
+        for world in model.scenario.worlds[: state.acts + 1]
+    ]
+    ever: set[str] = set().union(*known)
+    others = {c.key for c in state.certificates if c.place == it.place} - ever - {it.key}
+    was_free = not model.mode.needs_record and not all(known) and not others
+    return it.key in ever or was_free
+
+
+def is_own(model: Model, it: Certificate) -> bool:
+    """Tell whether an honest node's name stays with its own TPM and key pair."""
+    owners = {a.key: a.made_by for a in model.honest_answers if a.place == it.place}
+    return not owners or it.key in model.scenario.former_keys or owners.get(it.key) == it.made_by
+
+
+def lost_by_two(model: Model, state: State) -> Iterator[Invariant]:
+    """Compare valid certificates two by two; those of nodes that are gone live on (section 7)."""
+    machines = model.world(state).machines
+    for one in state.certificates:
+        for two in state.certificates - {one}:
+            two_nodes = one.place.node != two.place.node
+            if two_nodes and {one.place, two.place} <= machines:
+                if one.key == two.key:
+                    yield Invariant.ONE_KEY
+                if tpm_of(one.key) == tpm_of(two.key):
+                    yield Invariant.ONE_TPM
+            if two_nodes == (one.key == two.key):
+                yield Invariant.EXCLUSIVE
+
+
+def is_entitled(model: Model, state: State, host: Host) -> bool:
+    """Tell whether operators want this host to have a certificate by now."""
+    world = model.world(state)
+    on_record = {key for key, place in world.records if place == host.place}
+    wanted = host.key in on_record if model.mode.needs_record else on_record <= {host.key}
+    there = state.acts >= host.since and host.place in world.machines
+    return wanted and there and host.key not in world.banned
+
+
+def is_served(model: Model, state: State, host: Host) -> bool:
+    """Tell whether a host has what it is entitled to."""
+    return has_certificate(state, host) or not is_entitled(model, state, host)

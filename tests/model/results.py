@@ -1,0 +1,71 @@
+"""Run what the tables say, each world once, and write results as docs/model.md shows them."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from tests.model.expected import MUTATIONS
+from tests.model.explore import Result, explore
+from tests.model.invariants import Invariant
+from tests.model.rules import Mode, Rule
+from tests.model.scenarios import SCENARIOS
+from tests.model.world import Model, Scenario
+
+
+def result(name: str, mode: Mode) -> Result:
+    """Explore a scenario under a mode, with every rule kept."""
+    scenario = SCENARIOS[name](mode)
+    return _explored(scenario, without_software_keys(scenario, mode))
+
+
+@cache
+def _explored(scenario: Scenario, mode: Mode) -> Result:
+    return explore(Model(scenario=scenario, mode=mode))
+
+
+def without_software_keys(scenario: Scenario, mode: Mode) -> Mode:
+    """Merge modes that differ in asking for a certificate, where every key has one."""
+    if any(key.startswith("soft") for key in scenario.attacker_keys):
+        return mode
+    return Mode.REGISTERED if mode.needs_record else Mode.FIRST_USE
+
+
+def story(found: Result) -> str:
+    """Write the shortest traces for people."""
+    parts = []
+    for invariant, trace in found.lost.items():
+        lines = (f"{number:4}. {line}" for number, line in enumerate(trace, 1))
+        parts.append("\n".join([f"{invariant.label}: lost is that {invariant}", *lines]))
+    return "\n\n".join(parts)
+
+
+def cell(found: Result) -> str:
+    """Write what a mode loses in a scenario, and how many states were looked at."""
+    lost = ", ".join(i.label for i in Invariant if i in found.lost)
+    return f"{lost or 'nothing'} ({found.states})"
+
+
+def row(name: str) -> str:
+    """Write a scenario's line of the table of losses."""
+    cells = (cell(result(name, mode)) for mode in Mode)
+    return f"| {' | '.join([name, *cells])} |"
+
+
+def promise_rows() -> list[str]:
+    """Write the table of invariants."""
+    return [f"| {invariant.label} | {invariant} |" for invariant in Invariant]
+
+
+def mutation_rows() -> list[str]:
+    """Write the table of broken rules."""
+    rows = []
+    for it in MUTATIONS:
+        rules = "; ".join(rule for rule in Rule if rule in it.broken)
+        rows.append(f"| {rules} | {it.scenario}, {it.mode} | {it.lost.label} |")
+    return rows
+
+
+def tables() -> Iterator[str]:
+    """Write the lines of every table that docs/model.md has to hold."""
+    yield from promise_rows()
+    yield from map(row, SCENARIOS)
+    yield from mutation_rows()

@@ -1,0 +1,48 @@
+"""The policy modes, and the rules of docs/protocol.md that a mutation can break."""
+
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """E2: what makes an endorsement key trusted."""
+
+    REGISTERED = "Registered"
+    CERTIFIED = "Certified"
+    REGISTERED_AND_CERTIFIED = "RegisteredAndCertified"
+    FIRST_USE = "FirstUse"
+
+    @property
+    def needs_record(self) -> bool:
+        """Tell whether a key that nobody registered waits."""
+        return self in (Mode.REGISTERED, Mode.REGISTERED_AND_CERTIFIED)
+
+    @property
+    def needs_certificate(self) -> bool:
+        """Tell whether a key that no vendor certified is refused."""
+        return self in (Mode.CERTIFIED, Mode.REGISTERED_AND_CERTIFIED)
+
+
+class Rule(StrEnum):
+    """One rule each; a model runs with some of them broken, by default none."""
+
+    BOUND_OBJECT = "extraData holds the name of the answer's object"
+    BOUND_REQUEST = "the secret holds the PKCS#10"
+    BOUND_CLUSTER = "the secret holds the Cluster"
+    BOUND_KEY = "the secret is opened by the endorsement key that is named, and no other"
+    ONLY_ANSWERS_CLAIM = "claims are made after the quote was proved"
+    ANNOTATIONS_UNREAD = "no annotation on a CSR is an input"
+    APPROVED_UNREAD = "Approved is no input"
+    WRONG_ANSWERS_ARE_FREE = "a wrong answer costs that answer alone"
+    FIRST_CLAIM_GUARDED = "a first claim needs the Machine's own token and no Node (E2)"
+    BAN_READ_LIVE = "K1 looks for the ban in the object that it read"
+    BANNED_IS_DEAD = "the claim of a banned key is not living"
+    LIVING_KEY_KEPT = "K1 takes no key from a living claim"
+    LIVING_NAME_KEPT = "K2 takes no name from a living claim"
+    RECORD_BEATS_NAME = "K2: a key on record takes the name from a claim made without one"
+    DEAD_CLAIMS_FREED = "K1 and K2 take what no living claim holds"
+    RESOURCE_VERSIONS = "claims are written under the resourceVersion that was read"
+    CONFIRMING_WRITES = "K2 writes also what it confirms"
+    SECOND_WRITE = "K3 writes the key once more"
+    SECOND_WRITE_ALWAYS = "K3 does so also where the claim was whole before"
+    RESTART_ON_CONFLICT = "a conflict in K3 starts again from K1"
+    SWEEP_VERSIONS = "dead claims are deleted under the resourceVersion that was read"

@@ -1,0 +1,139 @@
+"""The signer's replicas: what they take up, do step by step, issue, and sweep away.
+
+R, P, C, A and Q are in `messages.proves`: what proves nothing is denied and changes nothing, so
+it is not even filed here.
+"""
+
+from collections.abc import Iterator
+
+from tests.model import claims
+from tests.model.checks import admit
+from tests.model.messages import OFFER, Answer
+from tests.model.rules import Rule
+from tests.model.state import (
+    At,
+    Certificate,
+    Denied,
+    Held,
+    Issued,
+    Named,
+    Phase,
+    State,
+    Step,
+    Sweep,
+    Verdict,
+    Version,
+    claim,
+    holder,
+    undecided,
+    with_verdicts,
+    without_key,
+    without_name,
+)
+from tests.model.world import Model
+
+SIGNER, STALE = "signer", "signer with a stale cache"
+
+
+def picks(model: Model, state: State) -> Iterator[Step]:
+    """Let an idle replica take up an undecided answer, also one that another is at."""
+    if len(state.verdicts) == model.scenario.replicas:
+        return
+    for it in undecided(state):
+        for view in range(state.acts + 1):
+            actor = SIGNER if view == state.acts else STALE
+            informed = actor == SIGNER or it in state.filed
+            found = admit(model, state, it, model.scenario.worlds[view])
+            if Phase.BURNT in {e.phase for e in state.exchanges if e.answer == it}:
+                found = "C1: the challenge was spent"
+            if isinstance(found, str):
+                yield deny(state, it, found, informed=informed)
+            elif found is not None:
+                verdict = Verdict(it, At.K1_READ, on_record=found, informed=informed)
+                if it in state.approved:
+                    banned = it.key in model.world(state).banned
+                    verdict = verdict._replace(at=At.ISSUE, banned=banned)
+                after = with_verdicts(state, (*state.verdicts, verdict))
+                yield Step(actor, f"takes up {it.name}", after)
+
+
+def deny(state: State, it: Answer, reason: str, *, informed: bool) -> Step:
+    """End this CSR; its node may start over."""
+    event = Denied(it, informed=informed)
+    return Step(SIGNER, f"denies {it.name}: {reason}", decided(state, it), event)
+
+
+def decided(state: State, it: Answer) -> State:
+    """Take an answer out of what is undecided."""
+    return state._replace(
+        filed=state.filed - {it},
+        approved=state.approved - {it},
+        exchanges=frozenset(e for e in state.exchanges if e.answer != it),
+    )
+
+
+def works(model: Model, state: State) -> Iterator[Step]:
+    """Let each busy replica make its next call."""
+    for verdict in set(state.verdicts):
+        idle = without_verdict(state, verdict)
+        if verdict.at is At.ISSUE:
+            yield issue(idle, verdict)
+            continue
+        after = claims.CALLS[verdict.at](model, idle, verdict)
+        if isinstance(after, str):
+            yield deny(idle, verdict.answer, after, informed=verdict.informed)
+        else:
+            waits = ", and waits" if after is idle else ""
+            yield Step(SIGNER, f"{verdict.at} for {verdict.answer.name}{waits}", after)
+
+
+def without_verdict(state: State, verdict: Verdict) -> State:
+    """Make one replica idle."""
+    rest = list(state.verdicts)
+    rest.remove(verdict)
+    return state._replace(verdicts=tuple(rest))
+
+
+def issue(state: State, verdict: Verdict) -> Step:
+    """Write the certificate, unless another replica has decided meanwhile (I1)."""
+    it = verdict.answer
+    text = f"issues {it.name}: {'/'.join(it.place)} with {it.key}"
+    if it not in undecided(state):
+        return Step(SIGNER, f"{text}, too late", state)
+    if it.name == OFFER:
+        return Step(SIGNER, "has claimed for an offer", decided(state, it))
+    certificate = Certificate(it.place, it.key, it.request.made_by)
+    after = decided(state, it)._replace(
+        certificates=state.certificates | {certificate}, joined=state.joined | {it.place}
+    )
+    return Step(SIGNER, text, after, Issued(verdict))
+
+
+def sweeps(model: Model, state: State) -> Iterator[Step]:
+    """Remove dead claims (section 2): seen first, then deleted under the resourceVersion."""
+    if not model.scenario.sweeper:
+        return
+    if state.sweep is None:
+        for dead in dead_claims(model, state):
+            text = f"sees the dead claim {dead.key} of {'/'.join(dead.place)}"
+            yield Step(SIGNER, text, state._replace(sweep=Sweep(dead, Version.CURRENT)))
+        return
+    seen, after = state.sweep.claim, state._replace(sweep=None)
+    if state.sweep.version is Version.CURRENT or not model.keeps(Rule.SWEEP_VERSIONS):
+        match seen:
+            case Held():
+                after = without_key(after, seen.key)
+            case Named():
+                after = without_name(after, seen.place.node)
+    yield Step(SIGNER, "deletes the dead claim, if it is as it was", after)
+
+
+def dead_claims(model: Model, state: State) -> Iterator[Held | Named]:
+    """List both kinds of claims that are not living."""
+    for held in state.held:
+        if not claims.is_living(model, state, held, claim(state, held.place.node)):
+            yield held
+    for named in state.named:
+        living = claims.is_living(model, state, holder(state, named.key), named)
+        if not living and not claims.is_kept(model, named):
+            yield named

@@ -1,0 +1,72 @@
+"""Each scenario under each mode loses what is expected, and docs/model.md says so."""
+
+import pytest
+
+from tests.model.document import table
+from tests.model.expected import LOSSES
+from tests.model.explore import explore
+from tests.model.messages import proves
+from tests.model.results import cell, promise_rows, result, row, story
+from tests.model.rules import Mode
+from tests.model.scenarios import SCENARIOS
+from tests.model.state import Certificate
+from tests.model.world import Model
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_losses_are_the_expected_ones(name: str) -> None:
+    for mode in Mode:
+        found = result(name, mode)
+        assert found.lost.keys() == LOSSES[name][mode], f"{mode}\n{story(found)}"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_document_says_what_was_found(name: str) -> None:
+    assert row(name) in table("scenario")
+
+
+def test_the_document_has_no_other_scenarios_and_promises() -> None:
+    assert [line.split(" | ")[0] for line in table("scenario")] == [f"| {n}" for n in SCENARIOS]
+    assert table("promise") == promise_rows()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_honest_nodes_are_served_in_every_mode(name: str) -> None:
+    """A model in which nothing happens would keep every promise but this one."""
+    for mode in Mode:
+        for host in SCENARIOS[name](mode).hosts:
+            made_by = host.answer(renewal=False).made_by
+            wanted = Certificate(host.place, host.key, made_by)
+            assert wanted in result(name, mode).certificates, mode
+
+
+@pytest.mark.parametrize("name", ["one key", "one key, claims held", "one key, claims swept"])
+def test_one_key_serves_both_nodes_one_after_the_other(name: str) -> None:
+    """So keeping ONE_KEY is not for want of certificates."""
+    for mode in Mode:
+        scenario = SCENARIOS[name](mode)
+        assert {it.place for it in result(name, mode).certificates} == set(scenario.targets)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_attacker_proves_only_its_own_keys(name: str) -> None:
+    """Of all that can be put together from what it has and reads, nothing else passes Q2."""
+    for mode in Mode:
+        model = Model(scenario=SCENARIOS[name](mode), mode=mode)
+        assert model.forgeries
+        for it in model.forgeries:
+            assert proves(it, frozenset())
+            assert it.key in model.scenario.attacker_keys
+
+
+@pytest.mark.parametrize(
+    ("mode", "same"),
+    [(Mode.CERTIFIED, Mode.FIRST_USE), (Mode.REGISTERED_AND_CERTIFIED, Mode.REGISTERED)],
+)
+def test_modes_that_ask_for_certificates_differ_by_software_keys_alone(
+    mode: Mode, same: Mode
+) -> None:
+    """`results` explores such modes once; here one is explored on its own."""
+    name = "one key, claims swept"
+    alone = explore(Model(scenario=SCENARIOS[name](mode), mode=mode))
+    assert cell(alone) == cell(result(name, same))

@@ -1,0 +1,61 @@
+"""Each rule that is broken costs an invariant: the model can fail, and the rule is needed."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.model.document import table
+from tests.model.expected import LOSSES, MUTATIONS, Mutation
+from tests.model.explore import explore
+from tests.model.invariants import Invariant
+from tests.model.results import mutation_rows, story
+from tests.model.rules import Mode, Rule
+from tests.model.scenarios import SCENARIOS
+from tests.model.world import Model
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_broken_rule_costs_an_invariant(mutation: Mutation) -> None:
+    scenario = SCENARIOS[mutation.scenario](mutation.mode)
+    assert mutation.lost not in LOSSES[mutation.scenario][mutation.mode]
+    model = Model(scenario=scenario, mode=mutation.mode, broken=mutation.broken)
+    found = explore(model, until=mutation.lost)
+    assert mutation.lost in found.lost, story(found)
+
+
+def test_every_rule_is_broken_once() -> None:
+    assert set().union(*(mutation.broken for mutation in MUTATIONS)) == set(Rule)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_request_is_bound_twice(name: str) -> None:
+    """With the object's name bound, leaving out the PKCS#10 gains the attacker nothing."""
+    for mode in Mode:
+        model = Model(scenario=SCENARIOS[name](mode), mode=mode)
+        unbound = replace(model, broken=frozenset({Rule.BOUND_REQUEST}))
+        unbound_effects, effects = (
+            {(it.place, it.requester, it.key, it.made_by) for it in each.forgeries}
+            for each in (unbound, model)
+        )
+        assert unbound_effects == effects
+
+
+def test_k3_is_needed_also_where_the_claim_was_whole() -> None:
+    """A crash before K3 leaves a whole claim under a resourceVersion that others have read.
+
+    Who resumes finds it whole; without K3 it issues, while the others can still take the key.
+    """
+    model = Model(
+        scenario=SCENARIOS["one key"](Mode.CERTIFIED),
+        mode=Mode.CERTIFIED,
+        broken=frozenset({Rule.SECOND_WRITE_ALWAYS}),
+    )
+    trace = explore(model, until=Invariant.ONE_KEY).lost[Invariant.ONE_KEY]
+    crash = next(n for n, line in enumerate(trace) if line.startswith("crash: "))
+    assert "K3 writes the key once more" in trace[crash]
+    issued = [line for line in trace[crash:] if line.startswith("signer: issues ")]
+    assert len(issued) == 2, "\n".join(trace)
+
+
+def test_the_document_lists_the_broken_rules() -> None:
+    assert table("rule that is broken") == mutation_rows()
