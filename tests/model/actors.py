@@ -35,12 +35,12 @@ def node(model: Model, state: State, host: Host) -> Iterator[Step]:
         if state.acts >= host.since and host.place in model.world(state).machines:
             it = host.answer(renewal=has_certificate(state, host))
             offered = others | {Exchange(Phase.OFFERED, it)}
-            yield Step(NODE, f"{it.name}: offers", state._replace(exchanges=offered))
+            yield Step(NODE, f"offers {it.label}", state._replace(exchanges=offered))
     elif mine.phase is Phase.OFFERED:
         yield from challenge(model, state, mine)
     elif mine.phase is Phase.CHALLENGED:
         answered = others | {mine._replace(phase=Phase.ANSWERED)}
-        yield Step(NODE, f"{mine.answer.name}: answers", state._replace(exchanges=answered))
+        yield Step(NODE, f"answers {mine.answer.label}", state._replace(exchanges=answered))
 
 
 def challenge(model: Model, state: State, offered: Exchange) -> Iterator[Step]:
@@ -50,7 +50,7 @@ def challenge(model: Model, state: State, offered: Exchange) -> Iterator[Step]:
         yield deny(state, offered.answer, found, informed=True)
     elif found is not None:
         challenged = state.exchanges - {offered} | {offered._replace(phase=Phase.CHALLENGED)}
-        text = f"challenges {offered.answer.name}"
+        text = f"challenges {offered.answer.label}"
         yield Step(SIGNER, text, state._replace(exchanges=challenged))
 
 
@@ -70,14 +70,13 @@ def attacker(model: Model, state: State) -> Iterator[Step]:
         for mine in state.exchanges:
             if mine.phase in (Phase.CHALLENGED, Phase.ANSWERED):
                 burnt = state.exchanges - {mine} | {mine._replace(phase=Phase.BURNT)}
-                text = f"answers the challenge of {mine.answer.name} wrongly"
+                text = f"answers the challenge of {mine.answer.label} wrongly"
                 yield Step(ATTACKER, text, state._replace(exchanges=burnt))
 
 
 def describe(it: Answer) -> str:
     """Tell what an attacker's answer asks for."""
-    place = "/".join(it.place)
-    return f"{it.name} as {it.requester}: {place} with {it.key} over the key pair of {it.made_by}"
+    return f"{it.label} as {it.requester} with {it.key}, over the key pair of {it.made_by}"
 
 
 def operator(model: Model, state: State) -> Iterator[Step]:
@@ -96,7 +95,7 @@ def operator(model: Model, state: State) -> Iterator[Step]:
 def crashes(state: State) -> Iterator[Step]:
     """Let a replica forget what it was at, between any two of its calls."""
     for verdict in set(state.verdicts):
-        text = f"the replica that next {verdict.at} for {verdict.answer.name}"
+        text = f"the replica that next {verdict.at}, with {verdict.answer.label}"
         yield Step(CRASH, text, without_verdict(state, verdict))
 
 

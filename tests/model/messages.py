@@ -84,6 +84,11 @@ class Answer(NamedTuple):
         return Place(self.cluster, self.request.name, self.request.provider_id)
 
     @property
+    def label(self) -> str:
+        """Name it in traces: the attacker's objects have one name for all."""
+        return f"{self.name} for {'/'.join(self.place)}"
+
+    @property
     def secret(self) -> Secret:
         """Return what the signer derives the secret from: the answer's own contents."""
         return Secret(self.cluster, self.requester, self.request, self.key, self.tpm)

@@ -54,13 +54,13 @@ def picks(model: Model, state: State) -> Iterator[Step]:
                     banned = it.key in model.world(state).banned
                     verdict = verdict._replace(at=At.ISSUE, banned=banned)
                 after = with_verdicts(state, (*state.verdicts, verdict))
-                yield Step(actor, f"takes up {it.name}", after)
+                yield Step(actor, f"takes up {it.label}", after)
 
 
 def deny(state: State, it: Answer, reason: str, *, informed: bool) -> Step:
     """End this CSR; its node may start over."""
     event = Denied(it, informed=informed)
-    return Step(SIGNER, f"denies {it.name}: {reason}", decided(state, it), event)
+    return Step(SIGNER, f"denies {it.label}: {reason}", decided(state, it), event)
 
 
 def decided(state: State, it: Answer) -> State:
@@ -84,7 +84,7 @@ def works(model: Model, state: State) -> Iterator[Step]:
             yield deny(idle, verdict.answer, after, informed=verdict.informed)
         else:
             waits = ", and waits" if after is idle else ""
-            yield Step(SIGNER, f"{verdict.at} for {verdict.answer.name}{waits}", after)
+            yield Step(SIGNER, f"{verdict.at}, with {verdict.answer.label}{waits}", after)
 
 
 def without_verdict(state: State, verdict: Verdict) -> State:
@@ -97,7 +97,7 @@ def without_verdict(state: State, verdict: Verdict) -> State:
 def issue(state: State, verdict: Verdict) -> Step:
     """Write the certificate, unless another replica has decided meanwhile (I1)."""
     it = verdict.answer
-    text = f"issues {it.name}: {'/'.join(it.place)} with {it.key}"
+    text = f"issues {it.label} with {it.key}"
     if it not in undecided(state):
         return Step(SIGNER, f"{text}, too late", state)
     if it.name == OFFER:
