@@ -1,5 +1,7 @@
 """One JSON line on stderr for each verdict, and for everything else that is logged.
 
+Each verdict that is new is counted, too.
+
 Public messages are constant; what differs is in fields. No secret and no expected value is in any
 of them: `detail` says what only the operator may read.
 """
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from common.errors import AttestationError
+from signer.metrics import VERDICTS
 from signer.model import Boot, ClusterKey, Csr
 from signer.verify.pcrs import Pcrs
 
@@ -61,10 +64,13 @@ def record(
     error: AttestationError | None = None,
     new: bool = True,
 ) -> None:
-    """Log a verdict, and the error that led to it; `new` is false for one that was told before.
+    """Log and count a verdict, and the error that led to it.
 
+    `new` is false for one that was told before: it is only there for those who debug.
     What an operator should look at is a warning.
     """
+    if new:
+        _count(trail, outcome, error)
     fields = _fields(trail) | {"outcome": outcome, "milliseconds": round(seconds * 1000, 1)}
     level = logging.INFO
     if error is not None:
@@ -75,9 +81,18 @@ def record(
     _logger.log(level if new else logging.DEBUG, "verdict", extra={"fields": fields})
 
 
+def _count(trail: Trail, outcome: str, error: AttestationError | None) -> None:
+    reason, check = ("", "") if error is None else (error.reason, error.check)
+    VERDICTS.labels(_cluster(trail), trail.kind, outcome, reason, check).inc()
+
+
+def _cluster(trail: Trail) -> str:
+    return f"{trail.cluster.namespace}/{trail.cluster.name}"
+
+
 def _fields(trail: Trail) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "cluster": f"{trail.cluster.namespace}/{trail.cluster.name}",
+        "cluster": _cluster(trail),
         "csr": trail.csr.name,
         "uid": trail.csr.uid,
         "signer": trail.csr.signer_name,

@@ -39,7 +39,12 @@ def _run(config: Config) -> int:
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    Service(config, agent=f"{_PROGRAM}/{version('node-attestation')}").run(stop)
+    try:
+        service = Service(config, agent=f"{_PROGRAM}/{version('node-attestation')}")
+    except OSError as e:
+        sys.stderr.write(f"{_PROGRAM}: --metrics-address: {e.strerror}\n")
+        return 1
+    service.run(stop)
     return 0
 
 
@@ -75,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME",
             help="the signer's own, for its Secret (%(default)s)",
         )
+        command.add_argument(
+            "--metrics-address",
+            metavar="HOST:PORT",
+            help="serve /metrics, /healthz and /readyz there, for anybody; without it, nowhere",
+        )
         command.add_argument("--log-level", choices=_LEVELS, default="info", help="(%(default)s)")
     return parser
 
@@ -87,6 +97,7 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
         namespace=arguments.namespace,
         kubeconfig=arguments.kubeconfig,
         service=(host, port) if host and port else None,
+        metrics_address=arguments.metrics_address,
     )
 
 
@@ -104,4 +115,6 @@ def _described(config: Config) -> str:
         cluster = policy.cluster
         whose = f"{cluster.namespace}/{cluster.name}" if cluster else "every other Cluster"
         lines.append(f"policy {policy.name}: {whose}, trust {policy.trust.value}")
+        left_out = config.anchors[policy.name].unreadable
+        lines.extend(f"policy {policy.name}: left out: {problem}" for problem in left_out)
     return "\n".join(lines) + "\n"

@@ -3,18 +3,21 @@
 Everything that is wrong is told at once, and nothing that is wrong is repaired by a default.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from common.errors import KubeconfigRefused
+from signer.anchors import TrustAnchorsInvalid, read_anchors
 from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.tls import client_context
 from signer.policy import Policies, Policy, PolicyFileInvalid, load_policies
-from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors, load_trust_anchors
+from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LAST_PORT: Final = 65535
 
 
 class ConfigurationInvalid(Exception):
@@ -35,18 +38,21 @@ class Flags:
     kubeconfig: Path | None
     service: tuple[str, str] | None
     """Host and port of the API server of the cluster that the signer runs in."""
+    metrics_address: str | None
+    """`HOST:PORT`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that stays the same while the signer runs."""
+    """What the signer starts with; only the trust anchors may change while it runs."""
 
     management: Connection
     namespace: str
     """The signer's own; the master keys' Secret is in it."""
     policies: Policies
     anchors: Mapping[str, TrustAnchors]
-    """By the policy's name."""
+    """By the policy's name, as they are at the start."""
+    metrics_address: tuple[str, int] | None
 
 
 def load(flags: Flags) -> Config:
@@ -60,6 +66,7 @@ def load(flags: Flags) -> Config:
     connection = _connection(flags, problems)
     policies = _policies(flags.policy, problems)
     anchors = {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
+    metrics_address = _metrics_address(flags.metrics_address, problems)
     if problems or connection is None or policies is None:
         raise ConfigurationInvalid(tuple(problems))
     return Config(
@@ -67,6 +74,7 @@ def load(flags: Flags) -> Config:
         namespace=flags.namespace,
         policies=policies,
         anchors=MappingProxyType(anchors),
+        metrics_address=metrics_address,
     )
 
 
@@ -102,25 +110,18 @@ def _policies(path: Path, problems: list[str]) -> Policies | None:
 
 
 def _anchors(policy: Policy, problems: list[str]) -> TrustAnchors:
-    if not policy.certificate_authorities:
-        return NO_ANCHORS
     try:
-        return load_trust_anchors(
-            dict(_files(policy.certificate_authorities)),
-            dict(_files(policy.certificate_revocation_lists)),
-        )
-    except OSError as e:
-        problems.append(f"policy {policy.name}: {e.filename}: {e.strerror}")
-    except ValueError as e:
+        return read_anchors(policy)
+    except TrustAnchorsInvalid as e:
         problems.append(f"policy {policy.name}: {e}")
     return NO_ANCHORS
 
 
-def _files(paths: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file; of a folder, those in it that are not hidden."""
-    for path in map(Path, paths):
-        found = sorted(path.iterdir()) if path.is_dir() else [path]
-        for file in found:
-            # A mounted ConfigMap keeps its versions in hidden folders beside the files.
-            if file == path or (file.is_file() and not file.name.startswith(".")):
-                yield str(file), file.read_bytes()
+def _metrics_address(text: str | None, problems: list[str]) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        problems.append(f"--metrics-address {text}: not HOST:PORT")
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)

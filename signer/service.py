@@ -10,6 +10,8 @@ from threading import Event, Thread
 from typing import Final
 
 from common.errors import AttestationError, Unavailable
+from signer import metrics
+from signer.anchors import AnchorFiles
 from signer.authority import Authorities
 from signer.config import Config
 from signer.kube.claims import LiveClaims
@@ -20,6 +22,7 @@ from signer.kube.masters import MasterKeys
 from signer.kube.secrets import Secrets
 from signer.kube.workload import Workload
 from signer.model import AttestedNodeObject, Csr, Node
+from signer.observe import Observatory, pages_of
 from signer.rate import ChallengeRate
 from signer.reconcile import ClusterSide, Reconciler
 from signer.records.view import ClusterRecords
@@ -32,6 +35,7 @@ _WORKERS: Final = 8
 _PER_CLUSTER: Final = 4
 """Workers that one cluster may hold up: each of its requests may take half a minute to fail."""
 _TICK: Final = 1.0
+_LOOK_AT_FILES: Final = 2.0
 _UPKEEP: Final = 60.0
 _UPKEEP_RETRY: Final = 5.0
 _LAST_LOOKS: Final = 15.0
@@ -39,11 +43,12 @@ _LAST_LOOKS: Final = 15.0
 
 
 class Service:
-    """All threads of the signer."""
+    """All threads of the signer; making it raises OSError when there is no address for metrics."""
 
     def __init__(self, config: Config, *, agent: str) -> None:
         api = Api("management", config.management, user_agent=agent)
         self._config = config
+        self._anchors = AnchorFiles(config.policies.all(), config.anchors)
         self._stop = Event()
         self._queue = WorkQueue(
             per_cluster=_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
@@ -62,7 +67,7 @@ class Service:
         )
         self._reconciler = Reconciler(
             policies=config.policies,
-            anchors=config.anchors,
+            anchors=self._anchors.current,
             claims=self._claims,
             masters=self._masters,
             authorities=Authorities(Secrets(api)),
@@ -71,15 +76,20 @@ class Service:
             monotonic=time.monotonic,
             random=secrets.token_bytes,
         )
+        self._workers = [
+            Thread(target=self._work, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
+        ]
+        self._observatory = self._observed_at(config.metrics_address)
 
     def run(self, stop: Event) -> None:
         """Work until told to stop; looks that are in work are finished."""
+        if self._observatory is not None:
+            self._observatory.start()
         self._management.start()
-        workers = [Thread(target=self._work, name=f"worker {n}") for n in range(_WORKERS)]
-        for worker in workers:
-            worker.daemon = True
+        for worker in self._workers:
             worker.start()
         Thread(target=self._tend_management, name="upkeep", daemon=True).start()
+        Thread(target=self._tend_anchors, name="trust anchors", daemon=True).start()
         _logger.info("signer started")
         while not stop.wait(_TICK):
             _guarded(self._clusters.tend, "tending clusters")
@@ -87,9 +97,21 @@ class Service:
         self._clusters.stop()
         self._queue.close()
         deadline = time.monotonic() + _LAST_LOOKS
-        for worker in workers:
+        for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
+        if self._observatory is not None:
+            self._observatory.stop()
         _logger.info("signer stopped")
+
+    def _observed_at(self, address: tuple[str, int] | None) -> Observatory | None:
+        if address is None:
+            return None
+        registry = metrics.registry(self._anchors)
+        pages = pages_of(registry, healthy=self._healthy, ready=self._management.filled)
+        return Observatory(address, pages)
+
+    def _healthy(self) -> bool:
+        return all(worker.is_alive() for worker in self._workers)
 
     def _opened(self, workload: Workload) -> None:
         key = workload.key
@@ -154,6 +176,10 @@ class Service:
             tend_bindings(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.filled:
             remove_old_offers(workload.csrs.all(), workload.writer, _now())
+
+    def _tend_anchors(self) -> None:
+        while not self._stop.wait(_LOOK_AT_FILES):
+            _guarded(self._anchors.tend, "looking at trust anchors")
 
     def _tend_management(self) -> None:
         done = True

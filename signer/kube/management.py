@@ -86,6 +86,11 @@ class Management:
         self._follow("EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
         self._follow("AttestedNodes", lambda: ATTESTED_NODES, read_attested_node, self.nodes)
 
+    def filled(self) -> bool:
+        """Tell whether Clusters, Machines and claims have been seen once."""
+        caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
+        return all(cache.filled for cache in caches)
+
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object; the first question for a kind begins to watch it.
 

@@ -1,6 +1,7 @@
 """What the signer is told at its start: all problems at once, and nothing guessed."""
 
 import io
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -35,6 +36,7 @@ def flags(tmp_path: Path) -> Flags:
         namespace="node-attestation-system",
         kubeconfig=tmp_path / "kubeconfig",
         service=None,
+        metrics_address=None,
     )
 
 
@@ -103,6 +105,52 @@ def test_a_folder_of_no_authorities_lets_nobody_in(flags: Flags, tmp_path: Path)
     (tmp_path / "empty").mkdir()
     flags.policy.write_text(certified(tmp_path / "empty"))
     assert problems(flags)
+
+
+def test_no_revocation_lists_where_there_should_be_let_nobody_in(
+    flags: Flags, tmp_path: Path
+) -> None:
+    """None would mean that nothing is revoked."""
+    folder, lists = tmp_path / "authorities", tmp_path / "lists"
+    folder.mkdir()
+    lists.mkdir()
+    root = pki.Authority.make("TPM maker", pki.ec_key()).pair.certificate
+    (folder / "root.pem").write_bytes(root)
+    document = yaml.safe_load(certified(folder))
+    document["spec"]["endorsementKey"]["certificateRevocationLists"] = [str(lists)]
+    flags.policy.write_text(yaml.safe_dump(document))
+    assert problems(flags) == ("policy default: there is no revocation list where the policy says",)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9443", ("127.0.0.1", 9443)),
+        ("[::1]:9443", ("::1", 9443)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - only read
+    ],
+)
+def test_an_address_for_metrics_is_read(flags: Flags, text: str, address: tuple[str, int]) -> None:
+    assert load(replace(flags, metrics_address=text)).metrics_address == address
+
+
+@pytest.mark.parametrize("text", ["", "9443", ":9443", "host:", "host:x", "host:65536", "h:-1"])
+def test_what_is_no_address_for_metrics_is_told(flags: Flags, text: str) -> None:
+    (told,) = problems(replace(flags, metrics_address=text))
+    assert told == f"--metrics-address {text}: not HOST:PORT"
+
+
+def test_an_address_that_is_taken_ends_the_start(
+    flags: Flags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run(
+            monkeypatch,
+            *("--policy", str(flags.policy), "--kubeconfig", str(flags.kubeconfig)),
+            *("--metrics-address", f"127.0.0.1:{taken.getsockname()[1]}"),
+        )
+    assert ended.status == 1
+    assert ended.complaint.endswith("--metrics-address: Address already in use\n")
 
 
 def test_a_mounted_folder_is_read_without_its_hidden_part(flags: Flags, tmp_path: Path) -> None:
