@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "status": "show the certificate, its renewal point, the last runs and the cooldown",
     "doctor": "look for everything that could be wrong on this node, each with its remedy",
     "renew": "get a new certificate now",
+    "join": "get the first certificate, then write the kubeconfig with which the kubelet goes on",
+    "serving": "keep the kubelet's serving certificate current; nothing happens before it is due",
     "endorsement-key": "print this machine's endorsement key",
 }
 
@@ -29,6 +31,9 @@ _OF_ONE_COMMAND: Final = (
     ("--manifest", "manifest", "endorsement-key"),
     ("--cluster", "cluster", "endorsement-key"),
     ("--if-due", "if_due", "renew"),
+    ("--replace", "replace", "join"),
+    ("--address", "addresses", "serving"),
+    ("--dns", "dns", "serving"),
 )
 EPILOG: Final = """\
 Settings come from flags, then from the cluster's exec extension in the kubeconfig (nodeName for
@@ -53,6 +58,9 @@ class Arguments:
     manifest: bool
     cluster: str | None
     if_due: bool
+    replace: bool
+    addresses: tuple[str, ...]
+    dns: tuple[str, ...]
     kubeconfig: str
 
 
@@ -101,6 +109,9 @@ def parse(arguments: Sequence[str]) -> Arguments:
         manifest=found.manifest,
         cluster=found.cluster,
         if_due=found.if_due,
+        replace=found.replace,
+        addresses=tuple(found.addresses),
+        dns=tuple(found.dns),
         kubeconfig=found.kubeconfig,
     )
 
@@ -124,6 +135,27 @@ def _parser() -> argparse.ArgumentParser:
         help="of endorsement-key --manifest: the Cluster to register this machine's key for",
     )
     parser.add_argument("--if-due", action="store_true", help="of renew: only when it is due")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="of join: also where the kubeconfig has another credential; without a bootstrap"
+        " kubeconfig the certificate is asked for with that one",
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        dest="addresses",
+        default=[],
+        metavar="IP",
+        help="of serving: an address of this node, once for each; without any: the provider's",
+    )
+    parser.add_argument(
+        "--dns",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of serving: a DNS name of this node, once for each",
+    )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",

@@ -45,18 +45,23 @@ def in_kubeconfig(found: kubeconfig.Kubeconfig) -> Found:
         raise ExecInfoInvalid(f"{found.path}: args of its exec stanza is not a list")
     return Found(
         origin=str(found.path),
-        exec_info=execinfo.as_client_go(_cluster(found), str(stanza.get("apiVersion"))),
+        exec_info=execinfo.as_client_go(cluster_info(found), str(stanza.get("apiVersion"))),
         arguments=tuple(map(str, arguments)),
     )
 
 
-def _cluster(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
-    """Return `spec.cluster`: files are read in, and the exec extension becomes `config`."""
+def cluster_info(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
+    """Return `spec.cluster`: files are read in, and the exec extension becomes `config`.
+
+    Raises KubeconfigUnusable.
+    """
     cluster = dict(found.cluster)
-    authority = cluster.get("certificate-authority")
-    if isinstance(authority, str) and not cluster.get("certificate-authority-data"):
-        data = base64.b64encode(found.file(authority)).decode()
-        cluster["certificate-authority-data"] = data
+    authority, data = (cluster.get(f"certificate-authority{end}") for end in ("", "-data"))
+    if isinstance(data, str) and data:
+        cluster["certificate-authority-data"] = "".join(data.splitlines())  # as Go's decoder
+    elif isinstance(authority, str) and authority:
+        inline = base64.b64encode(found.file(authority)).decode()
+        cluster["certificate-authority-data"] = inline
     extensions = cluster.get("extensions")
     for entry in extensions if isinstance(extensions, list) else []:
         if isinstance(entry, dict) and entry.get("name") == EXTENSION:

@@ -81,6 +81,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             return _credential(_call(parsed, info, tuple(arguments)), environment)
         case "renew":
             return _renew(parsed, info)
+        case "join":
+            return _join(parsed)
         case _:
             from authenticator import people  # noqa: PLC0415 - see above
 
@@ -172,7 +174,30 @@ def _renew(parsed: Arguments, raw: bytes | None) -> int:
         store = FolderStore(folder, clock)
         with store.lock(deadline):
             credential = _obtain(call, store, deadline, occasion)
+    _tell(credential)
+    return 0
+
+
+def _tell(credential: Credential) -> None:
     sys.stdout.write(f"{credential.node_name}: certificate until {rfc3339(credential.not_after)}\n")
+
+
+def _join(parsed: Arguments) -> int:
+    """Get the first certificate, and write the kubeconfig that asks for the next ones."""
+    from authenticator import join  # noqa: PLC0415 - see above
+
+    made = join.plan(parsed, join.launcher_of(sys.argv[0]), os.uname().nodename)
+    if made is None:
+        sys.stdout.write(f"{parsed.kubeconfig} runs {PROGRAM} already\n")
+        return 0
+    clock = SystemClock()
+    deadline = Deadline(clock, made.call.settings.timeout_seconds)
+    with Folder(made.call.settings.state_dir) as folder, _watchdog(deadline):
+        store = FolderStore(folder, clock)
+        with store.lock(deadline):
+            credential = _obtain(made.call, store, deadline, Occasion.NEEDED)
+            join.write(made, may_replace=parsed.replace)
+    _tell(credential)
     return 0
 
 

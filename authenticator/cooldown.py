@@ -64,8 +64,8 @@ def require_none(store: Store, clock: Clock, made_for: str) -> None:
     left = 0.0 if last is None else remaining(last, clock)
     if last is not None and last.made_for == made_for and left > 0:
         raise CoolingDown(
-            f"the next attempt begins in {round(left)} s, or now with"
-            " kubelet-authenticator-tpm renew;"
+            f"the next attempt begins in {round(left)} s (where a node has joined,"
+            " kubelet-authenticator-tpm renew does not wait);"
             f" the last one failed: {last.reason}: {last.message}"
         )
 

@@ -80,27 +80,15 @@ class Folder:
 
         Only for who holds the lock: the new file has one name while it is written.
         """
-        new = name + ".new"
         try:
-            self._discard(new)
-            fd = os.open(
-                new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, PRIVATE, dir_fd=self._fd
-            )
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(fd)
-            os.rename(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            os.fsync(self._fd)
+            _replace(self._fd, name, content)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._discard(new)
             raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there. Raises StateFolderUnwritable."""
         try:
-            self._discard(name)
+            _discard(self._fd, name)
             os.fsync(self._fd)
         except OSError as error:
             raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
@@ -144,10 +132,6 @@ class Folder:
                 clock.sleep(LOCK_POLL_SECONDS)
             yield
 
-    def _discard(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._fd)
-
     def _require_own(self) -> None:
         found = os.fstat(self._fd)
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -164,6 +148,37 @@ class Folder:
         own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not own or found.st_mode & 0o077:
             raise StateDamaged(f"{self.path / name}: not a private, regular file of this user")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a private file in the place of another, in a folder that is not ours. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _replace(folder, path.name, content)
+    finally:
+        os.close(folder)
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    new = name + ".new"
+    try:
+        _discard(folder, new)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, PRIVATE, dir_fd=folder)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            _discard(folder, new)
+        raise
+
+
+def _discard(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _locked(fd: int) -> bool:

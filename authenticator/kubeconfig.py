@@ -7,10 +7,9 @@ are relative to its own folder, as everywhere in Kubernetes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import yaml
-
+from common import plain_yaml
 from common.errors import KubeconfigUnusable
 
 SIZE_LIMIT: Final = 1024 * 1024
@@ -45,8 +44,8 @@ def read_file(path: Path) -> bytes:
 def load(path: Path) -> Kubeconfig:
     """Read a kubeconfig. Raises KubeconfigUnusable."""
     try:
-        document = yaml.safe_load(read_file(path))
-    except (yaml.YAMLError, ValueError, RecursionError):
+        document: Any = plain_yaml.load(read_file(path))
+    except plain_yaml.YamlMalformed:
         raise KubeconfigUnusable(f"{path}: not YAML") from None
     try:
         context = _named(document["contexts"], document["current-context"], "context")

@@ -77,8 +77,8 @@ def rotation(around: Surroundings) -> str:
 
 def _yaml(path: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
+        document = plain_yaml.load(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise Problem(f"{path} is not YAML") from error
     if not isinstance(document, dict):
         raise Problem(f"{path} is not a kubelet configuration")

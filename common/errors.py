@@ -633,6 +633,18 @@ class KubeconfigUnusable(Fatal):
     """A kubeconfig on the node is missing, cannot be read, or does not lead anywhere."""
 
 
+class KubeconfigNotOurs(Fatal):
+    """The kubelet's kubeconfig has another credential, which is not given up unasked."""
+
+
+class KubeconfigUnwritable(Unavailable):
+    """The kubelet's kubeconfig cannot be written: no such folder, full, read-only or broken."""
+
+
+class ClientCertificateMissing(Unavailable):
+    """The node has no client certificate yet to ask for a serving certificate with."""
+
+
 class BootstrapCredentialUnusable(Fatal):
     """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
 

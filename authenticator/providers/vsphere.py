@@ -14,10 +14,9 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from authenticator.providers.answers import matched
 from authenticator.providers.identity import Deadline, Identity, no_option
+from common import plain_yaml
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 DMI: Final = Path("/sys/class/dmi/id")
@@ -61,8 +60,8 @@ class VSphere:
         coded = _guestinfo(tool, "guestinfo.metadata", deadline)
         encoding = _guestinfo(tool, "guestinfo.metadata.encoding", deadline)
         try:
-            found = yaml.safe_load(_decoded(coded, encoding.decode()))
-        except (ValueError, zlib.error, yaml.YAMLError, RecursionError):
+            found = plain_yaml.load(_decoded(coded, encoding.decode()))
+        except (ValueError, zlib.error):
             raise ProviderAnswerInvalid("guestinfo.metadata cannot be read") from None
         name = found.get("local-hostname") if isinstance(found, dict) else None
         return name.lower() if isinstance(name, str) else None
