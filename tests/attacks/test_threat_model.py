@@ -1,0 +1,44 @@
+"""docs/threat-model.md names tests, and every one of them is there; and none is left out."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)
+LESSONS = "attacks/test_lessons.py"
+
+
+@cache
+def functions(path: str) -> frozenset[str]:
+    """List the functions of a file of tests."""
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_each_test_that_is_named_is_there(path: str, name: str) -> None:
+    assert name in functions(path)
+
+
+def test_each_lesson_is_named() -> None:
+    tests = {name for name in functions(LESSONS) if name.startswith("test_")}
+    assert tests == {name for path, name in NAMED if path == LESSONS}
+
+
+def test_each_incident_has_a_test() -> None:
+    """Each row of the tables of incidents ends in one at least."""
+    incidents = TEXT[TEXT.index("## Incidents") :]
+    rows = [line for line in incidents.splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(rows) > 40
+    assert [row for row in rows if "::test_" not in row and not row.endswith("| tests |")] == []
+
+
+def test_each_family_is_named() -> None:
+    families = {path.name for path in Path(__file__).parent.glob("test_*.py")}
+    about = {"test_lessons.py", "test_the_suite.py", Path(__file__).name}
+    assert families - about <= set(re.findall(r"`(test_\w+\.py)`", TEXT))
