@@ -140,7 +140,8 @@ class ApiServer:
         wait_until_ready(self._running[program], ready, what=what, log=self._log(program))
 
     def _end(self, program: str) -> None:
-        stop(self._running.pop(program))
+        # An API server would wait ten seconds for open watches; a crash is what tests are about.
+        stop(self._running.pop(program), seconds=1)
 
     def _log(self, program: str) -> Path:
         return self.folder / f"{program}.log"
