@@ -1,0 +1,142 @@
+"""join on a real cluster: from bootstrap-kubelet.conf to a kubeconfig that client-go uses."""
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from authenticator import credential
+from tests.harness import kubeconfig
+from tests.harness.controlplane import KubectlFailed
+from tests.harness.machines import Machines
+from tests.harness.node import Call, Node, finished
+from tests.harness.programs import PLUGIN
+from tests.integration import csrs
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+
+def kubelet_conf(node: Node) -> Path:
+    """Return where a join writes the kubeconfig."""
+    return node.folder / "etc/kubelet.conf"
+
+
+def join(node: Node, *more: str) -> Call:
+    """Run join to its end, as the kubelet's unit does."""
+    kubelet_conf(node).parent.mkdir(exist_ok=True)
+    return finished(
+        subprocess.Popen(
+            [
+                PLUGIN, "join",
+                "--kubeconfig", kubelet_conf(node),
+                "--bootstrap-kubeconfig", node.bootstrap_kubeconfig,
+                "--node-name", node.name,
+                "--provider-id", node.provider_id,
+                "--state-dir", node.state,
+                "--tcti", node.tpm.tcti,
+                *more,
+            ],
+            env={"PATH": "/usr/bin:/bin"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    )  # fmt: skip
+
+
+def whoami(node: Node) -> str:
+    """Ask the API server with client-go and what join wrote."""
+    return node.tenant.workload.kubectl(
+        "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=kubelet_conf(node)
+    )
+
+
+def exec_info_of_client_go(node: Node) -> bytes:
+    """Return KUBERNETES_EXEC_INFO as the real client-go gives it to the program in the stanza."""
+    told, spy, config = (node.folder / name for name in ("told", "spy", "spied.conf"))
+    spy.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" >{told}\nexit 1\n')
+    spy.chmod(0o755)
+    config.write_text(kubelet_conf(node).read_text().replace(str(PLUGIN.resolve()), str(spy)))
+    with pytest.raises(KubectlFailed, match="failed with exit code 1"):
+        node.tenant.workload.kubectl("get", "--raw", "/version", config=config)
+    return told.read_bytes()
+
+
+def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) -> None:
+    node = machines.registered()
+    joined = join(node)
+    assert (joined.status, joined.complaint) == (0, "")
+    assert joined.output.startswith(f"{node.name}: certificate until ")
+    assert stat.S_IMODE(kubelet_conf(node).stat().st_mode) == 0o600
+    assert whoami(node) == f"system:node:{node.name}"
+    assert len(csrs.of_node(node)) == 2
+    [record] = (node.state / "runs.jsonl").read_text().splitlines()
+    assert json.loads(record)["purpose"] == "needed"
+
+
+@pytest.mark.parametrize(
+    "settings", [(), ("--timeout-seconds=45", "--event-log-file=/n/<&>/\u2028ä'\"", "--provider=n")]
+)
+def test_certificate_is_for_the_exec_info_that_client_go_makes(
+    machines: Machines, settings: tuple[str, ...]
+) -> None:
+    """To the byte, on each supported Kubernetes: what the launcher compares."""
+    node = machines.registered()
+    assert join(node, *settings).status == 0
+    kept = credential.decode((node.state / "credential.pem").read_bytes())
+    assert kept.exec_info == exec_info_of_client_go(node)
+    assert kept.arguments == ()
+
+
+def test_second_join_asks_nobody(machines: Machines) -> None:
+    node = machines.registered()
+    assert join(node).status == 0
+    node.bootstrap_kubeconfig.unlink()
+    before = kubelet_conf(node).read_bytes()
+    again = join(node)
+    assert (again.status, again.complaint) == (0, "")
+    assert "already" in again.output
+    assert kubelet_conf(node).read_bytes() == before
+
+
+def test_join_that_was_killed_before_the_kubeconfig_files_nothing_again(
+    machines: Machines,
+) -> None:
+    node = machines.registered()
+    assert join(node).status == 0
+    kubelet_conf(node).unlink()
+    assert join(node).status == 0
+    assert len(csrs.of_node(node)) == 2
+
+
+def test_join_without_a_certificate_leaves_no_kubeconfig(machines: Machines) -> None:
+    node = machines.power_on()
+    refused = join(node, "--timeout-seconds=2")
+    assert refused.status == 1
+    assert refused.complaint.count("\n") == 1
+    assert "MachineNotFound" in refused.complaint
+    assert not kubelet_conf(node).exists()
+    machines.register(node)
+    assert join(node).status == 0
+
+
+def test_first_control_plane_node_gives_up_its_unattested_certificate(machines: Machines) -> None:
+    """What kubeadm init signs; with --replace the attested one is asked for with it."""
+    node = machines.registered()
+    workload = node.tenant.workload
+    pair = workload.client_authority.client(f"system:node:{node.name}", "system:nodes")
+    kubelet_conf(node).parent.mkdir()
+    kubelet_conf(node).write_text(
+        kubeconfig.with_certificate(workload.url, workload.authority.pair.certificate, pair),
+        encoding="utf-8",
+    )
+    node.bootstrap_kubeconfig.unlink()
+    kept = join(node)
+    assert kept.status == 2
+    assert "KubeconfigNotOurs" in kept.complaint
+    assert join(node, "--replace").status == 0
+    assert whoami(node) == f"system:node:{node.name}"
+    assert {csr["spec"]["username"] for csr in csrs.of_node(node)} == {f"system:node:{node.name}"}
