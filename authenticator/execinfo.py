@@ -52,7 +52,8 @@ def parse(raw: bytes | None) -> ExecInfo:
         )
     document = _object(_json(raw), "it")
     api_version = document.get("apiVersion")
-    if document.get("kind") != "ExecCredential" or api_version not in API_VERSIONS:
+    known = isinstance(api_version, str) and api_version in API_VERSIONS
+    if document.get("kind") != "ExecCredential" or not known:
         versions = " or ".join(sorted(API_VERSIONS))
         raise ExecInfoInvalid(
             f"{VARIABLE} is no ExecCredential of {versions}: set it in kubeconfig"
@@ -150,7 +151,9 @@ def as_client_go(cluster: Mapping[str, object], api_version: str) -> bytes:
     """
     kept = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
     if "config" in kept:
-        kept["config"] = json.loads(json.dumps(kept["config"], sort_keys=True))
+        # Go's YAML makes texts of all keys, before its JSON sorts them.
+        config = json.loads(json.dumps(kept["config"]))
+        kept["config"] = json.loads(json.dumps(config, sort_keys=True))
     document = {
         "kind": "ExecCredential",
         "apiVersion": api_version,

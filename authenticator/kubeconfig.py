@@ -36,6 +36,8 @@ def read_file(path: Path) -> bytes:
             content = file.read(SIZE_LIMIT + 1)
     except OSError as error:
         raise KubeconfigUnusable(f"{path}: {error.strerror}") from error
+    except ValueError:
+        raise KubeconfigUnusable(f"{str(path)!r}: no name of a file") from None
     if len(content) > SIZE_LIMIT:
         raise KubeconfigUnusable(f"{path}: over 1 MiB")
     return content

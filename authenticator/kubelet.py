@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from authenticator import kubeconfig
 from authenticator.examination import Problem, Surroundings
 from authenticator.execinfo import API_VERSIONS
+from common import plain_yaml
 
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 KUBELET_ENVIRONMENT: Final = (

@@ -69,11 +69,12 @@ def read_authority(data: Mapping[str, bytes]) -> Authority:
     try:
         # The first is the signer's own; further ones are for those who verify.
         certificate = x509.load_pem_x509_certificates(data[_CERTIFICATE])[0]
+        certified = certificate.public_key()
         key = load_pem_private_key(data[_KEY], password=None)
-    except (ValueError, TypeError, IndexError, UnsupportedAlgorithm) as e:
+    except (ValueError, TypeError, IndexError, UnsupportedAlgorithm, x509.InvalidVersion) as e:
         raise AuthorityUnavailable("the cluster's authority cannot be read") from e
     if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey)):
         raise AuthorityUnavailable("the authority's key is neither RSA nor ECDSA")
-    if certificate.public_key() != key.public_key():
+    if certified != key.public_key():
         raise AuthorityUnavailable("the authority's key is not that of its certificate")
     return Authority(certificate=certificate, private_key=key)

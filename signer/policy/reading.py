@@ -4,12 +4,11 @@ Unknown keys, keys given twice, empty lists and rules that contradict each other
 problems at once. Nothing is read but the text: paths in it are for others to open.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-import yaml
-
+from common import plain_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.model import ClusterKey
 from signer.policy.measurements import (
@@ -63,26 +62,11 @@ def load_policies(text: str) -> Policies:
     )
 
 
-class _Loader(yaml.SafeLoader):
-    """Plain data only, and no key twice: YAML would let the last one win without a word."""
-
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,  # noqa: FBT001, FBT002 - PyYAML's signature
-    ) -> dict[Hashable, object]:
-        mapping = super().construct_mapping(node, deep=deep)
-        if len(mapping) != len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "key given twice", node.start_mark)
-        return mapping
-
-
 def _documents(text: str) -> list[object]:
     try:
-        # _Loader is a SafeLoader: it makes no objects but plain data
-        documents = list(yaml.load_all(text, Loader=_Loader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise PolicyFileInvalid((f"not YAML: {' '.join(str(error).split())}",)) from None
+        documents = plain_yaml.load_all(text)
+    except plain_yaml.YamlMalformed as error:
+        raise PolicyFileInvalid((f"not YAML: {error}",)) from None
     return [document for document in documents if document is not None]
 
 

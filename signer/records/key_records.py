@@ -66,7 +66,7 @@ def _digest(entry: re.Match[str]) -> bytes:
     pem = entry["pem"].encode()
     try:
         return spki_sha256(_public_key(entry["label"], pem))
-    except (KeyInvalid, UnsupportedAlgorithm, ValueError, TypeError) as e:
+    except (KeyInvalid, UnsupportedAlgorithm, x509.InvalidVersion, ValueError, TypeError) as e:
         # OpenSSL's words are not for the record; the operator has a form that always works.
         raise ValueError(f"a {entry['label']} cannot be read; sha256:<hex> can always") from e
 

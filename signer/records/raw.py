@@ -40,15 +40,21 @@ def mappings(body: object, *path: str) -> Iterator[Json]:
 
 
 def annotations(body: object) -> Mapping[str, str]:
-    """Return an object's annotations."""
-    value = at(body, "metadata", "annotations")
-    return dict(value) if isinstance(value, Mapping) else {}
+    """Return an object's annotations. Raises `ValueError`: the object cannot be read."""
+    return _texts_by_name(body, "annotations")
 
 
 def labels(body: object) -> Mapping[str, str]:
-    """Return an object's labels."""
-    value = at(body, "metadata", "labels")
-    return dict(value) if isinstance(value, Mapping) else {}
+    """Return an object's labels. Raises `ValueError`: the object cannot be read."""
+    return _texts_by_name(body, "labels")
+
+
+def _texts_by_name(body: object, key: str) -> Mapping[str, str]:
+    value = at(body, "metadata", key)
+    found = dict(value) if isinstance(value, Mapping) else {}
+    if not all(isinstance(v, str) for v in found.values()):
+        raise ValueError(f"metadata.{key} holds something else than texts")
+    return found
 
 
 def required(body: object, *path: str) -> str:

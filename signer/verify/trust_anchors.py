@@ -124,7 +124,7 @@ def _revocation_list(source: str, content: bytes, problems: list[str]) -> Iterat
     try:
         loaded = load(content)
         issuer = list_issuer(loaded.tbs_certlist_bytes)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         problems.append(f"{source}: not a revocation list")
         return
     yield RevocationList(source=source, issuer=issuer, loaded=loaded)

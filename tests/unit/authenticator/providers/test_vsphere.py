@@ -100,7 +100,7 @@ def test_machine_without_dmi_is_unavailable(tmp_path: Path, deadline: Deadline) 
     ("metadata", "encoding"),
     [
         (base64.b64encode(METADATA), "base64"),
-        (base64.encodebytes(METADATA * 3), "b64"),
+        (base64.encodebytes(METADATA + b"# of several lines\n" * 9), "b64"),
         (base64.b64encode(gzip.compress(METADATA)), "gzip+base64"),
         (base64.b64encode(gzip.compress(METADATA)), "gz+b64"),
         (METADATA, ""),
