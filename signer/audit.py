@@ -15,6 +15,7 @@ from typing import Any
 from common.errors import AttestationError
 from signer.metrics import VERDICTS
 from signer.model import Boot, ClusterKey, Csr
+from signer.verify.measured_boot import MeasuredBoot
 from signer.verify.pcrs import Pcrs
 
 _logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Trail:
     ground: str = ""
     boot: Boot | None = None
     pcrs: Pcrs | None = None
+    measured_boot: MeasuredBoot | None = None
     not_after: datetime | None = None
 
 
@@ -116,4 +118,17 @@ def _fields(trail: Trail) -> dict[str, Any]:
             bank: {str(index): value.hex() for index, value in sorted(values.items())}
             for bank, values in trail.pcrs.items()
         }
+    if trail.measured_boot is not None:
+        told["measuredBoot"] = _measured(trail.measured_boot)
     return {key: value for key, value in told.items() if value not in ("", None)}
+
+
+def _measured(boot: MeasuredBoot) -> dict[str, Any]:
+    """Write what a boot showed with the keys that a policy has for it."""
+    digests = {
+        "platformKeys": boot.platform_keys,
+        "signatureDatabases": boot.signature_databases,
+        "bootLoaders": boot.boot_loaders,
+    }
+    told: dict[str, Any] = {key: sorted(d.hex() for d in found) for key, found in digests.items()}
+    return {"secureBoot": boot.secure_boot} | told

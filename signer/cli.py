@@ -6,22 +6,28 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
+from typing import TextIO
 
 from signer.audit import JsonFormatter
 from signer.config import Config, ConfigurationInvalid, Flags, load
+from signer.learn import NothingLearned, draft
+from signer.model import ClusterKey
 from signer.service import Service
 
 _PROGRAM = "node-attestation-signer"
-_COMMANDS = ("run", "check-config")
+_COMMANDS = ("run", "check-config", "learn")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
 def main() -> int:
     """Run one command; the exit status is 0 for done, 1 for failed, 2 for misused."""
     arguments = _parser().parse_args(_with_command(sys.argv[1:]))
+    if arguments.command == "learn":
+        return _learn(arguments)
     _log_to_stderr(arguments.log_level)
     try:
         config = load(_flags(arguments, os.environ))
@@ -48,6 +54,28 @@ def _run(config: Config) -> int:
     return 0
 
 
+def _learn(arguments: argparse.Namespace) -> int:
+    """Print a policy draft; the log's lines are the only input."""
+    try:
+        with _opened(arguments.log) as log:
+            text = draft(log, nodes=arguments.node, cluster=arguments.cluster)
+    except NothingLearned as e:
+        for problem in e.problems:
+            sys.stderr.write(f"{_PROGRAM}: {problem}\n")
+        return 1
+    except OSError as e:
+        sys.stderr.write(f"{_PROGRAM}: {arguments.log}: {e.strerror}\n")
+        return 2
+    sys.stdout.write(text)
+    return 0
+
+
+def _opened(name: str) -> AbstractContextManager[TextIO]:
+    if name == "-":
+        return nullcontext(sys.stdin)
+    return Path(name).open(encoding="utf-8", errors="replace")
+
+
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
     """Let `run` be left out."""
     named = arguments and (arguments[0] in _COMMANDS or arguments[0] in {"-h", "--help"})
@@ -63,30 +91,64 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version("node-attestation"))
     commands = parser.add_subparsers(dest="command", required=True)
     told = {"run": "sign until told to stop (the default)", "check-config": "only check the files"}
-    for name in _COMMANDS:
-        command = commands.add_parser(name, help=told[name], description=told[name])
-        command.add_argument(
-            "--policy", type=Path, required=True, metavar="FILE", help="policies of the clusters"
-        )
-        command.add_argument(
-            "--kubeconfig",
-            type=Path,
-            metavar="FILE",
-            help="of the management cluster; without it, the pod's service account is used",
-        )
-        command.add_argument(
-            "--namespace",
-            default="node-attestation-system",
-            metavar="NAME",
-            help="the signer's own, for its Secret (%(default)s)",
-        )
-        command.add_argument(
-            "--metrics-address",
-            metavar="HOST:PORT",
-            help="serve /metrics, /healthz and /readyz there, for anybody; without it, nowhere",
-        )
-        command.add_argument("--log-level", choices=_LEVELS, default="info", help="(%(default)s)")
+    for name, what in told.items():
+        _add_service_options(commands.add_parser(name, help=what, description=what))
+    what = "print a policy that allows what good nodes showed"
+    _add_learning_options(commands.add_parser("learn", help=what, description=what))
     return parser
+
+
+def _add_service_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--policy", type=Path, required=True, metavar="FILE", help="policies of the clusters"
+    )
+    command.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="of the management cluster; without it, the pod's service account is used",
+    )
+    command.add_argument(
+        "--namespace",
+        default="node-attestation-system",
+        metavar="NAME",
+        help="the signer's own, for its Secret (%(default)s)",
+    )
+    command.add_argument(
+        "--metrics-address",
+        metavar="HOST:PORT",
+        help="serve /metrics, /healthz and /readyz there, for anybody; without it, nowhere",
+    )
+    command.add_argument("--log-level", choices=_LEVELS, default="info", help="(%(default)s)")
+
+
+def _add_learning_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--log",
+        required=True,
+        metavar="FILE",
+        help="what the signer has logged; - for standard input",
+    )
+    command.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="a node that is known to be good; may be given several times",
+    )
+    command.add_argument(
+        "--cluster",
+        type=_cluster_key,
+        metavar="NAMESPACE/NAME",
+        help="the nodes' Cluster, needed where nodes of several have these names",
+    )
+
+
+def _cluster_key(text: str) -> ClusterKey:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise argparse.ArgumentTypeError("not NAMESPACE/NAME")
+    return ClusterKey(namespace=namespace, name=name)
 
 
 def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Flags:

@@ -295,6 +295,7 @@ class _Look:
         trail.endorsement_key = verified.endorsement_key
         trail.ground = verified.ground.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
+        trail.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
             self.record("alarm", alarm)
 

@@ -39,7 +39,7 @@ from signer.verify.claims import (
 from signer.verify.endorsement_certificate import TrustAnchors
 from signer.verify.endorsement_key import EndorsementKey, verify_template
 from signer.verify.machine import find_machine, verify_machine
-from signer.verify.measured_boot import verify_event_log
+from signer.verify.measured_boot import MeasuredBoot, verify_event_log
 from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.quote import verify_quote
 from signer.verify.request import require_version, verify_requester
@@ -75,6 +75,8 @@ class Verified:
     boot: Boot
     pcrs: Pcrs
     """The quoted values, bank to index to digest: for the audit record, not for the node."""
+    measured_boot: MeasuredBoot | None
+    """What the event log showed, where the policy asks for one."""
     alarms: tuple[NodeRefMismatch, ...]
     """Signs that an operator should look at, though they do not stop this certificate (M6)."""
 
@@ -122,7 +124,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         asked=policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
-    _verify_measurements(pcrs, answer, records, policy)
+    measured_boot = _verify_measurements(pcrs, answer, records, policy)
     verified = verify_machine(
         records=records,
         provider_id=answer.provider_id,
@@ -160,6 +162,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ground=ground,
         boot=_boot(attest),
         pcrs=pcrs,
+        measured_boot=measured_boot,
         alarms=verified.alarms,
     )
 
@@ -202,14 +205,15 @@ def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
 
 def _verify_measurements(
     pcrs: Pcrs, answer: ParsedAnswer, records: Records, policy: Policy
-) -> None:
+) -> MeasuredBoot | None:
     """Q4: PCR values and event log; which values are allowed may hang on the Machine's labels."""
     allowed = policy.pcr_allowed
     if policy.pcr_variants:
         allowed = policy.pcr_values_for(find_machine(records, answer.provider_id))
     verify_pcr_policy(pcrs, allowed, policy)
-    if policy.event_log is not None:
-        verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+    if policy.event_log is None:
+        return None
+    return verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
 
 
 def _boot(attest: Attest) -> Boot:

@@ -10,8 +10,9 @@ UEFI section 3.3 and 32.3 (variables).
 
 import hashlib
 import hmac
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -28,12 +29,16 @@ _FIRMWARE_PCRS: Final = range(8)
 _GLOBAL: Final = UUID("8be4df61-93ca-11d2-aa0d-00e098032b8c").bytes_le
 _IMAGE_SECURITY: Final = UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f").bytes_le
 
+_Name = tuple[bytes, str]
+"""Vendor GUID and name of a variable."""
+
 _SECURE_BOOT: Final = (_GLOBAL, "SecureBoot")
 _PLATFORM_KEY: Final = (_GLOBAL, "PK")
 _KEY_EXCHANGE_KEYS: Final = (_GLOBAL, "KEK")
 _SIGNATURE_DATABASE: Final = (_IMAGE_SECURITY, "db")
 _VARIABLES: Final = (_SECURE_BOOT, _PLATFORM_KEY, _KEY_EXCHANGE_KEYS, _SIGNATURE_DATABASE)
 """What firmware measures first into PCR 7, in this order."""
+_ON: Final = b"\1"
 
 _NO_LOADER: Final = (
     b"\0\0\0\0",
@@ -43,8 +48,25 @@ _NO_LOADER: Final = (
 """What firmware itself measures into PCR 4: the separator, and which step it takes."""
 
 
-def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> None:
-    """Replay the log to the quoted PCRs, and hold it against the policy's rules.
+_MOST_LOADERS: Final = 64
+"""Of a boot that is told in full: a node may measure what it likes, and the log has its limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBoot:
+    """What a boot showed, in the words of the rules: digests of all quoted banks."""
+
+    secure_boot: bool | None = None
+    """`None`, and no key or database, where Secure Boot's variables were not quoted as they have
+    to be."""
+    platform_keys: frozenset[bytes] = frozenset()
+    signature_databases: frozenset[bytes] = frozenset()
+    boot_loaders: frozenset[bytes] = frozenset()
+    """Empty where PCR 4 was not quoted, or holds too many."""
+
+
+def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> MeasuredBoot:
+    """Replay the log to the quoted PCRs, hold it against the policy's rules; return what it shows.
 
     Raises:
         EventLogMissing, EventLogMalformed: there is none, or none that can be read.
@@ -60,6 +82,26 @@ def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> No
         _require_secure_boot(_events(log, pcrs, _SECURE_BOOT_PCR), rules)
     if rules.boot_loaders:
         _require_boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR), rules)
+    return _shown(log, pcrs)
+
+
+def _shown(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
+    """Describe a boot that no rule is against, whatever was asked of it."""
+    boot = MeasuredBoot()
+    with suppress(EventLogMismatch, EventLogPolicyMismatch):
+        measured = _events(log, pcrs, _SECURE_BOOT_PCR)
+        found = {name: (event, value) for name, event, value in _variables(measured)}
+        boot = replace(
+            boot,
+            secure_boot=found[_SECURE_BOOT][1] == _ON,
+            platform_keys=measured.digests(found[_PLATFORM_KEY][0]),
+            signature_databases=measured.digests(found[_SIGNATURE_DATABASE][0]),
+        )
+    with suppress(EventLogMismatch):
+        loaders = _boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR))
+        if len(loaders) <= _MOST_LOADERS:
+            boot = replace(boot, boot_loaders=frozenset().union(*loaders))
+    return boot
 
 
 def _require_replay(log: EventLog, pcrs: Pcrs) -> None:
@@ -95,7 +137,20 @@ def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _Measured:
 
 def _require_secure_boot(measured: _Measured, rules: EventLogRules) -> None:
     """Read the first events of PCR 7 as the variables that they have to be."""
-    found: dict[tuple[bytes, str], Event] = {}
+    found: dict[_Name, Event] = {}
+    for name, event, value in _variables(measured):
+        if name == _SECURE_BOOT and rules.secure_boot and value != _ON:
+            raise EventLogPolicyMismatch("Secure Boot is off")
+        found[name] = event
+    _require_allowed(measured, found[_PLATFORM_KEY], rules.platform_keys, "platform key")
+    _require_allowed(
+        measured, found[_SIGNATURE_DATABASE], rules.signature_databases, "signature database"
+    )
+
+
+def _variables(measured: _Measured) -> Iterator[tuple[_Name, Event, bytes]]:
+    """Yield what firmware measures first: each variable in its place, or none is believed."""
+    count = 0
     for event, expected in zip(measured.events, _VARIABLES, strict=False):
         if any(not event.is_of_data(bank) for bank in measured.banks):
             raise EventLogPolicyMismatch(
@@ -106,15 +161,10 @@ def _require_secure_boot(measured: _Measured, rules: EventLogRules) -> None:
             raise EventLogPolicyMismatch(
                 "Secure Boot was not measured as it has to be", detail=f"not {expected[1]}"
             )
-        if name == _SECURE_BOOT and rules.secure_boot and value != b"\1":
-            raise EventLogPolicyMismatch("Secure Boot is off")
-        found[name] = event
-    if len(found) != len(_VARIABLES):
+        yield name, event, value
+        count += 1
+    if count != len(_VARIABLES):
         raise EventLogPolicyMismatch("Secure Boot was not measured")
-    _require_allowed(measured, found[_PLATFORM_KEY], rules.platform_keys, "platform key")
-    _require_allowed(
-        measured, found[_SIGNATURE_DATABASE], rules.signature_databases, "signature database"
-    )
 
 
 def _require_allowed(
@@ -127,7 +177,7 @@ def _require_allowed(
         )
 
 
-def _variable(data: bytes) -> tuple[tuple[bytes, str], bytes]:
+def _variable(data: bytes) -> tuple[_Name, bytes]:
     """Read UEFI_VARIABLE_DATA: vendor GUID and name, and the variable's content."""
     name_size = int.from_bytes(data[16:24], "little") * 2
     value_size = int.from_bytes(data[24:32], "little")
@@ -139,8 +189,7 @@ def _variable(data: bytes) -> tuple[tuple[bytes, str], bytes]:
 
 def _require_boot_loaders(measured: _Measured, rules: EventLogRules) -> None:
     """Allow every event of PCR 4, whatever type it claims; one loader at least has run."""
-    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _NO_LOADER}
-    loaders = [d for event in measured.events if (d := measured.digests(event)).isdisjoint(own)]
+    loaders = _boot_loaders(measured)
     if not loaders:
         raise EventLogPolicyMismatch("no boot loader was measured")
     for digests in loaders:
@@ -148,6 +197,11 @@ def _require_boot_loaders(measured: _Measured, rules: EventLogRules) -> None:
             raise EventLogPolicyMismatch(
                 "a boot loader is not one that the policy allows", detail=_listed(digests)
             )
+
+
+def _boot_loaders(measured: _Measured) -> Sequence[frozenset[bytes]]:
+    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _NO_LOADER}
+    return [d for event in measured.events if (d := measured.digests(event)).isdisjoint(own)]
 
 
 def _listed(digests: Iterable[bytes]) -> str:

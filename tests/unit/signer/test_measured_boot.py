@@ -16,7 +16,7 @@ from common.errors import (
 )
 from signer.policy import EventLogRules
 from signer.verify.event_log import parse_event_log
-from signer.verify.measured_boot import verify_event_log
+from signer.verify.measured_boot import MeasuredBoot, verify_event_log
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     IMAGE_SECURITY,
@@ -332,3 +332,53 @@ def test_q4_the_event_log_is_part_of_the_answer() -> None:
 def test_q4_an_event_log_that_nobody_asked_for_is_not_looked_at() -> None:
     """It may be anything."""
     Scenario(event_log=b"junk").judge_answer()
+
+
+def test_what_a_boot_showed_is_told_whatever_was_asked() -> None:
+    """In learning mode a policy asks for little, and is drafted from all that is seen."""
+    for rules in (ALL_RULES, SECURE_BOOT, LOADERS):
+        shown = verify_event_log(log_of(firmware()), extended(firmware(), SELECTION), rules)
+        assert shown == MeasuredBoot(
+            secure_boot=True,
+            platform_keys=frozenset({digest(PLATFORM_KEY)}),
+            signature_databases=frozenset({digest(DATABASE)}),
+            boot_loaders=frozenset({digest(SHIM), digest(KERNEL)}),
+        )
+
+
+def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> None:
+    """Not even the variables before the one that is wrong."""
+    events = firmware()
+    events[3] = variable("KEK", b"other", measured=b"what is not in the log")
+    shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
+    assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
+
+
+def test_pcrs_that_are_not_quoted_show_nothing() -> None:
+    pcrs = extended(firmware(), {"sha256": (7,)})
+    shown = verify_event_log(log_of(firmware()), pcrs, SECURE_BOOT)
+    assert shown.secure_boot
+    assert shown.boot_loaders == frozenset()
+    pcrs = extended(firmware(), {"sha256": (4,)})
+    shown = verify_event_log(log_of(firmware()), pcrs, LOADERS)
+    assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
+
+
+def test_a_node_cannot_fill_the_operators_log_with_loaders() -> None:
+    """PCR 4 is open to whoever runs the node."""
+    few = [*firmware(), *(application(b"%d" % n) for n in range(62))]
+    shown = verify_event_log(log_of(few), extended(few, SELECTION), SECURE_BOOT)
+    assert len(shown.boot_loaders) == 64
+    many = [*few, application(b"one more")]
+    shown = verify_event_log(log_of(many), extended(many, SELECTION), SECURE_BOOT)
+    assert shown.boot_loaders == frozenset()
+
+
+def test_a_published_log_shows_secure_boot() -> None:
+    data = (VECTORS / "secure-boot-on.bin").read_bytes()
+    log = parse_event_log(data)
+    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    shown = verify_event_log(data, pcrs, SECURE_BOOT)
+    assert shown.secure_boot
+    assert shown.platform_keys
+    assert shown.boot_loaders

@@ -13,6 +13,7 @@ from common.errors import NodeOfAnotherMachine, RequesterNotAllowed
 from signer import audit
 from signer.audit import JsonFormatter, Trail
 from signer.model import Boot
+from signer.verify.measured_boot import MeasuredBoot
 from tests.builders.scenario import HOME, Scenario
 
 NOT_AFTER = datetime(2026, 11, 28, tzinfo=UTC)
@@ -64,6 +65,20 @@ def test_a_verdict_tells_all_that_was_learnt(log: Log) -> None:
     assert (line["notAfter"], line["milliseconds"]) == ("2026-11-28T00:00:00+00:00", 12.3)
     assert "endorsementKey" not in line
     datetime.fromisoformat(line["time"])
+
+
+def test_a_measured_boot_is_told_in_the_words_of_the_policy(log: Log) -> None:
+    """So that a draft can be made of it."""
+    made = trail()
+    made.measured_boot = MeasuredBoot(secure_boot=True, boot_loaders=frozenset({b"\2", b"\1"}))
+    audit.record(made, "issued")
+    (line,) = log.lines
+    assert line["measuredBoot"] == {
+        "secureBoot": True,
+        "platformKeys": [],
+        "signatureDatabases": [],
+        "bootLoaders": ["01", "02"],
+    }
 
 
 def test_an_error_tells_reason_check_and_detail(log: Log) -> None:
