@@ -11,6 +11,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from common.names import BUILTIN_SERVING_SIGNER
 from tests.harness.client import ApiError, Client
 from tests.harness.fleet import Fleet
 from tests.harness.kubelet import Kubelet
@@ -20,12 +21,13 @@ from tests.harness.process import wait_until
 from tests.harness.programs import PLUGIN
 from tests.harness.signer import Signer
 from tests.harness.workload import WorkloadCluster
+from tests.integration import csrs
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseUpdate:
+class LeaseCall:
     """One answer of the API server to the kubelet's sign of life, from the audit log."""
 
     status: int
@@ -73,24 +75,23 @@ class Joined:
         content = (self.node.state / "credential.pem").read_bytes()
         return x509.load_pem_x509_certificate(content)
 
-    def lease_updates(self, *, after: int = 0) -> list[LeaseUpdate]:
-        """Return the kubelet's signs of life, without the first few."""
-        updates = []
+    def lease_calls(self, *, after: int = 0) -> list[LeaseCall]:
+        """Return what became of the kubelet's signs of life, without the first few."""
+        calls = []
         whole, _, _ = self.workload.audit_log.read_text(encoding="utf-8").rpartition("\n")
         for line in whole.splitlines():
             event = json.loads(line)
-            if event["verb"] != "update" or event["objectRef"].get("name") != self.node.name:
-                continue
-            [credential] = event["user"].get("extra", {}).get(CREDENTIAL_ID, [""])
-            updates.append(LeaseUpdate(event["responseStatus"]["code"], credential))
-        return updates[after:]
+            if event["sourceIPs"] == [self.kubelet.address]:
+                [credential] = event["user"].get("extra", {}).get(CREDENTIAL_ID, [""])
+                calls.append(LeaseCall(event["responseStatus"]["code"], credential))
+        return calls[after:]
 
     def wait_until_used(self, certificate: x509.Certificate) -> None:
         """Wait until the kubelet has renewed its lease with a certificate."""
-        wanted = LeaseUpdate(200, credential_id(certificate))
-        before = len(self.lease_updates())
+        wanted = LeaseCall(200, credential_id(certificate))
+        before = len(self.lease_calls())
         wait_until(
-            lambda: wanted in self.lease_updates(after=before),
+            lambda: wanted in self.lease_calls(after=before),
             what=f"the kubelet uses {wanted.credential}",
             seconds=90,
         )
@@ -106,6 +107,19 @@ class Joined:
         assert after != before
         return after
 
+    def hold_short_certificate(self, lifetime: timedelta) -> x509.Certificate:
+        """Let the kubelet use a certificate that ends soon; return it.
+
+        A kubelet that runs keeps what it has been given until it is told to ask again, so it is
+        started anew.
+        """
+        self.certify_for(lifetime)
+        short = self.renew()
+        self.certify_for()
+        self.kubelet.restart()
+        self.wait_until_used(short)
+        return short
+
     def certify_for(self, lifetime: timedelta = LIFETIME) -> None:
         """Let certificates from now on end with an authority that lasts no longer than this."""
         authority = Authority.make(
@@ -117,6 +131,25 @@ class Joined:
     def ask_kubelet(self, path: str) -> str:
         """Ask the kubelet for something, through the API server."""
         return self.workload.kubectl("get", "--raw", f"{self._path()}/proxy/{path}")
+
+    def metric(self, name: str) -> float:
+        """Return the sum of one of the kubelet's metrics over all labels."""
+        lines = self.ask_kubelet("metrics").splitlines()
+        found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    def attested_requests(self) -> set[str]:
+        """Return the names of all requests for client certificates of this node."""
+        return {csr["metadata"]["name"] for csr in csrs.of_node(self.node)}
+
+    def serving_requests(self) -> dict[str, dict[str, Any]]:
+        """Return the kubelet's own requests for serving certificates, by name."""
+        return {
+            csr["metadata"]["name"]: csr
+            for csr in self.admin.list(csrs.CSRS)
+            if csr["spec"]["signerName"] == BUILTIN_SERVING_SIGNER
+            and csr["spec"]["username"] == f"system:node:{self.node.name}"
+        }
 
     def object(self) -> dict[str, Any]:
         """Return the Node."""

@@ -1,14 +1,34 @@
 """The real kubelet and Cluster API's own manager, with our plugin and signer between them."""
 
-from tests.e2e.joined import Joined
+import shutil
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.e2e.joined import Joined, LeaseCall, credential_id
 from tests.harness import capi
+from tests.harness.controlplane import KubectlFailed
 from tests.harness.process import wait_until
+from tests.integration import csrs
+
+PENDING = "attestation.cluster.x-k8s.io/pending-reason"
+SHORT = timedelta(seconds=45)
+"""How long a certificate lives when a test waits for its renewal; seven to eight tenths of it pass
+before that is due."""
+
+
+def answers(joined: Joined) -> bool:
+    """Tell whether the API server gets an answer from the kubelet."""
+    try:
+        return joined.ask_kubelet("healthz") == "ok"
+    except KubectlFailed:
+        return False
 
 
 def test_node_joins_and_cluster_api_finds_it(joined: Joined) -> None:
     joined.wait_until_ready()
-    node = joined.object()
-    assert node["spec"]["providerID"] == joined.node.provider_id
+    assert joined.object()["spec"]["providerID"] == joined.node.provider_id
     joined.wait_until_used(joined.certificate())
 
     def found() -> bool:
@@ -16,3 +36,135 @@ def test_node_joins_and_cluster_api_finds_it(joined: Joined) -> None:
         return bool(status.get("nodeRef") == {"name": joined.node.name})
 
     wait_until(found, what="Cluster API has found the Node")
+    assert capi.machine(joined.fleet, joined.node)["spec"]["providerID"] == joined.node.provider_id
+
+
+def test_kubelet_has_no_client_certificate_of_its_own(joined: Joined) -> None:
+    """With rotateCertificates it would ask for one without attestation, and live off that."""
+    joined.wait_until_ready()
+    assert not list(joined.kubelet.certificates.glob("kubelet-client*"))
+    requested = {csr["spec"]["signerName"] for csr in joined.admin.list(csrs.CSRS)}
+    assert "kubernetes.io/kube-apiserver-client-kubelet" not in requested
+
+
+def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: Joined) -> None:
+    """S2, with the kubelet's own request, and the address from provider to Machine to signer."""
+    joined.wait_until_ready()
+    name = ("Hostname", joined.node.name)
+    report_addresses(joined, [name])
+    before = joined.serving_requests().keys()
+    joined.kubelet.stop()
+    shutil.rmtree(joined.kubelet.certificates)
+    joined.kubelet.start()
+
+    def filed() -> list[dict[str, Any]]:
+        return [csr for key, csr in joined.serving_requests().items() if key not in before]
+
+    wait_until(lambda: bool(filed()), what="the kubelet asks for a serving certificate")
+    request = filed()[0]["metadata"]["name"]
+    assert csrs.annotated(joined.admin, request, PENDING).startswith("AddressNotOfMachine: ")
+    assert not answers(joined)
+    report_addresses(joined, [name, ("InternalIP", joined.kubelet.address)])
+    wait_until(lambda: answers(joined), what="the API server gets through to the kubelet")
+    assert csrs.conditions(joined.admin, request) == {"Approved": "Attested"}
+
+
+def report_addresses(joined: Joined, addresses: list[tuple[str, str]]) -> None:
+    """Let the provider report addresses, and wait until Cluster API has taken them over."""
+    capi.report_addresses(joined.fleet, joined.node, addresses)
+
+    def taken_over() -> bool:
+        listed = capi.machine(joined.fleet, joined.node)["status"].get("addresses", [])
+        return [(each["type"], each["address"]) for each in listed] == addresses
+
+    wait_until(taken_over, what=f"the Machine has the addresses {addresses}")
+
+
+def test_api_server_verifies_whom_it_asks_for_logs(joined: Joined) -> None:
+    joined.wait_until_ready()
+    wait_until(lambda: answers(joined), what="the API server gets through to the kubelet")
+    assert "<pre>" in joined.ask_kubelet("logs/")
+    workload = joined.workload
+    workload.reach_kubelets(joined.fleet.second.workload.authority)
+    try:
+        with pytest.raises(KubectlFailed, match="certificate signed by unknown authority"):
+            joined.ask_kubelet("logs/")
+    finally:
+        workload.reach_kubelets(workload.authority)
+    assert "<pre>" in joined.ask_kubelet("logs/")
+
+
+def test_renewal_is_taken_over_while_the_node_stays_ready(joined: Joined) -> None:
+    joined.wait_until_ready()
+    short = joined.hold_short_certificate(SHORT)
+    since, before = joined.wait_until_ready(), len(joined.lease_calls())
+    calls = joined.metric("rest_client_exec_plugin_call_total")
+    renewed = joined.renew()
+    joined.wait_until_used(renewed)
+    assert set(joined.lease_calls(after=before)) == {
+        LeaseCall(200, credential_id(short)),
+        LeaseCall(200, credential_id(renewed)),
+    }
+    assert joined.ready_since() == since
+    assert joined.metric("rest_client_exec_plugin_call_total") == calls + 1
+    assert joined.metric("rest_client_exec_plugin_certificate_rotation_age_count") == 1
+
+
+def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: Joined) -> None:
+    """The old certificate is served, and renewed as soon as there is somebody to ask."""
+    joined.wait_until_ready()
+    short = joined.hold_short_certificate(SHORT)
+    since, known = joined.wait_until_ready(), joined.attested_requests()
+    joined.signer.stop()
+    try:
+        wait_until(
+            lambda: joined.attested_requests() > known, what="the renewal is due", seconds=90
+        )
+        joined.wait_until_used(short)
+    finally:
+        joined.signer.start()
+    wait_until(lambda: joined.certificate() != short, what="the certificate is renewed")
+    joined.wait_until_used(joined.certificate())
+    assert joined.ready_since() == since
+
+
+def test_kubelet_starts_again_with_what_is_in_the_cache(joined: Joined) -> None:
+    joined.wait_until_ready()
+    certificate, known = joined.certificate(), joined.attested_requests()
+    joined.signer.stop()
+    try:
+        joined.kubelet.restart()
+        joined.wait_until_used(certificate)
+        joined.wait_until_ready()
+    finally:
+        joined.signer.start()
+    assert joined.attested_requests() == known
+    assert joined.certificate() == certificate
+
+
+def test_api_server_that_was_away_finds_the_node_as_it_was(joined: Joined) -> None:
+    since = joined.wait_until_ready()
+    certificate, known = joined.certificate(), joined.attested_requests()
+    joined.workload.stop_apiserver()
+    joined.workload.start_apiserver()
+    joined.wait_until_used(certificate)
+    assert joined.ready_since() == since
+    assert joined.attested_requests() == known
+
+
+def test_rotated_authority_refuses_the_old_certificate_and_the_node_enrols_anew(
+    joined: Joined,
+) -> None:
+    """The operator's steps are the cluster's: new authority, kubeconfig Secret, bootstrap token."""
+    joined.wait_until_ready()
+    old, known = joined.certificate(), len(joined.lease_calls())
+    joined.workload.rotate_client_authority()
+    joined.certify_for()
+    capi.connect(joined.fleet, joined.node.tenant)
+    joined.node.give_token(joined.workload.bootstrap_token())
+    joined.signer.stop()
+    joined.signer.start()
+    wait_until(lambda: joined.certificate() != old, what="the node has enrolled anew", seconds=120)
+    joined.wait_until_used(joined.certificate())
+    assert LeaseCall(401, "") in joined.lease_calls(after=known)
+    joined.wait_until_ready()

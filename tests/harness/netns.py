@@ -32,7 +32,7 @@ PACKAGES: Final = {
 NETWORK: Final = "198.18"
 """Its first half; set aside for tests between networks (RFC 2544), so no machine has it."""
 
-PRIVATE_FOLDERS: Final = tuple(map(Path, ("/run", "/var/log", "/var/lib/kubelet")))
+PRIVATE_FOLDERS: Final = ("/run", "/var/log")
 """Where programs write whatever they are told; hidden under folders of its own."""
 
 SYSCTLS: Final = {
@@ -127,8 +127,6 @@ class Enclosure:
     def _make(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="node-")
         self.folder = Path(self._stack.enter_context(folder))
-        for hidden in PRIVATE_FOLDERS:
-            self._require_folder(hidden)
         self._holder = start(
             [
                 "unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
@@ -142,6 +140,7 @@ class Enclosure:
         self._wire()
         for hidden in PRIVATE_FOLDERS:
             self.run("mount", "-t", "tmpfs", "tmpfs", hidden)
+        self._make_kubelet_folder()
         for name, value in SYSCTLS.items():
             done = self.folder / name.replace("/", ".")
             done.write_text(f"{value}\n", encoding="ascii")
@@ -176,11 +175,19 @@ class Enclosure:
         self.run("ip", "link", "set", "eth0", "up")
         self.run("ip", "route", "add", "default", "via", self.host_address)
 
-    def _require_folder(self, path: Path) -> None:
-        """Make a folder to mount on, where this machine has none, until the end."""
-        if not path.is_dir():
-            path.mkdir()
-            self._stack.callback(path.rmdir)
+    def _make_kubelet_folder(self) -> None:
+        """Have a /var/lib/kubelet in here: a kubelet has a socket there, wherever its root is.
+
+        There may be none to mount on, and none is made on the machine that all share. What else
+        is in /var/lib, the programs under test perhaps, is found through links.
+        """
+        rest = self.folder / "lib"
+        rest.mkdir()
+        self.run("mount", "--rbind", "/var/lib", rest)
+        self.run("mount", "-t", "tmpfs", "tmpfs", "/var/lib")
+        self.run("sh", "-c", 'ln -s "$0"/* /var/lib/', rest)
+        self.run("rm", "-f", "/var/lib/kubelet")
+        self.run("mkdir", "/var/lib/kubelet")
 
     def _enter(self) -> tuple[str, ...]:
         return ("nsenter", "--target", str(self._first), "--net", "--mount", "--pid", "--")

@@ -54,6 +54,8 @@ def cluster(name: str, *, endpoint: str, annotations: Annotations) -> Object:
         "status": {
             "initialization": {"infrastructureProvisioned": True, "controlPlaneInitialized": True},
             "phase": "Provisioned",
+            # Before that, Cluster API's manager does not watch the Nodes.
+            "conditions": [_condition("ControlPlaneInitialized", ready=True)],
         },
     }
 
@@ -81,15 +83,7 @@ def machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
                 "infrastructureProvisioned": True,
                 "bootstrapDataSecretCreated": ready,
             },
-            "conditions": [
-                {
-                    "type": "BootstrapConfigReady",
-                    "status": "True" if ready else "False",
-                    "reason": "Ready" if ready else "NotReady",
-                    "message": "",
-                    "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                }
-            ],
+            "conditions": [_condition("BootstrapConfigReady", ready=ready)],
         },
     }
 
@@ -118,6 +112,16 @@ def secret(cluster_name: str, purpose: str, data: Mapping[str, str]) -> Object:
         },
         "type": SECRET_TYPE,
         "stringData": dict(data),
+    }
+
+
+def _condition(kind: str, *, ready: bool) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": "True" if ready else "False",
+        "reason": "Ready" if ready else "NotReady",
+        "message": "",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
 

@@ -1,0 +1,99 @@
+"""The machine that the kubelet runs on leaves nothing behind, and says what it lacks."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import netns
+from tests.harness.netns import Enclosure, LeftBehind, PartMissing
+from tests.harness.process import wait_until
+
+DAEMON = ("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
+
+
+def namespaces() -> set[int]:
+    """Return the network namespaces that any process is in."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(entry.stat().st_ino)
+        except OSError:
+            continue
+    return found
+
+
+def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
+    kept: list[Enclosure] = []
+
+    def fail() -> None:
+        with Enclosure() as machine:
+            kept.append(machine)
+            (machine.folder / "mounted").mkdir()
+            machine.run("mount", "-t", "tmpfs", "tmpfs", machine.folder / "mounted")
+            machine.run("touch", "/var/lib/kubelet/made-by-a-test")
+            machine.run(*DAEMON)
+            assert machine._namespace in namespaces()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    [machine] = kept
+    assert machine._namespace not in namespaces()
+    assert not Path("/sys/class/net", machine.interface).exists()
+    assert not machine.folder.exists()
+    assert not Path("/var/lib/kubelet/made-by-a-test").exists()
+
+
+def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
+    script = (
+        "import signal, sys\n"
+        "from tests.harness.netns import Enclosure\n"
+        "with Enclosure() as machine:\n"
+        "    machine.run(*sys.argv[1:])\n"
+        "    print(machine._namespace, machine.interface, machine.folder, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    runner = subprocess.Popen(
+        [sys.executable, "-c", script, *DAEMON], stdout=subprocess.PIPE, text=True
+    )
+    assert runner.stdout is not None
+    with runner.stdout:
+        namespace, interface, folder = runner.stdout.readline().split()
+    assert int(namespace) in namespaces()
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    wait_until(lambda: int(namespace) not in namespaces(), what="all processes have ended")
+    wait_until(
+        lambda: not Path("/sys/class/net", interface).exists(), what="the network is taken down"
+    )
+    # Files are all that nobody was left to remove.
+    shutil.rmtree(folder)
+
+
+def test_sysctls_that_a_kubelet_writes_are_not_the_machines() -> None:
+    before = {name: Path("/proc/sys", name).read_text() for name in netns.SYSCTLS}
+    with Enclosure() as machine:
+        for name, value in netns.SYSCTLS.items():
+            assert machine.run("cat", f"/proc/sys/{name}").strip() == value
+            machine.run("sh", "-c", f"echo 7 >/proc/sys/{name}")
+    assert {name: Path("/proc/sys", name).read_text() for name in netns.SYSCTLS} == before
+
+
+def test_what_is_left_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns, "_mounts_under", lambda folder: [f"tmpfs {folder}"])
+    with pytest.raises(LeftBehind, match=r"still there: tmpfs /tmp/node-"), Enclosure():
+        pass
+
+
+def test_missing_parts_are_named_with_what_brings_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PartMissing, match="nsenter") as raised, Enclosure():
+        pass
+    for program, package in netns.PACKAGES.items():
+        assert f"{program} (Debian package {package}; `make setup` brings it)" in str(raised.value)
