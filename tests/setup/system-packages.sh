@@ -21,6 +21,8 @@ declare -A reason=(
   [openssl]="an independent X.509 tool that tests compare with"
   [iproute2]="network namespaces and addresses for tests with a kubelet"
   [strace]="kills programs at a chosen step in tests"
+  [faketime]="shifts the clock of a program in tests"
+  [time]="tells a program's memory to the bench, from a small parent"
   [containerd]="the container runtime for tests with a kubelet"
   [util-linux]="unshare: fast tests run without network"
 )

@@ -1,0 +1,68 @@
+"""Launchers of this checkout for several interpreters: the installed one, and Debian's."""
+
+import os
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.programs import PLUGIN
+
+ROOT = Path(__file__).parents[2]
+DEBIAN = Path("/usr/bin/python3")
+OLDEST = (3, 11)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """A launcher, and the interpreter that runs it."""
+
+    path: Path
+    interpreter: Path
+
+    @property
+    def name(self) -> str:
+        """What to call it in a table."""
+        return f"{self.interpreter}"
+
+
+def all_here(folder: Path) -> list[Launcher]:
+    """Return the installed launcher, and one for Debian's interpreter if that is another one.
+
+    The latter is built by the same setup.py, into `folder`.
+    """
+    installed = Launcher(path=PLUGIN, interpreter=_interpreter(PLUGIN))
+    if not DEBIAN.exists() or _version(DEBIAN) < OLDEST:
+        return [installed]
+    if DEBIAN.resolve() == installed.interpreter.resolve():
+        return [installed]
+    return [installed, _built(DEBIAN, folder)]
+
+
+def _built(interpreter: Path, folder: Path) -> Launcher:
+    """Run setup.py with another interpreter, which borrows setuptools from this environment."""
+    packages = sysconfig.get_path("purelib")
+    subprocess.run(
+        [interpreter, "-P", "setup.py", "--quiet", "build_scripts", "--build-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": packages},
+        check=True,
+    )
+    path = folder / PLUGIN.name
+    return Launcher(path=path, interpreter=_interpreter(path))
+
+
+def _interpreter(launcher: Path) -> Path:
+    """Read it from the first line: `#!<interpreter> -IS`."""
+    with launcher.open("rb") as file:
+        return Path(os.fsdecode(file.readline()[len("#!") :].split()[0]))
+
+
+def _version(interpreter: Path) -> tuple[int, ...]:
+    told = subprocess.run(
+        [interpreter, "-ISc", "import sys; print(*sys.version_info[:2])"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return tuple(map(int, told.stdout.split()))

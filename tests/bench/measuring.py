@@ -1,0 +1,90 @@
+"""Measures programs that end by themselves: wall time side by side, memory, system calls.
+
+On a machine that is busy with other things no number means much, but those of programs that took
+turns still compare.
+"""
+
+import os
+import random
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+SEED = 5
+TURNS_TO_WARM_UP = 5
+
+
+class ProgramFailed(Exception):
+    """A program under measurement ended with an error, so there is nothing to measure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One call of a program, as client-go would make it."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def seconds(self) -> float:
+        """Run it once: from its start until it is gone and its output is read to the end."""
+        ours, its = os.pipe()
+        actions = [(os.POSIX_SPAWN_DUP2, its, 1)]
+        began = time.perf_counter()
+        pid = os.posix_spawnp(self.argv[0], self.argv, self.environment, file_actions=actions)
+        os.close(its)
+        while os.read(ours, 65536):
+            pass
+        _, status = os.waitpid(pid, 0)
+        ended = time.perf_counter()
+        os.close(ours)
+        if status:
+            raise ProgramFailed(f"{self.name} ended with {os.waitstatus_to_exitcode(status)}")
+        return ended - began
+
+    def mebibytes(self) -> float:
+        """Return the most memory that it had resident.
+
+        The kernel counts a child from what its parent had when it became the program, so a small
+        one starts it.
+        """
+        report = self._reported("time", "--format=%M", "--output={}")
+        return int(report.split()[-1]) / 1024
+
+    def system_calls(self) -> int:
+        """Return how many system calls it makes, in all of its processes."""
+        report = self._reported(
+            "strace", "--follow-forks", "--summary-only", "--summary-columns=name,calls",
+            "--output={}",
+        )  # fmt: skip
+        counted = re.search(r"^\s*total\s+(\d+)|^\s*(\d+)\s+total", report, re.MULTILINE)
+        assert counted is not None, report
+        return int(counted[1] or counted[2])
+
+    def _reported(self, *command: str) -> str:
+        """Run it under a program that writes a report into the file {}."""
+        with tempfile.NamedTemporaryFile() as report:
+            subprocess.run(
+                [*(part.format(report.name) for part in command), *self.argv],
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            return Path(report.name).read_text(encoding="utf-8")
+
+
+def medians(programs: Sequence[Program], turns: int) -> dict[str, float]:
+    """Return the median of each program's seconds; they take turns, each time in another order."""
+    order = random.Random(SEED)
+    found: dict[str, list[float]] = {program.name: [] for program in programs}
+    for turn in range(-TURNS_TO_WARM_UP, turns):
+        for program in order.sample(programs, len(programs)):
+            seconds = program.seconds()
+            if turn >= 0:
+                found[program.name].append(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}

@@ -1,0 +1,177 @@
+"""What the kubelet pays for a credential in the cache, and what others would make it pay.
+
+    make bench ARGS=tests/bench/test_cached_path.py
+    make bench ARGS=tests/bench/test_cached_path.py PEER_EXEC_PLUGIN='/path/to/plugin --its-flags'
+
+A peer gets the same KUBERNETES_EXEC_INFO as the launcher, and has to have something in its cache.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from authenticator.credential import Credential, encode, exec_credential
+from authenticator.execinfo import VARIABLE
+from authenticator.model import KeyPair
+from tests.bench import launchers, peers
+from tests.bench.measuring import Program, medians
+from tests.harness import pki
+
+TURNS = 300
+FEW_TURNS = 30
+MOST_MEBIBYTES = 0.6 * 24.6
+"""The share of a known plugin in Go."""
+
+HOUR = 3600
+API_VERSION = "client.authentication.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """A state folder with a credential that was made for a call."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def printed(self) -> Path:
+        """The file with the ExecCredential alone, which is what the peers of ours read."""
+        return self.folder.with_suffix(".json")
+
+    def call(self, launcher: Path, name: str) -> Program:
+        """Return the call that the credential was made for."""
+        argv = (str(launcher), f"--state-dir={self.folder}")
+        return Program(name=name, argv=argv, environment=self.environment)
+
+
+def cache(folder: Path, *, received: int) -> Cache:
+    """Put a credential for eight hours into a new state folder."""
+    authority = pki.Authority.make("cluster", pki.ec_key())
+    node = authority.client("system:node:worker-1", "system:nodes")
+    exec_info = os.environ.get(VARIABLE) or _exec_info(authority)
+    credential = Credential(
+        node_name="worker-1",
+        pair=KeyPair(certificate=node.certificate, key=node.key),
+        not_before=received,
+        not_after=received + 8 * HOUR,
+        received=received,
+        exec_info=os.fsencode(exec_info),
+        arguments=(f"--state-dir={folder}",),
+        api_version=API_VERSION,
+    )
+    folder.mkdir(mode=0o700)
+    file = folder / "credential.pem"
+    file.touch(mode=0o600)
+    file.write_bytes(encode(credential))
+    made = Cache(folder=folder, environment=os.environ | {VARIABLE: exec_info})
+    made.printed.write_bytes(exec_credential(credential, API_VERSION, credential.renew_at))
+    return made
+
+
+def _exec_info(authority: pki.Authority) -> str:
+    """Return what client-go gives a plugin, with the settings of an ordinary node."""
+    settings = {"nodeName": "worker-1", "providerID": "test:///worker-1"}
+    cluster = {
+        "server": "https://192.0.2.1:6443",
+        "certificate-authority-data": base64.b64encode(authority.pair.certificate).decode(),
+        "config": settings,
+    }
+    document = {
+        "kind": "ExecCredential",
+        "apiVersion": API_VERSION,
+        "spec": {"cluster": cluster, "interactive": False},
+    }
+    return json.dumps(document, separators=(",", ":")) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What was measured, by the names of programs."""
+
+    seconds: dict[str, float]
+    mebibytes: dict[str, float]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Cache:
+    """Return a cache that is served from."""
+    return cache(tmp_path / "fresh", received=int(time.time()) - HOUR)
+
+
+def bare(launcher: launchers.Launcher, environment: dict[str, str]) -> Program:
+    """Return the least that an interpreter does."""
+    argv = (str(launcher.interpreter), "-I", "-S", "-c", "pass")
+    return Program(name=f"{launcher.name} -I -S -c pass", argv=argv, environment=environment)
+
+
+def tell(lines: Sequence[str]) -> None:
+    """Print a table."""
+    sys.stdout.write("".join(f"\n{line}" for line in lines))
+
+
+def row(program: Program, figures: Figures, width: int) -> str:
+    """Return one line of the table; system calls are there to explain, not to be judged."""
+    return (
+        f"{program.name:{width}} {figures.seconds[program.name] * 1e3:7.2f}"
+        f" {figures.mebibytes[program.name]:6.1f} {program.system_calls():13}"
+    )
+
+
+def ratio(launcher: Program, other: Program, figures: Figures) -> float:
+    """Return the launcher's time in units of another program's."""
+    return figures.seconds[launcher.name] / figures.seconds[other.name]
+
+
+def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
+    """Time at most that of the bare interpreter and of peers; memory at most 0.6 of a Go plugin."""
+    pairs = [
+        (fresh.call(built.path, f"launcher on {built.name}"), bare(built, fresh.environment))
+        for built in launchers.all_here(tmp_path / "debian")
+    ]
+    named = peers.named(fresh.environment)
+    ours = peers.compiled(tmp_path, fresh.printed, fresh.environment)
+    programs = [*(program for pair in pairs for program in pair), *named, *ours]
+    figures = Figures(
+        seconds=medians(programs, TURNS),
+        mebibytes={program.name: program.mebibytes() for program in programs},
+    )
+    width = max(len(program.name) for program in programs)
+    tell(
+        [
+            "",
+            f"Cached path: medians of {TURNS} turns",
+            f"{'':{width}} {'ms':>7} {'MiB':>6} {'system calls':>13}",
+            *(row(program, figures, width) for program in programs),
+            *([] if ours else ["No Go on PATH: nothing to compile peers with."]),
+            *([] if named else [f"{peers.NAMED} names no other exec plugin."]),
+        ]
+    )
+    for launcher, interpreter in pairs:
+        memory = figures.mebibytes[launcher.name]
+        tell([f"{launcher.name}: {memory:.1f} MiB (goal: {MOST_MEBIBYTES:.1f}); its time is"])
+        for other in [interpreter, *named]:
+            tell([f"  {ratio(launcher, other, figures):.2f} times {other.name} (goal: 1.00)"])
+        for other in ours:
+            tell([f"  {ratio(launcher, other, figures):.2f} times {other.name}"])
+        assert memory <= MOST_MEBIBYTES
+        assert all(ratio(launcher, other, figures) <= 1 for other in [interpreter, *named])
+
+
+def test_call_that_is_due(tmp_path: Path) -> None:
+    """What a call costs that the full program serves, because the renewal is due; no goal."""
+    due = cache(tmp_path / "due", received=int(time.time()) - 7 * HOUR)
+    launcher = launchers.all_here(tmp_path / "debian")[0]
+    program = due.call(launcher.path, "due")
+    with (due.folder / "exchange.lock").open("wb") as lock:
+        # A renewal is under way, so that none is started behind the calls that are measured.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        seconds = medians([program], FEW_TURNS)[program.name]
+    tell([f"Call whose renewal is due, from the cache: {seconds * 1e3:.0f} ms"])
