@@ -35,7 +35,7 @@ _WORKERS: Final = 8
 _PER_CLUSTER: Final = 4
 """Workers that one cluster may hold up: each of its requests may take half a minute to fail."""
 _TICK: Final = 1.0
-_LOOK_AT_FILES: Final = 2.0
+_LOOK_AT_FILES: Final = 1.0
 _UPKEEP: Final = 60.0
 _UPKEEP_RETRY: Final = 5.0
 _LAST_LOOKS: Final = 15.0

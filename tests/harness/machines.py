@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.harness.fleet import Fleet, Tenant
 from tests.harness.node import Node
@@ -37,6 +38,24 @@ class Machines:
             tenant or self.fleet.first, name, tpm, self.folder / seed, settings=settings or {}
         )
         node.give_token(node.tenant.workload.bootstrap_token())
+        return node
+
+    def tpm(self, domain: TrustDomain | None = None, **made: Any) -> SoftwareTpm:  # noqa: ANN401
+        """Make a TPM with a seed of its own, as SoftwareTpm's arguments say."""
+        made.setdefault("seed", f"tpm-{secrets.token_hex(4)}")
+        return self.stack.enter_context(SoftwareTpm(domain or self.vendor, **made))
+
+    def known(
+        self,
+        tenant: Tenant | None = None,
+        name: str = "",
+        *,
+        tpm: SoftwareTpm | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Node:
+        """Make a machine that has a Machine, with no endorsement key on record."""
+        node = self.power_on(tenant, name, tpm=tpm, settings=settings)
+        self.fleet.add_machine(node.tenant, Machine(node.name, provider_id=node.provider_id))
         return node
 
     def register(self, node: Node, machine: Machine | None = None) -> None:

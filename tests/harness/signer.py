@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import requests
 import yaml
 
 from common.names import CLIENT_SIGNER
 from tests.harness import process
+from tests.harness.controlplane import HOST
 from tests.harness.fleet import Fleet, Tenant
 from tests.harness.management import NAMESPACE
 from tests.harness.programs import SIGNER
@@ -30,31 +32,56 @@ class Signer:
     ) -> None:
         """Write its configuration; `policy` is the `spec` of the one policy for all clusters."""
         folder.mkdir(parents=True, exist_ok=True)
+        self._address = f"{HOST}:{process.free_port()}"
         self.log = folder / "signer.log"
         self._kubeconfig = folder / "management.kubeconfig"
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
         self._policy = folder / "policy.yaml"
-        self._policy.write_text(
-            yaml.safe_dump(
-                {
-                    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-                    "kind": "KubeletAttestationPolicy",
-                    "metadata": {"name": "default"},
-                    "spec": dict(policy or {}),
-                }
-            )
-        )
+        self._policy.write_text(_policies(policy or {}))
         self._process: Any = None
 
     def start(self) -> None:
-        """Start it, and return when it watches."""
+        """Start it; `wait_until_ready` tells when it watches."""
         self._process = process.start(
             [
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
                 "--policy", self._policy, "--namespace", NAMESPACE,
+                "--metrics-address", self._address,
             ],
             log=self.log,
         )  # fmt: skip
+
+    def wait_until_ready(self) -> None:
+        """Wait until it knows the management cluster."""
+        process.wait_until_ready(
+            self._process, lambda: self.ask("/readyz").ok, what="the signer is ready", log=self.log
+        )
+
+    @contextmanager
+    def under(self, *specs: Mapping[str, Any]) -> Iterator[Self]:
+        """Let other policies count, a `spec` each; it is started again before and after."""
+        own = self._policy.read_text(encoding="utf-8")
+        self.stop()
+        try:
+            self._policy.write_text(_policies(*specs), encoding="utf-8")
+            self.start()
+            self.wait_until_ready()
+            yield self
+        finally:
+            self.stop()
+            self._policy.write_text(own, encoding="utf-8")
+            self.start()
+
+    def ask(self, path: str) -> requests.Response:
+        """Ask what others observe of it."""
+        with requests.Session() as session:
+            session.trust_env = False
+            try:
+                return session.get(f"http://{self._address}{path}", timeout=10)
+            except requests.ConnectionError:
+                nobody = requests.Response()
+                nobody.status_code = 503
+                return nobody
 
     def stop(self) -> None:
         """Ask it to end, and wait."""
@@ -81,6 +108,25 @@ class Signer:
     def verdicts(self, csr: str) -> list[dict[str, Any]]:
         """Return the verdicts on one CSR."""
         return [line for line in self.lines if line.get("csr") == csr]
+
+
+def of_cluster(tenant: Tenant, **spec: object) -> Mapping[str, Any]:
+    """Return the `spec` of a policy for one cluster."""
+    return {"clusterRef": {"namespace": tenant.namespace, "name": tenant.name}, **spec}
+
+
+def _policies(*specs: Mapping[str, Any]) -> str:
+    """Write a policy file, with a document for each `spec`."""
+    documents = [
+        {
+            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+            "kind": "KubeletAttestationPolicy",
+            "metadata": {"name": f"policy-{number}"},
+            "spec": dict(spec),
+        }
+        for number, spec in enumerate(specs)
+    ]
+    return yaml.safe_dump_all(documents)
 
 
 def opt_in(fleet: Fleet, tenant: Tenant) -> None:

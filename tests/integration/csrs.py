@@ -16,6 +16,8 @@ from tests.harness.process import wait_until
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ATTESTED_NODES = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/{}/attestednodes"
 
+ENDORSEMENT_KEYS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
+
 
 def of_node(node: Node) -> list[dict[str, Any]]:
     """Return all attested CSRs for a node's name."""
@@ -104,4 +106,11 @@ def claim(node: Node, management: Client) -> dict[str, Any]:
         if (each["spec"]["clusterName"], each["spec"]["nodeName"]) == (node.tenant.name, node.name)
     ]
     result: dict[str, Any] = found
+    return result
+
+
+def held(node: Node, management: Client) -> dict[str, Any]:
+    """Return `heldBy` of the EndorsementKey in the node's AttestedNode."""
+    key = claim(node, management)["endorsementKey"]
+    result: dict[str, Any] = management.get(f"{ENDORSEMENT_KEYS}/{key}")["spec"]["heldBy"]
     return result

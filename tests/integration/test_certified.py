@@ -1,0 +1,164 @@
+"""E2 with a vendor's authorities: whose TPMs join, and who only seems to have one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
+from common.names import PENDING_REASON_ANNOTATION
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer, of_cluster
+from tests.harness.tpm import EndorsementKey, TrustDomain
+from tests.integration import csrs
+from tests.integration.test_refusals import Script
+
+RSA = EndorsementKey.RSA_2048
+
+
+@pytest.fixture(scope="module")
+def authorities(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the vendor's authorities as a mounted ConfigMap has them."""
+    folder = tmp_path_factory.mktemp("authorities")
+    mount(folder, vendor)
+    (folder / "vendor.pem").symlink_to("..data/vendor.pem")
+    return folder
+
+
+def mount(folder: Path, *domains: TrustDomain) -> None:
+    """Write another version of a ConfigMap, and put it in place as the kubelet does."""
+    version = folder / f"..{len(list(folder.iterdir()))}"
+    version.mkdir()
+    pem = b"".join(domain.root + domain.intermediate for domain in domains)
+    (version / "vendor.pem").write_bytes(pem)
+    link = folder / "..data_tmp"
+    link.symlink_to(version.name)
+    link.rename(folder / "..data")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def certifying(signer: Signer, fleet: Fleet, authorities: Path) -> Iterator[Signer]:
+    """Ask for certificates in one cluster, and for certificate and record in the other."""
+    specs = [
+        of_cluster(
+            tenant, endorsementKey={"trust": trust, "certificateAuthorities": [str(authorities)]}
+        )
+        for tenant, trust in zip(
+            fleet.tenants, ("Certified", "RegisteredAndCertified"), strict=True
+        )
+    ]
+    with signer.under(*specs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
+    """Make the authority of another vendor."""
+    return TrustDomain(tmp_path_factory.mktemp("stranger"))
+
+
+def refused(node: Node) -> str:
+    """Call, and return what the node says of its refusal."""
+    call = node.call()
+    assert call.status == 1
+    return call.complaint
+
+
+def test_a_tpm_of_the_vendor_joins(machines: Machines, fleet: Fleet) -> None:
+    node = machines.known()
+    assert node.call().status == 0
+    assert csrs.held(node, fleet.management.admin)["ground"] == "Certificate"
+
+
+def test_a_tpm_of_another_vendor_is_refused(machines: Machines, stranger: TrustDomain) -> None:
+    """Its authorities have the very names of the vendor's, and other keys."""
+    node = machines.known(tpm=machines.tpm(stranger))
+    assert "EndorsementCertificateUntrusted" in refused(node)
+
+
+def test_the_certificate_of_another_key_is_refused(machines: Machines, vendor: TrustDomain) -> None:
+    """The vendor's certificate of some TPM, put into one of one's own."""
+    node = machines.known()
+    other = generate_private_key(65537, 2048).public_key()
+    index = RSA.value.certificate
+    node.tpm.remove_nv(index)
+    node.tpm.write_nv(index, vendor.certify(other, subject="other"))
+    assert "EndorsementCertificateMismatch" in refused(node)
+
+
+def test_a_tpm_without_certificate_is_refused(machines: Machines) -> None:
+    node = machines.known(tpm=machines.tpm(certificates=()))
+    assert "EndorsementCertificateMissing" in refused(node)
+
+
+def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> None:
+    """A certificate says that it is some TPM: the first claim binds the name to one of them."""
+    node = machines.known()
+    assert node.call().status == 0
+    intruder = machines.power_on(name=node.name)
+    assert "NodeNameTaken" in refused(intruder)
+    assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
+
+
+def test_certificate_and_record_join(machines: Machines, fleet: Fleet) -> None:
+    node = machines.registered(fleet.second)
+    assert node.call().status == 0
+    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
+
+
+def test_a_record_without_certificate_is_not_enough(machines: Machines, fleet: Fleet) -> None:
+    node = machines.power_on(fleet.second, tpm=machines.tpm(certificates=()))
+    machines.register(node)
+    assert "EndorsementCertificateMissing" in refused(node)
+
+
+def test_a_certificate_without_record_is_not_enough(machines: Machines, fleet: Fleet) -> None:
+    script = Script(machines.known(fleet.second))
+    told = csrs.annotated(script.client, script.offer, PENDING_REASON_ANNOTATION)
+    assert told.startswith("EndorsementKeyNotRegistered: ")
+
+
+@contextmanager
+def mounted(folder: Path, *domains: TrustDomain) -> Iterator[None]:
+    """Let the ConfigMap hold other authorities for a while."""
+    before = (folder / "..data").readlink()
+    mount(folder, *domains)
+    yield
+    (folder / "..data_tmp").symlink_to(before)
+    (folder / "..data_tmp").rename(folder / "..data")
+
+
+def test_authorities_are_taken_while_the_signer_runs(
+    machines: Machines,
+    certifying: Signer,
+    authorities: Path,
+    vendor: TrustDomain,
+    stranger: TrustDomain,
+) -> None:
+    """A bundle of nothing that comes after them changes nothing, and raises the alarm."""
+
+    def metric(name: str) -> list[float]:
+        lines = certifying.ask("/metrics").text.splitlines()
+        name = f"node_attestation_{name}{{"
+        return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+
+    node = machines.known(tpm=machines.tpm(stranger))
+    with mounted(authorities, vendor, stranger):
+        # In both policies: two roots, two intermediates.
+        expiry = "trust_anchor_not_after_seconds"
+        wait_until(lambda: len(metric(expiry)) == 8, what="the new authorities count", seconds=20)
+        assert node.call().status == 0
+        with mounted(authorities):
+            invalid = "trust_anchors_invalid"
+            wait_until(lambda: metric(invalid) == [1, 1], what="the alarm", seconds=20)
+            assert len(metric(expiry)) == 8
+            renewed = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+            assert renewed.status == 0, renewed.complaint
+    wait_until(lambda: len(metric(expiry)) == 4, what="the old authorities count", seconds=20)
+    alarms = [line for line in certifying.lines if line["event"] == "trust anchors not taken"]
+    assert {line["policy"] for line in alarms} == {"policy-0", "policy-1"}
+    assert all(line["alarm"] and "no root" in line["detail"] for line in alarms)
