@@ -7,6 +7,7 @@ endorsement key, whatever it is. So a key that gets through its own check gets a
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -47,6 +48,11 @@ def ak_public(edit: Callable[[Public], Public]) -> Mutation:
     return ak_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
 
 
+def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
+    """Change fields of the attestation key's public area."""
+    return ak_public(lambda public: replace(public, **changes))
+
+
 def with_ek(world: World, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
     named = bytes.fromhex(key_name(world.ek)) if spki_sha256 is None else spki_sha256
@@ -70,6 +76,31 @@ def ek_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
 def ek_public(edit: Callable[[Public], Public]) -> Mutation:
     """Edit the public area of the endorsement key."""
     return ek_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
+
+
+def ek_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
+    """Change fields of the endorsement key's public area."""
+    return ek_public(lambda public: replace(public, **changes))
+
+
+def flipped(bit: int) -> Callable[[bytes], bytes]:
+    """Flip one bit of the attributes, which stand behind size, type and nameAlg."""
+
+    def edit(area: bytes) -> bytes:
+        attributes = int.from_bytes(area[6:10], "big") ^ 1 << bit
+        return area[:6] + attributes.to_bytes(4, "big") + area[10:]
+
+    return edit
+
+
+def replaced(old: str, new: str) -> Callable[[bytes], bytes]:
+    """Replace a number in the area by another one, once."""
+
+    def edit(area: bytes) -> bytes:
+        assert bytes.fromhex(old) in area
+        return area.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
+
+    return edit
 
 
 def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePrivateKey, EccPoint]:

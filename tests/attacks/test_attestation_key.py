@@ -40,9 +40,12 @@ from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import (
     POINTS,
     ak_bytes,
+    ak_fields,
     ak_public,
+    flipped,
     on_point,
     point_of,
+    replaced,
     trivial_ak,
     with_ak,
 )
@@ -78,16 +81,6 @@ def with_no_da() -> World:
     return world
 
 
-def flip(bit: int) -> Mutation:
-    """Flip one bit of the attributes."""
-    mask = (1 << bit).to_bytes(4, "big")
-    return ak_bytes(
-        lambda area: (
-            area[:6] + bytes(a ^ b for a, b in zip(area[6:10], mask, strict=True)) + area[10:]
-        )
-    )
-
-
 def attributes(*values: ObjectAttributes) -> Mutation:
     """Flip several attributes."""
 
@@ -98,21 +91,6 @@ def attributes(*values: ObjectAttributes) -> Mutation:
         return replace(public, attributes=changed)
 
     return ak_public(edit)
-
-
-def public(**changes: object) -> Mutation:
-    """Change fields of the public area."""
-    return ak_public(lambda area: replace(area, **changes))  # type: ignore[arg-type]
-
-
-def code(old: str, new: str) -> Mutation:
-    """Replace a number in the TPM2B, once."""
-
-    def edit(area: bytes) -> bytes:
-        assert bytes.fromhex(old) in area
-        return area.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
-
-    return ak_bytes(edit)
 
 
 def odd(key: OddRsa, *, bits: int = 2048) -> Mutation:
@@ -133,7 +111,7 @@ def odd(key: OddRsa, *, bits: int = 2048) -> Mutation:
 
 def rsa(parameters: RsaParameters, modulus: bytes = b"\xff" * 256) -> Mutation:
     """Take an RSA key of these parameters."""
-    return public(parameters=parameters, unique=modulus)
+    return ak_fields(parameters=parameters, unique=modulus)
 
 
 def on_p384(world: World) -> None:
@@ -149,7 +127,7 @@ def endorsement_key(world: World) -> tuple[Csr, Csr]:
 def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
     """Take a key on another curve, a good point of that."""
     _, point = point_of(0x7654321, curve)
-    return public(parameters=ecdsa_parameters(curve=number), unique=point)
+    return ak_fields(parameters=ecdsa_parameters(curve=number), unique=point)
 
 
 def attack(
@@ -166,7 +144,7 @@ BITS = [
     attack(
         f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
         AttestationKeyAttributesNotAllowed if bit in KNOWN else AttestationKeyMalformed,
-        flip(bit),
+        ak_bytes(flipped(bit)),
     )
     for bit in range(32)
     if bit != NODA
@@ -185,39 +163,41 @@ NOT_ALLOWED = [
             ObjectAttributes.FIXEDPARENT,
             ObjectAttributes.SENSITIVEDATAORIGIN,
         ),
-        "no attribute at all": public(attributes=ObjectAttributes(0)),
-        "every attribute": public(attributes=ObjectAttributes(sum(ObjectAttributes))),
-        "a storage key": public(attributes=ObjectAttributes(0x00030472)),
+        "no attribute at all": ak_fields(attributes=ObjectAttributes(0)),
+        "every attribute": ak_fields(attributes=ObjectAttributes(sum(ObjectAttributes))),
+        "a storage key": ak_fields(attributes=ObjectAttributes(0x00030472)),
         "the endorsement key": endorsement_key,
-        "Name of SHA-1": public(name_alg=TPM_ALG_SHA1),
-        "Name of SHA-384": public(name_alg=TPM_ALG_SHA384),
-        "Name of SHA-512": public(name_alg=TPM_ALG_SHA512),
-        "a policy": public(auth_policy=bytes(32)),
-        "a symmetric algorithm": public(parameters=replace(ecdsa_parameters(), symmetric=AES)),
+        "Name of SHA-1": ak_fields(name_alg=TPM_ALG_SHA1),
+        "Name of SHA-384": ak_fields(name_alg=TPM_ALG_SHA384),
+        "Name of SHA-512": ak_fields(name_alg=TPM_ALG_SHA512),
+        "a policy": ak_fields(auth_policy=bytes(32)),
+        "a symmetric algorithm": ak_fields(parameters=replace(ecdsa_parameters(), symmetric=AES)),
     }.items()
 ]
 SCHEMES = [
     attack(name, AttestationKeySchemeNotAllowed, mutate)
     for name, mutate in {
-        "no scheme": public(parameters=replace(ecdsa_parameters(), scheme=None)),
-        "ECDSA with SHA-1": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA1)),
-        "ECDSA with SHA-384 on P-256": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA384)),
-        "ECDSA with SHA-512": public(parameters=ecdsa_parameters(digest=TPM_ALG_SHA512)),
-        "ECDH": public(
+        "no scheme": ak_fields(parameters=replace(ecdsa_parameters(), scheme=None)),
+        "ECDSA with SHA-1": ak_fields(parameters=ecdsa_parameters(digest=TPM_ALG_SHA1)),
+        "ECDSA with SHA-384 on P-256": ak_fields(
+            parameters=ecdsa_parameters(digest=TPM_ALG_SHA384)
+        ),
+        "ECDSA with SHA-512": ak_fields(parameters=ecdsa_parameters(digest=TPM_ALG_SHA512)),
+        "ECDH": ak_fields(
             parameters=replace(
                 ecdsa_parameters(), scheme=Scheme(algorithm=TPM_ALG_ECDH, hash=SHA256)
             )
         ),
-        "a key derivation function": public(
+        "a key derivation function": ak_fields(
             parameters=replace(
                 ecdsa_parameters(), kdf=Scheme(algorithm=TPM_ALG_KDF1_SP800_108, hash=SHA256)
             )
         ),
         "P-224": on_other_curve(2, ec.SECP224R1()),
         "P-521": on_other_curve(5, ec.SECP521R1()),
-        "a Barreto-Naehrig curve": public(parameters=ecdsa_parameters(curve=0x10)),
-        "SM2's curve": public(parameters=ecdsa_parameters(curve=0x20)),
-        "curve 0": public(parameters=ecdsa_parameters(curve=0)),
+        "a Barreto-Naehrig curve": ak_fields(parameters=ecdsa_parameters(curve=0x10)),
+        "SM2's curve": ak_fields(parameters=ecdsa_parameters(curve=0x20)),
+        "curve 0": ak_fields(parameters=ecdsa_parameters(curve=0)),
         "P-384, which the policy does not list": on_p384,
         "RSAPSS, which the policy does not list": rsa(rsa_parameters(algorithm=TPM_ALG_RSAPSS)),
         "RSA 3072, which the policy does not list": rsa(rsa_parameters(3072), b"\xff" * 384),
@@ -235,7 +215,7 @@ WEAK = [
         **{name: ak_public(on_point(edit)) for name, edit in POINTS.items()},
         "private key 1": trivial_ak(1),
         "private key n - 1": trivial_ak(ORDER - 1),
-        "a point of P-384 on P-256": public(unique=point_of(5, ec.SECP384R1())[1]),
+        "a point of P-384 on P-256": ak_fields(unique=point_of(5, ec.SECP384R1())[1]),
         "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
         "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
         "square modulus": odd(odd_rsa.SQUARE),
@@ -274,13 +254,13 @@ MALFORMED = [
         "RSA's number over ECC's fields": ak_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
         "Name of SM3": ak_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
         "no algorithm for the Name": ak_bytes(lambda a: a[:4] + b"\0\x10" + a[6:]),
-        "a policy of 31 bytes": public(auth_policy=bytes(31)),
-        "a policy of 64 bytes": public(auth_policy=bytes(64)),
-        "ECDAA": code("0018000b", "001a000b"),
-        "ECSchnorr": code("0018000b", "001c000b"),
-        "SM2": code("0018000b", "001b000b"),
-        "ECDSA with SM3": code("0018000b", "00180012"),
-        "HMAC": code("0018000b", "0005000b"),
+        "a policy of 31 bytes": ak_fields(auth_policy=bytes(31)),
+        "a policy of 64 bytes": ak_fields(auth_policy=bytes(64)),
+        "ECDAA": ak_bytes(replaced("0018000b", "001a000b")),
+        "ECSchnorr": ak_bytes(replaced("0018000b", "001c000b")),
+        "SM2": ak_bytes(replaced("0018000b", "001b000b")),
+        "ECDSA with SM3": ak_bytes(replaced("0018000b", "00180012")),
+        "HMAC": ak_bytes(replaced("0018000b", "0005000b")),
         "coordinates of 67 bytes": ak_public(on_point(lambda p: replace(p, x=bytes(35) + p.x))),
     }.items()
 ]

@@ -27,7 +27,9 @@ from common.errors import (
     UnsupportedVersion,
 )
 from common.evidence import MAX_EVENT_LOG, MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, encode
+from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from signer.model import Csr
+from signer.policy import values
 from tests.attacks.arena import Attack, World, accept, look, repel
 from tests.attacks.documents import (
     Document,
@@ -370,6 +372,17 @@ def test_order_and_spaces_are_free() -> None:
     data = json.dumps(dict(reversed(document.items())), indent=2).encode()
     csr = world.answer_csr(request=compose(world.pkcs10(), data))
     assert look(world, csr).outcome == "issued"
+
+
+def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`minimumVersion` holds: no downgrade to a version that is known to be weaker."""
+    monkeypatch.setattr(values, "SUPPORTED_VERSIONS", ("v1", "v2"))
+    world = Scenario()
+    world.policy = replace(world.policy, minimum_version="v2")
+    for csr in (world.offer_csr(), world.answer_csr()):
+        traces = look(world, csr)
+        assert traces.reason == "UnsupportedVersion"
+        assert traces.csr.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v2"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -38,9 +38,12 @@ from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import (
     POINTS,
     ek_bytes,
+    ek_fields,
     ek_public,
+    flipped,
     on_point,
     point_of,
+    replaced,
     with_ek,
 )
 from tests.builders import odd_rsa
@@ -70,21 +73,6 @@ def explicit_exponent() -> World:
     return Scenario(ek=TpmKey(private=ek.private, public=public))
 
 
-def flip(bit: int) -> Mutation:
-    """Flip one bit of the attributes."""
-    mask = (1 << bit).to_bytes(4, "big")
-    return ek_bytes(
-        lambda area: (
-            area[:6] + bytes(a ^ b for a, b in zip(area[6:10], mask, strict=True)) + area[10:]
-        )
-    )
-
-
-def public(**changes: object) -> Mutation:
-    """Change fields of the public area."""
-    return ek_public(lambda area: replace(area, **changes))  # type: ignore[arg-type]
-
-
 def parameters(**changes: object) -> Mutation:
     """Change parameters of the public area."""
 
@@ -97,16 +85,6 @@ def parameters(**changes: object) -> Mutation:
 def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG_CFB) -> Mutation:
     """Protect what is under the key otherwise."""
     return parameters(symmetric=Symmetric(algorithm=algorithm, key_bits=bits, mode=mode))
-
-
-def code(old: str, new: str) -> Mutation:
-    """Replace a number in the TPM2B, once."""
-
-    def edit(area: bytes) -> bytes:
-        assert bytes.fromhex(old) in area
-        return area.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
-
-    return ek_bytes(edit)
 
 
 def odd(key: OddRsa) -> Mutation:
@@ -161,21 +139,21 @@ BITS = [
     attack(
         f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
         EndorsementKeyNotTemplate if bit in KNOWN else EndorsementKeyMalformed,
-        flip(bit),
+        ek_bytes(flipped(bit)),
     )
     for bit in range(32)
 ]
 NOT_TEMPLATE = [
     attack(name, EndorsementKeyNotTemplate, mutate)
     for name, mutate in {
-        "a storage key": public(attributes=ObjectAttributes(0x00030472)),
-        "a key that decrypts for anybody": public(attributes=ObjectAttributes(0x00020072)),
+        "a storage key": ek_fields(attributes=ObjectAttributes(0x00030472)),
+        "a key that decrypts for anybody": ek_fields(attributes=ObjectAttributes(0x00020072)),
         "the attestation key": attestation_key,
-        "no policy": public(auth_policy=b""),
-        "a policy of zeros": public(auth_policy=bytes(32)),
-        "the high range's policy": public(auth_policy=H2.auth_policy),
-        "the high range's attributes": public(attributes=H2.attributes),
-        "one bit of the policy": public(auth_policy=b"\x82" + L2.auth_policy[1:]),
+        "no policy": ek_fields(auth_policy=b""),
+        "a policy of zeros": ek_fields(auth_policy=bytes(32)),
+        "the high range's policy": ek_fields(auth_policy=H2.auth_policy),
+        "the high range's attributes": ek_fields(attributes=H2.attributes),
+        "one bit of the policy": ek_fields(auth_policy=b"\x82" + L2.auth_policy[1:]),
         "Name of SHA-1": of_template(replace(L2, name_alg=TPM_ALG_SHA1, auth_policy=bytes(20))),
         "Name of SHA-384": of_template(
             replace(L2, name_alg=TPM_ALG_SHA384, auth_policy=H3.auth_policy)
@@ -190,22 +168,26 @@ NOT_TEMPLATE = [
         "a key derivation function": parameters(
             kdf=Scheme(algorithm=TPM_ALG_KDF1_SP800_108, hash=SHA256)
         ),
-        "P-384 in P-256's template": public(
+        "P-384 in P-256's template": ek_fields(
             parameters=replace(P256, curve=4), unique=point_of(5, ec.SECP384R1())[1]
         ),
-        "P-521": public(parameters=replace(P256, curve=5), unique=point_of(5, ec.SECP521R1())[1]),
-        "P-224": public(parameters=replace(P256, curve=2), unique=point_of(5, ec.SECP224R1())[1]),
+        "P-521": ek_fields(
+            parameters=replace(P256, curve=5), unique=point_of(5, ec.SECP521R1())[1]
+        ),
+        "P-224": ek_fields(
+            parameters=replace(P256, curve=2), unique=point_of(5, ec.SECP224R1())[1]
+        ),
         "exponent 1": odd(odd_rsa.EXPONENT_1),
         "exponent 3": odd(odd_rsa.EXPONENT_3),
         "exponent 65539": odd(odd_rsa.EXPONENT_65539),
-        "RSA of 1024 bits": public(
+        "RSA of 1024 bits": ek_fields(
             parameters=replace(RSA, key_bits=1024), unique=odd_rsa.BITS_1024.unique
         ),
-        "RSA of 4096 bits": public(parameters=replace(RSA, key_bits=4096), unique=b"\xff" * 512),
-        "RSA 3072 in the low range": public(
+        "RSA of 4096 bits": ek_fields(parameters=replace(RSA, key_bits=4096), unique=b"\xff" * 512),
+        "RSA 3072 in the low range": ek_fields(
             parameters=replace(RSA, key_bits=3072), unique=b"\xff" * 384
         ),
-        "OAEP as scheme": public(
+        "OAEP as scheme": ek_fields(
             parameters=replace(RSA, scheme=Scheme(algorithm=TPM_ALG_OAEP, hash=SHA256)),
             unique=odd_rsa.EXPONENT_3.unique,
         ),
@@ -217,7 +199,7 @@ WEAK = [
         **{name: ek_public(on_point(edit)) for name, edit in POINTS.items()},
         "private key 1": trivial(1),
         "private key n - 1": trivial(ORDER - 1),
-        "a point of P-384 on P-256": public(unique=point_of(5, ec.SECP384R1())[1]),
+        "a point of P-384 on P-256": ek_fields(unique=point_of(5, ec.SECP384R1())[1]),
         "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
         "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
         "square modulus": odd(odd_rsa.SQUARE),
@@ -229,11 +211,11 @@ WEAK = [
 ] + [
     attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_world)
     for name, mutate in {
-        "a padded modulus": public(unique=b"\0" + b"\xff" * 255),
-        "no modulus": public(unique=b""),
-        "modulus 0": public(unique=bytes(256)),
-        "one bit less": public(unique=b"\x7f" + b"\xff" * 255),
-        "a modulus with a zero before it": public(unique=b"\0" + b"\xff" * 256),
+        "a padded modulus": ek_fields(unique=b"\0" + b"\xff" * 255),
+        "no modulus": ek_fields(unique=b""),
+        "modulus 0": ek_fields(unique=bytes(256)),
+        "one bit less": ek_fields(unique=b"\x7f" + b"\xff" * 255),
+        "a modulus with a zero before it": ek_fields(unique=b"\0" + b"\xff" * 256),
     }.items()
 ]
 MALFORMED = [
@@ -253,11 +235,11 @@ MALFORMED = [
         "a keyed hash": ek_bytes(lambda a: a[:2] + b"\0\x08" + a[4:]),
         "RSA's number over ECC's fields": ek_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
         "Name of SM3": ek_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
-        "a policy of 31 bytes": public(auth_policy=bytes(31)),
-        "Camellia": code("000600800043", "002600800043"),
-        "SM4": code("000600800043", "001300800043"),
-        "XOR": code("000600800043", "000a000b0043"),
-        "an unknown scheme": code("00430010", "0043001a"),
+        "a policy of 31 bytes": ek_fields(auth_policy=bytes(31)),
+        "Camellia": ek_bytes(replaced("000600800043", "002600800043")),
+        "SM4": ek_bytes(replaced("000600800043", "001300800043")),
+        "XOR": ek_bytes(replaced("000600800043", "000a000b0043")),
+        "an unknown scheme": ek_bytes(replaced("00430010", "0043001a")),
     }.items()
 ]
 ATTACKS = BITS + NOT_TEMPLATE + WEAK + MALFORMED

@@ -271,9 +271,10 @@ def test_attack_is_refused(attack: Attack) -> None:
 
 
 def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
-    """The built-in signer's requests are not ours then."""
+    """The built-in signer's requests are not ours then; our own signer's still are."""
     world = serving_world()
     world.policy = replace(world.policy, builtin_serving=BuiltinServing.IGNORE)
+    assert look(world, world.answer_csr()).outcome == "issued"
     csr = world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
     assert look(world, csr).reason == "NotOurSigner"
 
