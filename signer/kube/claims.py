@@ -21,6 +21,7 @@ from signer.records.endorsement_keys import (
     new_endorsement_key,
     read_attested_node,
     read_endorsement_key,
+    replaced,
     written_attested_node,
     written_holder,
 )
@@ -69,7 +70,7 @@ class LiveClaims:
         What operators wrote beside it is left alone.
         """
         body = {
-            "metadata": {"resourceVersion": current.resource_version},
+            "metadata": replaced(current.resource_version),
             "spec": {"heldBy": written_holder(held_by, now)},
         }
         return _key(self._api.merge(_key_path(current.name), body, accepted=(200, 404, 409)))

@@ -6,7 +6,7 @@ Source: docs/protocol.md section 2, and the CRDs in packaging/signer/crds.
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from common.names import API_GROUP, API_VERSION
+from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
 from signer.model import (
     AttestedNodeObject,
     Boot,
@@ -23,6 +23,7 @@ _API: Final = f"{API_GROUP}/{API_VERSION}"
 _MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With these `clusterctl move` takes an object along that has no owner."""
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
+_WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 
 def read_endorsement_key(body: Json) -> EndorsementKeyObject:
@@ -90,10 +91,24 @@ def written_holder(held_by: Holder, since: datetime) -> dict[str, Any]:
     }
 
 
+def replaced(resource_version: str) -> dict[str, Any]:
+    """Write the metadata of a claim that replaces the one of this resourceVersion.
+
+    An API server gives no new resourceVersion to an object that a write leaves as it was, and K1 to
+    K3 rest on every write being seen: so each one says what it replaces, which no other did.
+    """
+    annotations = {_WRITTEN_UNDER: resource_version}
+    return {"resourceVersion": resource_version, "annotations": annotations}
+
+
 def written_attested_node(wanted: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
     """Write an AttestedNode; `resource_version` is empty for one that is to be created."""
     labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: wanted.cluster.name}
-    metadata = {"name": wanted.name, "namespace": wanted.cluster.namespace, "labels": labels}
+    metadata: dict[str, Any] = {
+        "name": wanted.name,
+        "namespace": wanted.cluster.namespace,
+        "labels": labels,
+    }
     spec: dict[str, Any] = {
         "clusterName": wanted.cluster.name,
         "nodeName": wanted.node_name,
@@ -111,7 +126,7 @@ def written_attested_node(wanted: AttestedNodeObject, resource_version: str) -> 
             "firmwareVersion": f"{wanted.boot.firmware_version:#018x}",
         }
     if resource_version:
-        metadata["resourceVersion"] = resource_version
+        metadata |= replaced(resource_version)
     return {"apiVersion": _API, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
 
 

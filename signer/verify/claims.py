@@ -183,12 +183,11 @@ class _Attempt:
         wanted = self.claimant.holder
         key = self.claims.endorsement_key(self.claimant.node.endorsement_key)
         node = self.claims.attested_node(wanted.cluster, wanted.node_name)
-        was_whole = names_each_other(key, node)
         held = self._take_key(key)
         self._take_name(node)
-        if not was_whole:
-            # K3: a replica that read the old state could otherwise take the key from now on
-            self.claims.hold_endorsement_key(held, wanted, self.now)
+        # K3: a replica that read an older state could otherwise take the key from now on. Where the
+        # claim was whole, too: whoever made it so may have died before this very write.
+        self.claims.hold_endorsement_key(held, wanted, self.now)
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: created, confirmed, or taken from a claim that is not living."""

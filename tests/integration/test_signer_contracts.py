@@ -193,11 +193,23 @@ def test_a_write_that_changes_nothing_still_excludes_who_read_before(world: Clai
     """K3 rests on it: the write has to give a new resourceVersion, or the key could be taken."""
     made = claimant(world)
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
-    later = NOW + timedelta(seconds=1)
-    again = world.claims.hold_endorsement_key(created, made.holder, later)
-    assert again.held_by == made.holder
-    with pytest.raises(ClaimConflict):
-        world.claims.hold_endorsement_key(created, made.holder, later)
+    again = world.claims.hold_endorsement_key(created, made.holder, NOW)
+    once_more = world.claims.hold_endorsement_key(again, made.holder, NOW)
+    assert once_more.held_by == made.holder
+    for before in (created, again):
+        with pytest.raises(ClaimConflict):
+            world.claims.hold_endorsement_key(before, made.holder, NOW)
+
+
+def test_a_confirmed_name_excludes_who_read_before(world: ClaimWorld) -> None:
+    """K2 likewise: a dead claim's name is not deleted or taken when it was confirmed meanwhile."""
+    made = claimant(world)
+    created = world.claims.create_attested_node(made.node)
+    again = world.claims.replace_attested_node(created, made.node)
+    world.claims.replace_attested_node(again, made.node)
+    for before in (created, again):
+        with pytest.raises(ClaimConflict):
+            world.claims.replace_attested_node(before, made.node)
 
 
 def test_a_key_that_was_deleted_cannot_be_held(world: ClaimWorld) -> None:

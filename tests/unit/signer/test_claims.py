@@ -229,11 +229,11 @@ def test_k_a_registered_key_is_held(scenario: Scenario) -> None:
 
 
 def test_k_a_renewal_confirms(scenario: Scenario) -> None:
-    """One write: the AttestedNode with its new notAfter."""
-    scenario.put_claim()
+    """The AttestedNode with its new notAfter, and K3 like every other."""
+    key, _ = scenario.put_claim()
     claims = FakeClaims(store=scenario.store)
     make(scenario, claims=claims)
-    assert claims.writes == [f"replace node {NODE}"]
+    assert claims.writes == [f"replace node {NODE}", f"hold key {key.name[:8]}"]
     is_claimed(scenario)
 
 
@@ -246,7 +246,33 @@ def test_k2_the_longest_lived_certificate_counts(scenario: Scenario) -> None:
     after = scenario.store.find_node(HOME, NODE)
     assert after is not None
     assert (after.not_after, made.not_after) == (later, NOT_AFTER)
-    assert scenario.store.keys[key.name] == key
+    assert scenario.store.keys[key.name].held_by == key.held_by
+
+
+def test_k3_one_tpm_for_two_nodes_by_a_crash_before_it(scenario: Scenario) -> None:
+    """The second write is done where the claim was whole, too: see decision 4.
+
+    One replica dies before its K3; another read the key before, and the name while it was absent;
+    a third takes the first one's request up again, and finds the claim whole.
+    """
+    home = scenario.holder()
+    verified = scenario.judge_answer()
+    scenario.put_key(key_name(scenario.ek), held_by=home)
+    abroad = replace(verified, cluster=ABROAD)
+
+    def die() -> None:
+        raise ApiServerUnavailable("killed")
+
+    def meanwhile() -> None:
+        dying = FakeClaims(store=scenario.store, interrupt=die, interrupt_before=2)
+        with pytest.raises(ApiServerUnavailable):
+            make(scenario, verified=verified, claims=dying)
+        make(scenario, verified=verified)
+
+    slow = FakeClaims(store=scenario.store, interrupt=meanwhile)
+    with pytest.raises(EndorsementKeyRecordConflict):
+        make(scenario, verified=abroad, claims=slow)
+    is_claimed(scenario)
 
 
 def test_k_a_ground_that_changed_is_written(scenario: Scenario) -> None:
