@@ -13,11 +13,10 @@ import logging
 import os
 import resource
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from authenticator import detached, execinfo, wiring
+from authenticator import detached, execinfo
 from authenticator.arguments import BEHIND, PROGRAM, Arguments, parse
 from authenticator.clock import SystemClock
 from authenticator.config import resolve
@@ -27,13 +26,12 @@ from authenticator.credential import (
     assess,
     exec_credential,
     expiration,
-    rfc3339,
 )
-from authenticator.enrol import Call, Occasion, obtain
+from authenticator.enrol import Call, Occasion
 from authenticator.exchange import PENDING_SECONDS
 from authenticator.folder import Folder
 from authenticator.model import Deadline
-from authenticator.report import Run
+from authenticator.runs import NOT_NOW, obtained, watchdog
 from authenticator.store import FolderStore
 from common.errors import (
     AttestationError,
@@ -42,10 +40,7 @@ from common.errors import (
     StateFolderUnwritable,
 )
 
-NOT_NOW: Final = 1
 CHANGE_FIRST: Final = 2
-WATCHDOG_SECONDS: Final = 5
-"""How long after its deadline a run that hangs in somebody else's code is ended from outside."""
 
 _logger = logging.getLogger(__name__)
 
@@ -79,10 +74,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     match parsed.command:
         case "credential":
             return _credential(_call(parsed, info, tuple(arguments)), environment)
-        case "renew":
-            return _renew(parsed, info)
-        case "join":
-            return _join(parsed)
+        case "renew" | "join" | "serving":
+            from authenticator import fetching  # noqa: PLC0415 - see above
+
+            return fetching.run(parsed, info, sys.argv[0], sys.stdout)
         case _:
             from authenticator import people  # noqa: PLC0415 - see above
 
@@ -106,8 +101,8 @@ def _credential(call: Call, environment: Mapping[str, str]) -> int:
         fresh = Freshness.EXPIRED if cached is None else assess(cached, now)
         if cached is None or fresh is Freshness.EXPIRED:
             deadline = Deadline(clock, call.settings.timeout_seconds)
-            with _watchdog(deadline), store.lock(deadline):
-                cached = _obtain(call, store, deadline, Occasion.NEEDED)
+            with watchdog(deadline), store.lock(deadline):
+                cached = obtained(call, store, deadline, Occasion.NEEDED)
             _print(call, cached, clock.wall())
             return 0
         _print(call, cached, now)
@@ -157,91 +152,11 @@ def _behind(occasion: Occasion, arguments: Sequence[str], raw: bytes | None) -> 
     call = _call(parse(arguments), raw, tuple(arguments))
     clock = SystemClock()
     deadline = Deadline(clock, PENDING_SECONDS)
-    with Folder(call.settings.state_dir) as folder, _watchdog(deadline):
+    with Folder(call.settings.state_dir) as folder, watchdog(deadline):
         store = FolderStore(folder, clock)
         with contextlib.suppress(DeadlinePassed), store.lock(Deadline(clock, 0)):
-            _obtain(call, store, deadline, occasion)
+            obtained(call, store, deadline, occasion)
     return 0
-
-
-def _renew(parsed: Arguments, raw: bytes | None) -> int:
-    """Get a new certificate for the call that the kubelet makes."""
-    clock = SystemClock()
-    call = wiring.by_hand(parsed, raw, clock)
-    deadline = Deadline(clock, call.settings.timeout_seconds)
-    occasion = Occasion.NEEDED if parsed.if_due else Occasion.DEMANDED
-    with Folder(call.settings.state_dir) as folder, _watchdog(deadline):
-        store = FolderStore(folder, clock)
-        with store.lock(deadline):
-            credential = _obtain(call, store, deadline, occasion)
-    _tell(credential)
-    return 0
-
-
-def _tell(credential: Credential) -> None:
-    sys.stdout.write(f"{credential.node_name}: certificate until {rfc3339(credential.not_after)}\n")
-
-
-def _join(parsed: Arguments) -> int:
-    """Get the first certificate, and write the kubeconfig that asks for the next ones."""
-    from authenticator import join  # noqa: PLC0415 - see above
-
-    made = join.plan(parsed, join.launcher_of(sys.argv[0]), os.uname().nodename)
-    if made is None:
-        sys.stdout.write(f"{parsed.kubeconfig} runs {PROGRAM} already\n")
-        return 0
-    clock = SystemClock()
-    deadline = Deadline(clock, made.call.settings.timeout_seconds)
-    with Folder(made.call.settings.state_dir) as folder, _watchdog(deadline):
-        store = FolderStore(folder, clock)
-        with store.lock(deadline):
-            credential = _obtain(made.call, store, deadline, Occasion.NEEDED)
-            join.write(made, may_replace=parsed.replace)
-    _tell(credential)
-    return 0
-
-
-def _obtain(call: Call, store: FolderStore, deadline: Deadline, occasion: Occasion) -> Credential:
-    """Obtain a credential under the lock that the caller holds, and keep a record of the run."""
-    clock = SystemClock()
-    report = Run(clock, occasion.value)
-    try:
-        credential = obtain(
-            call, wiring.world(call.settings, store, clock, report), deadline, occasion
-        )
-    except Exception as error:
-        _keep_record(store, report.record("failed", error))
-        raise
-    _keep_record(store, report.record("done"))
-    return credential
-
-
-def _keep_record(store: FolderStore, record: Mapping[str, object]) -> None:
-    try:
-        store.append_run(record)
-    except (StateFolderUnwritable, OSError) as error:
-        _logger.warning("no record of this run kept: %s", error)
-
-
-@contextlib.contextmanager
-def _watchdog(deadline: Deadline) -> Iterator[None]:
-    """End the process when it hangs where no deadline reaches: name look-ups, drivers.
-
-    What is on disk is whole at any moment, so nothing is lost.
-    """
-
-    def end() -> None:
-        sys.stderr.write(f"{PROGRAM}: DeadlinePassed: something did not come back in time\n")
-        sys.stderr.flush()
-        os._exit(NOT_NOW)
-
-    timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 if __name__ == "__main__":

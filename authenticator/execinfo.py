@@ -122,7 +122,12 @@ def _proxy(value: str | None) -> str | None:
 
 
 def _split(url: str) -> SplitResult | None:
-    """Take an address apart; None when it has no host, or a port that is none."""
+    """Take an address apart; None when it has no host, a port that is none, or blanks.
+
+    `urlsplit` drops blanks without a word, and others read them in other ways.
+    """
+    if " " in url or not url.isprintable():
+        return None
     try:
         parts = urlsplit(url)
         usable = parts.hostname and parts.port != 0

@@ -1,15 +1,17 @@
 """The kubelet's key, and the certificate that comes back for it.
 
 The key is a software key on P-256, made afresh for every offer, because the exec protocol hands it
-over as PEM; the TPM's statement binds it. What the chain is worth is the API server's business: the
-node only knows its serving CA (docs/protocol.md section 6).
+over as PEM; the TPM's statement binds it. What a client's chain is worth is the API server's
+business: the node only knows its serving CA (docs/protocol.md section 6).
 """
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -22,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from authenticator.model import Wanted
 from common.csr import long_names
-from common.errors import CertificateNotAsAsked
+from common.errors import CertificateNotAccepted, CertificateNotAsAsked
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
@@ -82,6 +84,34 @@ def check_issued(certificates: bytes, key: bytes, wanted: Wanted, now: float) ->
         not_before=not_before,
         not_after=not_after,
     )
+
+
+def require_authority(chain: bytes, authorities: str) -> None:
+    """Check that a chain, leaf first as TLS servers send it, leads to one of the authorities.
+
+    The API server's own check of the kubelet is what counts; this one is made before a certificate
+    is put in the place of one that works. Raises CertificateNotAccepted.
+    """
+    anchors = x509.load_pem_x509_certificates(authorities.encode())
+    certificates = x509.load_pem_x509_certificates(chain)
+    for position, certificate in enumerate(certificates):
+        if _issuer(certificate, anchors) is not None:
+            return
+        if _issuer(certificate, certificates[position + 1 : position + 2]) is None:
+            break
+    raise CertificateNotAccepted(
+        "the new certificate does not lead to the kubeconfig's CA: is it the signer's?"
+    )
+
+
+def _issuer(
+    certificate: x509.Certificate, candidates: Sequence[x509.Certificate]
+) -> x509.Certificate | None:
+    for candidate in candidates:
+        with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+            certificate.verify_directly_issued_by(candidate)
+            return candidate
+    return None
 
 
 def _require_key(leaf: x509.Certificate, key: bytes) -> None:

@@ -26,13 +26,15 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
-from common.pkcs10 import Pkcs10, parse_pkcs10
+from common.pkcs10 import Other, Pkcs10, parse_pkcs10
 from common.tpm.structures import Attest, Public
 from signer.credential import make_credential
 from tests.fakes.clock import FakeClock
 
 MASTER_KEY_ID = "0123456789abcdef"
 BOOTSTRAP_USER = "system:bootstrap:abcdef"
+AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")])
+SERVER_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
 CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
@@ -44,6 +46,8 @@ class Issuance:
     backdated: timedelta = timedelta(minutes=5)
     usage: x509.ExtendedKeyUsage | None = CLIENT_AUTH
     authority: bool = False
+    names: tuple[x509.GeneralName, ...] | None = None
+    """Instead of those that were asked for."""
     node_name: str | None = None
     organisations: tuple[str, ...] = ("system:nodes",)
     public_key: ec.EllipticCurvePublicKey | None = None
@@ -65,7 +69,7 @@ class Issuance:
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name(names))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")]))
+            .issuer_name(AUTHORITY)
             .public_key(self.public_key or request.public_key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(moment - self.backdated)
@@ -76,8 +80,21 @@ class Issuance:
         )
         if self.usage is not None:
             builder = builder.add_extension(self.usage, critical=False)
+        told = _general_names(request) if self.names is None else self.names
+        if told:
+            builder = builder.add_extension(x509.SubjectAlternativeName(told), critical=False)
         certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
         return self.text_around + certificate + self.text_around
+
+
+def _general_names(request: Pkcs10) -> tuple[x509.GeneralName, ...]:
+    names = request.subject_alt_names or ()
+    assert not any(isinstance(name, Other) for name in names)
+    return tuple(
+        x509.DNSName(name) if isinstance(name, str) else x509.IPAddress(name)
+        for name in names
+        if not isinstance(name, Other)
+    )
 
 
 @dataclass
@@ -112,6 +129,21 @@ class FakeCluster:
     def __post_init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._secrets: dict[str, bytes] = {}
+
+    def authority(self) -> str:
+        """Return the certificate of the authority, as PEM."""
+        moment = datetime.fromtimestamp(self.clock.wall(), UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(AUTHORITY)
+            .issuer_name(AUTHORITY)
+            .public_key(self._key.public_key())
+            .serial_number(1)
+            .not_valid_before(moment)
+            .not_valid_after(moment + timedelta(days=3650))
+        )
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return certificate.public_bytes(Encoding.PEM).decode()
 
     def connect(self, requester: Requester) -> "FakeCsrApi":
         """Be asked by somebody."""

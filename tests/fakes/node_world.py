@@ -92,7 +92,12 @@ class FakeNode:
 
     def call(self) -> Call:
         """Return the call that the kubelet makes."""
-        server = Server(url="https://api.example", ca="", tls_server_name=None, proxy=None)
+        server = Server(
+            url="https://api.example",
+            ca=self.cluster.authority(),
+            tls_server_name=None,
+            proxy=None,
+        )
         info = ExecInfo(
             raw=self.exec_info,
             api_version="client.authentication.k8s.io/v1",

@@ -414,6 +414,10 @@ WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[Attestat
     ),
     "an authority": (change_issuance(authority=True), CertificateNotAsAsked),
     "no usage": (change_issuance(usage=None), CertificateNotAsAsked),
+    "a name that was not asked for": (
+        change_issuance(names=(x509.DNSName("worker-1"),)),
+        CertificateNotAsAsked,
+    ),
     "for servers": (
         change_issuance(usage=x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])),
         CertificateNotAsAsked,

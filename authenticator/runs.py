@@ -1,0 +1,79 @@
+"""One run that may get a certificate: recorded, and ended from outside when it hangs."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from authenticator import wiring
+from authenticator.arguments import PROGRAM
+from authenticator.clock import SystemClock
+from authenticator.config import Settings
+from authenticator.credential import Credential
+from authenticator.enrol import Call, Occasion, World, obtain
+from authenticator.model import Deadline
+from authenticator.report import Run
+from authenticator.store import FolderStore
+from common.errors import StateFolderUnwritable
+
+NOT_NOW: Final = 1
+WATCHDOG_SECONDS: Final = 5
+"""How long after its deadline a run that hangs in somebody else's code is ended from outside."""
+
+_logger = logging.getLogger(__name__)
+
+
+def obtained(call: Call, store: FolderStore, deadline: Deadline, occasion: Occasion) -> Credential:
+    """Obtain a credential under the lock that the caller holds."""
+    return recorded(
+        call.settings,
+        store,
+        occasion.value,
+        lambda world: obtain(call, world, deadline, occasion),
+    )
+
+
+def recorded(
+    settings: Settings, store: FolderStore, purpose: str, work: Callable[[World], Credential]
+) -> Credential:
+    """Do the work of a run in the real world, and keep a record of it."""
+    clock = SystemClock()
+    report = Run(clock, purpose)
+    try:
+        credential = work(wiring.world(settings, store, clock, report))
+    except Exception as error:
+        _keep_record(store, report.record("failed", error))
+        raise
+    _keep_record(store, report.record("done"))
+    return credential
+
+
+def _keep_record(store: FolderStore, record: Mapping[str, object]) -> None:
+    try:
+        store.append_run(record)
+    except (StateFolderUnwritable, OSError) as error:
+        _logger.warning("no record of this run kept: %s", error)
+
+
+@contextlib.contextmanager
+def watchdog(deadline: Deadline) -> Iterator[None]:
+    """End the process when it hangs where no deadline reaches: name look-ups, drivers.
+
+    What is on disk is whole at any moment, so nothing is lost.
+    """
+
+    def end() -> None:
+        sys.stderr.write(f"{PROGRAM}: DeadlinePassed: something did not come back in time\n")
+        sys.stderr.flush()
+        os._exit(NOT_NOW)
+
+    timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
