@@ -80,6 +80,7 @@ WRONG_FILES: dict[str, bytes] = {
     "no text": b"\xff\xfe\xff",
     "a list": b"[]",
     "Python": b"!!python/object/apply:os.system ['false']",
+    "tag that does not fit": b"!!bool ...\n",
     "no context": b"{contexts: [], clusters: [], users: [], current-context: x}",
     "wrong kinds": b"{contexts: 5, clusters: 5, users: 5, current-context: x}",
     "too large": b"#" * (kubeconfig.SIZE_LIMIT + 1),
@@ -92,6 +93,18 @@ def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
     path.write_bytes(WRONG_FILES[wrong])
     with pytest.raises(BootstrapCredentialUnusable, match=str(path)):
         bootstrap.load(path)
+
+
+def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BootstrapCredentialUnusable, match="no name of a file"):
+        bootstrap.load(written(tmp_path, {"tokenFile": "a\0b"}))
+
+
+def test_settings_get_keys_that_are_texts_as_in_go(tmp_path: Path) -> None:
+    extension = {"name": byhand.EXTENSION, "extension": {1: 2, "b": None}}
+    path = written(tmp_path, {"exec": {}}, {"extensions": [extension]})
+    found = byhand.in_kubeconfig(kubeconfig.load(path))
+    assert b'"config":{"1":2,"b":null}' in found.exec_info
 
 
 def test_kubelets_call_is_found_in_its_kubeconfig(tmp_path: Path) -> None:

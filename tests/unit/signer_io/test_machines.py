@@ -80,6 +80,15 @@ def test_a_machine_without_a_provider_id_has_an_empty_one() -> None:
     assert read_machine(body).provider_id == ""
 
 
+@pytest.mark.parametrize("key", ["annotations", "labels"])
+def test_a_machine_whose_metadata_are_no_texts_cannot_be_read(key: str) -> None:
+    """A record that is not understood must not be as good as none."""
+    body = machine()
+    body["metadata"][key] = {"cluster-x-k8s-io/tpm-endorsement-key": True}
+    with pytest.raises(ValueError, match=key):
+        read_machine(body)
+
+
 def test_a_machine_of_no_cluster_cannot_be_read() -> None:
     body = machine()
     del body["spec"]["clusterName"]

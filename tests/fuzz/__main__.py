@@ -1,0 +1,125 @@
+"""Coverage-guided fuzzing of every parser: `make fuzz`, or for one of them --only NAME.
+
+Each target runs in a process of its own, as many at a time as there are processors. What breaks
+something is kept under tests/vectors/fuzz/<target>/, where every later `make test` runs over it;
+what only reaches new code is kept in .cache, so that the next run begins where this one ended.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from tests.fuzz.target import FOUND, Target
+from tests.fuzz.targets import TARGETS
+
+CORPORA = Path(__file__).parents[2] / ".cache" / "fuzz"
+MAX_SIZE = 16 * 1024
+"""Bytes of an input; what larger ones would reach, smaller ones reach as well."""
+SLOW_SECONDS = 5
+"""An input that takes longer is a finding."""
+MEMORY_MIB = 2048
+_STATISTIC = re.compile(r"^stat::(\w+):\s+(\d+)$", re.MULTILINE)
+_COVERAGE = re.compile(r" cov: (\d+) ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one target."""
+
+    name: str
+    runs: int
+    runs_per_second: int
+    branches: int
+    findings: tuple[Path, ...]
+    failed: bool
+    said: str
+
+
+def main() -> int:
+    """Fuzz; the exit status is 1 when something was found."""
+    arguments = _arguments()
+    targets = [TARGETS[name] for name in arguments.only or TARGETS]
+    _tell(f"{len(targets)} targets, {arguments.seconds} s each, {arguments.jobs} at a time")
+    _tell(f"{'target':26}{'runs':>10}{'runs/s':>9}{'branches':>10}  found")
+    failed = False
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for outcome in pool.map(lambda target: _fuzz(target, arguments.seconds), targets):
+            _tell(_line(outcome))
+            failed |= outcome.failed
+            if outcome.failed:
+                _tell(outcome.said)
+    return int(failed)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz every parser.")
+    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="for each target")
+    parser.add_argument("--only", action="append", choices=list(TARGETS), metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    return parser.parse_args()
+
+
+def _fuzz(target: Target, seconds: int) -> Outcome:
+    corpus, found = CORPORA / target.name, FOUND / target.name
+    before = set(target.found())
+    _plant(target, corpus)
+    found.mkdir(parents=True, exist_ok=True)
+    command = (
+        *(sys.executable, "-m", "tests.fuzz.guided", target.name),
+        *(f"-max_total_time={seconds}", f"-timeout={SLOW_SECONDS}", f"-max_len={MAX_SIZE}"),
+        *(f"-rss_limit_mb={MEMORY_MIB}", f"-artifact_prefix={found}/", "-print_final_stats=1"),
+        *("-reload=0", str(corpus)),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    findings = tuple(path for path in target.found() if path not in before)
+    if not any(found.iterdir()):
+        found.rmdir()
+    statistics = {name: int(value) for name, value in _STATISTIC.findall(done.stderr)}
+    return Outcome(
+        name=target.name,
+        runs=statistics.get("number_of_executed_units", 0),
+        runs_per_second=statistics.get("average_exec_per_sec", 0),
+        branches=max(map(int, _COVERAGE.findall(done.stderr)), default=0),
+        findings=findings,
+        failed=done.returncode != 0,
+        said=_tail(done.stdout + done.stderr),
+    )
+
+
+def _plant(target: Target, corpus: Path) -> None:
+    """Begin with our own inputs, and with what was found once."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    for content in (*target.seeds(), *(path.read_bytes() for path in target.found())):
+        (corpus / sha256(content).hexdigest()).write_bytes(content)
+
+
+def _line(outcome: Outcome) -> str:
+    found = ", ".join(path.name for path in outcome.findings) or ("failed" * outcome.failed or "-")
+    return (
+        f"{outcome.name:26}{outcome.runs:>10}{outcome.runs_per_second:>9}"
+        f"{outcome.branches:>10}  {found}"
+    )
+
+
+def _tail(output: str) -> str:
+    """Keep of the output what tells the finding: Python's exception, else the last lines."""
+    lines = [line for line in output.splitlines() if not line.startswith(("#", "INFO:", "stat::"))]
+    begin = next((n for n, line in enumerate(lines) if "Uncaught" in line), len(lines) - 12)
+    end = next((n for n, line in enumerate(lines) if "libFuzzer" in line), len(lines))
+    telling = lines[max(begin, 0) : end if end > begin else len(lines)]
+    return "".join(f"    {line}\n" for line in telling[-30:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

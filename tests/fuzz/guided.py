@@ -1,0 +1,37 @@
+"""One target under atheris, in a process of its own: libFuzzer does not return.
+
+Started by `python -m tests.fuzz`, with the target's name and libFuzzer's own arguments.
+"""
+
+import logging
+import sys
+from random import Random
+
+import atheris
+
+with atheris.instrument_imports(include=["authenticator", "common", "signer"]):
+    from tests.fuzz.mutations import mutate
+    from tests.fuzz.targets import TARGETS
+
+_OWN_CHANGES = 3
+"""Of four changes, how many keep the input's form; libFuzzer's own are the rest."""
+
+
+def main() -> None:
+    """Fuzz until the time is up, or something is found."""
+    target = TARGETS[sys.argv[1]]
+    logging.disable()
+
+    def change(data: bytes, max_size: int, seed: int) -> bytes:
+        random = Random(seed)
+        if random.randrange(4) >= _OWN_CHANGES:
+            changed: bytes = atheris.Mutate(data, max_size)
+            return changed
+        return mutate(target.form, data, random)[:max_size]
+
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], target.feed, custom_mutator=change)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

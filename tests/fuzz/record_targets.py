@@ -1,0 +1,276 @@
+"""The signer's other parsers: policies, kubeconfigs and objects, from operators and API servers."""
+
+import base64
+import json
+from typing import Any, Final
+
+import yaml
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from common import plain_yaml
+from common.errors import ApiServerUnavailable, AuthorityUnavailable, KubeconfigRefused
+from common.keys import public_key_of
+from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
+from common.pem import encode_block
+from signer.authority import read_authority
+from signer.kube.client import _object
+from signer.kube.csrs import read_csr
+from signer.kube.kubeconfig import parse_kubeconfig
+from signer.policy import PolicyFileInvalid, load_policies
+from signer.records.clusters import read_cluster
+from signer.records.endorsement_keys import (
+    new_endorsement_key,
+    read_attested_node,
+    read_endorsement_key,
+    written_attested_node,
+)
+from signer.records.key_records import key_records
+from signer.records.machines import read_bootstrap, read_infrastructure, read_machine, read_pool
+from signer.verify.endorsement_certificate import load_trust_anchors
+from tests.builders import certificates
+from tests.builders.scenario import NOW, Scenario
+from tests.fuzz.mutations import Form
+from tests.fuzz.shared_targets import scenario
+from tests.fuzz.target import Refused, Target
+from tests.fuzz.verify_targets import leaves
+from tests.unit.signer_io import objects
+
+CSR: Final = {
+    "metadata": {
+        "name": "csr",
+        "uid": "u",
+        "resourceVersion": "1",
+        "annotations": {"a": "b"},
+        "creationTimestamp": "2026-11-21T09:30:00Z",
+    },
+    "spec": {
+        "signerName": CLIENT_SIGNER,
+        "username": "n",
+        "groups": ["g"],
+        "usages": ["u"],
+        "request": "QUJD",
+        "expirationSeconds": 600,
+    },
+    "status": {
+        "conditions": [{"type": "Denied", "status": "True", "reason": "r", "message": "m"}],
+        "certificate": "QUJD",
+    },
+}
+"""A CertificateSigningRequest, as the API server shows it."""
+
+
+def _trust_anchors(data: bytes) -> None:
+    """Take what comes as an authority beside a root, then as a revocation list."""
+    root = certificates.vendor()[0].der
+    assert load_trust_anchors({"root": root, "other": data}, {}).roots
+    load_trust_anchors({"root": root}, {"list": data})
+
+
+def _anchor_files() -> list[bytes]:
+    _, issuer = certificates.vendor()
+    revoked = certificates.revocation_list(issuer, 7, 9)
+    return [revoked, encode_block("X509 CRL", revoked)]
+
+
+def _kubeconfig(data: bytes) -> None:
+    connection = parse_kubeconfig(data)
+    assert connection.server.startswith("https://")
+    assert connection.host
+    assert connection.ca
+    assert connection.token or connection.certificate
+
+
+def kubeconfigs() -> list[bytes]:
+    """Write kubeconfigs of Cluster API's form."""
+    pem = base64.b64encode(encode_block("CERTIFICATE", b"der")).decode()
+    cluster = {"server": "https://api.example:6443", "certificate-authority-data": pem}
+    users = ({"client-certificate-data": pem, "client-key-data": pem}, {"token": "abc.def"})
+    return [_kubeconfig_of(cluster, user) for user in users]
+
+
+def _kubeconfig_of(cluster: dict[str, str], user: dict[str, str]) -> bytes:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    return yaml.safe_dump(document).encode()
+
+
+def _plain_yaml(data: bytes) -> None:
+    """Write what was read, and read it again."""
+    documents = plain_yaml.load_all(data)
+    again = plain_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
+    assert repr(again) == repr(documents)
+
+
+def _yamls() -> list[bytes]:
+    values = (
+        b"a: [1, -0x1f, 1.5e+3, true, ~, '2', 2026-11-21, .nan]\nb: &c {d: e}\nf: *c\ng: |\n h\n"
+    )
+    return [values, b"--- a\n--- {<<: {b: 1}, c: 2}\n", *kubeconfigs()]
+
+
+def _policies(data: bytes) -> None:
+    policies = load_policies(data.decode("utf-8", "replace")).all()
+    assert policies
+    for policy in policies:
+        assert policy.bootstrap_groups
+        assert policy.pcr_selection
+        assert policy.attestation_key_schemes
+
+
+def _policy_files() -> list[bytes]:
+    digest = "ab" * 32
+    allowed = {"sha256": {"4": [digest], "7": [digest]}}
+    spec = {
+        "clusterRef": {"namespace": "tenants", "name": "blue"},
+        "minimumVersion": "v1",
+        "bootstrapGroups": ["system:bootstrappers"],
+        "endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/etc/authorities"]},
+        "attestationKey": {"schemes": ["ecdsa-p256-sha256"]},
+        "pcrs": {
+            "selection": {"sha256": [4, 7]},
+            "mode": "Enforce",
+            "allowed": allowed,
+            "variants": [
+                {"machineSelector": {"matchLabels": {"pool": "a"}}, "allowed": allowed},
+            ],
+        },
+        "eventLog": {"secureBoot": True, "platformKeys": [digest]},
+        "nodeNames": {"machineName": True},
+        "certificate": {"lifetime": "24h30m"},
+        "serving": {"builtin": "Approve", "nodeRefFallback": True},
+    }
+    policies = [_policy("blue", spec), _policy("others", {})]
+    return [yaml.safe_dump_all(policies[:count]).encode() for count in (1, 2)]
+
+
+def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "KubeletAttestationPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _key_records(data: bytes) -> None:
+    """Read all of a record or nothing: half of it would be another record."""
+    value = data.decode("utf-8", "surrogateescape")
+    body = {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}
+    found = key_records(body, "Machine annotation")
+    assert bool(found.records) is (found.error is None)
+    if found.error is not None:
+        raise Refused
+
+
+def _annotations() -> list[bytes]:
+    key = public_key_of(scenario().ek.public)
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    certificate = encode_block("CERTIFICATE", leaves()[0])
+    digest = b"sha256:" + b"ab" * 32
+    return [pem, certificate, digest, b"\n".join((pem, certificate, digest))]
+
+
+_READERS = (
+    *(read_machine, read_pool, read_cluster, read_infrastructure, read_bootstrap),
+    *(read_endorsement_key, read_attested_node, read_csr),
+)
+
+
+def _objects(data: bytes) -> None:
+    """Read an object as each kind; those that cannot read it say so by `ValueError`."""
+    body = _object(data)
+    taken = 0
+    for read in _READERS:
+        try:
+            read(body)
+        except ValueError:
+            continue
+        taken += 1
+    if not taken:
+        raise Refused
+
+
+def _bodies() -> list[bytes]:
+    key, node = Scenario().put_claim()
+    assert key.held_by is not None
+    cluster = objects.cluster()
+    cluster["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]}}
+    cluster["spec"]["security"] = {"kubeletAuthentication": True}
+    made = new_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    made["metadata"]["resourceVersion"] = "1"
+    bodies = [
+        *(objects.machine(), objects.old_machine(), objects.pool("pool-1", "a://1", "a://2")),
+        *(cluster, objects.infrastructure("i", **objects.RECORD), objects.bootstrap("b", "a.b")),
+        *(made, written_attested_node(node, "1"), CSR),
+    ]
+    return [json.dumps(body).encode() for body in bodies]
+
+
+def _authority(data: bytes) -> None:
+    certificate, _, key = data.partition(b"\0")
+    authority = read_authority({"tls.crt": certificate, "tls.key": key})
+    assert authority.certificate.public_key() == authority.private_key.public_key()
+
+
+def _authorities() -> list[bytes]:
+    root = certificates.authority("kubernetes")
+    key = root.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return [root.certificate.public_bytes(Encoding.PEM) + b"\0" + key]
+
+
+TARGETS = (
+    Target(
+        name="trust-anchors",
+        run=_trust_anchors,
+        seeds=_anchor_files,
+        errors=(ValueError,),
+        form=Form.DER,
+    ),
+    Target(
+        name="kubeconfig",
+        run=_kubeconfig,
+        seeds=kubeconfigs,
+        errors=(KubeconfigRefused,),
+        form=Form.YAML,
+    ),
+    Target(
+        name="plain-yaml",
+        run=_plain_yaml,
+        seeds=_yamls,
+        errors=(plain_yaml.YamlMalformed,),
+        form=Form.YAML,
+    ),
+    Target(
+        name="policies",
+        run=_policies,
+        seeds=_policy_files,
+        errors=(PolicyFileInvalid,),
+        form=Form.YAML,
+    ),
+    Target(name="key-records", run=_key_records, seeds=_annotations, form=Form.PEM),
+    Target(
+        name="objects",
+        run=_objects,
+        seeds=_bodies,
+        errors=(ApiServerUnavailable,),
+        form=Form.JSON,
+    ),
+    Target(
+        name="authority",
+        run=_authority,
+        seeds=_authorities,
+        errors=(AuthorityUnavailable,),
+        form=Form.PEM,
+    ),
+)

@@ -1,0 +1,14 @@
+"""The table of all targets."""
+
+from tests.fuzz import node_targets, record_targets, shared_targets, verify_targets
+from tests.fuzz.target import Target
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        *shared_targets.TARGETS,
+        *verify_targets.TARGETS,
+        *record_targets.TARGETS,
+        *node_targets.TARGETS,
+    )
+}

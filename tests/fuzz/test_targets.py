@@ -1,0 +1,73 @@
+"""Every parser over inputs that are almost right, bounded in each run; then what was found once.
+
+`make fuzz` runs over the same targets for longer, guided by coverage.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.mutations import Form, mutate
+from tests.fuzz.target import FOUND, Target
+from tests.fuzz.targets import TARGETS
+
+EXAMPLES = 60
+FOUND_INPUTS = [(target, path) for target in TARGETS.values() for path in target.found()]
+
+
+@cache
+def seeds(target: Target) -> Sequence[bytes]:
+    """Make a target's seeds once: some of them take keys."""
+    return target.seeds()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
+def test_our_own_inputs_are_taken(target: Target) -> None:
+    """Else what is made of them would be stopped at the door."""
+    assert [target.feed(seed) for seed in seeds(target)] == [True] * len(seeds(target))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(random=st.randoms(use_true_random=False))
+def test_almost_right_inputs_are_taken_or_refused(target: Target, random: Random) -> None:
+    """Nothing but the errors that are documented comes out."""
+    target.feed(mutate(target.form, random.choice(seeds(target)), random))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(data=st.binary(max_size=256))
+@example(data=b"")
+def test_any_bytes_are_taken_or_refused(target: Target, data: bytes) -> None:
+    target.feed(data)
+
+
+@pytest.mark.parametrize(
+    ("target", "path"), FOUND_INPUTS, ids=[f"{t.name}-{path.name}" for t, path in FOUND_INPUTS]
+)
+def test_what_was_found_breaks_nothing_any_more(target: Target, path: Path) -> None:
+    target.feed(path.read_bytes())
+
+
+def test_what_was_found_belongs_to_a_target() -> None:
+    """What lies elsewhere would never be looked at again."""
+    assert {path.name for path in FOUND.iterdir() if path.is_dir()} <= TARGETS.keys()
+
+
+@pytest.mark.parametrize("form", Form)
+def test_changes_are_changes(form: Form) -> None:
+    """And not all of them are changes of bytes: most keep the form."""
+    target = next(target for target in TARGETS.values() if target.form is form)
+    seed = seeds(target)[0]
+    changed = {mutate(form, seed, Random(number)) for number in range(50)}
+    assert len(changed - {seed}) > 40

@@ -1,0 +1,178 @@
+"""The parsers behind the signer's verdicts: what a node sends."""
+
+from functools import cache
+
+from common.errors import (
+    Denied,
+    EndorsementCertificateMalformed,
+    EndorsementCertificateMismatch,
+    EndorsementCertificateMissing,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateUntrusted,
+    EventLogMalformed,
+    EventLogPolicyMismatch,
+    PcrBankUnavailable,
+    PcrDigestMismatch,
+    PcrSelectionMismatch,
+    QuoteMalformed,
+)
+from common.keys import public_key_of
+from common.names import PEM_REQUEST
+from common.pem import encode_block
+from common.tpm.structures import Attest, StructureMalformed
+from signer.credential import make_credential
+from signer.parse import parse
+from signer.policy import EventLogRules, Policy
+from signer.recognise import Kind
+from signer.verify.attestation_key import verify_attestation_key
+from signer.verify.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
+from signer.verify.endorsement_key import verify_template
+from signer.verify.event_log import parse_event_log
+from signer.verify.measured_boot import verify_event_log
+from signer.verify.pcrs import verify_pcrs
+from signer.verify.quote import verify_quote
+from tests.builders import certificates, event_logs
+from tests.builders.scenario import NOW
+from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
+from tests.fuzz.mutations import Form
+from tests.fuzz.shared_targets import requests, scenario
+from tests.fuzz.target import Refused, Target
+
+POLICY = Policy(name="fuzz", attestation_key_schemes=frozenset(AK_KINDS))
+CERTIFICATE_ERRORS = (
+    *(EndorsementCertificateMissing, EndorsementCertificateMalformed),
+    *(EndorsementCertificateMismatch, EndorsementCertificateUntrusted),
+    *(EndorsementCertificateNotAllowed, EndorsementCertificateOutOfDate),
+)
+QUOTE_ERRORS = (QuoteMalformed, PcrBankUnavailable, PcrSelectionMismatch, PcrDigestMismatch)
+
+
+def _request(data: bytes) -> None:
+    """Read the text as each kind of request; three blocks are none of the built-in signer's."""
+    csr = scenario().csr(data)
+    taken = set()
+    for kind in Kind:
+        try:
+            parsed = parse(csr, kind)
+        except Denied:
+            continue
+        assert parsed.request.node_name
+        taken.add(kind)
+    if not taken:
+        raise Refused
+    assert (Kind.BUILTIN_SERVING in taken) is (len(taken) == 1 and data.count(b"BEGIN") == 1)
+
+
+def _texts() -> list[bytes]:
+    world = scenario()
+    builtin = encode_block(PEM_REQUEST, requests()[-1])
+    return [world.offer_csr().request, world.answer_csr().request, builtin]
+
+
+def _endorsement_key(data: bytes) -> None:
+    """Challenge what is taken as an endorsement key."""
+    key = verify_template(data)
+    make_credential(key.public, b"\0\x0b" + bytes(32), bytes(32), random=lambda n: b"\1" * n)
+    assert len(key.name) == 64
+    assert key.pem
+
+
+def _endorsement_keys() -> list[bytes]:
+    return [endorsement_key(template).tpm2b for template in (0, 1, 2, 3, 4)]
+
+
+def _attestation_key(data: bytes) -> None:
+    assert verify_attestation_key(data, POLICY).name[:2] == b"\0\x0b"
+
+
+def _attestation_keys() -> list[bytes]:
+    kinds = ("ecdsa-p256-sha256", "ecdsa-p384-sha384", "rsassa-2048-sha256", "rsapss-2048-sha256")
+    return [attestation_key(AK_KINDS[kind]).tpm2b for kind in kinds]
+
+
+def _quote(data: bytes) -> None:
+    """Sign what comes, and expect what it says: then only its form and its PCRs are left."""
+    world = scenario()
+    key = verify_attestation_key(world.ak.tpm2b, POLICY)
+    try:
+        bound = Attest.parse(data).extra_data
+    except StructureMalformed:
+        bound = b""
+    attest = verify_quote(data, world.ak.sign(data), key, bound)
+    asked = POLICY.pcr_selection
+    verify_pcrs(attest, world.pcrs, asked=asked, signature_hash=key.scheme.hash)
+
+
+def _certificate(data: bytes) -> None:
+    """Take what comes as a certificate beside the key's own, then as the key's own."""
+    key = public_key_of(scenario().ek.public)
+    verify_endorsement_certificate((_leaf(), data), key, anchors=_anchors(), now=NOW)
+    verify_endorsement_certificate((data,), key, anchors=_anchors(), now=NOW)
+
+
+@cache
+def _leaf() -> bytes:
+    _, issuer = certificates.vendor()
+    return certificates.leaf(issuer, public_key_of(scenario().ek.public))
+
+
+@cache
+def _anchors() -> TrustAnchors:
+    return certificates.anchors(*certificates.vendor())
+
+
+def leaves() -> list[bytes]:
+    """Write endorsement certificates, bare and as an NV index holds them."""
+    header = b"\x10\x01\0" + (len(_leaf()) + 2).to_bytes(2, "big") + b"\x10\x02"
+    return [_leaf(), header + _leaf() + b"\xff" * 9]
+
+
+def _event_log(data: bytes) -> None:
+    """Quote what the log replays to, so that the rules are reached."""
+    log = parse_event_log(data)
+    pcrs = {bank: {pcr: log.replay(bank, pcr) for pcr in range(8)} for bank in sorted(log.banks)}
+    if not pcrs:
+        raise Refused
+    shim = event_logs.application(b"shim").digest("sha256")
+    for secure_boot in (True, False):
+        rules = EventLogRules(
+            secure_boot=secure_boot,
+            platform_keys=frozenset(),
+            signature_databases=frozenset(),
+            boot_loaders=frozenset() if secure_boot else frozenset({shim}),
+        )
+        verify_event_log(data, pcrs, rules)
+
+
+def _event_logs() -> list[bytes]:
+    booted = event_logs.firmware()
+    booted.remove(event_logs.application(b"kernel"))
+    located = [event_logs.startup_locality(3), *booted]
+    return [event_logs.log_of(located), event_logs.log_of(booted, ("sha1", "sha256"))]
+
+
+TARGETS = (
+    Target(name="request", run=_request, seeds=_texts, form=Form.PEM),
+    Target(name="endorsement-key", run=_endorsement_key, seeds=_endorsement_keys, errors=(Denied,)),
+    Target(name="attestation-key", run=_attestation_key, seeds=_attestation_keys, errors=(Denied,)),
+    Target(
+        name="quote",
+        run=_quote,
+        seeds=lambda: [scenario().attest().encode()],
+        errors=QUOTE_ERRORS,
+    ),
+    Target(
+        name="endorsement-certificate",
+        run=_certificate,
+        seeds=leaves,
+        errors=CERTIFICATE_ERRORS,
+        form=Form.DER,
+    ),
+    Target(
+        name="event-log",
+        run=_event_log,
+        seeds=_event_logs,
+        errors=(EventLogMalformed, EventLogPolicyMismatch),
+    ),
+)
