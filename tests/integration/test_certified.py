@@ -15,7 +15,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import EndorsementKey, TrustDomain
 from tests.integration import csrs
-from tests.integration.test_refusals import Script
+from tests.integration.script import Script
 
 RSA = EndorsementKey.RSA_2048
 
@@ -118,7 +118,7 @@ def test_a_record_without_certificate_is_not_enough(machines: Machines, fleet: F
 
 def test_a_certificate_without_record_is_not_enough(machines: Machines, fleet: Fleet) -> None:
     script = Script(machines.known(fleet.second))
-    told = csrs.annotated(script.client, script.offer, PENDING_REASON_ANNOTATION)
+    told = script.annotation(PENDING_REASON_ANNOTATION)
     assert told.startswith("EndorsementKeyNotRegistered: ")
 
 

@@ -1,91 +1,18 @@
 """Who is refused on real parts, and with what reason; the honest node gets in beside them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
-from authenticator.tpm.esapi import open_tpm
 from common import evidence
-from common.csr import build_pkcs10, compose
-from common.digests import answer_extra_data
-from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES
-from tests.harness.client import Client
+from common.csr import compose
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.node import Node
 from tests.harness.objects import Machine
-from tests.harness.tpm import SoftwareTpm
 from tests.integration import csrs
+from tests.integration.script import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
-
-
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """A deadline that far away."""
-
-    seconds: float = 30.0
-
-    def remaining(self) -> float:
-        """Tell the time that is left."""
-        return self.seconds
-
-
-class Script:
-    """A node of the test's own, which files what it likes, step by step."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        token = node.tenant.workload.bootstrap_token()
-        self.client: Client = node.tenant.workload.with_token(token)
-        self.pkcs10 = build_pkcs10(
-            generate_private_key(SECP256R1()), node_name=node.name, provider_id=node.provider_id
-        )
-        with open_tpm(node.tpm.tcti, deadline=Seconds()) as tpm:
-            found = tpm.endorsement_key()
-            self.offered = evidence.Offer(
-                ek_public=found.public,
-                ek_certificates=found.certificates,
-                ak_public=tpm.attestation_key(),
-            )
-        self.offer = csrs.file(self.client, compose(self.pkcs10, evidence.encode(self.offered)))
-
-    def challenge(self) -> evidence.Challenge:
-        """Wait for the challenge to the offer."""
-        text = csrs.annotated(self.client, self.offer, CHALLENGE_ANNOTATION)
-        return evidence.decode_challenge(text)
-
-    def answer(self, name: str, *, quoting: SoftwareTpm | None = None) -> evidence.Answer:
-        """Make the answer for the CSR `name`; `quoting` may be another TPM than the offer's."""
-        challenge = self.challenge()
-        with open_tpm(self.node.tpm.tcti, deadline=Seconds()) as tpm:
-            secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
-        extra_data = answer_extra_data(
-            secret, name=name, expiration_seconds=None, usages=CLIENT_USAGES
-        )
-        quoting = quoting or self.node.tpm
-        with open_tpm(quoting.tcti, deadline=Seconds()) as tpm:
-            quote = tpm.quote(challenge.pcrs, extra_data)
-            ak_public = tpm.attestation_key()
-        uid = self.client.get(f"{csrs.CSRS}/{self.offer}")["metadata"]["uid"]
-        return evidence.Answer(
-            ek_public=self.offered.ek_public,
-            ek_certificates=self.offered.ek_certificates,
-            ak_public=ak_public,
-            challenge=evidence.ChallengeReference(
-                uid=uid, issued_at=challenge.issued_at, key=challenge.key
-            ),
-            quote=quote.attest,
-            signature=quote.signature,
-            pcrs=quote.pcrs,
-            event_log=None,
-        )
-
-    def file(self, name: str, answer: evidence.Answer) -> dict[str, str]:
-        """File an answer under a name, and return what became of it."""
-        request = compose(self.pkcs10, evidence.encode(answer))
-        return csrs.decided(self.client, csrs.file(self.client, request, name=name))
 
 
 def test_scripted_answer_is_certified(machines: Machines) -> None:
