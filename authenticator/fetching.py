@@ -66,7 +66,7 @@ def _serving(parsed: Arguments, raw: bytes | None) -> Credential:
     call = wiring.by_hand(replace(parsed, problems=parsed.problems + problems), raw, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
     with watchdog(deadline), Folder(call.settings.state_dir) as folder:
-        current = call.served_by(FolderStore(folder, clock).load_credential())
+        current = FolderStore(folder, clock).load_credential()
         with Folder(serving.folder_in(folder.path)) as own:
             store = FolderStore(own, clock)
             with store.lock(deadline):

@@ -1,0 +1,112 @@
+"""serving on a real cluster: the exchange for a serving certificate, and the file it ends in."""
+
+import random
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.names import SERVING_SIGNER
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.integration import csrs
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+
+@pytest.fixture
+def address() -> str:
+    """Return an address that no other Machine has."""
+    return f"198.51.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+@pytest.fixture
+def node(machines: Machines, address: str) -> Node:
+    """Return a node that has joined, whose Machine has a name and an address."""
+    made = machines.power_on()
+    addresses = [("Hostname", made.name), ("InternalIP", address)]
+    machines.register(made, Machine(made.name, addresses=addresses))
+    assert made.call().status == 0
+    return made
+
+
+def file_of(node: Node) -> Path:
+    """Return what tlsCertFile and tlsPrivateKeyFile name."""
+    return node.state / "serving/credential.pem"
+
+
+def filed(node: Node) -> list[str]:
+    """Return who asked for serving certificates of this node's name."""
+    return [
+        csr["spec"]["username"]
+        for csr in node.tenant.workload.admin.list(csrs.CSRS)
+        if csr["spec"]["signerName"] == SERVING_SIGNER
+        and csrs.subject(csr) == f"system:node:{node.name}"
+    ]
+
+
+def test_certificate_is_attested_and_for_the_machines_addresses(node: Node, address: str) -> None:
+    made = node.call("serving", "--dns", node.name, "--address", address)
+    assert (made.status, made.complaint) == (0, "")
+    assert made.output.startswith(f"{node.name}: certificate until ")
+    content = file_of(node).read_bytes()
+    leaf = x509.load_pem_x509_certificate(content)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == [node.name, address]
+    usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    leaf.verify_directly_issued_by(node.tenant.workload.authority.certificate)
+    key = load_pem_private_key(content[content.index(b"-----BEGIN PRIVATE KEY") :], None)
+    assert key.public_key() == leaf.public_key()
+    assert filed(node) == [f"system:node:{node.name}"] * 2
+
+
+def test_one_file_serves_tls_for_certificate_and_key(node: Node, address: str) -> None:
+    """What stands before the first PEM block is passed over, by OpenSSL as by Go."""
+    assert node.call("serving", "--address", address).status == 0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file_of(node), file_of(node))
+    assert stat.S_IMODE(file_of(node).stat().st_mode) == 0o600
+
+
+def test_nothing_is_filed_before_it_is_due_or_different(node: Node, address: str) -> None:
+    for _ in range(2):
+        assert node.call("serving", "--address", address).status == 0
+    assert len(filed(node)) == 2
+    assert node.call("serving", "--address", address, "--dns", node.name).status == 0
+    assert len(filed(node)) == 4
+
+
+def test_client_certificate_is_left_alone(node: Node, address: str) -> None:
+    before = node.call().certificate
+    assert node.call("serving", "--address", address).status == 0
+    assert node.call().certificate == before
+    assert len(csrs.of_node(node)) == 2
+
+
+def test_address_of_nobody_is_told_and_waited_for(node: Node) -> None:
+    """S2: the Machine may come to have it."""
+    node.settings = {"timeoutSeconds": 3}
+    waiting = node.call("serving", "--address", "203.0.113.77")
+    assert waiting.status == 1
+    assert "AddressNotOfMachine" in waiting.complaint
+    assert waiting.complaint.count("\n") == 1
+    assert not file_of(node).exists()
+
+
+def test_name_of_the_control_plane_is_refused(node: Node) -> None:
+    """S3."""
+    refused = node.call("serving", "--dns", "kubernetes.default.svc")
+    assert refused.status == 1
+    assert "AddressOfControlPlane" in refused.complaint
+
+
+def test_node_that_has_not_joined_is_told_so(machines: Machines) -> None:
+    refused = machines.registered().call("serving", "--address", "198.51.100.1")
+    assert refused.status == 1
+    assert "ClientCertificateMissing" in refused.complaint
