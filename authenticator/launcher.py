@@ -19,7 +19,7 @@ CHECK_MODULUS = 2**61 - 1
 """A prime: each single flipped byte, and each exchange of two, changes the remainder."""
 
 SIZE_LIMIT = 512 * 1024
-SUSPICION_SECONDS = 60
+SUSPICION_SECONDS = 10
 """How long the same parent may ask again before it is taken as a sign of a 401."""
 
 PRIVATE_REGULAR_FILE = 0o100000

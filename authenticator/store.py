@@ -34,7 +34,7 @@ RUNS: Final = "runs.jsonl"
 LOCK: Final = "exchange.lock"
 BACKGROUND_LOG: Final = "background.log"
 
-SUSPICION_SECONDS: Final = 60
+SUSPICION_SECONDS: Final = 10
 LOG_LIMIT: Final = 128 * 1024
 FORMAT: Final = 1
 _BYTES: Final = frozenset({"key", "offer", "answer"})
