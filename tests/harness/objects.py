@@ -8,6 +8,7 @@ from typing import Any
 from tests.harness.client import Object
 
 CORE = "cluster.x-k8s.io"
+BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
 INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 CLUSTER_LABEL = "cluster.x-k8s.io/cluster-name"
 SECRET_TYPE = "cluster.x-k8s.io/secret"
@@ -26,6 +27,8 @@ class Machine:
     addresses: Sequence[tuple[str, str]] | None = None
     """Pairs of type and address; by default the name as Hostname and InternalDNS, and an IP."""
     bootstrap_ready: bool = True
+    bootstrap_config: str = ""
+    """Name of its KubeadmConfig; by default there is none."""
     annotations: Annotations = field(default_factory=dict)
     infrastructure_annotations: Annotations = field(default_factory=dict)
 
@@ -63,6 +66,10 @@ def cluster(name: str, *, endpoint: str, annotations: Annotations) -> Object:
 def machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
     """Return a Machine whose infrastructure is provisioned and whose node has not joined."""
     ready = wanted.bootstrap_ready
+    bootstrap: Object = {"dataSecretName": f"{wanted.name}-bootstrap"}
+    if wanted.bootstrap_config:
+        reference = _reference("KubeadmConfig", wanted.bootstrap_config, group=BOOTSTRAP)
+        bootstrap["configRef"] = reference
     return {
         "apiVersion": f"{CORE}/v1beta2",
         "kind": "Machine",
@@ -73,7 +80,7 @@ def machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
         },
         "spec": {
             "clusterName": cluster_name,
-            "bootstrap": {"dataSecretName": f"{wanted.name}-bootstrap"},
+            "bootstrap": bootstrap,
             "infrastructureRef": _reference("TestMachine", wanted.name),
             "providerID": provider_id,
         },
@@ -99,6 +106,23 @@ def infrastructure_machine(cluster_name: str, wanted: Machine, *, provider_id: s
     made["metadata"]["annotations"] = dict(wanted.infrastructure_annotations)
     made["status"]["addresses"] = wanted.listed_addresses()
     return made
+
+
+def kubeadm_config(name: str, *, token: str) -> Object:
+    """Return the bootstrap configuration that owns a bootstrap token."""
+    discovery = {
+        "bootstrapToken": {
+            "token": token,
+            "apiServerEndpoint": "endpoint.invalid:6443",
+            "unsafeSkipCAVerification": True,
+        }
+    }
+    return {
+        "apiVersion": f"{BOOTSTRAP}/v1beta2",
+        "kind": "KubeadmConfig",
+        "metadata": {"name": name},
+        "spec": {"joinConfiguration": {"discovery": discovery}},
+    }
 
 
 def secret(cluster_name: str, purpose: str, data: Mapping[str, str]) -> Object:
@@ -135,5 +159,5 @@ def _infrastructure(kind: str, name: str, cluster_name: str, spec: dict[str, Any
     }
 
 
-def _reference(kind: str, name: str) -> dict[str, str]:
-    return {"apiGroup": INFRASTRUCTURE, "kind": kind, "name": name}
+def _reference(kind: str, name: str, *, group: str = INFRASTRUCTURE) -> dict[str, str]:
+    return {"apiGroup": group, "kind": kind, "name": name}

@@ -144,6 +144,12 @@ class SoftwareTpm:
         self._seed = self._seed if seed is None else seed
         self._start()
 
+    def boot(self, measurements: Sequence[tuple[int, bytes]]) -> None:
+        """Reboot the node into something that measures just this, in this order."""
+        self.run("shutdown", "--clear")
+        self.power_off()
+        self._start(measurements)
+
     def clear(self) -> None:
         """Do as TPM2_Clear does: a new owner.
 
@@ -153,7 +159,7 @@ class SoftwareTpm:
 
     def extend(self, pcr: int, data: bytes) -> None:
         """Measure `data` into a PCR, in every active bank."""
-        self._extend({pcr: data})
+        self._extend([(pcr, data)])
 
     def endorsement_public_key(self, key: EndorsementKey) -> RSAPublicKey | EllipticCurvePublicKey:
         """Return a key that is persistent here."""
@@ -200,8 +206,8 @@ class SoftwareTpm:
             capture_output=True,
         )  # fmt: skip
 
-    def _start(self) -> None:
-        """Power on, and boot what the seed says."""
+    def _start(self, measurements: Sequence[tuple[int, bytes]] | None = None) -> None:
+        """Power on, and boot what the seed says where nothing else is to be measured."""
         folder = Path(self._folder.name)
         log, pid = folder / "log", folder / "pid"
         pid.unlink(missing_ok=True)
@@ -225,12 +231,14 @@ class SoftwareTpm:
             bank: dict.fromkeys(MEASURED_PCRS, bytes(hashlib.new(bank).digest_size))
             for bank in self._banks
         }
-        self._extend({pcr: f"{self._seed}/{pcr}".encode() for pcr in MEASURED_PCRS})
+        if measurements is None:
+            measurements = [(pcr, f"{self._seed}/{pcr}".encode()) for pcr in MEASURED_PCRS]
+        self._extend(measurements)
 
-    def _extend(self, measurements: dict[int, bytes]) -> None:
+    def _extend(self, measurements: Sequence[tuple[int, bytes]]) -> None:
         """Extend PCRs in the TPM and in what is expected of it."""
         arguments = []
-        for pcr, data in measurements.items():
+        for pcr, data in measurements:
             digests = {bank: hashlib.new(bank, data).digest() for bank in self._banks}
             arguments.append(f"{pcr}:" + ",".join(f"{b}={d.hex()}" for b, d in digests.items()))
             for bank, digest in digests.items():

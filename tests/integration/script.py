@@ -107,6 +107,10 @@ class Script:
         """File an answer under a name, and return what became of it."""
         return csrs.decided(self.client, self.put(name, evidence.encode(answer)))
 
+    def refusal(self) -> str:
+        """Wait until the offer is denied, and return the reason."""
+        return csrs.decided(self.client, self.offer)["Denied"]
+
     def attest(self) -> dict[str, str]:
         """Answer as an honest node does, and return what became of it."""
         name = csrs.new_name()

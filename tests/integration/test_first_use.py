@@ -1,0 +1,143 @@
+"""FirstUse on real parts: the first to come is believed, once, and only where it is no latecomer.
+
+Both clusters have the policy, so that they can be held against each other.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from common.names import PENDING_REASON_ANNOTATION
+from tests.harness import objects
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.signer import Signer
+from tests.integration import csrs
+from tests.integration.script import Script
+
+POLICY = {"endorsementKey": {"trust": "FirstUse"}}
+MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def believing(signer: Signer) -> Iterator[Signer]:
+    """Believe the first to come."""
+    with signer.under(POLICY) as running:
+        yield running
+
+
+def renew(node: Node) -> str:
+    """Renew, and return what is wrong."""
+    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    return call.complaint if call.status else ""
+
+
+def test_the_first_to_come_joins_and_stays(machines: Machines, fleet: Fleet) -> None:
+    node = machines.known()
+    assert node.call().status == 0
+    assert csrs.held(node, fleet.management.admin)["ground"] == "FirstUse"
+    assert renew(node) == ""
+
+
+def test_a_second_tpm_is_refused(machines: Machines) -> None:
+    node = machines.known()
+    assert node.call().status == 0
+    assert Script(machines.power_on(name=node.name)).refusal() == "NodeNameTaken"
+    assert renew(node) == ""
+
+
+def test_only_the_machines_own_token_counts(machines: Machines, fleet: Fleet) -> None:
+    """Where its bootstrap configuration owns a token, any other is somebody else's."""
+    node = machines.power_on()
+    workload = node.tenant.workload
+    own = workload.bootstrap_token()
+    config = objects.kubeadm_config(node.name, token=own)
+    fleet.management.create_object(node.tenant.namespace, config)
+    fleet.add_machine(node.tenant, Machine(node.name, bootstrap_config=node.name))
+    told = Script(node).annotation(PENDING_REASON_ANNOTATION)
+    assert told.startswith("NeedsOperator: ")
+    node.give_token(own)
+    assert node.call().status == 0
+
+
+def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: Fleet) -> None:
+    """Whoever comes now is not the first."""
+    node = machines.known()
+    machine = f"{MACHINES.format(node.tenant.namespace)}/{node.name}"
+    status = {"status": {"nodeRef": {"name": node.name}}}
+    fleet.management.admin.patch(f"{machine}/status", status)
+    script = Script(node)
+    assert script.annotation(PENDING_REASON_ANNOTATION).startswith("NeedsOperator: ")
+    fleet.management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
+    assert script.attest() == {"Approved": "Attested"}
+    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
+
+
+def test_a_record_beats_who_came_first(machines: Machines, fleet: Fleet) -> None:
+    """A stranger with the node's token was faster; the operator puts the right key on record."""
+    stranger = machines.known()
+    assert stranger.call().status == 0
+    owner = machines.power_on(name=stranger.name)
+    fleet.management.admin.patch(
+        f"{MACHINES.format(owner.tenant.namespace)}/{owner.name}",
+        {"metadata": {"annotations": owner.registration()}},
+    )
+    assert owner.call().status == 0
+    assert "EndorsementKeyMismatch" in renew(stranger)
+    assert renew(owner) == ""
+
+
+def test_one_tpm_is_no_node_of_two_clusters(machines: Machines, fleet: Fleet) -> None:
+    """K1: and nobody learns of the other cluster by it."""
+    node = machines.known(fleet.first)
+    assert node.call().status == 0
+    twin = Script(machines.known(fleet.second, tpm=node.tpm))
+    assert twin.attest() == {"Denied": "EndorsementKeyInUse"}
+    told = str(twin.client.list(csrs.CSRS))
+    for name in (fleet.first.namespace, node.name):
+        assert name not in told
+
+
+@pytest.fixture
+def replica(fleet: Fleet, tmp_path: Path) -> Iterator[Signer]:
+    """Run a second signer beside the first."""
+    with Signer(fleet, tmp_path / "replica", policy=POLICY) as running:
+        running.wait_until_ready()
+        yield running
+
+
+def race(scripts: list[Script]) -> list[dict[str, str]]:
+    """Let all of them file their answers at once; return what became of each."""
+    names = [csrs.new_name() for _ in scripts]
+    # One connection at a time is all that a TPM takes.
+    answers = [script.answer(name) for script, name in zip(scripts, names, strict=True)]
+    with ThreadPoolExecutor(len(scripts)) as pool:
+        return list(pool.map(Script.file, scripts, names, answers))
+
+
+@pytest.mark.usefixtures("replica")
+def test_of_machines_with_one_tpm_exactly_one_joins(machines: Machines) -> None:
+    """K1, raced for by twenty nodes, five to a TPM, under two signers."""
+    tpms = [machines.tpm() for _ in range(4)]
+    nodes = [machines.known(tpm=tpm) for tpm in tpms for _ in range(5)]
+    ended = race([Script(node) for node in nodes])
+    for tpm in tpms:
+        outcomes = [end for node, end in zip(nodes, ended, strict=True) if node.tpm is tpm]
+        assert outcomes.count({"Approved": "Attested"}) == 1
+        lost = [end for end in outcomes if "Approved" not in end]
+        assert {end["Denied"] for end in lost} <= {"EndorsementKeyInUse", "EndorsementKeyHeld"}
+
+
+@pytest.mark.usefixtures("replica")
+def test_of_tpms_for_one_machine_exactly_one_joins(machines: Machines) -> None:
+    """K2, raced for by two TPMs to each name, under two signers."""
+    nodes = [machines.known() for _ in range(3)]
+    rivals = [machines.power_on(name=node.name) for node in nodes]
+    ended = race([Script(node) for node in (*nodes, *rivals)])
+    for one, other in zip(ended[:3], ended[3:], strict=True):
+        assert {"Approved": "Attested"} in (one, other)
+        assert {"Denied": "NodeNameTaken"} in (one, other)
