@@ -62,6 +62,8 @@ class Node:
     provider_id: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Settings of the exec extension beside the usual ones."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What the plugin's environment has beside the usual."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,7 @@ class Node:
         """Start the plugin and do not wait for it."""
         return subprocess.Popen(
             [PLUGIN, *arguments],
-            env=os.environ | {"KUBERNETES_EXEC_INFO": self.exec_info()},
+            env=os.environ | {"KUBERNETES_EXEC_INFO": self.exec_info()} | dict(self.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
