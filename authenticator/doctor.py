@@ -135,8 +135,8 @@ _CHECKS: Final[tuple[tuple[str, str, Callable[[Surroundings], str]], ...]] = (
     (
         "rotateCertificates",
         (
-            "set rotateCertificates: false: with true the kubelet files its own requests and drops"
-            " this program"
+            "start the kubelet with --rotate-certificates=false (kubeadm writes true into its"
+            " configuration): with true it files its own requests and drops this program"
         ),
         kubelet.rotation,
     ),

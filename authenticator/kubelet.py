@@ -25,7 +25,10 @@ KUBELET_UNITS: Final = tuple(
 )
 """Drop-ins of the first are hidden by those of the same name in the second."""
 
-_KUBECONFIG_ARGS: Final = re.compile(r"KUBELET_KUBECONFIG_ARGS=([^\"\n]*)")
+_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=([^\"\n]*)", re.MULTILINE)
+_ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
+_TRUE: Final = frozenset({"", "1", "t", "true"})
+"""What Go's flags take for true; without a value they are."""
 
 
 def exec_stanza(around: Surroundings) -> str:
@@ -64,12 +67,20 @@ def program(around: Surroundings) -> str:
 
 
 def rotation(around: Surroundings) -> str:
-    """Look whether the kubelet rotates certificates itself."""
+    """Look whether the kubelet rotates certificates itself: its last flag beats its file.
+
+    kubeadm writes rotateCertificates: true whatever it is told, so the flag is how it is set.
+    """
+    said = [(where, word) for where, text in _flags(around) for word in _ROTATE.findall(text)]
+    if said:
+        where, word = said[-1]
+        if word.lower() in _TRUE:
+            raise Problem(f"{where} has --rotate-certificates")
+        return f"{where} has --rotate-certificates=false"
     path = around.place(KUBELET_CONFIG)
     if not path.exists():
         return f"{path} is not there"
-    config = _yaml(path)
-    if config.get("rotateCertificates") is True:
+    if _yaml(path).get("rotateCertificates") is True:
         raise Problem(f"{path} has rotateCertificates: true")
     return "rotateCertificates is not set"
 
@@ -85,20 +96,27 @@ def _yaml(path: Path) -> Mapping[str, Any]:
 
 
 def bootstrap_flag(around: Surroundings) -> str:
-    """Find what the kubelet is started with: the last drop-in that says it counts."""
+    """Look for the flag that makes the kubelet overwrite its kubeconfig."""
+    for where, text in _flags(around):
+        if "--bootstrap-kubeconfig" in text:
+            raise Problem(f"{where} has --bootstrap-kubeconfig")
+    return "the kubelet has no --bootstrap-kubeconfig"
+
+
+def _flags(around: Surroundings) -> list[tuple[str, str]]:
+    """Return what the kubelet is started with, and where that is said, in the kubelet's order.
+
+    Of drop-ins the last one that sets KUBELET_KUBECONFIG_ARGS counts.
+    """
     drop_ins = {
         path.name: path
         for folder in KUBELET_UNITS
         for path in sorted(around.place(folder).glob("*.conf"))
     }
-    arguments, where = "", "no drop-in"
+    counts: list[tuple[str, str]] = []
     for name in sorted(drop_ins):
         said = _KUBECONFIG_ARGS.findall(drop_ins[name].read_text(encoding="utf-8"))
         if said:
-            arguments, where = said[-1], str(drop_ins[name])
-    for path in map(around.place, KUBELET_ENVIRONMENT):
-        if path.exists() and "--bootstrap-kubeconfig" in path.read_text(encoding="utf-8"):
-            arguments, where = "--bootstrap-kubeconfig", str(path)
-    if "--bootstrap-kubeconfig" in arguments:
-        raise Problem(f"{where} has --bootstrap-kubeconfig")
-    return "the kubelet has no --bootstrap-kubeconfig"
+            counts = [(str(drop_ins[name]), said[-1])]
+    files = [path for path in map(around.place, KUBELET_ENVIRONMENT) if path.exists()]
+    return counts + [(str(path), path.read_text(encoding="utf-8")) for path in files]

@@ -222,6 +222,11 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
         drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS),
         "10-kubeadm.conf has --bootstrap-kubeconfig",
     ),
+    "rotation by a flag": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates"),
+        "30-own.conf has --rotate-certificates",
+    ),
     "flag in the environment": (
         "bootstrap flags",
         lambda m: m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--bootstrap-kubeconfig=/b\n"),
@@ -268,6 +273,22 @@ def test_what_is_wrong_is_found_with_its_remedy(machine: Healthy, broken: str) -
 def test_later_drop_in_wins(machine: Healthy) -> None:
     drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(machine)
     drop_in("etc", "20-attestation.conf", "--kubeconfig=/k")(machine)
+    assert machine.findings()["bootstrap flags"].remedy == ""
+
+
+def test_flag_beats_what_kubeadm_writes(machine: Healthy) -> None:
+    """It writes rotateCertificates: true whatever it is told."""
+    machine.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
+    drop_in("etc", "20-own.conf", "--kubeconfig=/k --rotate-certificates=false")(machine)
+    assert machine.findings()["rotateCertificates"].remedy == ""
+    machine.write("etc/default/kubelet", 'KUBELET_EXTRA_ARGS="--rotate-certificates=true --v=2"\n')
+    assert "etc/default/kubelet" in machine.findings()["rotateCertificates"].found
+    assert machine.findings()["rotateCertificates"].remedy
+
+
+def test_comment_in_a_drop_in_is_none(machine: Healthy) -> None:
+    line = '# Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/b"\n'
+    machine.write("etc/systemd/system/kubelet.service.d/20-own.conf", line)
     assert machine.findings()["bootstrap flags"].remedy == ""
 
 
