@@ -1,4 +1,4 @@
-"""What is known of the management cluster: Clusters, Machines, claims, and what they refer to."""
+"""Watches of the management cluster: Clusters, Machines, claims, and what they refer to."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,13 +9,13 @@ from signer.kube.cache import Cache
 from signer.kube.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.client import Api, Json
 from signer.kube.discovery import collection_path
+from signer.kube.known import KnownManagement
 from signer.kube.watch import Collection, Watch
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
-from signer.records.clusters import ClusterObject, read_cluster
+from signer.records.clusters import read_cluster
 from signer.records.endorsement_keys import read_attested_node, read_endorsement_key
 from signer.records.machines import (
     KUBEADM_CONFIG,
-    BootstrapObject,
     InfrastructureObject,
     MachineObject,
     PoolObject,
@@ -33,44 +33,16 @@ Wake = Callable[[ClusterKey | None, str | None], None]
 _CAPI: Final = "cluster.x-k8s.io"
 
 
-def cluster_key(key: ClusterKey) -> str:
-    """Return a Cluster's key in its cache."""
-    return f"{key.namespace}/{key.name}"
-
-
-class Management:
-    """The caches of the management cluster, each kept by a thread of its own."""
+class Management(KnownManagement):
+    """What is known of the management cluster, each cache kept by a thread of its own."""
 
     def __init__(self, api: Api, stop: Event, wake: Wake) -> None:
+        super().__init__()
         self._api = api
         self._stop = stop
         self._wake = wake
         self._lock = Lock()
         self._infrastructure: dict[tuple[str, str], Cache[InfrastructureObject]] = {}
-        self.clusters: Cache[ClusterObject] = Cache("Clusters")
-        self.machines: Cache[MachineObject] = Cache(
-            "Machines",
-            indexes={
-                "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
-                "cluster": lambda m: [m.cluster],
-                "refers": lambda m: [r for r in (m.infrastructure, m.bootstrap) if r],
-            },
-        )
-        self.pools: Cache[PoolObject] = Cache(
-            "MachinePools",
-            indexes={
-                "provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids],
-                "cluster": lambda p: [p.cluster],
-            },
-        )
-        self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs")
-        self.keys: Cache[EndorsementKeyObject] = Cache(
-            "EndorsementKeys",
-            indexes={"registered": lambda k: {r.cluster for r in k.registered_for}},
-        )
-        self.nodes: Cache[AttestedNodeObject] = Cache(
-            "AttestedNodes", indexes={"provider ID": lambda n: [(n.cluster, n.provider_id)]}
-        )
 
     def start(self) -> None:
         """Begin to watch."""

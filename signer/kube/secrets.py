@@ -31,13 +31,13 @@ class Secrets:
     def read(self, namespace: str, name: str) -> Secret | None:
         """Return the Secret, `None` when there is none."""
         answer = self._api.get(_path(namespace, name), accepted=(200, 404))
-        return None if answer.status == HTTPStatus.NOT_FOUND else _secret(answer.body)
+        return None if answer.status == HTTPStatus.NOT_FOUND else read_secret(answer.body)
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
         """Create the Secret; `None` when somebody else has."""
         body = _body(namespace, name, data)
         answer = self._api.create(_path(namespace), body, accepted=(201, 409))
-        return None if answer.status == HTTPStatus.CONFLICT else _secret(answer.body)
+        return None if answer.status == HTTPStatus.CONFLICT else read_secret(answer.body)
 
     def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
         """Write all data under the resource version of `current`; `None` for a lost race."""
@@ -45,7 +45,7 @@ class Secrets:
         body["metadata"]["resourceVersion"] = current.resource_version
         path = _path(current.namespace, current.name)
         answer = self._api.replace(path, body, accepted=(200, 404, 409))
-        return _secret(answer.body) if answer.status == HTTPStatus.OK else None
+        return read_secret(answer.body) if answer.status == HTTPStatus.OK else None
 
 
 def _path(namespace: str, name: str = "") -> str:
@@ -63,7 +63,8 @@ def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> dict[str, Any
     }
 
 
-def _secret(body: Json) -> Secret:
+def read_secret(body: Json) -> Secret:
+    """Read a Secret. Raises `ApiServerUnavailable` for what is none."""
     data = at(body, "data")
     try:
         return Secret(

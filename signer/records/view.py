@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from common.errors import ApiServerUnavailable
-from signer.kube.management import Management, cluster_key
-from signer.kube.workload import Workload, hosts_of
+from signer.kube.known import KnownManagement, KnownWorkload, cluster_key
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -19,7 +18,7 @@ from signer.records.machines import MachineObject, is_kubeadm_config, machine_of
 from signer.verify.claims import attested_node_name
 
 
-def named_signer(cluster: ClusterObject, management: Management) -> str | None:
+def named_signer(cluster: ClusterObject, management: KnownManagement) -> str | None:
     """Return the client signer that the infrastructure cluster names, where it may (R0)."""
     if not cluster.authentication or cluster.infrastructure is None:
         return None
@@ -30,7 +29,7 @@ def named_signer(cluster: ClusterObject, management: Management) -> str | None:
 class ClusterRecords:
     """What is known of one Cluster."""
 
-    def __init__(self, management: Management, workload: Workload) -> None:
+    def __init__(self, management: KnownManagement, workload: KnownWorkload) -> None:
         self._management = management
         self._workload = workload
         self._key: ClusterKey = workload.key
@@ -43,7 +42,7 @@ class ClusterRecords:
         return cluster_of(
             cluster,
             named_signer(cluster, self._management),
-            hosts=hosts_of(self._workload),
+            hosts=self._workload.control_plane(),
             auto_approve_bindings=self._workload.bindings.all(),
         )
 
