@@ -55,6 +55,13 @@ def first_use() -> World:
     return world
 
 
+def first_use_by_any_token() -> World:
+    """Join where the Machine's bootstrap configuration owns no token: it cannot tell."""
+    world = first_use()
+    world.change_machine(bootstrap_token_id=None)
+    return world
+
+
 def first_use_renewed() -> World:
     """Renew where the first to come is believed: the claim is there."""
     world = first_use()
@@ -387,7 +394,7 @@ HELD = [
 ATTACKS = MISMATCHES + NO_RECORD + UNREADABLE + FIRST_USES + HELD
 
 
-@pytest.mark.parametrize("world", [World, first_use, first_use_renewed])
+@pytest.mark.parametrize("world", [World, first_use, first_use_by_any_token, first_use_renewed])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
     accept(world)
 
