@@ -14,6 +14,7 @@ from authenticator.enrol import Call
 from authenticator.examination import Surroundings
 from authenticator.folder import Folder
 from authenticator.model import Deadline
+from authenticator.serving import folder_in
 from authenticator.store import FolderStore
 from common.errors import AttestationError, ConfigurationInvalid, StateFolderUnwritable
 
@@ -40,8 +41,9 @@ def _status(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     path = _state_dir(parsed, raw)
     if not path.is_dir():
         raise StateFolderUnwritable(f"state folder {path}: there is none yet")
+    serving = wiring.kept_in(folder_in(path), clock)
     with Folder(path) as folder:
-        document = status.gather(FolderStore(folder, clock), clock)
+        document = status.gather(FolderStore(folder, clock), serving, clock)
     out.write(_json(document) if parsed.json else status.text(document))
     return 0
 

@@ -11,11 +11,12 @@ from authenticator.store import FolderStore
 Document = dict[str, Any]
 
 
-def gather(store: FolderStore, clock: Clock) -> Document:
-    """Return certificate, exchange, cooldown and the last run; what there is not is None."""
+def gather(store: FolderStore, serving: Credential | None, clock: Clock) -> Document:
+    """Return certificates, exchange, cooldown and the last run; what there is not is None."""
     runs = store.runs()
     return {
         "certificate": _certificate(store.load_credential(), clock),
+        "servingCertificate": _certificate(serving, clock),
         "exchange": _exchange(store, clock),
         "cooldown": _cooldown(store, clock),
         "lastRun": runs[-1] if runs else None,
@@ -25,7 +26,11 @@ def gather(store: FolderStore, clock: Clock) -> Document:
 
 def text(document: Document) -> str:
     """Write it in lines."""
-    lines = _certificate_lines(document["certificate"]) + _exchange_lines(document["exchange"])
+    lines = _certificate_lines(document["certificate"])
+    serving = document["servingCertificate"]
+    if serving is not None:
+        lines.append(f"serving      {serving['state']}, until {serving['notAfter']}")
+    lines += _exchange_lines(document["exchange"])
     cooldown = document["cooldown"]
     if cooldown is not None:
         lines.append(

@@ -314,7 +314,7 @@ def test_status_shows_everything_there_is(tmp_path: Path) -> None:
     clock = FakeClock()
     with Folder(tmp_path / "state") as folder:
         store = FolderStore(folder, clock)
-        assert status.text(status.gather(store, clock)) == "certificate  none\n"
+        assert status.text(status.gather(store, None, clock)) == "certificate  none\n"
         store.save_credential(credentials.make(int(clock.wall()) - credentials.DAY))
         store.save_pending(PENDING)
         error = RequestDenied("denied: EndorsementKeyMismatch", detail="EndorsementKeyMismatch")
@@ -324,10 +324,12 @@ def test_status_shows_everything_there_is(tmp_path: Path) -> None:
             clock.pass_time(0.25)
         store.append_run(run.record("failed", error))
         store.append_run(Run(clock, "needed").record("done"))
-        shown = status.text(status.gather(store, clock))
+        serving = credentials.make(int(clock.wall()) - 2 * credentials.DAY)
+        shown = status.text(status.gather(store, serving, clock))
     for words in (
         "node         worker-1",
         "certificate  fresh, until",
+        "serving      fresh, until",
         "exchange     at its offer, begun",
         "2 s until the next attempt, after RequestDenied: denied: EndorsementKeyMismatch",
         "last run",
@@ -344,7 +346,7 @@ def test_exchange_of_another_boot_is_none(tmp_path: Path) -> None:
         store = FolderStore(folder, clock)
         store.save_pending(PENDING)
         clock.reboot()
-        assert status.gather(store, clock)["exchange"] is None
+        assert status.gather(store, None, clock)["exchange"] is None
 
 
 def test_endorsement_key_is_told_in_the_forms_of_the_record() -> None:
