@@ -28,6 +28,7 @@ from signer.model import Cluster, Csr, Holder, Records
 from signer.parse import ParsedOffer
 from signer.policy import Policy
 from signer.recognise import Kind
+from signer.telling import Listener, Telling, unheard
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import verify_unopposed
 from signer.verify.endorsement_certificate import TrustAnchors
@@ -96,6 +97,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
     policy: Policy,
     anchors: TrustAnchors,
     now: datetime,
+    listener: Listener = unheard,
 ) -> Challengeable:
     """Check R2, R3, A1, M and E from caches only.
 
@@ -104,10 +106,11 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    requester = verify_requester(csr, kind, policy)
+    told = Telling(listener)
+    requester = told("R2 R3", verify_requester(csr, kind, policy))
     require_version(policy)
     evidence, name = offer.evidence, offer.request.node_name
-    attestation_key = verify_attestation_key(evidence.ak_public, policy)
+    attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
     machine = verify_machine(
         records=records,
         provider_id=offer.provider_id,
@@ -115,7 +118,8 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         requester=requester,
         policy=policy,
     )
-    endorsement_key = verify_template(evidence.ek_public)
+    told("M5 M1 M2 M3 M4 M6", machine)
+    endorsement_key = told("E1", verify_template(evidence.ek_public))
     ground = verify_trust(
         endorsement_key,
         evidence.ek_certificates,
@@ -126,6 +130,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         anchors=anchors,
         now=now,
     )
+    told("E2", ground)
     wanted = Holder(
         cluster=records.cluster().key,
         node_name=name,
@@ -133,6 +138,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ground=ground,
     )
     verify_unopposed(endorsement_key.name, wanted, records)
+    told("E3", wanted)
     return Challengeable(
         offer=offer, endorsement_key=endorsement_key, attestation_key=attestation_key
     )

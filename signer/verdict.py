@@ -28,6 +28,7 @@ from signer.model import (
 from signer.parse import ParsedAnswer
 from signer.policy import Policy
 from signer.recognise import Kind
+from signer.telling import Listener, Telling, unheard
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.builtin_serving import VerifiedServing, judge_builtin_serving
 from signer.verify.claims import (
@@ -99,6 +100,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     anchors: TrustAnchors,
     masters: Masters,
     now: datetime,
+    listener: Listener = unheard,
 ) -> Verified:
     """Check R2, R3, C, A, Q, then M, E (and S for serving), from caches only.
 
@@ -108,23 +110,27 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    requester = verify_requester(csr, kind, policy)
+    told = Telling(listener)
+    requester = told("R2 R3", verify_requester(csr, kind, policy))
     require_version(policy)
     evidence, name = answer.evidence, answer.request.node_name
     master = _verify_challenge(evidence, masters, now)
-    attestation_key = verify_attestation_key(evidence.ak_public, policy)
+    told("C1", evidence.challenge)
+    attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
     # E1 comes early on an answer: without a key of a template there is no secret to derive
-    endorsement_key = verify_template(evidence.ek_public)
+    endorsement_key = told("E1", verify_template(evidence.ek_public))
     cluster = records.cluster()
     expected = _expected(csr, answer, cluster.uid, master, endorsement_key, attestation_key)
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
+    told("Q1 Q2", attest)
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
         asked=policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
-    measured_boot = _verify_measurements(pcrs, answer, records, policy)
+    told("Q3", pcrs)
+    measured_boot = told("Q4", _verify_measurements(pcrs, answer, records, policy))
     verified = verify_machine(
         records=records,
         provider_id=answer.provider_id,
@@ -132,6 +138,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         requester=requester,
         policy=policy,
     )
+    told("M5 M1 M2 M3 M4 M6", verified)
     ground = verify_trust(
         endorsement_key,
         evidence.ek_certificates,
@@ -142,13 +149,16 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         anchors=anchors,
         now=now,
     )
+    told("E2", ground)
     holder = Holder(
         cluster=cluster.key, node_name=name, provider_id=answer.provider_id, ground=ground
     )
     verify_unopposed(endorsement_key.name, holder, records)
+    told("E3", holder)
     names = None
     if kind is Kind.SERVING:
-        names = verify_names(answer.request.subject_alt_names, verified.machine, records)
+        asked = answer.request.subject_alt_names
+        names = told("S1 S2 S3", verify_names(asked, verified.machine, records))
     return Verified(
         kind=kind,
         cluster=cluster.key,

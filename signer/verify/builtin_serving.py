@@ -11,6 +11,7 @@ from signer.model import ClusterKey, Csr, Machine, Records
 from signer.parse import ParsedServing
 from signer.policy import Policy
 from signer.recognise import Kind
+from signer.telling import Listener, Telling, unheard
 from signer.verify.claims import names_each_other, require_not_banned
 from signer.verify.machine import find_machine
 from signer.verify.request import require_own_name, verify_requester
@@ -27,7 +28,12 @@ class VerifiedServing:
 
 
 def judge_builtin_serving(
-    csr: Csr, serving: ParsedServing, *, records: Records, policy: Policy
+    csr: Csr,
+    serving: ParsedServing,
+    *,
+    records: Records,
+    policy: Policy,
+    listener: Listener = unheard,
 ) -> VerifiedServing:
     """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only.
 
@@ -36,11 +42,13 @@ def judge_builtin_serving(
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    requester = verify_requester(csr, Kind.BUILTIN_SERVING, policy)
+    told = Telling(listener)
+    requester = told("R2 R3", verify_requester(csr, Kind.BUILTIN_SERVING, policy))
     name = serving.request.node_name
     require_own_name(requester, name)
-    machine = _machine_of_node(name, records, policy)
-    verify_names(serving.request.subject_alt_names, machine, records)
+    told("M5", requester)
+    machine = told("E3 M1 M3", _machine_of_node(name, records, policy))
+    told("S1 S2 S3", verify_names(serving.request.subject_alt_names, machine, records))
     return VerifiedServing(cluster=records.cluster().key, node_name=name, machine=machine)
 
 
