@@ -103,6 +103,10 @@ class Script:
             event_log=None,
         )
 
+    def encoded(self, name: str) -> bytes:
+        """Make the answer for the CSR `name`, as it is filed."""
+        return evidence.encode(self.answer(name))
+
     def file(self, name: str, answer: evidence.Answer) -> dict[str, str]:
         """File an answer under a name, and return what became of it."""
         return csrs.decided(self.client, self.put(name, evidence.encode(answer)))

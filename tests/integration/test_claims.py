@@ -1,0 +1,173 @@
+"""Claims on real parts: what operators do to them with kubectl, and what becomes of Machines.
+
+What docs/operations.md tells to type is taken from there and typed.
+"""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.names import PENDING_REASON_ANNOTATION
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import CORE, INFRASTRUCTURE, Machine
+from tests.integration import csrs
+from tests.integration.script import Script
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
+FINALIZER = "test.example/node-is-drained"
+
+
+def ban(fleet: Fleet, key: str) -> None:
+    """Type what the documentation tells to type, with the key's name in its place."""
+    [command] = re.findall(r"`kubectl (patch endorsementkey .*)`", OPERATIONS.read_text())
+    fleet.management.kubectl(*shlex.split(command.replace("<old>", key)))
+
+
+def key_of(node: Node, fleet: Fleet) -> str:
+    """Return the name of the EndorsementKey that holds a node's claim."""
+    name: str = csrs.claim(node, fleet.management.admin)["endorsementKey"]
+    return name
+
+
+def machine_path(node: Node) -> str:
+    return f"/apis/{CORE}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
+
+
+def remove(node: Node, fleet: Fleet) -> None:
+    """Delete a node's Machine and what it is of."""
+    path = f"/apis/{INFRASTRUCTURE}/v1/namespaces/{node.tenant.namespace}/testmachines"
+    fleet.management.admin.delete(machine_path(node))
+    fleet.management.admin.delete(f"{path}/{node.name}")
+
+
+def renew(node: Node) -> str:
+    """Renew, and return what is wrong."""
+    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    return call.complaint if call.status else ""
+
+
+def test_a_banned_tpm_is_refused_in_every_cluster(machines: Machines, fleet: Fleet) -> None:
+    """E3: where it is a node, and where it only would be one."""
+    node = machines.registered(fleet.first)
+    assert node.call().status == 0
+    key = key_of(node, fleet)
+    ban(fleet, key)
+    assert "EndorsementKeyBanned" in renew(node)
+    elsewhere = machines.power_on(fleet.second, tpm=node.tpm)
+    machines.register(elsewhere)
+    assert Script(elsewhere).refusal() == "EndorsementKeyBanned"
+    row = fleet.management.kubectl("get", "endorsementkey", key)
+    assert "mainboard replaced" in row
+
+
+def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> None:
+    """The new one is refused until an operator has done both steps."""
+    node = machines.registered()
+    assert node.call().status == 0
+    old = key_of(node, fleet)
+    repaired = machines.power_on(name=node.name)
+    assert Script(repaired).refusal() == "EndorsementKeyMismatch"
+    [(annotation, value)] = repaired.registration().items()
+    fleet.management.kubectl(
+        *("annotate", "machine", node.name, f"--namespace={node.tenant.namespace}"),
+        *("--overwrite", f"{annotation}={value}"),
+    )
+    assert Script(repaired).refusal() == "NodeNameTaken"
+    ban(fleet, old)
+    assert repaired.call().status == 0
+    assert key_of(repaired, fleet) != old
+    assert "EndorsementKeyMismatch" in renew(node)
+
+
+def test_a_new_machine_takes_the_name_of_one_that_is_gone(machines: Machines, fleet: Fleet) -> None:
+    """K2: the claim of a Machine that is gone is dead, and taken over."""
+    node = machines.registered()
+    assert node.call().status == 0
+    successor = machines.power_on(name=node.name)
+    successor.provider_id += "/made-anew"
+    script = Script(successor)
+    assert script.annotation(PENDING_REASON_ANNOTATION).startswith("MachineNotFound: ")
+    remove(node, fleet)
+    machines.register(successor, Machine(node.name, provider_id=successor.provider_id))
+    assert script.attest() == {"Approved": "Attested"}
+    claimed = csrs.claim(successor, fleet.management.admin)
+    assert claimed["providerID"] == successor.provider_id
+    assert claimed["endorsementKey"] in next(iter(successor.registration().values()))
+
+
+def test_a_name_is_not_taken_while_its_machine_lives(machines: Machines) -> None:
+    """K2: another Machine says that it has the name, too; its guest agent may say what it likes."""
+    node = machines.registered()
+    assert node.call().status == 0
+    other = machines.power_on()
+    other_machine = Machine(other.name, addresses=[("Hostname", node.name)])
+    machines.register(other, other_machine)
+    impostor = replace(other, name=node.name, provider_id=other.provider_id)
+    assert Script(impostor).refusal() == "NodeNameTaken"
+    assert renew(node) == ""
+
+
+def test_the_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet: Fleet) -> None:
+    """K1, E3: until it is gone, its node may still run."""
+    node = machines.registered()
+    assert node.call().status == 0
+    fleet.management.admin.patch(machine_path(node), {"metadata": {"finalizers": [FINALIZER]}})
+    remove(node, fleet)
+    assert renew(node) == "", "a node that is drained keeps its certificate"
+    successor = machines.power_on(tpm=node.tpm)
+    machines.register(successor)
+    script = Script(successor)
+    told = script.annotation(PENDING_REASON_ANNOTATION)
+    assert told.startswith("EndorsementKeyHolderDeleting: ")
+    fleet.management.admin.patch(machine_path(node), {"metadata": {"finalizers": []}})
+    assert script.attest() == {"Approved": "Attested"}
+    held = csrs.held(successor, fleet.management.admin)
+    assert (held["nodeName"], held["providerID"]) == (successor.name, successor.provider_id)
+
+
+def test_one_tpm_on_record_in_two_clusters_waits_for_an_operator(
+    machines: Machines, fleet: Fleet
+) -> None:
+    """K1: record against record; the offer does not tell, and the answer names nobody."""
+    node = machines.registered(fleet.first)
+    assert node.call().status == 0
+    twin = machines.power_on(fleet.second, tpm=node.tpm)
+    machines.register(twin)
+    script, name = Script(twin), csrs.new_name()
+    script.put(name, script.encoded(name))
+    told = csrs.annotated(script.client, name, PENDING_REASON_ANNOTATION)
+    assert told.startswith("EndorsementKeyRecordConflict: ")
+    assert node.name not in told
+    assert fleet.first.namespace not in told
+    ban(fleet, key_of(node, fleet))
+    assert csrs.decided(script.client, name) == {"Denied": "EndorsementKeyBanned"}
+
+
+@pytest.mark.parametrize("by", ["providerID", "machineName", "nodeName"])
+def test_a_key_registered_by_an_operator_joins(machines: Machines, fleet: Fleet, by: str) -> None:
+    """E2: with the manifest that the node prints, and kubectl; any one of the names is enough."""
+    node = machines.known()
+    call = node.call(
+        *("endorsement-key", "--kubeconfig", str(node.kubeconfig())),
+        *("--manifest", "--cluster", f"{node.tenant.namespace}/{node.tenant.name}"),
+    )
+    assert call.status == 0, call.complaint
+    manifest = yaml.safe_load(call.output)
+    [registered] = manifest["spec"]["registeredFor"]
+    registered["machineName"] = node.name
+    for other in {"providerID", "machineName", "nodeName"} - {by}:
+        del registered[other]
+    script = Script(node)
+    told = script.annotation(PENDING_REASON_ANNOTATION)
+    assert told.startswith("EndorsementKeyNotRegistered: ")
+    fleet.management.kubectl("create", "--filename=-", stdin=yaml.safe_dump(manifest))
+    assert script.attest() == {"Approved": "Attested"}
+    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
