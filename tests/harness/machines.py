@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.harness.fleet import Fleet, Tenant
 from tests.harness.node import Node
-from tests.harness.objects import Machine
+from tests.harness.objects import CORE, INFRASTRUCTURE, Machine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 
 
@@ -75,3 +75,12 @@ class Machines:
         node = self.power_on(tenant, name, settings=settings)
         self.register(node)
         return node
+
+    def forget(self, node: Node) -> None:
+        """Delete a node's Machine and what it is of: its TPM and its name are free again."""
+        management, namespace = self.fleet.management.admin, node.tenant.namespace
+        for group, kind in (
+            (f"{CORE}/v1beta2", "machines"),
+            (f"{INFRASTRUCTURE}/v1", "testmachines"),
+        ):
+            management.delete(f"/apis/{group}/namespaces/{namespace}/{kind}/{node.name}")

@@ -1,6 +1,7 @@
 """The installed signer as a process, with the identities that the packaging gives it."""
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,19 @@ class Signer:
                 nobody = requests.Response()
                 nobody.status_code = 503
                 return nobody
+
+    def learn(self, tenant: Tenant, *nodes: str) -> Mapping[str, Any]:
+        """Have a policy drafted from its log, as an operator does; return the `spec`."""
+        named = [argument for node in nodes for argument in ("--node", node)]
+        of = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
+        done = subprocess.run(
+            [SIGNER, "learn", "--log", str(self.log), *named, *of],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        spec: Mapping[str, Any] = yaml.safe_load(done.stdout)["spec"]
+        return spec
 
     def stop(self) -> None:
         """Ask it to end, and wait."""

@@ -1,6 +1,7 @@
 """A node of the tests' own, which files what it likes, step by step."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -89,17 +90,23 @@ class Script:
         with open_tpm(quoting.tcti, deadline=Seconds()) as tpm:
             quote = tpm.quote(challenge.pcrs, extra_data)
             ak_public = tpm.attestation_key()
+        answer = self.reply(quote=quote.attest, signature=quote.signature)
+        return replace(answer, ak_public=ak_public, pcrs=quote.pcrs)
+
+    def reply(self, *, quote: bytes, signature: bytes) -> evidence.Answer:
+        """Make an answer of a quote, with the keys of the offer and without PCRs."""
+        challenge = self.challenge()
         uid = self.client.get(f"{csrs.CSRS}/{self.offer}")["metadata"]["uid"]
         return evidence.Answer(
             ek_public=self.offered.ek_public,
             ek_certificates=self.offered.ek_certificates,
-            ak_public=ak_public,
+            ak_public=self.offered.ak_public,
             challenge=evidence.ChallengeReference(
                 uid=uid, issued_at=challenge.issued_at, key=challenge.key
             ),
-            quote=quote.attest,
-            signature=quote.signature,
-            pcrs=quote.pcrs,
+            quote=quote,
+            signature=signature,
+            pcrs={},
             event_log=None,
         )
 

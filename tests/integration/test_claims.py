@@ -15,7 +15,7 @@ from common.names import PENDING_REASON_ANNOTATION
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
-from tests.harness.objects import CORE, INFRASTRUCTURE, Machine
+from tests.harness.objects import CORE, Machine
 from tests.integration import csrs
 from tests.integration.script import Script
 
@@ -39,13 +39,6 @@ def key_of(node: Node, fleet: Fleet) -> str:
 
 def machine_path(node: Node) -> str:
     return f"/apis/{CORE}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
-
-
-def remove(node: Node, fleet: Fleet) -> None:
-    """Delete a node's Machine and what it is of."""
-    path = f"/apis/{INFRASTRUCTURE}/v1/namespaces/{node.tenant.namespace}/testmachines"
-    fleet.management.admin.delete(machine_path(node))
-    fleet.management.admin.delete(f"{path}/{node.name}")
 
 
 def renew(node: Node) -> str:
@@ -95,7 +88,7 @@ def test_a_new_machine_takes_the_name_of_one_that_is_gone(machines: Machines, fl
     successor.provider_id += "/made-anew"
     script = Script(successor)
     assert script.annotation(PENDING_REASON_ANNOTATION).startswith("MachineNotFound: ")
-    remove(node, fleet)
+    machines.forget(node)
     machines.register(successor, Machine(node.name, provider_id=successor.provider_id))
     assert script.attest() == {"Approved": "Attested"}
     claimed = csrs.claim(successor, fleet.management.admin)
@@ -120,7 +113,7 @@ def test_the_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fl
     node = machines.registered()
     assert node.call().status == 0
     fleet.management.admin.patch(machine_path(node), {"metadata": {"finalizers": [FINALIZER]}})
-    remove(node, fleet)
+    machines.forget(node)
     assert renew(node) == "", "a node that is drained keeps its certificate"
     successor = machines.power_on(tpm=node.tpm)
     machines.register(successor)

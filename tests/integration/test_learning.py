@@ -1,0 +1,58 @@
+"""Learning mode: from the first boots to a policy, and to the first boot that is another (Q4)."""
+
+from collections.abc import Mapping
+from subprocess import CalledProcessError
+from typing import Any
+
+import pytest
+
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.signer import Signer
+from tests.integration import csrs
+
+
+def renew(node: Node) -> str:
+    """Renew, and return what is wrong."""
+    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    return call.complaint if call.status else ""
+
+
+def refusal(signer: Signer, node: Node) -> Mapping[str, Any]:
+    """Return what the operator reads of a node's last denial."""
+    *_, line = (
+        line
+        for line in signer.lines
+        if line.get("node") == node.name and line.get("outcome") == "denied"
+    )
+    return line
+
+
+def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, signer: Signer) -> None:
+    nodes = [machines.registered() for _ in range(3)]
+    for node in nodes:
+        assert node.call().status == 0
+    good, also_good, other = nodes
+    with signer.under(signer.learn(good.tenant, good.name, also_good.name)):
+        assert renew(good) == ""
+        assert renew(also_good) == ""
+        assert "PcrPolicyMismatch" in renew(other)
+        before = good.tpm.pcrs["sha256"][4].hex()
+        good.tpm.extend(4, b"another boot loader")
+        told = renew(good)
+        assert "PcrPolicyMismatch" in told
+        # What is expected is for the operator alone.
+        assert before not in told
+        assert before not in str(good.tenant.workload.admin.list(csrs.CSRS))
+        line = refusal(signer, good)
+        assert (line["reason"], line["check"]) == ("PcrPolicyMismatch", "Q4")
+        now = good.tpm.pcrs["sha256"][4].hex()
+        assert line["detail"].startswith(f"sha256:4 is {now}, allowed ")
+        assert before in line["detail"]
+        assert "sha256:7" not in line["detail"]
+
+
+def test_nodes_that_are_not_in_the_log_are_told(signer: Signer, machines: Machines) -> None:
+    node = machines.power_on()
+    with pytest.raises(CalledProcessError, match="exit status 1"):
+        signer.learn(node.tenant, node.name)

@@ -1,0 +1,97 @@
+"""Q3 and Q4 on real parts: PCR values that a policy lists, and a bank that a TPM does not keep."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from authenticator.tpm.attesting import AttestingTpm
+from authenticator.tpm.esapi import open_tpm
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.signer import Signer, of_cluster
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+from tests.integration import csrs
+from tests.integration.script import Script
+from tests.integration.tpms import Seconds
+
+BANKS = ("sha256", "sha384")
+SELECTED = (0, 4, 7)
+Boots = tuple[SoftwareTpm, SoftwareTpm]
+
+
+def enforced(bank: str, *tpms: SoftwareTpm) -> Mapping[str, Any]:
+    """Return the `pcrs` of a policy that takes what these TPMs hold, in one bank."""
+    values = {
+        str(index): sorted({tpm.pcrs[bank][index].hex() for tpm in tpms}) for index in SELECTED
+    }
+    return {"mode": "Enforce", "selection": {bank: list(SELECTED)}, "allowed": {bank: values}}
+
+
+@pytest.fixture(scope="module")
+def boots(vendor: TrustDomain) -> Iterator[Boots]:
+    """Boot two TPMs into different systems."""
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(SoftwareTpm(vendor, seed=f"boot {number}", banks=BANKS))
+            for number in range(2)
+        )
+        yield first, second
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enforcing(signer: Signer, fleet: Fleet, boots: Boots) -> Iterator[Signer]:
+    """Allow both boots in one cluster, and the first of them in the other, by SHA-384."""
+    specs = (
+        of_cluster(fleet.first, pcrs=enforced("sha256", *boots)),
+        of_cluster(fleet.second, pcrs=enforced("sha384", boots[0])),
+    )
+    with signer.under(*specs) as running:
+        yield running
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_of_several_values_is_taken(machines: Machines, boots: Boots, which: int) -> None:
+    node = machines.power_on(tpm=boots[which])
+    machines.register(node)
+    assert Script(node).attest() == {"Approved": "Attested"}
+    machines.forget(node)
+
+
+def test_another_boot_is_refused(machines: Machines) -> None:
+    assert Script(machines.registered()).attest() == {"Denied": "PcrPolicyMismatch"}
+
+
+def test_each_cluster_has_values_of_its_own(machines: Machines, fleet: Fleet, boots: Boots) -> None:
+    """And banks: what one of them takes, the other does not."""
+    for tpm, ended in zip(
+        boots, ({"Approved": "Attested"}, {"Denied": "PcrPolicyMismatch"}), strict=True
+    ):
+        node = machines.power_on(fleet.second, tpm=tpm)
+        machines.register(node)
+        script = Script(node)
+        assert dict(script.challenge().pcrs) == {"sha384": SELECTED}
+        assert script.attest() == ended
+        machines.forget(node)
+
+
+def test_a_bank_that_is_not_there_is_told_on_the_node(machines: Machines, fleet: Fleet) -> None:
+    call = machines.registered(fleet.second).call()
+    assert call.status == 2
+    assert "PcrBankNotAllocated" in call.complaint
+    assert "sha384" in call.complaint
+
+
+def test_a_quote_of_a_bank_that_is_not_there(machines: Machines, fleet: Fleet) -> None:
+    """Q3: a TPM signs it, and says in it that there is nothing: no value is no good value."""
+    script, name = Script(machines.registered(fleet.second)), csrs.new_name()
+    selection, extra_data = script.challenge().pcrs, script.extra_data(name)
+    with open_tpm(script.node.tpm.tcti, deadline=Seconds()) as tpm:
+        assert isinstance(tpm, AttestingTpm)
+        with tpm._attestation_key() as key:
+            quoted = tpm._commands.quote(key, selection, extra_data)
+    answer = script.reply(quote=quoted.attest, signature=quoted.signature)
+    answer = replace(answer, pcrs={"sha384": {}})
+    assert script.file(name, answer) == {"Denied": "PcrBankUnavailable"}
