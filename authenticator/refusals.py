@@ -54,8 +54,9 @@ def unreachable(error: BaseException) -> ApiServerUnavailable | ApiServerUntrust
     for cause in _behind(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ApiServerUntrusted(
-                f"the API server's certificate is not trusted: {cause.verify_message};"
-                " is the kubeconfig's CA the cluster's, and is the clock right?"
+                f"the API server's certificate is not trusted: {cause.verify_message}; look at the"
+                " clock, and at the kubeconfig's CA (after a rotation: put the new one there, or"
+                " remove the kubeconfig and join again)"
             )
         if isinstance(cause, OSError) and cause.strerror:
             told = cause.strerror

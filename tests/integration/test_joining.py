@@ -2,8 +2,6 @@
 
 import json
 import stat
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -11,47 +9,12 @@ from authenticator import credential
 from tests.harness import kubeconfig
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.machines import Machines
-from tests.harness.node import Call, Node, finished
+from tests.harness.node import Node
 from tests.harness.programs import PLUGIN
 from tests.integration import csrs
+from tests.integration.joining import join, kubelet_conf, whoami
 
 pytestmark = pytest.mark.usefixtures("signer")
-
-
-def kubelet_conf(node: Node) -> Path:
-    """Return where a join writes the kubeconfig."""
-    return node.folder / "etc/kubelet.conf"
-
-
-def join(node: Node, *more: str) -> Call:
-    """Run join to its end, as the kubelet's unit does."""
-    kubelet_conf(node).parent.mkdir(exist_ok=True)
-    return finished(
-        subprocess.Popen(
-            [
-                PLUGIN, "join",
-                "--kubeconfig", kubelet_conf(node),
-                "--bootstrap-kubeconfig", node.bootstrap_kubeconfig,
-                "--node-name", node.name,
-                "--provider-id", node.provider_id,
-                "--state-dir", node.state,
-                "--tcti", node.tpm.tcti,
-                *more,
-            ],
-            env={"PATH": "/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    )  # fmt: skip
-
-
-def whoami(node: Node) -> str:
-    """Ask the API server with client-go and what join wrote."""
-    return node.tenant.workload.kubectl(
-        "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=kubelet_conf(node)
-    )
 
 
 def exec_info_of_client_go(node: Node) -> bytes:

@@ -1,0 +1,170 @@
+"""Nodes that come back: each ends in a certificate, or in a line that names the operator's step."""
+
+import base64
+import shutil
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from authenticator import credential
+from authenticator.model import KeyPair
+from common.csr import subject
+from tests.harness import kubeconfig
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Call, Node
+from tests.harness.pki import Authority, ec_key, key_pem
+from tests.integration import csrs
+from tests.integration.joining import call, join, kubelet_conf, whoami
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+DAY = 24 * 3600
+NEW_TOKEN = "kubeadm token create"
+
+
+@pytest.fixture
+def node(machines: Machines) -> Node:
+    """Return a node that has joined, and whose bootstrap token has run out since."""
+    made = machines.registered()
+    assert join(made).status == 0
+    let_token_run_out(made)
+    return made
+
+
+def let_token_run_out(node: Node) -> None:
+    """Leave it a token that the API server does not know, as of one that was deleted at its end."""
+    node.give_token("abcdef.0123456789abcdef")
+
+
+def give_new_token(node: Node) -> None:
+    """Do what the line says."""
+    node.give_token(node.tenant.workload.bootstrap_token())
+
+
+def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
+    """Let the node hold another certificate, of this authority and for this time."""
+    key = ec_key()
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject(node.name))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.fromtimestamp(began, UTC))
+        .not_valid_after(datetime.fromtimestamp(ends, UTC))
+        .sign(authority.key, hashes.SHA256())
+    )
+    path = node.state / "credential.pem"
+    kept = replace(
+        credential.decode(path.read_bytes()),
+        pair=KeyPair(certificate=certificate.public_bytes(Encoding.PEM), key=key_pem(key)),
+        not_before=int(began),
+        not_after=int(ends),
+        received=int(began),
+    )
+    path.write_bytes(credential.encode(kept))
+
+
+def the_line(ended: Call, status: int) -> str:
+    """Return the line with which a call has ended."""
+    assert ended.status == status, ended
+    lines = ended.complaint.splitlines()
+    assert all(line.startswith("kubelet-authenticator-tpm: ") for line in lines)
+    return lines[-1]
+
+
+def test_power_off_longer_than_certificate_and_token(node: Node) -> None:
+    now = time.time()
+    hold(node, node.tenant.workload.authority, now - 9 * DAY, now - 2 * DAY)
+    line = the_line(call(node), 2)
+    assert "CredentialRefused" in line
+    assert "there is no certificate" in line
+    assert NEW_TOKEN in line
+    assert str(node.bootstrap_kubeconfig) in line
+    give_new_token(node)
+    assert call(node).status == 0
+    assert whoami(node) == f"system:node:{node.name}"
+
+
+def test_power_off_longer_than_the_certificate_where_kubeadm_took_the_credential_away(
+    node: Node,
+) -> None:
+    now = time.time()
+    hold(node, node.tenant.workload.authority, now - 9 * DAY, now - 2 * DAY)
+    node.bootstrap_kubeconfig.unlink()
+    line = the_line(call(node), 2)
+    assert "BootstrapCredentialUnusable" in line
+    assert NEW_TOKEN in line
+    give_new_token(node)
+    assert call(node).status == 0
+
+
+def test_new_image_on_the_same_machine(node: Node, fleet: Fleet) -> None:
+    """The Machine keeps its claim: same TPM, bootstrap credential, new key."""
+    claimed = csrs.claim(node, fleet.management.admin)
+    shutil.rmtree(node.state)
+    kubelet_conf(node).unlink()
+    line = the_line(join(node), 2)
+    assert NEW_TOKEN in line
+    assert not kubelet_conf(node).exists()
+    give_new_token(node)
+    assert join(node).status == 0
+    assert whoami(node) == f"system:node:{node.name}"
+    again = csrs.claim(node, fleet.management.admin)
+    for key in ("endorsementKey", "providerID", "nodeName"):
+        assert again[key] == claimed[key]
+
+
+def test_new_image_on_another_mainboard_is_refused(node: Node, machines: Machines) -> None:
+    """E2: the operator's step is told by the signer's reason, see docs/operations.md."""
+    other = machines.power_on(name=node.name, tpm=machines.power_on().tpm)
+    other.provider_id = node.provider_id
+    line = the_line(join(other), 1)
+    assert "EndorsementKeyMismatch" in line
+
+
+def test_rotated_authority_for_clients(node: Node) -> None:
+    """Every certificate of the old one meets a 401."""
+    now = time.time()
+    rotated = Authority.make(node.tenant.workload.name, ec_key())
+    hold(node, rotated, now - 60, now + 7 * DAY)
+    line = the_line(call(node, "renew"), 2)
+    assert "does not accept the current certificate (401)" in line
+    assert NEW_TOKEN in line
+    give_new_token(node)
+    assert call(node, "renew").status == 0
+
+
+def test_rotated_authority_for_servers(node: Node, fleet: Fleet) -> None:
+    """A kubeconfig of before: the node takes nobody's word for a new authority."""
+    before = base64.b64encode(fleet.second.workload.authority.pair.certificate).decode()
+    path = kubelet_conf(node)
+    now = base64.b64encode(node.tenant.workload.authority.pair.certificate).decode()
+    path.write_text(path.read_text().replace(now, before))
+    shutil.rmtree(node.state)
+    line = the_line(call(node), 1)
+    assert "ApiServerUntrusted" in line
+    assert "remove the kubeconfig and join again" in line
+    path.unlink()
+    give_new_token(node)
+    assert join(node).status == 0
+    assert whoami(node) == f"system:node:{node.name}"
+
+
+def test_bootstrap_kubeconfig_of_another_cluster(machines: Machines, fleet: Fleet) -> None:
+    node = machines.registered()
+    token = node.tenant.workload.bootstrap_token()
+    foreign = fleet.second.workload.authority.pair.certificate
+    node.bootstrap_kubeconfig.write_text(
+        kubeconfig.with_token(node.tenant.workload.url, foreign, token), encoding="utf-8"
+    )
+    assert "ApiServerUntrusted" in the_line(join(node), 1)
+    assert not kubelet_conf(node).exists()
+    node.give_token(token)
+    assert join(node).status == 0
