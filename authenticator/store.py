@@ -8,7 +8,9 @@
     exchange.lock    held by who runs an exchange
     background.log   what detached runs say
 
-What is damaged or unsafe is logged and treated as absent; the next exchange replaces it.
+What is damaged or unsafe is logged and treated as absent; the next exchange replaces it. JSON files
+carry a checksum against damage that leaves them JSON: an exchange with one wrong byte in its offer
+would fail until it is too old.
 """
 
 import json
@@ -18,6 +20,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Final, Protocol, TypeVar
 
 from authenticator import credential as credential_file
@@ -38,6 +41,7 @@ SUSPICION_SECONDS: Final = 10
 LOG_LIMIT: Final = 128 * 1024
 FORMAT: Final = 1
 _BYTES: Final = frozenset({"key", "offer", "answer"})
+_CHECK_SIZE: Final = len('{"check": "", ') + 64
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
 
@@ -181,13 +185,22 @@ class FolderStore:
         content = self._folder.read(name)
         if content is None:
             return None
-        members = _record(content)
+        members = _record(content) if content == _with_check(content[_CHECK_SIZE:]) else None
         if members is None or members.pop("format", None) != FORMAT:
             raise StateDamaged(f"{name} is damaged, or of another version")
         return members
 
     def _save(self, name: str, members: Mapping[str, object]) -> None:
-        self._folder.replace(name, json.dumps({"format": FORMAT, **members}).encode())
+        self._folder.replace(name, sealed({"format": FORMAT, **members}))
+
+
+def sealed(members: Mapping[str, object]) -> bytes:
+    """Return JSON whose first member is a checksum, which finds damage and not attacks."""
+    return _with_check(json.dumps(members).encode().removeprefix(b"{"))
+
+
+def _with_check(rest: bytes) -> bytes:
+    return b'{"check": "%s", %s' % (sha256(rest).hexdigest().encode(), rest)
 
 
 def _record(content: bytes) -> dict[str, object] | None:

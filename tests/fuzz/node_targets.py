@@ -1,6 +1,7 @@
 """The parsers of the node: what client-go, its own disk, the API server and platforms give it."""
 
 import base64
+import contextlib
 import gzip
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ from authenticator.providers.identity import Provider
 from authenticator.providers.metadata import Answer, MetadataService
 from authenticator.providers.metal3 import Metal3
 from authenticator.providers.openstack import OpenStack
-from authenticator.store import COOLDOWN, PENDING, RUNS, SERVED, FolderStore
+from authenticator.store import COOLDOWN, FORMAT, PENDING, RUNS, SERVED, FolderStore, sealed
 from authenticator.tpm.certificates import split_chain
 from common.errors import (
     AnswerMalformed,
@@ -135,6 +136,9 @@ def _contents() -> list[bytes]:
 
 def _state(data: bytes) -> None:
     """Put what comes in the place of each file that is kept: loading never raises."""
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        # The right checksum before what comes, as damage never has it.
+        data = sealed({**json.loads(data), "format": FORMAT})
     for name in (PENDING, COOLDOWN, RUNS, SERVED):
         _file(name, data)
     with Folder(_folder()) as folder:
@@ -167,7 +171,7 @@ def _states() -> list[bytes]:
         "message": "no",
         "made_for": "digest",
     }
-    kept = [json.dumps({"format": 1, **members}).encode() for members in (pending, cooldown)]
+    kept = [json.dumps(members).encode() for members in (pending, cooldown)]
     return [*kept, b'{"a": 1}\n{"b": 2}\n']
 
 

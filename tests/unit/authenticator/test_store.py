@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from authenticator.folder import SIZE_LIMIT, Folder
 from authenticator.model import Cooldown, Deadline, Pending
-from authenticator.store import LOG_LIMIT, SUSPICION_SECONDS, FolderStore, Store
+from authenticator.store import LOG_LIMIT, SUSPICION_SECONDS, FolderStore, Store, sealed
 from common.errors import (
     DeadlinePassed,
     StateDamaged,
@@ -163,7 +163,8 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-2]),
     "no JSON": lambda path: path.write_bytes(b"\xff"),
     "another kind": lambda path: path.write_bytes(b"[]"),
-    "another version": lambda path: path.write_bytes(b'{"format": 2}'),
+    "another version": lambda path: path.write_bytes(sealed({"format": 2})),
+    "without a checksum": lambda path: path.write_bytes(b'{"format": 1}'),
     "too large": lambda path: path.write_bytes(b" " * (SIZE_LIMIT + 1)),
     "readable by others": lambda path: path.chmod(0o604),
     "another user's": lambda path: os.chown(path, 65534, 65534),
@@ -187,6 +188,19 @@ def test_what_is_damaged_or_unsafe_is_absent(
     assert folder_store.load_cooldown() is None
     assert len(caplog.messages) == 3, "each is told"
     assert "key" not in " ".join(caplog.messages)
+
+
+def test_exchange_with_one_wrong_bit_anywhere_is_absent(
+    path: Path, folder_store: FolderStore
+) -> None:
+    """It could be JSON still: its offer would fail again and again until it is too old."""
+    folder_store.save_pending(ANSWERED)
+    whole = (path / "pending.json").read_bytes()
+    for position in range(len(whole)):
+        content = bytearray(whole)
+        content[position] ^= 1
+        (path / "pending.json").write_bytes(content)
+        assert folder_store.load_pending() is None
 
 
 @given(st.data())
