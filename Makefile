@@ -11,7 +11,9 @@ VERSIONS := v1.37.1 v1.34.4
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
-ALL_TESTS := $(FAST_TESTS) tests/integration tests/e2e
+# Each of the two workers keeps to whole files: what a file's tests share is made once.
+PYTEST := $(BIN)/python -m pytest
+BOTH_CORES := -n 2 --dist loadfile
 PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VERSION)
 
 .DEFAULT_GOAL := help
@@ -64,7 +66,9 @@ demo: setup ## Show nodes joining and intruders refused, on software TPMs and a 
 
 .PHONY: test
 test: setup controlplane ## Run every test there is; a skipped test is a failed one
-	$(BIN)/python -m pytest $(ALL_TESTS) $(ARGS)
+	$(PYTEST) $(BOTH_CORES) $(FAST_TESTS) tests/model $(ARGS)
+	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
+	$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: test-versions
 test-versions: ## Run `make test` on each supported Kubernetes release
@@ -77,7 +81,7 @@ check: setup ## Format, lint, types, import rules and fast tests, without networ
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	tests/setup/without-network.sh $(BIN)/python -m pytest -n 2 $(FAST_TESTS) $(ARGS)
+	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
@@ -85,7 +89,7 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 
 .PHONY: bench
 bench: setup controlplane ## Measure what is promised about speed and size
-	$(BIN)/python -m pytest -p no:randomly --capture=no tests/bench $(ARGS)
+	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
 .PHONY: clean
 clean: ## Remove everything that make brought into this folder

@@ -8,8 +8,10 @@ import pytest
 
 from tests.harness.client import ApiError
 from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
 from tests.harness.workload import SIGNER
 from tests.integration.plain_requests import CSRS, approve, csr
+from tests.integration.script import Script
 
 BUILTIN_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 
@@ -40,15 +42,18 @@ def test_bootstrap_kubeconfig_works_with_kubectl(fleet: Fleet, tmp_path: Path) -
     assert "system:bootstrap:" in workload.kubectl("auth", "whoami", config=config)
 
 
-def test_signer_may_challenge_and_approve_on_a_workload_cluster(fleet: Fleet) -> None:
-    workload = fleet.second.workload
-    workload.admin.create(CSRS, csr("for-the-signer"))
+def test_signer_may_challenge_and_approve_on_a_workload_cluster(
+    machines: Machines, fleet: Fleet
+) -> None:
+    """With an offer of a machine that nobody knows: a signer that runs beside leaves it pending."""
+    workload = fleet.first.workload
+    offer = Script(machines.power_on()).offer
     signer = workload.client(SIGNER, SIGNER)
     annotations = {"attestation.cluster.x-k8s.io/challenge": "{}"}
-    signer.patch(f"{CSRS}/for-the-signer", {"metadata": {"annotations": annotations}})
-    approve(signer, "for-the-signer")
+    signer.patch(f"{CSRS}/{offer}", {"metadata": {"annotations": annotations}})
+    approve(signer, offer)
     signer.get("/api/v1/namespaces/default/services/kubernetes")
-    signer.delete(f"{CSRS}/for-the-signer")
+    signer.delete(f"{CSRS}/{offer}")
 
 
 def test_signer_may_not_approve_for_others_nor_read_secrets(fleet: Fleet) -> None:
