@@ -5,8 +5,10 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
@@ -14,12 +16,15 @@ from typing import TextIO
 
 from signer.audit import JsonFormatter
 from signer.config import Config, ConfigurationInvalid, Flags, load
+from signer.explain.command import Files, explain
+from signer.explain.objects import FilesInvalid
+from signer.explain.report import NOT_NOW
 from signer.learn import NothingLearned, draft
 from signer.model import ClusterKey
 from signer.service import Service
 
 _PROGRAM = "node-attestation-signer"
-_COMMANDS = ("run", "check-config", "learn")
+_COMMANDS = ("run", "check-config", "learn", "verify")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -28,13 +33,13 @@ def main() -> int:
     arguments = _parser().parse_args(_with_command(sys.argv[1:]))
     if arguments.command == "learn":
         return _learn(arguments)
+    if arguments.command == "verify":
+        return _verify(arguments)
     _log_to_stderr(arguments.log_level)
     try:
         config = load(_flags(arguments, os.environ))
     except ConfigurationInvalid as e:
-        for problem in e.problems:
-            sys.stderr.write(f"{_PROGRAM}: {problem}\n")
-        return 2
+        return _misused(e.problems)
     if arguments.command == "check-config":
         sys.stdout.write(_described(config))
         return 0
@@ -70,6 +75,34 @@ def _learn(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _verify(arguments: argparse.Namespace) -> int:
+    """Print how the request would be judged; the exit status tells the verdict."""
+    files = Files(
+        requests=arguments.file,
+        policy=arguments.policy,
+        records=arguments.records,
+        master=arguments.master,
+        cluster=arguments.cluster,
+    )
+    try:
+        report, status = explain(
+            files, now=arguments.now or datetime.now(UTC), json=arguments.output == "json"
+        )
+    except (FilesInvalid, ConfigurationInvalid) as e:
+        return _misused(e.problems)
+    except Exception:  # noqa: BLE001 - a bug is no verdict, and Python's own status would be "denied"
+        traceback.print_exc()
+        return NOT_NOW
+    sys.stdout.write(report)
+    return status
+
+
+def _misused(problems: Sequence[str]) -> int:
+    for problem in problems:
+        sys.stderr.write(f"{_PROGRAM}: {problem}\n")
+    return 2
+
+
 def _opened(name: str) -> AbstractContextManager[TextIO]:
     if name == "-":
         return nullcontext(sys.stdin)
@@ -95,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
         _add_service_options(commands.add_parser(name, help=what, description=what))
     what = "print a policy that allows what good nodes showed"
     _add_learning_options(commands.add_parser("learn", help=what, description=what))
+    what = "explain offline how a stored request is judged, check by check"
+    statuses = "exit status: 0 certified, challenged or approved; 1 denied; 2 misused; 3 neither"
+    _add_verify_options(commands.add_parser("verify", help=what, description=what, epilog=statuses))
     return parser
 
 
@@ -142,6 +178,52 @@ def _add_learning_options(command: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE/NAME",
         help="the nodes' Cluster, needed where nodes of several have these names",
     )
+
+
+def _add_verify_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file", type=Path, metavar="FILE", help="CertificateSigningRequests, as kubectl shows them"
+    )
+    command.add_argument(
+        "--policy", type=Path, required=True, metavar="FILE", help="policies of the clusters"
+    )
+    command.add_argument(
+        "--records",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="objects of the management cluster, and Nodes of the workload cluster",
+    )
+    command.add_argument(
+        "--master",
+        type=Path,
+        metavar="FILE",
+        help="the signer's Secret; without it, no answer can be decided",
+    )
+    command.add_argument(
+        "--cluster",
+        type=_cluster_key,
+        metavar="NAMESPACE/NAME",
+        help="whose requests they are, needed where the records hold several Clusters",
+    )
+    command.add_argument(
+        "--now",
+        type=_instant,
+        metavar="TIME",
+        help="judge as of then, e.g. 2026-11-21T09:30:00Z; now by default",
+    )
+    command.add_argument("--output", choices=("text", "json"), default="text", help="(%(default)s)")
+
+
+def _instant(text: str) -> datetime:
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        value = None
+    if value is None or value.tzinfo is None:
+        raise argparse.ArgumentTypeError("not a time like 2026-11-21T09:30:00Z")
+    return value
 
 
 def _cluster_key(text: str) -> ClusterKey:

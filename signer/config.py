@@ -64,8 +64,7 @@ def load(flags: Flags) -> Config:
     """
     problems: list[str] = []
     connection = _connection(flags, problems)
-    policies = _policies(flags.policy, problems)
-    anchors = {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
+    policies, anchors = _trust(flags.policy, problems)
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if problems or connection is None or policies is None:
         raise ConfigurationInvalid(tuple(problems))
@@ -76,6 +75,25 @@ def load(flags: Flags) -> Config:
         anchors=MappingProxyType(anchors),
         metrics_address=metrics_address,
     )
+
+
+def load_policy_file(path: Path) -> tuple[Policies, Mapping[str, TrustAnchors]]:
+    """Read policies, and the trust anchors that they name, by the policies' names.
+
+    Raises:
+        ConfigurationInvalid: with every problem.
+
+    """
+    problems: list[str] = []
+    policies, anchors = _trust(path, problems)
+    if problems or policies is None:
+        raise ConfigurationInvalid(tuple(problems))
+    return policies, anchors
+
+
+def _trust(path: Path, problems: list[str]) -> tuple[Policies | None, Mapping[str, TrustAnchors]]:
+    policies = _policies(path, problems)
+    return policies, {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
 
 
 def _connection(flags: Flags, problems: list[str]) -> Connection | None:

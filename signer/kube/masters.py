@@ -126,11 +126,15 @@ class MasterKeys:
         return self._known
 
     def _masters(self) -> Masters:
-        secret = self._secret()
-        current, since = _current(secret)
-        previous = secret.data.get("previous")
-        counts = previous is not None and self._now() - since < GRACE
-        return Masters(current=current, previous=previous if counts else None)
+        return masters_of(self._secret(), self._now())
+
+
+def masters_of(secret: Secret, now: datetime) -> Masters:
+    """Return the keys of the Secret that count at this time. Raises `MasterKeyUnavailable`."""
+    current, since = _current(secret)
+    previous = secret.data.get("previous")
+    counts = previous is not None and now - since < GRACE
+    return Masters(current=current, previous=previous if counts else None)
 
 
 def _current(secret: Secret) -> tuple[bytes, datetime]:

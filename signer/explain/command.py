@@ -1,0 +1,89 @@
+"""`node-attestation-signer verify`: from files to a report and an exit status."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from common.errors import AttestationError
+from signer.challenge import Masters
+from signer.config import load_policy_file
+from signer.explain.claims import FiledClaims
+from signer.explain.dump import Dump
+from signer.explain.judgement import Case, judge
+from signer.explain.objects import FilesInvalid, kind_of, read_objects
+from signer.explain.report import as_json, as_text, status_of
+from signer.kube.csrs import read_csr
+from signer.kube.masters import masters_of
+from signer.kube.secrets import read_secret
+from signer.model import ClusterKey, Csr
+from signer.records.view import ClusterRecords
+
+_CSR = ("certificates.k8s.io", "CertificateSigningRequest")
+_SECRET = ("", "Secret")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What the command line names."""
+
+    requests: Path
+    policy: Path
+    records: Sequence[Path]
+    master: Path | None
+    cluster: ClusterKey | None
+    """`None` for the only one in the records."""
+
+
+def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
+    """Judge every request in the file; return the report and the exit status.
+
+    Raises:
+        FilesInvalid, ConfigurationInvalid: with every problem that was met.
+
+    """
+    csrs = _csrs(files.requests)
+    dump = Dump([body for path in files.records for body in read_objects(path)])
+    key = _cluster(files.cluster, dump)
+    policies, anchors = load_policy_file(files.policy)
+    case = Case(
+        cluster=key,
+        records=ClusterRecords(dump, dump.workload(key)),
+        claims=FiledClaims(dump),
+        policies=policies,
+        anchors=anchors,
+        masters=None if files.master is None else _masters(files.master, now),
+        now=now,
+    )
+    judgements = [judge(csr, case) for csr in csrs]
+    write = as_json if json else as_text
+    return write(judgements, dump.found()), status_of(judgements)
+
+
+def _csrs(path: Path) -> list[Csr]:
+    bodies = [body for body in read_objects(path) if kind_of(body) == _CSR]
+    if not bodies:
+        raise FilesInvalid(f"{path}: it holds no CertificateSigningRequest")
+    try:
+        return [read_csr(body) for body in bodies]
+    except ValueError as e:
+        raise FilesInvalid(f"{path}: a CertificateSigningRequest cannot be read: {e}") from e
+
+
+def _cluster(asked: ClusterKey | None, dump: Dump) -> ClusterKey:
+    if asked is not None:
+        return asked
+    keys = [cluster.key for cluster in dump.clusters.all()]
+    if len(keys) != 1:
+        raise FilesInvalid(f"the records hold {len(keys)} Clusters: say which with --cluster")
+    return keys[0]
+
+
+def _masters(path: Path, now: datetime) -> Masters:
+    bodies = [body for body in read_objects(path) if kind_of(body) == _SECRET]
+    if len(bodies) != 1:
+        raise FilesInvalid(f"{path}: it holds not exactly one Secret")
+    try:
+        return masters_of(read_secret(bodies[0]), now)
+    except AttestationError as e:
+        raise FilesInvalid(f"{path}: {e.message}") from e
