@@ -42,6 +42,10 @@ class Folder:
                 path.mkdir(mode=0o700)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
+            if path.is_symlink():
+                raise StateFolderUnsafe(
+                    f"state folder {path} is a link: name the folder that it leads to (stateDir)"
+                ) from error
             raise StateFolderUnwritable(f"state folder {path}: {error.strerror}") from error
         try:
             self._require_own()

@@ -40,10 +40,16 @@ def state_dir(arguments: list[str], exec_info: bytes) -> str:
     return rest.split(b'"', 2)[1].decode() if found else STATE_DIR
 
 
-def read_private(path: str) -> bytes:
+def open_folder(path: str) -> int:
+    """Open the state folder; raise when there is a link in its place."""
+    flags = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+    return posix.open(path, flags)
+
+
+def read_private(folder: int, name: str) -> bytes:
     """Return the file's bytes; raise when it is not a private, regular file of the caller's own."""
     flags = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
-    descriptor = posix.open(path, flags)
+    descriptor = posix.open(name, flags, dir_fd=folder)
     found = posix.fstat(descriptor)
     private = found.st_mode & TYPE_AND_OTHERS == PRIVATE_REGULAR_FILE
     if not private or found.st_uid != posix.geteuid() or found.st_size > SIZE_LIMIT:
@@ -76,7 +82,7 @@ def output(content: bytes, made_for: tuple[bytes, bytes], now: float) -> bytes:
     )
 
 
-def asked_again(folder: str, now: int) -> bool:
+def asked_again(folder: int, now: int) -> bool:
     """Tell whether the same parent was served this credential before: then it may have met a 401.
 
     The mark `served` holds the last parent and when it was served; a new credential removes it.
@@ -84,7 +90,7 @@ def asked_again(folder: str, now: int) -> bool:
     flags = posix.O_RDWR | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
     parent = posix.getppid()
     try:
-        descriptor = posix.open(folder + "/served", flags, 0o600)
+        descriptor = posix.open("served", flags, 0o600, dir_fd=folder)
         known, _, since = posix.pread(descriptor, 64, 0).partition(b" ")
         if known == b"%d" % parent:
             return not 0 <= now - int(since) <= SUSPICION_SECONDS
@@ -98,11 +104,11 @@ def cached() -> bytes:
     """Return what to print from the cache; raise when the full program has to look at the call."""
     exec_info = posix.environ[b"KUBERNETES_EXEC_INFO"]
     arguments = sys.argv[1:]
-    folder = state_dir(arguments, exec_info)
+    folder = open_folder(state_dir(arguments, exec_info))
     joined = "\0".join(arguments).encode("utf-8", "surrogateescape")
     made_for = (joined.hex().encode(), exec_info.hex().encode())
     now = time.time()
-    printed = output(read_private(folder + "/credential.pem"), made_for, now)
+    printed = output(read_private(folder, "credential.pem"), made_for, now)
     if asked_again(folder, int(now)):
         raise ValueError
     return printed

@@ -210,6 +210,12 @@ def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoil
     assert left_to_the_full_program(call.run())
 
 
+def test_link_in_the_place_of_the_folder_is_not_followed(call: Call) -> None:
+    call.keep(call.fresh())
+    replace_by_link(call.folder)
+    assert left_to_the_full_program(call.run())
+
+
 def mark(call: Call, parent: int, ago: int) -> None:
     """Write the mark of an earlier call."""
     text = b"%d %d" % (parent, int(time.time()) - ago)

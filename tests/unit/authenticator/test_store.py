@@ -265,7 +265,7 @@ def test_folder_that_others_may_only_read_is_closed_to_them(path: Path) -> None:
 def test_link_to_a_folder_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StateFolderUnwritable):
+    with pytest.raises(StateFolderUnsafe, match="is a link"):
         Folder(path)
 
 
