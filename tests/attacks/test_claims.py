@@ -135,6 +135,28 @@ def after_certificate() -> World:
     return world
 
 
+def banned_stranger(world: World) -> None:
+    """Let a TPM that is banned have had the name."""
+    world.put_claim(STRANGER, banned=True)
+
+
+def half_a_claim(world: World) -> None:
+    """Let a living neighbour be said to hold the TPM, who has another one by now."""
+    at_home(Ground.RECORD)(world)
+    world.put_node(key_name(STRANGER), world.holder(node_name=OTHER_NODE, provider_id=OTHER_ID))
+
+
+def second_name(world: World) -> None:
+    """Let a stranger have claimed the Machine's other name at first use."""
+    world.put_claim(STRANGER, node_name="internal.example", ground=Ground.FIRST_USE)
+
+
+def dying_twin(world: World) -> None:
+    """Let a Machine of the same provider ID be on its way out."""
+    twin = machine(world.ek, name="machine-0", uid="machine-uid-0", deleting=True)
+    world.store.machines[HOME].insert(0, twin)
+
+
 @dataclass(slots=True)
 class _Busy(FakeClaims):
     """Somebody else writes before every write."""
@@ -397,6 +419,25 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
     traces = look(there, there.answer_csr())
     assert traces.reason == "EndorsementKeyInUse"
     assert HOME.name not in traces.public
+
+
+@pytest.mark.parametrize("change", [banned_stranger, half_a_claim, second_name, dying_twin])
+def test_what_is_no_living_claim_keeps_nobody_out(change: Callable[[World], None]) -> None:
+    """Banned, half, made without a record, or of a Machine on its way out."""
+
+    def beside() -> World:
+        world = Scenario()
+        change(world)
+        return world
+
+    accept(beside)
+
+
+def test_an_offer_learns_nothing_of_other_clusters() -> None:
+    """That another cluster holds the TPM is told to nobody who has not proved to have it."""
+    world = first_use()
+    abroad(Ground.FIRST_USE)(world)
+    assert look(world, world.offer_csr()).outcome == "challenged"
 
 
 def test_who_was_there_first_keeps_its_claim_whoever_comes() -> None:

@@ -42,7 +42,7 @@ from tests.builders.forgery import (
     extension_request,
     tlv,
 )
-from tests.builders.scenario import ANSWER_UID, HOME, NODE, Scenario, key_name, machine
+from tests.builders.scenario import ABROAD, ANSWER_UID, HOME, NODE, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 
 ADDRESS = "192.0.2.11"
@@ -339,6 +339,11 @@ def half_claimed(world: World) -> None:
     world.put_key(key_name(world.ek), held_by=world.holder(node_name="node-2.example"))
 
 
+def claimed_abroad(world: World) -> None:
+    """Ask as a node whose TPM a node of the same name holds in another cluster by now."""
+    world.put_key(key_name(world.ek), held_by=world.holder(cluster=ABROAD))
+
+
 def banned(world: World) -> None:
     """Ask as a node whose TPM has been banned."""
     world.put_claim(banned=True, ground=Ground.RECORD)
@@ -377,6 +382,13 @@ BUILTIN = [
         "built in: a node whose TPM is another's",
         NodeNameUnknown,
         unattested(half_claimed),
+        builtin,
+    ),
+    attack(
+        "M3",
+        "built in: a node whose TPM is abroad",
+        NodeNameUnknown,
+        unattested(claimed_abroad),
         builtin,
     ),
     attack(

@@ -150,6 +150,11 @@ def came_first(ground: Ground = Ground.FIRST_USE) -> Mutation:
     return mutate
 
 
+def renews_a_machine_made_anew(world: World) -> None:
+    """Renew by the claim of a Machine that is gone, for the one that has its name now."""
+    world.put_claim(ground=Ground.FIRST_USE, provider_id=OTHER_ID)
+
+
 def renews_with_another(world: World) -> None:
     """Renew an attested node's certificate from another machine, with its stolen certificate."""
     world.ek = STRANGER
@@ -348,6 +353,13 @@ FIRST_USES = [
         NodeNameTaken,
         came_first(Ground.CERTIFICATE),
         first_use,
+    ),
+    attack(
+        "E2",
+        "a renewal for a Machine made anew",
+        NeedsOperator,
+        renews_a_machine_made_anew,
+        first_use_renewed,
     ),
     attack(
         "E2",
