@@ -1,0 +1,70 @@
+"""R0: what becomes of kubeadm's auto-approving bindings, where a policy does not remove them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from common.names import PENDING_REASON_ANNOTATION
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer, of_cluster
+from tests.harness.workload import WorkloadCluster
+from tests.integration.script import Script
+
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+NAMES = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
+
+
+def found(workload: WorkloadCluster) -> set[str]:
+    """Return those of the bindings that are there."""
+    return {each["metadata"]["name"] for each in workload.admin.list(BINDINGS)} & set(NAMES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tolerant(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
+    """Only tell in the one cluster, and issue nothing in the other."""
+    specs = (
+        of_cluster(tenant, autoApproveBindings=choice)
+        for tenant, choice in zip(fleet.tenants, ("Alarm", "Wait"), strict=True)
+    )
+    with signer.under(*specs) as running:
+        for tenant in fleet.tenants:
+            tenant.workload.allow_automatic_approval()
+        yield running
+        for tenant in fleet.tenants:
+            for name in found(tenant.workload):
+                tenant.workload.admin.delete(f"{BINDINGS}/{name}")
+
+
+def alarms(signer: Signer, namespace: str) -> set[str]:
+    """Return the bindings that were told of."""
+    return {
+        line["detail"]
+        for line in signer.lines
+        if line.get("reason") == "AutoApproveBindingPresent"
+        and line["event"] == "auto-approving binding found"
+        and line["cluster"].startswith(f"{namespace}/")
+    }
+
+
+def test_alarm_only_tells(machines: Machines, fleet: Fleet, tolerant: Signer) -> None:
+    tenant = fleet.first
+    wait_until(lambda: alarms(tolerant, tenant.namespace) == set(NAMES), what="the alarm")
+    assert Script(machines.registered(tenant)).attest() == {"Approved": "Attested"}
+    assert found(tenant.workload) == set(NAMES)
+
+
+def test_wait_issues_nothing_until_they_are_gone(
+    machines: Machines, fleet: Fleet, tolerant: Signer
+) -> None:
+    tenant = fleet.second
+    wait_until(lambda: alarms(tolerant, tenant.namespace) == set(NAMES), what="the alarm")
+    script = Script(machines.registered(tenant))
+    told = script.annotation(PENDING_REASON_ANNOTATION)
+    assert told.startswith("AutoApproveBindingPresent: ")
+    assert found(tenant.workload) == set(NAMES)
+    for name in NAMES:
+        tenant.workload.admin.delete(f"{BINDINGS}/{name}")
+    assert script.attest() == {"Approved": "Attested"}
+    tenant.workload.allow_automatic_approval()
