@@ -7,14 +7,18 @@ them call their authorities `swtpm-localca`: only the keys tell one domain from 
 
 import subprocess
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
     EllipticCurvePublicKey,
     generate_private_key,
 )
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 _LOCALCA = "/usr/bin/swtpm_localca"
 
@@ -68,6 +72,23 @@ class TrustDomain:
     def intermediate(self) -> bytes:
         """The issuer of all endorsement certificates, as PEM."""
         return (self._folder / "intermediate.pem").read_bytes()
+
+    def revoke(self, *serials: int) -> bytes:
+        """Return the intermediate's revocation list, as DER; it counts for a day."""
+        issuer = x509.load_pem_x509_certificate(self.intermediate)
+        key = load_pem_private_key((self._folder / "intermediate.key").read_bytes(), None)
+        assert isinstance(key, RSAPrivateKey)
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(issuer.subject)
+            .last_update(now - timedelta(minutes=1))
+            .next_update(now + timedelta(days=1))
+        )
+        for serial in serials:
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            builder = builder.add_revoked_certificate(entry.build())
+        return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
     def certify(self, key: RSAPublicKey | EllipticCurvePublicKey, *, subject: str) -> bytes:
         """Return an endorsement certificate for any key, as DER: also for one that no TPM has."""

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
 from common.names import PENDING_REASON_ANNOTATION
@@ -18,6 +19,7 @@ from tests.integration import csrs
 from tests.integration.script import Script
 
 RSA = EndorsementKey.RSA_2048
+TAKEN = "trust anchors taken"
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +42,25 @@ def mount(folder: Path, *domains: TrustDomain) -> None:
     link.rename(folder / "..data")
 
 
+@pytest.fixture(scope="module")
+def revocations(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the vendor's revocation list, which names nobody."""
+    file = tmp_path_factory.mktemp("revocations") / "vendor.crl"
+    file.write_bytes(vendor.revoke())
+    return file
+
+
 @pytest.fixture(scope="module", autouse=True)
-def certifying(signer: Signer, fleet: Fleet, authorities: Path) -> Iterator[Signer]:
+def certifying(
+    signer: Signer, fleet: Fleet, authorities: Path, revocations: Path
+) -> Iterator[Signer]:
     """Ask for certificates in one cluster, and for certificate and record in the other."""
+    files = {
+        "certificateAuthorities": [str(authorities)],
+        "certificateRevocationLists": [str(revocations)],
+    }
     specs = [
-        of_cluster(
-            tenant, endorsementKey={"trust": trust, "certificateAuthorities": [str(authorities)]}
-        )
+        of_cluster(tenant, endorsementKey={"trust": trust, **files})
         for tenant, trust in zip(
             fleet.tenants, ("Certified", "RegisteredAndCertified"), strict=True
         )
@@ -120,6 +134,24 @@ def test_a_certificate_without_record_is_not_enough(machines: Machines, fleet: F
     script = Script(machines.known(fleet.second))
     told = script.annotation(PENDING_REASON_ANNOTATION)
     assert told.startswith("EndorsementKeyNotRegistered: ")
+
+
+def test_a_certificate_is_revoked_while_the_signer_runs(
+    machines: Machines, certifying: Signer, revocations: Path, vendor: TrustDomain
+) -> None:
+    node, other = machines.known(), machines.known()
+    assert node.call().status == 0
+    serial = x509.load_der_x509_certificate(node.tpm.certificate(RSA)).serial_number
+    before = len(certifying.lines)
+    revocations.write_bytes(vendor.revoke(serial))
+
+    def taken() -> bool:
+        return [line["event"] for line in certifying.lines[before:]].count(TAKEN) == 2
+
+    wait_until(taken, what="the revocation list counts", seconds=20)
+    renewed = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    assert "EndorsementCertificateRevoked" in renewed.complaint
+    assert other.call().status == 0
 
 
 @contextmanager
