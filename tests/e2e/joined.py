@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.names import BUILTIN_SERVING_SIGNER
 from tests.harness.client import ApiError, Client
+from tests.harness.controlplane import KubectlFailed
 from tests.harness.fleet import Fleet
 from tests.harness.kubelet import Kubelet
 from tests.harness.node import Node
@@ -128,6 +129,17 @@ class Joined:
         tenant = self.node.tenant
         self.fleet.management.replace_authority(tenant.namespace, tenant.name, authority.pair)
 
+    def answers(self) -> bool:
+        """Tell whether the API server gets an answer from the kubelet."""
+        try:
+            return self.ask_kubelet("healthz") == "ok"
+        except KubectlFailed:
+            return False
+
+    def wait_until_answers(self) -> None:
+        """Wait until the kubelet has a serving certificate, and the API server trusts it."""
+        wait_until(self.answers, what="the API server gets through to the kubelet")
+
     def ask_kubelet(self, path: str) -> str:
         """Ask the kubelet for something, through the API server."""
         return self.workload.kubectl("get", "--raw", f"{self._path()}/proxy/{path}")
@@ -138,14 +150,14 @@ class Joined:
         found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
-    def attested_requests(self) -> set[str]:
-        """Return the names of all requests for client certificates of this node."""
-        return {csr["metadata"]["name"] for csr in csrs.of_node(self.node)}
+    def attested_requests(self) -> dict[str, str]:
+        """Return who has filed which request for a client certificate of this node, by name."""
+        return {csr["metadata"]["name"]: csr["spec"]["username"] for csr in csrs.of_node(self.node)}
 
-    def serving_requests(self) -> dict[str, dict[str, Any]]:
-        """Return the kubelet's own requests for serving certificates, by name."""
+    def serving_requests(self) -> set[str]:
+        """Return the names of the kubelet's own requests for serving certificates."""
         return {
-            csr["metadata"]["name"]: csr
+            csr["metadata"]["name"]
             for csr in self.admin.list(csrs.CSRS)
             if csr["spec"]["signerName"] == BUILTIN_SERVING_SIGNER
             and csr["spec"]["username"] == f"system:node:{self.node.name}"

@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -18,17 +17,11 @@ SHORT = timedelta(seconds=45)
 before that is due."""
 
 
-def answers(joined: Joined) -> bool:
-    """Tell whether the API server gets an answer from the kubelet."""
-    try:
-        return joined.ask_kubelet("healthz") == "ok"
-    except KubectlFailed:
-        return False
-
-
 def test_node_joins_and_cluster_api_finds_it(joined: Joined) -> None:
     joined.wait_until_ready()
-    assert joined.object()["spec"]["providerID"] == joined.node.provider_id
+    node, own = joined.object(), ("InternalIP", joined.kubelet.address)
+    assert node["spec"]["providerID"] == joined.node.provider_id
+    assert own in [(each["type"], each["address"]) for each in node["status"]["addresses"]]
     joined.wait_until_used(joined.certificate())
 
     def found() -> bool:
@@ -52,20 +45,18 @@ def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: Jo
     joined.wait_until_ready()
     name = ("Hostname", joined.node.name)
     report_addresses(joined, [name])
-    before = joined.serving_requests().keys()
-    joined.kubelet.stop()
-    shutil.rmtree(joined.kubelet.certificates)
-    joined.kubelet.start()
-
-    def filed() -> list[dict[str, Any]]:
-        return [csr for key, csr in joined.serving_requests().items() if key not in before]
-
-    wait_until(lambda: bool(filed()), what="the kubelet asks for a serving certificate")
-    request = filed()[0]["metadata"]["name"]
-    assert csrs.annotated(joined.admin, request, PENDING).startswith("AddressNotOfMachine: ")
-    assert not answers(joined)
-    report_addresses(joined, [name, ("InternalIP", joined.kubelet.address)])
-    wait_until(lambda: answers(joined), what="the API server gets through to the kubelet")
+    try:
+        before = joined.serving_requests()
+        joined.kubelet.stop()
+        shutil.rmtree(joined.kubelet.certificates)
+        joined.kubelet.start()
+        wait_until(lambda: joined.serving_requests() > before, what="a serving request is filed")
+        request = next(iter(joined.serving_requests() - before))
+        assert csrs.annotated(joined.admin, request, PENDING).startswith("AddressNotOfMachine: ")
+        assert not joined.answers()
+    finally:
+        report_addresses(joined, [name, ("InternalIP", joined.kubelet.address)])
+    joined.wait_until_answers()
     assert csrs.conditions(joined.admin, request) == {"Approved": "Attested"}
 
 
@@ -82,7 +73,7 @@ def report_addresses(joined: Joined, addresses: list[tuple[str, str]]) -> None:
 
 def test_api_server_verifies_whom_it_asks_for_logs(joined: Joined) -> None:
     joined.wait_until_ready()
-    wait_until(lambda: answers(joined), what="the API server gets through to the kubelet")
+    joined.wait_until_answers()
     assert "<pre>" in joined.ask_kubelet("logs/")
     workload = joined.workload
     workload.reach_kubelets(joined.fleet.second.workload.authority)
@@ -97,6 +88,7 @@ def test_api_server_verifies_whom_it_asks_for_logs(joined: Joined) -> None:
 def test_renewal_is_taken_over_while_the_node_stays_ready(joined: Joined) -> None:
     joined.wait_until_ready()
     short = joined.hold_short_certificate(SHORT)
+    joined.wait_until_answers()
     since, before = joined.wait_until_ready(), len(joined.lease_calls())
     calls = joined.metric("rest_client_exec_plugin_call_total")
     renewed = joined.renew()
@@ -118,7 +110,7 @@ def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: Joined) -> N
     joined.signer.stop()
     try:
         wait_until(
-            lambda: joined.attested_requests() > known, what="the renewal is due", seconds=90
+            lambda: joined.attested_requests() != known, what="the renewal is due", seconds=90
         )
         joined.wait_until_used(short)
     finally:
@@ -157,14 +149,18 @@ def test_rotated_authority_refuses_the_old_certificate_and_the_node_enrols_anew(
 ) -> None:
     """The operator's steps are the cluster's: new authority, kubeconfig Secret, bootstrap token."""
     joined.wait_until_ready()
-    old, known = joined.certificate(), len(joined.lease_calls())
+    old, before, known = joined.certificate(), len(joined.lease_calls()), joined.attested_requests()
     joined.workload.rotate_client_authority()
     joined.certify_for()
     capi.connect(joined.fleet, joined.node.tenant)
     joined.node.give_token(joined.workload.bootstrap_token())
+    # Else it reads the kubeconfig Secret again within a minute.
     joined.signer.stop()
     joined.signer.start()
-    wait_until(lambda: joined.certificate() != old, what="the node has enrolled anew", seconds=120)
+    wait_until(lambda: joined.certificate() != old, what="the node has enrolled anew")
     joined.wait_until_used(joined.certificate())
-    assert LeaseCall(401, "") in joined.lease_calls(after=known)
+    joined.certificate().verify_directly_issued_by(joined.workload.client_authority.certificate)
+    assert LeaseCall(401, "") in joined.lease_calls(after=before)
+    filed = joined.attested_requests().items() - known.items()
+    assert all(user.startswith("system:bootstrap:") for _, user in filed), filed
     joined.wait_until_ready()

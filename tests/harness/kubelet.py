@@ -46,7 +46,7 @@ class Kubelet:
         return self._folder / "pki"
 
     def start(self) -> None:
-        """Start it, and return when it calls itself healthy."""
+        """Start it, and return when it would answer whether it is healthy."""
         process = self._process = self._enclosure.start(
             [
                 self._program,
@@ -61,8 +61,8 @@ class Kubelet:
             log=self.log,
             env=ENVIRONMENT,
         )
-        what = "the kubelet is healthy"
-        wait_until_ready(process, self._healthy, what=what, log=self.log, seconds=90)
+        what = "the kubelet listens"
+        wait_until_ready(process, self._listens, what=what, log=self.log, seconds=90)
 
     def stop(self) -> None:
         """Ask it to end, as systemd does, and wait until it is gone."""
@@ -82,10 +82,9 @@ class Kubelet:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _healthy(self) -> bool:
-        probe = f"</dev/tcp/127.0.0.1/{HEALTH_PORT}"
+    def _listens(self) -> bool:
         try:
-            self._enclosure.run("bash", "-c", probe)
+            self._enclosure.run("bash", "-c", f"</dev/tcp/127.0.0.1/{HEALTH_PORT}")
         except RuntimeError:
             return False
         return True

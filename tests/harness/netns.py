@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.harness.process import start, wait_until
+from tests.harness.process import start, wait_until, wait_until_ready
 
 PACKAGES: Final = {
     "containerd": "containerd",
@@ -30,7 +30,7 @@ PACKAGES: Final = {
 """Programs that a node needs in here, and the Debian packages that bring them."""
 
 NETWORK: Final = "198.18"
-"""Its first half; set aside for tests between networks (RFC 2544), so no machine has it."""
+"""How all addresses here begin: set aside for tests of networks (RFC 2544), so nobody has them."""
 
 PRIVATE_FOLDERS: Final = ("/run", "/var/log")
 """Where programs write whatever they are told; hidden under folders of its own."""
@@ -127,15 +127,17 @@ class Enclosure:
     def _make(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="node-")
         self.folder = Path(self._stack.enter_context(folder))
+        log = self.folder / "holder.log"
         self._holder = start(
             [
                 "unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
                 "--", *_FIRST_PROCESS,
             ],
-            log=self.folder / "holder.log",
+            log=log,
         )  # fmt: skip
         self._stack.callback(self._stop)
-        wait_until(self._has_first_process, what="the first process is there")
+        what = "namespaces can be made"
+        wait_until_ready(self._holder, self._has_first_process, what=what, log=log)
         self._namespace = Path(f"/proc/{self._first}/ns/net").stat().st_ino
         self._wire()
         for hidden in PRIVATE_FOLDERS:
