@@ -4,7 +4,7 @@ What is not in the files counts as not there, so what was found is told beside e
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from common.names import API_GROUP
@@ -31,7 +31,7 @@ from signer.records.machines import (
     read_machine,
     read_pool,
 )
-from signer.records.raw import Json, required, text
+from signer.records.raw import Json, text
 
 V = TypeVar("V")
 
@@ -61,7 +61,7 @@ class Dump(KnownManagement):
         super().__init__()
         self._problems: list[str] = []
         self._bodies = bodies
-        self._others = {_reference(body): body for body in bodies}
+        self._others = dict(self._referred())
         self._fill(self.clusters, _CLUSTER, read_cluster)
         self._fill(self.machines, _MACHINE, read_machine)
         self._fill(self.pools, _POOL, read_pool)
@@ -91,12 +91,28 @@ class Dump(KnownManagement):
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object of whatever kind, `None` when it is in no file."""
         body = self._others.get(reference)
-        return None if body is None else read_infrastructure(body)
+        if body is None:
+            return None
+        try:
+            return read_infrastructure(body)
+        except ValueError:
+            # As a watch leaves out what cannot be read.
+            return None
 
     def found(self) -> Mapping[str, int]:
         """Count the objects by kind; kinds that are asked for and are not there have none."""
         counted = Counter(kind for _, kind in map(kind_of, self._bodies))
         return {kind: counted[kind] for kind in sorted({*counted, *(k for _, k in _ASKED)})}
+
+    def _referred(self) -> Iterator[tuple[Reference, Json]]:
+        for body in self._bodies:
+            group, kind = kind_of(body)
+            name = text(body, "metadata", "name")
+            if name is None:
+                self._problems.append(f"{kind}: metadata.name is missing")
+                continue
+            namespace = text(body, "metadata", "namespace") or ""
+            yield Reference(group=group, kind=kind, namespace=namespace, name=name), body
 
     def _of(self, kind: tuple[str, str]) -> list[Json]:
         return [body for body in self._bodies if kind_of(body) == kind]
@@ -114,13 +130,6 @@ class Dump(KnownManagement):
             if value is not None:
                 values[key] = value
         cache.fill(values)
-
-
-def _reference(body: Json) -> Reference:
-    group, kind = kind_of(body)
-    namespace = text(body, "metadata", "namespace") or ""
-    name = required(body, "metadata", "name")
-    return Reference(group=group, kind=kind, namespace=namespace, name=name)
 
 
 def _is_api_server(body: Json) -> bool:

@@ -100,8 +100,6 @@ _OUTCOMES: Final = {
     Consequence.IGNORE: (Outcome.IGNORED, Verdict.IGNORED),
 }
 _UNDECIDED: Final = (Outcome.UNDECIDED, Verdict.UNDECIDED)
-_ON_THE_MASTER: Final = "C1 Q1 Q2 Q3 Q4"
-"""What proves nothing, or is not looked at, without the master key."""
 
 
 def judge(csr: Csr, case: Case) -> Judgement:
@@ -124,7 +122,8 @@ class _Run:
         self._order: tuple[str, ...] = _ENTRY
         self._steps: list[Step] = []
         self._parsed: ParsedOffer | ParsedAnswer | ParsedServing | None = None
-        self._masterless = False
+        self._whole: tuple[str, ...] = ()
+        """Of an answer without master keys: all that its judgement would have taken."""
 
     def judge(self) -> Verdict:
         case, policy = self._case, self._case.policies.for_cluster(self._case.cluster)
@@ -165,7 +164,7 @@ class _Run:
         case = self._case
         if case.masters is None:
             # What is left to judge is the offer that an answer repeats.
-            self._masterless, self._order = True, OFFER
+            self._whole, self._order = (*self._order, *CLAIM), OFFER
             self._offer(kind, _repeated(answer), policy)
             return Verdict.UNDECIDED
         self._order = (*self._order, *CLAIM)
@@ -216,15 +215,15 @@ class _Run:
     def _judgement(
         self, verdict: Verdict, steps: Sequence[Step], error: AttestationError | None
     ) -> Judgement:
-        undecided: tuple[Step, ...] = ()
-        if self._masterless:
-            verdict = Verdict.UNDECIDED
-            checks = _ON_THE_MASTER.split()
-            undecided = tuple(Step(check=c, outcome=Outcome.UNDECIDED) for c in checks)
+        told = {step.check for step in (*self._steps, *steps)}
+        undecided = [c for checks in self._whole for c in checks.split() if c not in told]
         return Judgement(
             csr=self._filed,
-            verdict=verdict,
-            steps=(*self._steps, *steps, *undecided),
+            verdict=Verdict.UNDECIDED if self._whole else verdict,
+            steps=(
+                *(*self._steps, *steps),
+                *(Step(check=c, outcome=Outcome.UNDECIDED) for c in undecided),
+            ),
             parsed=self._parsed,
             error=error,
         )

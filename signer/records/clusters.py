@@ -86,4 +86,4 @@ def _hosts(body: Json) -> Iterable[str]:
     yield from ("kubernetes", "kubernetes.default", service, f"{service}.{domain}")
     for block in texts(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
         # The first address of each block is the `kubernetes` service's.
-        yield str(next(ipaddress.ip_network(block, strict=False).hosts()))
+        yield str(next(iter(ipaddress.ip_network(block, strict=False).hosts())))

@@ -6,9 +6,7 @@ import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 from unittest.mock import patch
 
@@ -42,24 +40,11 @@ from common.errors import (
 from tests.fakes.clock import FakeClock
 from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR, kubeconfigs
-from tests.fuzz.target import Refused, Target
+from tests.fuzz.target import Refused, Target, file, folder
 from tests.fuzz.verify_targets import leaves
 from tests.unit.authenticator import credentials
 
 PROVIDER_ERRORS = (ProviderUnavailable, ProviderAnswerInvalid)
-
-
-@cache
-def _folder() -> Path:
-    """Make one private folder for what has to be read from a file."""
-    return Path(mkdtemp(prefix="fuzz-"))
-
-
-def _file(name: str, data: bytes) -> Path:
-    path = _folder() / name
-    path.touch(mode=0o600)
-    path.write_bytes(data)
-    return path
 
 
 def _exec_info(data: bytes) -> None:
@@ -140,9 +125,9 @@ def _state(data: bytes) -> None:
         # The right checksum before what comes, as damage never has it.
         data = sealed({**json.loads(data), "format": FORMAT})
     for name in (PENDING, COOLDOWN, RUNS, SERVED):
-        _file(name, data)
-    with Folder(_folder()) as folder:
-        store = FolderStore(folder, FakeClock())
+        file(name, data)
+    with Folder(folder()) as opened:
+        store = FolderStore(opened, FakeClock())
         found = (store.load_pending(), store.load_cooldown(), store.runs())
         store.asked_again(1, 1)
     if not any(found):
@@ -176,12 +161,12 @@ def _states() -> list[bytes]:
 
 
 def _bootstrap(data: bytes) -> None:
-    bootstrap.load(_file("bootstrap.conf", data))
+    bootstrap.load(file("bootstrap.conf", data))
 
 
 def _by_hand(data: bytes) -> None:
     """Find the call in the kubelet's kubeconfig, and read it as if client-go had made it."""
-    found = byhand.in_kubeconfig(kubeconfig.load(_file("kubelet.conf", data)))
+    found = byhand.in_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
     _exec_info(found.exec_info)
 
 
@@ -213,7 +198,7 @@ def _told(provider: Provider) -> None:
 
 
 def _from_file(make: Callable[[Path], Provider]) -> Callable[[bytes], None]:
-    return lambda data: _told(make(_file("identity", data)))
+    return lambda data: _told(make(file("identity", data)))
 
 
 def _from_service(
@@ -248,10 +233,10 @@ def _vsphere(data: bytes) -> None:
     serial, _, rest = data.partition(b"\0")
     encoding, _, metadata = rest.partition(b"\0")
     values = {"guestinfo.metadata": metadata, "guestinfo.metadata.encoding": encoding}
-    tool = _file("vmware-rpctool", b"")
-    _file("product_serial", serial)
+    tool = file("vmware-rpctool", b"")
+    file("product_serial", serial)
     with patch.object(vsphere, "_guestinfo", lambda _tool, key, _deadline: values[key]):
-        _told(vsphere.VSphere("", dmi=_folder(), tools=(tool,)))
+        _told(vsphere.VSphere("", dmi=folder(), tools=(tool,)))
 
 
 def _virtual_machines() -> list[bytes]:

@@ -18,6 +18,8 @@ from common.keys import public_key_of
 from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
 from signer.authority import read_authority
+from signer.explain.dump import Dump
+from signer.explain.objects import FilesInvalid, read_objects
 from signer.kube.client import _object
 from signer.kube.csrs import read_csr
 from signer.kube.kubeconfig import parse_kubeconfig
@@ -31,12 +33,13 @@ from signer.records.endorsement_keys import (
 )
 from signer.records.key_records import key_records
 from signer.records.machines import read_bootstrap, read_infrastructure, read_machine, read_pool
+from signer.records.view import ClusterRecords
 from signer.verify.endorsement_certificate import load_trust_anchors
 from tests.builders import certificates
 from tests.builders.scenario import NOW, Scenario
 from tests.fuzz.mutations import Form
 from tests.fuzz.shared_targets import scenario
-from tests.fuzz.target import Refused, Target
+from tests.fuzz.target import Refused, Target, file
 from tests.fuzz.verify_targets import leaves
 from tests.unit.signer_io import objects
 
@@ -217,6 +220,36 @@ def _bodies() -> list[bytes]:
     return [json.dumps(body).encode() for body in bodies]
 
 
+def _dump(data: bytes) -> None:
+    """Read objects from a file, and put them together as records."""
+    dump = Dump(read_objects(file("objects", data)))
+    workload = dump.workload(objects.HOME)
+    records = ClusterRecords(dump, workload)
+    try:
+        assert records.cluster().key == objects.HOME
+    except ApiServerUnavailable as error:
+        raise Refused from error
+    assert all(machine.name for machine in records.all_machines())
+
+
+def _dumps() -> list[bytes]:
+    bodies = [json.loads(body) for body in _bodies()]
+    service = {"kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}}
+    node = {"kind": "Node", "metadata": {"name": "node-1"}, "spec": {"providerID": "a://1"}}
+    for body in bodies:
+        body["apiVersion"] = _VERSIONS.get(body.setdefault("kind", "Event"), body.get("apiVersion"))
+    core = [{**body, "apiVersion": "v1"} for body in (service, node)]
+    return [json.dumps({"apiVersion": "v1", "kind": "List", "items": [*bodies, *core]}).encode()]
+
+
+_VERSIONS: Final = {
+    "MachinePool": "cluster.x-k8s.io/v1beta2",
+    "Cluster": "cluster.x-k8s.io/v1beta2",
+    "KubeadmConfig": "bootstrap.cluster.x-k8s.io/v1beta2",
+    "TestMachine": f"{objects.INFRASTRUCTURE}/v1beta2",
+}
+
+
 def _authority(data: bytes) -> None:
     certificate, _, key = data.partition(b"\0")
     authority = read_authority({"tls.crt": certificate, "tls.key": key})
@@ -266,6 +299,7 @@ TARGETS = (
         errors=(ApiServerUnavailable,),
         form=Form.JSON,
     ),
+    Target(name="dump", run=_dump, seeds=_dumps, errors=(FilesInvalid,), form=Form.JSON),
     Target(
         name="authority",
         run=_authority,

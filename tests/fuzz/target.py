@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 from tests.fuzz.mutations import Form
 
@@ -40,3 +42,17 @@ class Target:
     def found(self) -> Iterator[Path]:
         """Yield what was found with this target."""
         yield from sorted((FOUND / self.name).glob("*"))
+
+
+@cache
+def folder() -> Path:
+    """Make one private folder for what has to be read from a file."""
+    return Path(mkdtemp(prefix="fuzz-"))
+
+
+def file(name: str, data: bytes) -> Path:
+    """Write a private file for a parser that opens it itself."""
+    path = folder() / name
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+    return path

@@ -63,6 +63,14 @@ def test_a_cluster_is_paused_by_field_or_annotation() -> None:
     assert read_cluster(cluster(**{"cluster.x-k8s.io/paused": ""})).paused
 
 
+@pytest.mark.parametrize("block", ["10.96.0.1/32", "fd00::1/128"])
+def test_a_service_block_of_one_address_is_that_address(block: str) -> None:
+    body = cluster()
+    body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
+    found = cluster_of(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
+    assert block.partition("/")[0] in found.control_plane_hosts
+
+
 def test_the_control_plane_has_many_names() -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {
