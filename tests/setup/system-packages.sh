@@ -24,6 +24,8 @@ declare -A reason=(
   [faketime]="shifts the clock of a program in tests"
   [time]="tells a program's memory to the bench, from a small parent"
   [containerd]="the container runtime for tests with a kubelet"
+  [mandoc]="checks the man pages"
+  [systemd]="systemd-analyze: checks the units of the node packages; nothing of it is started"
   [util-linux]="unshare: fast tests run without network"
 )
 

@@ -1,0 +1,84 @@
+"""The man pages say what the programs take: every command, flag and exit code, and no other."""
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from authenticator import arguments
+from authenticator.config import SETTINGS
+from signer import cli as signer_cli
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"
+SIGNER = PACKAGING / "signer/man/node-attestation-signer.8"
+FLAG = re.compile(r"(?<=Fl )-?(-?[a-z][a-z-]*)")
+SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)
+PROGRAMS = {
+    NODE: (arguments._parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
+    SIGNER: (signer_cli._parser(), set(signer_cli._COMMANDS), {"0", "1", "2", "3"}),
+}
+
+
+def flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield every flag of a parser and of its commands."""
+    for action in parser._actions:
+        yield from (f"-{option.lstrip('-')}" for option in action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from flags(command)
+
+
+def items(page: Path, macro: str) -> list[str]:
+    """Return what stands in the lists of a man page, behind `.It` and a macro."""
+    found = re.findall(rf"^\.It {macro}(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [str(text) for text in found]
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_page_has_every_flag_and_no_other(page: Path) -> None:
+    parser, _, _ = PROGRAMS[page]
+    told = [
+        f"-{flag.lstrip('-')}" for line in items(page, "Fl ") for flag in FLAG.findall("Fl " + line)
+    ]
+    assert len(told) == len(set(told))
+    assert set(told) == set(flags(parser))
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_page_has_every_command_and_no_other(page: Path) -> None:
+    _, commands, _ = PROGRAMS[page]
+    assert set(items(page, "Cm ")) == commands
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_page_has_every_exit_code_and_no_other(page: Path) -> None:
+    _, _, codes = PROGRAMS[page]
+    assert set(items(page, "(?=[0-9])")) == codes
+
+
+def test_help_of_the_node_program_tells_the_same_exit_codes() -> None:
+    assert re.findall(r"(\d) [a-z]", arguments.EPILOG.partition("Exit codes:")[2]) == [
+        "0",
+        "1",
+        "2",
+    ]
+
+
+def test_settings_are_told_with_their_keys() -> None:
+    told = SETTING.findall(NODE.read_text(encoding="utf-8"))
+    wanted = [
+        (setting.flag.removeprefix("--"), setting.metavar, setting.key) for setting in SETTINGS
+    ]
+    assert told == wanted
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_page_is_sound(page: Path) -> None:
+    found = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", page], capture_output=True, text=True, check=False
+    )
+    assert (found.stdout, found.stderr, found.returncode) == ("", "", 0)

@@ -1,0 +1,176 @@
+"""What node packages install beside the programs: sound, and of one mind with the program."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from authenticator import arguments, byhand, execinfo, kubeconfig, kubelet, serving
+from authenticator.config import (
+    DEFAULT_BOOTSTRAP_KUBECONFIG,
+    DEFAULT_STATE_DIR,
+    DEFAULT_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+)
+from authenticator.runs import WATCHDOG_SECONDS
+from authenticator.store import CREDENTIAL
+from authenticator.tpm.device import DEFAULT_TCTI
+from tests.fakes.clock import FakeClock
+from tests.fakes.tpm import FakeTpm
+from tests.unit.authenticator.test_people import KUBEADM_FLAGS, Healthy, drop_in
+
+NODE = Path(__file__).parents[2] / "packaging/node"
+SYSTEMD = NODE / "systemd"
+SERVICES = sorted(SYSTEMD.glob("*.service"))
+UNITS = [*SERVICES, *sorted(SYSTEMD.glob("*.timer"))]
+DROP_INS = sorted(SYSTEMD.glob("*.conf"))
+PROGRAM = "/usr/bin/kubelet-authenticator-tpm"
+HOST_UNITS = Path("/usr/lib/systemd/system")
+EXPOSURE_LIMIT = 30
+"""In tenths: what systemd-analyze calls OK, for root with a device and the network."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the root of a machine with our units, a kubelet, and systemd's own targets."""
+    units = tmp_path / "usr/lib/systemd/system"
+    (units / "kubelet.service.d").mkdir(parents=True)
+    for path in [*HOST_UNITS.glob("*.target"), *HOST_UNITS.glob("*.slice"), *UNITS]:
+        shutil.copy(path, units)
+    for path in DROP_INS:
+        shutil.copy(path, units / "kubelet.service.d")
+    (units / "kubelet.service").write_text("[Service]\nExecStart=/usr/bin/kubelet\n")
+    (tmp_path / "usr/bin").mkdir()
+    for program in ("kubelet", Path(PROGRAM).name):
+        (tmp_path / "usr/bin" / program).touch(mode=0o755)
+    return tmp_path
+
+
+def analyze(*words: str | Path) -> str:
+    """Run systemd-analyze, and return everything that it says."""
+    done = subprocess.run(
+        ["systemd-analyze", *words],
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    return f"{done.stdout}{done.returncode}"
+
+
+def test_systemd_finds_nothing_wrong(root: Path) -> None:
+    names = ["kubelet.service", *(path.name for path in UNITS)]
+    assert analyze("verify", "--man=no", f"--root={root}", *names) == "0"
+
+
+def test_systemd_would_find_something_wrong(root: Path) -> None:
+    unit = root / "usr/lib/systemd/system" / SERVICES[0].name
+    unit.write_text(unit.read_text().replace("ProtectClock", "ProtectClok"))
+    assert "ProtectClok" in analyze("verify", "--man=no", f"--root={root}", unit.name)
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.name)
+def test_services_are_confined(root: Path, service: Path) -> None:
+    said = analyze(
+        "security", "--offline=yes", f"--root={root}", f"--threshold={EXPOSURE_LIMIT}", service.name
+    )
+    assert said.endswith("0"), said
+
+
+@pytest.mark.parametrize("timer", sorted(SYSTEMD.glob("*.timer")), ids=lambda path: path.name)
+def test_timers_run_their_services(timer: Path) -> None:
+    assert timer.with_suffix(".service") in SERVICES
+
+
+def values(path: Path, key: str) -> list[str]:
+    """Return what a unit sets a key to."""
+    return re.findall(rf"^{key}=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", [*SERVICES, *DROP_INS], ids=lambda path: path.name)
+def test_commands_are_the_programs(unit: Path) -> None:
+    commands = [*values(unit, "ExecStart"), *values(unit, "ExecStartPre")]
+    assert commands
+    for command in commands:
+        program, *words = [word for word in shlex.split(command) if not word.startswith("$")]
+        assert program.removeprefix("-") == PROGRAM
+        parsed = arguments.parse(words)
+        assert parsed.command == words[0]
+        assert parsed.problems == ()
+
+
+def test_examples_of_arguments_are_taken() -> None:
+    text = (NODE / "default/kubelet-authenticator-tpm").read_text(encoding="utf-8")
+    examples = dict(re.findall(r'^#(KUBELET_AUTHENTICATOR_\w+)="(.*)"$', text, re.MULTILINE))
+    used = {
+        name: words.group(1)
+        for unit in [*SERVICES, *DROP_INS]
+        for command in [*values(unit, "ExecStart"), *values(unit, "ExecStartPre")]
+        for name in re.findall(r"\$(\w+)", command)
+        if (words := re.search(r"-tpm (\w+)", command)) is not None
+    }
+    assert set(examples) == set(used)
+    for name, command in used.items():
+        assert arguments.parse([command, *shlex.split(examples[name])]).problems == ()
+
+
+def test_paths_are_those_of_the_program() -> None:
+    for service in SERVICES:
+        assert values(service, "ReadWritePaths") == [DEFAULT_STATE_DIR]
+        assert values(service, "DeviceAllow") == [f"{DEFAULT_TCTI.removeprefix('device:')} rw"]
+        assert values(service, "ConditionPathExists") == [arguments.DEFAULT_KUBECONFIG]
+    tmpfiles = (NODE / "tmpfiles.d/kubelet-authenticator-tpm.conf").read_text(encoding="utf-8")
+    assert f"\nd {DEFAULT_STATE_DIR} 0700 root root -\n" in tmpfiles
+    served = serving.folder_in(Path(DEFAULT_STATE_DIR)) / CREDENTIAL
+    assert f"tlsPrivateKeyFile both {served})" in " ".join(
+        (SYSTEMD / "30-kubelet-authenticator-tpm-serving.conf")
+        .read_text()
+        .replace("\n#", "")
+        .split()
+    )
+
+
+def test_systemd_waits_longer_than_the_program_takes() -> None:
+    for service in SERVICES:
+        [seconds] = values(service, "TimeoutStartSec")
+        assert int(seconds) > MAX_TIMEOUT_SECONDS + WATCHDOG_SECONDS
+    [seconds] = values(SYSTEMD / "20-kubelet-authenticator-tpm.conf", "TimeoutStartSec")
+    assert int(seconds) > DEFAULT_TIMEOUT_SECONDS + WATCHDOG_SECONDS
+
+
+def test_drop_in_undoes_what_kubeadm_does(tmp_path: Path) -> None:
+    machine = Healthy(tmp_path, FakeClock(), FakeTpm())
+    machine.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
+    drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(machine)
+    checks = ("rotateCertificates", "bootstrap flags")
+    assert all(machine.findings()[check].remedy for check in checks)
+    folder = "usr/lib/systemd/system/kubelet.service.d"
+    for path in DROP_INS:
+        machine.write(f"{folder}/{path.name}", path.read_text(encoding="utf-8"))
+    assert not any(machine.findings()[check].remedy for check in checks)
+
+
+def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) -> None:
+    text = (NODE / "kubelet.conf").read_text(encoding="utf-8")
+    blanks = re.findall(r"<[^>]*>", text)
+    authority = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
+    for blank, value in zip(blanks, ("api.example", authority, "aws"), strict=True):
+        text = text.replace(blank, value)
+    machine = Healthy(tmp_path, FakeClock(), FakeTpm())
+    machine.write("etc/kubernetes/kubelet.conf", text)
+    assert yaml.safe_load(text)["kind"] == "Config"
+    for check in ("kubeconfig", "program"):
+        assert machine.findings()[check].remedy == ""
+    found = byhand.in_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
+    assert execinfo.parse(found.exec_info).settings == {"provider": "aws"}
+
+
+def test_kubeconfigs_lie_where_kubeadm_has_them() -> None:
+    folder = Path("/etc/kubernetes")
+    assert Path(arguments.DEFAULT_KUBECONFIG) == folder / "kubelet.conf"
+    assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == folder / "bootstrap-kubelet.conf"
+    assert Path("/usr/lib/systemd/system/kubelet.service.d") in kubelet.KUBELET_UNITS
