@@ -510,6 +510,19 @@ def test_our_own_challenge_is_left_alone() -> None:
     assert look(world, csr, csrs=csrs).outcome == ""
 
 
+def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
+    """Its answer would be of other PCRs than are asked for by now."""
+    node, csrs = Node("honest"), FakeCsrs()
+    world = world_of(node)
+    csr = world.offer_csr(node.keys)
+    assert look(world, csr, csrs=csrs).outcome == "challenged"
+    world.policy = replace(world.policy, pcr_selection={"sha256": (7,)})
+    traces = look(world, csr, csrs=csrs)
+    assert traces.outcome == "challenged"
+    written = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
+    assert look(world, node.answer(world, written)).outcome == "issued"
+
+
 def test_annotations_on_an_answer_are_no_input() -> None:
     """Neither a forged challenge nor the signer's own words about another CSR count."""
     world = Scenario()

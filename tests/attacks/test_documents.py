@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from random import Random
 from typing import Any
 
 import pytest
@@ -371,6 +372,14 @@ def test_order_and_spaces_are_free() -> None:
     document = json.loads(encode(world.answer()))
     data = json.dumps(dict(reversed(document.items())), indent=2).encode()
     csr = world.answer_csr(request=compose(world.pkcs10(), data))
+    assert look(world, csr).outcome == "issued"
+
+
+def test_a_large_event_log_is_no_attack() -> None:
+    """Between the limit without a log and the one with it."""
+    world = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
+    csr = world.answer_csr()
+    assert len(csr.request) > MAX_SIZE
     assert look(world, csr).outcome == "issued"
 
 
