@@ -60,8 +60,8 @@ class Dump(KnownManagement):
         """
         super().__init__()
         self._problems: list[str] = []
-        self._bodies = bodies
-        self._others = dict(self._referred())
+        self._by_reference = dict(self._named(bodies))
+        self._bodies = tuple(self._by_reference.values())
         self._fill(self.clusters, _CLUSTER, read_cluster)
         self._fill(self.machines, _MACHINE, read_machine)
         self._fill(self.pools, _POOL, read_pool)
@@ -90,7 +90,7 @@ class Dump(KnownManagement):
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object of whatever kind, `None` when it is in no file."""
-        body = self._others.get(reference)
+        body = self._by_reference.get(reference)
         if body is None:
             return None
         try:
@@ -104,8 +104,8 @@ class Dump(KnownManagement):
         counted = Counter(kind for _, kind in map(kind_of, self._bodies))
         return {kind: counted[kind] for kind in sorted({*counted, *(k for _, k in _ASKED)})}
 
-    def _referred(self) -> Iterator[tuple[Reference, Json]]:
-        for body in self._bodies:
+    def _named(self, bodies: Sequence[Json]) -> Iterator[tuple[Reference, Json]]:
+        for body in bodies:
             group, kind = kind_of(body)
             name = text(body, "metadata", "name")
             if name is None:
@@ -124,7 +124,7 @@ class Dump(KnownManagement):
         for body in self._of(kind):
             try:
                 value, key = read(body), key_of(body)
-            except (ValueError, KeyError) as e:
+            except ValueError as e:
                 self._problems.append(f"{kind[1]} {text(body, 'metadata', 'name')}: {e}")
                 continue
             if value is not None:
