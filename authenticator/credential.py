@@ -95,10 +95,14 @@ def assess(credential: Credential, now: float) -> Freshness:
 
 
 def expiration(credential: Credential, now: float) -> int:
-    """Return the `expirationTimestamp` to give: the renewal point, else soon, never in the past."""
+    """Return the `expirationTimestamp` to give: the renewal point, else soon, never in the past.
+
+    Soon is not after the certificate's end while that lies ahead: client-go would meet a 401 first.
+    """
     if assess(credential, now) is Freshness.FRESH:
         return credential.renew_at
-    return math.ceil(now) + SERVED_AGAIN_SECONDS
+    soon = math.ceil(now) + SERVED_AGAIN_SECONDS
+    return min(soon, credential.not_after) if credential.not_after > now + 1 else soon
 
 
 def rfc3339(seconds: float) -> str:

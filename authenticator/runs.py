@@ -17,7 +17,7 @@ from authenticator.enrol import Call, Occasion, World, obtain
 from authenticator.model import Deadline
 from authenticator.report import Run
 from authenticator.store import FolderStore
-from common.errors import StateFolderUnwritable
+from common.errors import CoolingDown, StateFolderUnwritable
 
 NOT_NOW: Final = 1
 WATCHDOG_SECONDS: Final = 5
@@ -44,6 +44,8 @@ def recorded(
     report = Run(clock, purpose)
     try:
         credential = work(wiring.world(settings, store, clock, report))
+    except CoolingDown:
+        raise  # the failure that began it is on record, and must not be pushed out by its echoes
     except Exception as error:
         _keep_record(store, report.record("failed", error))
         raise

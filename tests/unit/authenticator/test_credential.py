@@ -70,6 +70,12 @@ def test_expiration_is_soon_and_never_past_when_renewal_is_due(jump: int) -> Non
     assert expiration(credentials.make(NOW), NOW + jump) == NOW + jump + SERVED_AGAIN_SECONDS
 
 
+def test_expiration_is_not_after_the_end_while_that_lies_ahead() -> None:
+    """client-go would go on with the certificate until it meets a 401."""
+    credential = credentials.make(NOW)
+    assert expiration(credential, credential.not_after - 30) == credential.not_after
+
+
 def test_fleet_is_spread_over_ten_points() -> None:
     def share(name: str) -> float:
         made = credentials.make(NOW)
