@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 _SOON: Final = 5.0
 """Seconds until a Secret that is missing or refused is read again."""
-_REREAD: Final = 60.0
+_REREAD: Final = 15.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
 
 
