@@ -86,6 +86,12 @@ def decided(client: Client, name: str) -> dict[str, str]:
     return conditions(client, name)
 
 
+def certificate(client: Client, name: str) -> bytes:
+    """Return a CSR's certificate as PEM, empty for none."""
+    status = client.get(f"{CSRS}/{name}").get("status", {})
+    return base64.b64decode(status.get("certificate", ""))
+
+
 def annotated(client: Client, name: str, key: str) -> str:
     """Wait for an annotation on a CSR, and return its value."""
 

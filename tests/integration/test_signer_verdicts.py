@@ -35,11 +35,9 @@ def approve(node: Node, name: str) -> None:
     admin.patch(f"{csrs.CSRS}/{name}/approval", {"status": {"conditions": [condition]}})
 
 
-def certificate(node: Node, name: str) -> str:
+def certificate(node: Node, name: str) -> bytes:
     """Return a CSR's certificate, empty for none."""
-    status = node.tenant.workload.admin.get(f"{csrs.CSRS}/{name}").get("status", {})
-    found: str = status.get("certificate", "")
-    return found
+    return csrs.certificate(node.tenant.workload.admin, name)
 
 
 def when_resting(signer: Signer, act: Callable[[], None]) -> None:
@@ -64,7 +62,7 @@ def test_approved_by_hand_and_wrong_is_failed(machines: Machines, signer: Signer
     admin = script.node.tenant.workload.admin
     wait_until(lambda: "Failed" in csrs.conditions(admin, name), what="a verdict")
     assert csrs.conditions(admin, name) == {"Approved": "ByHand", "Failed": "AnswerNotBound"}
-    assert certificate(script.node, name) == ""
+    assert certificate(script.node, name) == b""
 
 
 def test_approved_by_hand_and_right_is_issued(machines: Machines, signer: Signer) -> None:
@@ -86,7 +84,7 @@ def test_an_approved_offer_is_worth_nothing(machines: Machines, signer: Signer) 
     script.challenge()
     answer_name = csrs.new_name()
     assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
-    assert certificate(script.node, script.offer) == ""
+    assert certificate(script.node, script.offer) == b""
     assert "issued" not in {line.get("outcome") for line in signer.verdicts(script.offer)}
 
 

@@ -1,0 +1,206 @@
+"""Serving certificates on real parts (S1 to S3): by the built-in signer, and by ours."""
+
+import ipaddress
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.csr import subject
+from common.names import BUILTIN_SERVING_SIGNER, PENDING_REASON_ANNOTATION
+from tests.harness.client import ApiError, Client
+from tests.harness.controlplane import HOST, SERVICE_ADDRESS
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import CORE, Machine
+from tests.harness.process import wait_until
+from tests.integration import csrs
+from tests.integration.script import ServingScript
+
+pytestmark = pytest.mark.usefixtures("signer", "controllers")
+
+Names = Sequence[str]
+"""Addresses where they can be read as such, else DNS names."""
+
+
+@pytest.fixture(scope="module")
+def controllers(fleet: Fleet) -> None:
+    """Run kube-controller-manager, which signs what is approved."""
+    fleet.first.workload.start_controllers()
+
+
+def machine_path(node: Node) -> str:
+    return f"/apis/{CORE}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
+
+
+def with_addresses(machines: Machines, *, address: str = "") -> tuple[Node, str]:
+    """Make a machine that may join, with an address that no other has; return both."""
+    address = address or str(ipaddress.IPv6Address(b"\x20\x01\x0d\xb8" + secrets.token_bytes(12)))
+    node = machines.power_on()
+    addresses = [("Hostname", node.name), ("InternalIP", address)]
+    machines.register(node, Machine(node.name, addresses=addresses))
+    return node, address
+
+
+def joined(machines: Machines, *, address: str = "") -> tuple[Node, Client, str]:
+    """Make a machine that has joined; return it, itself as a client, and its address."""
+    node, address = with_addresses(machines, address=address)
+    return node, itself(node), address
+
+
+def itself(node: Node) -> Client:
+    """Return a client with the node's own certificate."""
+    credential = node.call().credential
+    files = (node.folder / "node.crt", node.folder / "node.key")
+    for file, part in zip(files, ("clientCertificateData", "clientKeyData"), strict=True):
+        file.write_text(credential[part])
+    return replace(node.tenant.workload.admin, certificate=files)
+
+
+def general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def ask(client: Client, node_name: str, names: Names) -> str:
+    """File a request to the built-in signer, as the kubelet does; return its name."""
+    alternatives = x509.SubjectAlternativeName(map(general_name, names))
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject(node_name))
+        .add_extension(alternatives, critical=False)
+        .sign(generate_private_key(SECP256R1()), hashes.SHA256())
+    )
+    return csrs.file(
+        client,
+        request.public_bytes(Encoding.PEM),
+        signerName=BUILTIN_SERVING_SIGNER,
+        usages=["digital signature", "server auth"],
+    )
+
+
+def pending(client: Client, name: str) -> str:
+    """Return why a request waits."""
+    return csrs.annotated(client, name, PENDING_REASON_ANNOTATION).partition(":")[0]
+
+
+def certified(client: Client, name: str) -> x509.Certificate:
+    """Wait for the certificate of a request that was approved."""
+    wait_until(lambda: bool(csrs.certificate(client, name)), what="a certificate", seconds=20)
+    assert csrs.conditions(client, name) == {"Approved": "Attested"}
+    return x509.load_pem_x509_certificate(csrs.certificate(client, name))
+
+
+def named(certificate: x509.Certificate) -> set[str]:
+    """Return the names that a serving certificate is for."""
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return {*names.get_values_for_type(x509.DNSName), *addresses}
+
+
+def test_a_kubelets_request_is_approved_and_signed(machines: Machines) -> None:
+    node, client, address = joined(machines)
+    name = ask(client, node.name, [node.name, address])
+    certificate = certified(client, name)
+    assert certificate.subject == subject(node.name)
+    assert named(certificate) == {node.name, address}
+
+
+def test_an_address_that_is_not_reported_yet_is_waited_for(
+    machines: Machines, fleet: Fleet
+) -> None:
+    """S2: infrastructure providers tell addresses late."""
+    node, client, address = joined(machines)
+    later = f"{node.name}.later.example"
+    name = ask(client, node.name, [node.name, address, later])
+    assert pending(client, name) == "AddressNotOfMachine"
+    addresses = [("Hostname", node.name), ("InternalIP", address), ("ExternalDNS", later)]
+    status = {"status": {"addresses": Machine(node.name, addresses=addresses).listed_addresses()}}
+    fleet.management.admin.patch(f"{machine_path(node)}/status", status)
+    assert named(certified(client, name)) == {node.name, address, later}
+
+
+@pytest.mark.parametrize("stolen", [HOST, SERVICE_ADDRESS, "kubernetes.default.svc", "kubernetes"])
+def test_a_name_of_the_control_plane_is_denied(machines: Machines, stolen: str) -> None:
+    """S3: even where the Machine has it, since guests may say what theirs are."""
+    node, client, _ = joined(machines, address=stolen if stolen[0].isdigit() else "")
+    name = ask(client, node.name, [node.name, stolen])
+    assert csrs.decided(client, name) == {"Denied": "AddressOfControlPlane"}
+
+
+def test_another_machines_address_waits_for_an_operator(machines: Machines) -> None:
+    """S3: both say that it is theirs."""
+    victim, _, address = joined(machines)
+    node, client, _ = joined(machines, address=address)
+    assert pending(client, ask(client, node.name, [address])) == "AddressOfAnotherMachine"
+    assert victim.name != node.name
+
+
+def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
+    """Its certificate is the cluster's, but nothing tells which Machine it is."""
+    node, address = with_addresses(machines)
+    client = node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
+    name = ask(client, node.name, [node.name, address])
+    assert pending(client, name) == "NodeNameUnknown"
+    assert node.call().status == 0
+    assert named(certified(client, name)) == {node.name, address}
+
+
+def test_a_bootstrapper_gets_no_serving_certificate(machines: Machines) -> None:
+    """R3: by either signer."""
+    node, address = with_addresses(machines)
+    workload = node.tenant.workload
+    client = workload.with_token(workload.bootstrap_token())
+    name = ask(client, node.name, [address])
+    assert csrs.decided(client, name) == {"Denied": "RequesterNotAllowed"}
+    assert ServingScript(node, dns_names=[node.name]).refusal() == "RequesterNotAllowed"
+
+
+def test_a_node_gets_none_for_another(machines: Machines) -> None:
+    """M5, and before it the API server's own NodeRestriction, for the signer that it knows."""
+    victim, _, _ = joined(machines)
+    node, client, _ = joined(machines)
+    with pytest.raises(ApiError, match="can only create a node CSR"):
+        ask(client, victim.name, [victim.name])
+    impostor = replace(node, name=victim.name, provider_id=node.provider_id)
+    script = ServingScript(impostor, client=client, dns_names=[victim.name])
+    assert script.refusal() == "RequesterNameMismatch"
+
+
+def test_our_signer_attests_each_certificate(machines: Machines) -> None:
+    node, client, address = joined(machines)
+    script = ServingScript(
+        node,
+        client=client,
+        dns_names=[node.name],
+        ip_addresses=[ipaddress.ip_address(address)],
+    )
+    name = csrs.new_name()
+    assert script.file(name, script.answer(name)) == {"Approved": "Attested"}
+    certificate = certified(client, name)
+    assert certificate.subject == subject(node.name)
+    assert named(certificate) == {node.name, address}
+
+
+def test_our_signer_keeps_to_the_same_names(machines: Machines) -> None:
+    """S1 to S3, on the answer: an offer is not asked for them."""
+    node, client, _ = joined(machines)
+    foreign = ServingScript(node, client=client, dns_names=["other.example"])
+    name = csrs.new_name()
+    foreign.put(name, foreign.encoded(name))
+    assert pending(client, name) == "AddressNotOfMachine"
+    stolen = ServingScript(node, client=client, dns_names=["kubernetes.default"])
+    assert stolen.attest() == {"Denied": "AddressOfControlPlane"}
+    nameless = ServingScript(node, client=client)
+    assert nameless.attest() == {"Denied": "SubjectAltNameMissing"}
