@@ -16,6 +16,7 @@ from authenticator.folder import Folder
 from authenticator.model import Deadline
 from authenticator.runs import obtained, recorded, watchdog
 from authenticator.store import FolderStore
+from common.errors import StateFolderUnwritable
 
 
 def run(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:
@@ -36,7 +37,10 @@ def run(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:
 
 
 def _renew(parsed: Arguments, raw: bytes | None) -> Credential:
-    """Get a new certificate for the call that the kubelet makes."""
+    """Get a new certificate for the call that the kubelet makes.
+
+    Nobody is served it here, so one that is not kept is a failure.
+    """
     clock = SystemClock()
     call = wiring.by_hand(parsed, raw, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
@@ -44,7 +48,10 @@ def _renew(parsed: Arguments, raw: bytes | None) -> Credential:
     with Folder(call.settings.state_dir) as folder, watchdog(deadline):
         store = FolderStore(folder, clock)
         with store.lock(deadline):
-            return obtained(call, store, deadline, occasion)
+            credential = obtained(call, store, deadline, occasion)
+            if store.load_credential() != credential:
+                raise StateFolderUnwritable(f"the new certificate is not kept in {folder.path}")
+    return credential
 
 
 def _join(parsed: Arguments, made: join.Plan) -> Credential:

@@ -115,12 +115,17 @@ def cached() -> bytes:
 
 
 def become_full_program() -> None:
-    """Start the full program in this one's place; it is installed beside it, links followed."""
+    """Start the full program in this one's place; it is installed beside it, links followed.
+
+    Its interpreter heeds the environment as this one does not, so what is meant for interpreters
+    does not reach it.
+    """
     import os  # noqa: PLC0415 - the cached path does without
 
     program = os.path.realpath(sys.argv[0]) + "-full"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     try:
-        os.execv(program, [program, *sys.argv[1:]])  # noqa: S606 - in our own place
+        os.execve(program, [program, *sys.argv[1:]], environment)  # noqa: S606 - in our own place
     except OSError as error:
         sys.exit(f"kubelet-authenticator-tpm: cannot start {program}: {error.strerror}; reinstall")
 
