@@ -89,11 +89,27 @@ def unsorted(world: World) -> None:
     world.request_der = forgery(world, subject=subject(tlv(SET, *pair))).der()
 
 
-def unused_bits(world: World) -> None:
-    """Say that the signature's last bit is none."""
+def signature_at(request: bytes) -> int:
+    """Find the BIT STRING that ends the request: an ECDSA signature takes some 70 bytes."""
+    return next(
+        len(request) - n - 2 for n in range(60, 80) if request[-n - 2 : -n] == bytes([0x03, n])
+    )
+
+
+def unused_bit(world: World) -> None:
+    """Say that the signature's last bit, which is zero, is none."""
     good = outer(world)
-    size = next(n for n in range(60, 80) if good[-n - 2 : -n] == bytes([0x03, n]))
-    world.request_der = good[:-size] + b"\1" + good[-size + 1 :]
+    while good[-1] & 1:
+        good = outer(world)
+    at = signature_at(good)
+    world.request_der = good[: at + 2] + b"\1" + good[at + 3 :]
+
+
+def octets(world: World) -> None:
+    """Write the signature as OCTET STRING."""
+    good = outer(world)
+    at = signature_at(good)
+    world.request_der = good[:at] + b"\4" + good[at + 1 :]
 
 
 def nothing(world: World) -> Csr:
@@ -145,7 +161,8 @@ ATTACKS = [
     Attack("P3", "application tag", RequestMalformed, rewritten(lambda d: b"\x70" + d[1:])),
     Attack("P3", "primitive SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x10" + d[1:])),
     Attack("P3", "something behind the signature", RequestMalformed, forged(beside=b"\5\0")),
-    Attack("P3", "signature with unused bits", RequestMalformed, unused_bits),
+    Attack("P3", "signature with an unused bit", RequestMalformed, unused_bit),
+    Attack("P3", "signature in an OCTET STRING", RequestMalformed, octets),
     Attack("P3", "version 2", RequestMalformed, forged(version="020101")),
     Attack("P3", "version -1", RequestMalformed, forged(version="0201ff")),
     Attack("P3", "version in two bytes", RequestMalformed, forged(version="02020000")),
