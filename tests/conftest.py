@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-TIMEOUT_SECONDS = {"integration": 120, "e2e": 600, "bench": 900}
-"""By folder, for the kinds of tests that start programs; the others live with the default."""
+TIMEOUT_SECONDS = {"model": 120, "integration": 120, "e2e": 600, "bench": 900}
+"""By folder, for the kinds of tests that take their time; the others live with the default."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
