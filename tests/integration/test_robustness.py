@@ -1,0 +1,392 @@
+"""Kills, full and failing disks, damage, wrong clocks and links: what was valid stays, whole.
+
+Everything happens from outside: strace, a small file system, files that are changed, libfaketime.
+"""
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from authenticator import launcher
+from authenticator.credential import decode
+from authenticator.store import sealed
+from common import evidence
+from common.errors import StateDamaged
+from tests.harness import behind, clocks
+from tests.harness.machines import Machines
+from tests.harness.node import Call, Node
+from tests.integration import csrs
+from tests.integration.tampering import KILLED, steps, tampered
+
+pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(300)]
+
+KILLS = 100
+NODES = 4
+HOUR = 3600
+YEAR = 365 * 24 * HOUR
+
+
+def renewing(node: Node) -> tuple[str, ...]:
+    """Return the arguments of a renewal by hand."""
+    return ("renew", "--kubeconfig", str(node.kubeconfig()))
+
+
+def require_served(call: Call, node: Node) -> str:
+    """Check that a call ended with the node's certificate and its own key; return the former."""
+    status = call.credential
+    leaf = x509.load_pem_x509_certificate(status["clientCertificateData"].encode())
+    key = load_pem_private_key(status["clientKeyData"].encode(), None)
+    assert leaf.public_key() == key.public_key()
+    assert f"CN=system:node:{node.name}" in leaf.subject.rfc4514_string()
+    certificate: str = status["clientCertificateData"]
+    return certificate
+
+
+def require_whole(node: Node) -> None:
+    """Check that each file is private, and either whole or the unfinished one of a kill."""
+    for path in node.state.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    decode((node.state / "credential.pem").read_bytes())
+    pending = node.state / "pending.json"
+    if pending.exists():
+        content = pending.read_bytes()
+        members = json.loads(content)
+        del members["check"]
+        assert content == sealed(members)
+
+
+def require_one_after_the_other(node: Node) -> None:
+    """Check that each exchange was over before the next began: one answer for each offer."""
+    offers = sorted(csrs.offers(node), key=lambda csr: str(csr["metadata"]["creationTimestamp"]))
+    answers = {}
+    for csr in csrs.answers(node):
+        answer = csrs.content(csr)
+        assert isinstance(answer, evidence.Answer)
+        assert answer.challenge.uid not in answers, "two answers for one offer"
+        assert "certificate" in csr["status"]
+        answers[answer.challenge.uid] = csr["metadata"]["creationTimestamp"]
+    ends = [answers.pop(offer["metadata"]["uid"]) for offer in offers]
+    begins = [offer["metadata"]["creationTimestamp"] for offer in offers]
+    assert not answers
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+
+
+def tidy(node: Node) -> None:
+    """Do as the kernel's resource manager does when a program that held the TPM is gone."""
+    behind.wait_for_end(node)
+    node.tpm.run("flushcontext", "--transient-object")
+    node.tpm.run("flushcontext", "--loaded-session")
+
+
+def test_hundred_kills_at_random_steps(machines: Machines) -> None:
+    """A valid certificate is served during and after each; no two exchanges run at once."""
+    nodes = [machines.registered() for _ in range(NODES)]
+    for node in nodes:
+        assert node.call().status == 0
+    possible = steps(nodes[0], renewing(nodes[0]))
+    shift = clocks.until(nodes[0].call().credential["expirationTimestamp"]) + HOUR
+
+    def torment(node: Node) -> None:
+        order = random.Random(node.name)
+        later = replace(node, environment=clocks.shifted(shift))
+        turns = 0
+        kills = 0
+        with ThreadPoolExecutor(1) as pool:
+            while kills < KILLS // NODES:
+                name = order.choice(sorted(possible))
+                fatal = f"signal=SIGKILL:when={order.randint(1, possible[name])}"
+                dying = pool.submit(tampered, node, renewing(node), name, fatal)
+                # Every fifth call finds the renewal due, and starts one of its own behind it.
+                turns += 1
+                require_served((node if turns % 5 else later).call(), node)
+                kills += dying.result().returncode in KILLED
+                tidy(node)
+                require_served(node.call(), node)
+                require_whole(node)
+
+    with ThreadPoolExecutor(NODES) as pool:
+        list(pool.map(torment, nodes))
+    for node in nodes:
+        tidy(node)
+        assert node.call(*renewing(node)).status == 0
+        require_one_after_the_other(node)
+        assert not list(node.state.glob("*.new"))
+
+
+def joined(machines: Machines) -> tuple[Node, str]:
+    """Return a node and its certificate."""
+    node = machines.registered(settings={"expirationSeconds": HOUR})
+    return node, require_served(node.call(), node)
+
+
+def due(node: Node) -> Node:
+    """Return the node with a clock at which its certificate has to be renewed."""
+    expires = node.call().credential["expirationTimestamp"]
+    return replace(node, environment=clocks.shifted(clocks.until(expires) + 60))
+
+
+FAILURES = {
+    "nothing can be written": ("write", "error=ENOSPC:when=1+", "pending.json.new"),
+    "the end cannot be written": ("write", "error=ENOSPC:when=1+", "credential.pem.new"),
+    "nothing can be synced": ("fsync", "error=EIO:when=1+", ""),
+    "the end cannot be synced": ("fsync", "error=EIO:when=7+", ""),
+    "nothing can be renamed": ("renameat", "error=EROFS:when=1+", ""),
+    "the end cannot be renamed": ("renameat", "error=EIO:when=4+", ""),
+}
+"""The end is what comes after three versions of the pending exchange: the new credential."""
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_failing_disk_costs_no_certificate(machines: Machines, failure: str) -> None:
+    node, first = joined(machines)
+    calls, action, name = FAILURES[failure]
+    paths = [node.state / name] if name else []
+    failed = tampered(node, renewing(node), calls, action, paths=paths)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "StateFolderUnwritable" in failed.stderr
+    assert require_served(node.call(), node) == first
+    require_whole(node)
+    assert not list(node.state.glob("*.new"))
+    assert node.call(*renewing(node)).status == 0
+    assert require_served(node.call(), node) != first
+    # What was filed before the disk failed was taken up.
+    assert len(csrs.offers(node)) == len(csrs.answers(node)) == 2
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """Put a file system of its own under a state folder."""
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=0700", "none", str(folder)]
+    subprocess.run(mount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """Fill the disk up to its last byte."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        file.write(bytes(1024 * 1024))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Do as the kernel does after an error of the disk."""
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+
+
+Spoil = Callable[[Path], AbstractContextManager[None]]
+DISKS: dict[str, tuple[Spoil, str]] = {
+    "full": (full, "No space left on device"),
+    "read-only": (read_only, "Read-only file system"),
+}
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_join_waits_for_the_disk(machines: Machines, disk: str) -> None:
+    """Without a place for its exchange a node files none."""
+    node = machines.registered()
+    spoil, told = DISKS[disk]
+    with small_disk(node.state):
+        with spoil(node.state):
+            call = node.call()
+            assert (call.status, call.output) == (1, "")
+            assert "StateFolderUnwritable" in call.complaint
+            assert told in call.complaint
+        assert csrs.of_node(node) == []
+        assert node.call().status == 0
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_certificate_is_served_from_a_disk_that_takes_nothing(
+    machines: Machines, disk: str
+) -> None:
+    node = machines.registered(settings={"expirationSeconds": HOUR})
+    spoil, told = DISKS[disk]
+    with small_disk(node.state):
+        first = require_served(node.call(), node)
+        later = due(node)
+        (node.state / "served").unlink()
+        with spoil(node.state):
+            assert require_served(node.call(), node) == first
+            assert require_served(later.call(), node) == first
+            behind.wait_for_end(node)
+            failed = node.call(*renewing(node))
+            assert failed.status == 1
+            assert told in failed.complaint
+            assert require_served(node.call(), node) == first
+        assert node.call(*renewing(node)).status == 0
+        assert require_served(node.call(), node) != first
+
+
+def damages(content: bytes, count: int) -> Iterator[bytes]:
+    """Yield the file with one wrong bit, and cut off, at so many places each."""
+    size = len(content)
+    for number in range(count):
+        position = number * (size - 1) // (count - 1)
+        yield content[:position]
+        yield content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+def test_damaged_cache_is_never_served(machines: Machines) -> None:
+    """Neither by the launcher, nor by the full program, which has nothing else to serve here."""
+    node, first = joined(machines)
+    node.bootstrap_kubeconfig.unlink()
+    file = node.state / "credential.pem"
+    whole = file.read_bytes()
+    made_for = tuple(whole.split(b"\n", 4)[2:4])
+    received = int(whole.split(b"\n", 5)[4])
+    assert launcher.output(whole, (made_for[0], made_for[1]), received)
+    for damaged in damages(whole, len(whole)):
+        with pytest.raises((ValueError, LookupError)):
+            launcher.output(damaged, (made_for[0], made_for[1]), received)
+        with pytest.raises(StateDamaged):
+            decode(damaged)
+    for damaged in damages(whole, 6):
+        file.write_bytes(damaged)
+        call = node.call()
+        assert (call.status, call.output) == (2, "")
+        assert "BootstrapCredentialUnusable" in call.complaint
+    file.write_bytes(whole)
+    assert require_served(node.call(), node) == first
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "for all to read": lambda file: file.chmod(0o644),
+    "another user's": lambda file: os.chown(file, 65534, 65534),
+}
+
+
+def test_cache_of_unknown_origin_is_replaced(machines: Machines) -> None:
+    node, last = joined(machines)
+    for spoil in FOREIGN.values():
+        spoil(node.state / "credential.pem")
+        renewed = require_served(node.call(), node)
+        assert renewed != last
+        assert require_served(node.call(), node) == renewed
+        require_whole(node)
+        assert (node.state / "credential.pem").stat().st_uid == os.geteuid()
+        last = renewed
+
+
+def test_folder_of_others_is_refused_with_the_remedy(machines: Machines) -> None:
+    node, first = joined(machines)
+    for mode, owner in ((0o777, os.geteuid()), (0o700, 65534)):
+        node.state.chmod(mode)
+        os.chown(node.state, owner, -1)
+        refused = node.call(*renewing(node))
+        assert refused.status == 2
+        assert "StateFolderUnsafe" in refused.complaint
+        assert "chmod 0700" in refused.complaint
+        os.chown(node.state, os.geteuid(), -1)
+        node.state.chmod(0o700)
+    node.state.chmod(0o755)
+    assert node.call(*renewing(node)).status == 0
+    assert node.state.stat().st_mode & 0o777 == 0o700
+    assert require_served(node.call(), node) != first
+
+
+def test_clock_that_jumps_costs_no_certificate(machines: Machines) -> None:
+    """Off by hours, a node goes on; off by years, it trusts no API server, and loses nothing."""
+    node, _ = joined(machines)
+    for jump in (-10 * YEAR, 5 * HOUR, -5 * HOUR, 10 * YEAR, -HOUR / 4, 2 * YEAR):
+        odd = replace(node, environment=clocks.shifted(jump))
+        for call in (odd.call(), odd.call()):
+            if jump < YEAR:
+                require_served(call, node)
+            else:
+                assert call.status == 1
+                assert "ApiServerUntrusted" in call.complaint
+        behind.wait_for_end(node)
+        require_served(node.call(), node)
+        behind.wait_for_end(node)
+        require_whole(node)
+    require_one_after_the_other(node)
+
+
+SECRET = "root:$6$made-up$of-somebody-else:20000:0:99999:7:::\n"
+
+
+@pytest.fixture
+def shadow(tmp_path: Path) -> Iterator[Path]:
+    """Return a file that links may lead to, and that nobody touches or prints."""
+    target = tmp_path / "shadow"
+    target.touch(mode=0o600)
+    target.write_text(SECRET, encoding="ascii")
+    yield target
+    assert target.read_text(encoding="ascii") == SECRET
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def put_link(name: Path, target: Path) -> None:
+    """Put a link in the place of a file."""
+    name.unlink(missing_ok=True)
+    name.symlink_to(target)
+
+
+def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) -> None:
+    """Neither launcher nor full program looks at what lies behind it."""
+    node, first = joined(machines)
+    elsewhere = node.state.rename(node.folder / "elsewhere")
+    node.state.symlink_to(elsewhere)
+    call = node.call()
+    assert (call.status, call.output) == (2, "")
+    assert "StateFolderUnsafe" in call.complaint
+    node.state.unlink()
+    elsewhere.rename(node.state)
+    assert require_served(node.call(), node) == first
+
+
+def test_links_and_pipes_in_the_state_folder_lead_nowhere(machines: Machines, shadow: Path) -> None:
+    node, first = joined(machines)
+    put_link(node.state / "credential.pem", shadow)
+    put_link(node.state / "credential.pem.new", shadow)
+    put_link(node.state / "served", shadow)
+    put_link(node.state / "runs.jsonl", shadow)
+    put_link(node.state / "background.log", shadow)
+    os.mkfifo(node.state / "pending.json", 0o600)
+    os.mkfifo(node.state / "cooldown.json", 0o600)
+    call = node.call()
+    renewed = require_served(call, node)
+    assert renewed != first
+    assert "no record of this run kept" in call.complaint
+    assert "made-up" not in call.complaint
+    assert require_served(node.call(), node) == renewed
+    assert not (node.state / "pending.json").exists()
+    assert not (node.state / "cooldown.json").exists()
+    # What cannot be logged is not begun behind a call, and the call is served all the same.
+    told = due(node).call()
+    assert require_served(told, node) == renewed
+    assert "renewal cannot be started behind this call" in told.complaint
+
+
+def test_link_in_the_place_of_the_lock_is_refused(machines: Machines, shadow: Path) -> None:
+    node, first = joined(machines)
+    put_link(node.state / "exchange.lock", shadow)
+    refused = node.call(*renewing(node))
+    assert refused.status == 1
+    assert "StateFolderUnwritable" in refused.complaint
+    assert require_served(node.call(), node) == first
