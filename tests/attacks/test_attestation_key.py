@@ -93,13 +93,15 @@ def attributes(*values: ObjectAttributes) -> Mutation:
     return ak_public(edit)
 
 
-def odd(key: OddRsa, *, bits: int = 2048) -> Mutation:
-    """Take an RSA key that no TPM would make."""
+def odd(key: OddRsa, *, bits: int = 2048, before: bytes = b"") -> Mutation:
+    """Take an RSA key that no TPM would make, its modulus padded where that is given."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
         exponent = 0 if key.exponent == 65537 else key.exponent
         parameters = replace(rsa_parameters(bits), exponent=exponent)
-        area = replace(world.ak.public, parameters=parameters, unique=key.unique).to_tpm2b()
+        area = replace(
+            world.ak.public, parameters=parameters, unique=before + key.unique
+        ).to_tpm2b()
 
         def sign(data: bytes) -> bytes:
             return Signature(scheme=TPM_ALG_RSASSA, hash=SHA256, value=key.sign(data)).encode()
@@ -109,9 +111,19 @@ def odd(key: OddRsa, *, bits: int = 2048) -> Mutation:
     return mutate
 
 
-def rsa(parameters: RsaParameters, modulus: bytes = b"\xff" * 256) -> Mutation:
-    """Take an RSA key of these parameters."""
-    return ak_fields(parameters=parameters, unique=modulus)
+def rsa(
+    parameters: RsaParameters, edit: Callable[[bytes], bytes] = lambda modulus: modulus
+) -> Mutation:
+    """Take a good RSA key of these parameters, its modulus written otherwise."""
+
+    def mutate(world: World) -> tuple[Csr, Csr]:
+        usual = attestation_key(rsa_parameters(parameters.key_bits))
+        modulus = usual.public.unique
+        assert isinstance(modulus, bytes)
+        area = replace(usual.public, parameters=parameters, unique=edit(modulus))
+        return with_ak(world, area.to_tpm2b(), sign=usual.sign)
+
+    return mutate
 
 
 def on_p384(world: World) -> None:
@@ -200,7 +212,7 @@ SCHEMES = [
         "curve 0": ak_fields(parameters=ecdsa_parameters(curve=0)),
         "P-384, which the policy does not list": on_p384,
         "RSAPSS, which the policy does not list": rsa(rsa_parameters(algorithm=TPM_ALG_RSAPSS)),
-        "RSA 3072, which the policy does not list": rsa(rsa_parameters(3072), b"\xff" * 384),
+        "RSA 3072, which the policy does not list": rsa(rsa_parameters(3072)),
         "RSA of 1024 bits": odd(odd_rsa.BITS_1024, bits=1024),
         "RSA of 2040 bits": odd(odd_rsa.BITS_2040, bits=2040),
         "RSASSA with SHA-1": rsa(rsa_parameters(digest=TPM_ALG_SHA1)),
@@ -226,10 +238,10 @@ WEAK = [
         "exponent 65539": odd(odd_rsa.EXPONENT_65539),
         "a modulus of 1024 bits that says 2048": odd(odd_rsa.BITS_1024),
         "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
-        "a padded modulus": rsa(rsa_parameters(), b"\0" + b"\xff" * 255),
-        "no modulus": rsa(rsa_parameters(), b""),
-        "modulus 0": rsa(rsa_parameters(), bytes(256)),
-        "a modulus with a zero before it": rsa(rsa_parameters(), b"\0" + b"\xff" * 256),
+        "a padded modulus": odd(odd_rsa.BITS_2040, before=b"\0"),
+        "no modulus": rsa(rsa_parameters(), lambda _: b""),
+        "modulus 0": rsa(rsa_parameters(), lambda m: bytes(len(m))),
+        "a modulus with a zero before it": rsa(rsa_parameters(), lambda m: b"\0" + m),
     }.items()
 ]
 MALFORMED = [

@@ -49,7 +49,13 @@ from tests.attacks.keys import (
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import TpmKey, endorsement_key, with_key
+from tests.builders.software_tpm import (
+    TpmKey,
+    endorsement_key,
+    rsa_key,
+    unique_field,
+    with_key,
+)
 
 L1, L2, H1, H2, H3, H6 = TEMPLATES
 assert isinstance(L1.parameters, RsaParameters)
@@ -82,16 +88,26 @@ def parameters(**changes: object) -> Mutation:
     return ek_public(edit)
 
 
+def modulus(edit: Callable[[bytes], bytes]) -> Mutation:
+    """Write the modulus of a good RSA key otherwise."""
+
+    def change(area: Public) -> Public:
+        assert isinstance(area.unique, bytes)
+        return replace(area, unique=edit(area.unique))
+
+    return ek_public(change)
+
+
 def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG_CFB) -> Mutation:
     """Protect what is under the key otherwise."""
     return parameters(symmetric=Symmetric(algorithm=algorithm, key_bits=bits, mode=mode))
 
 
-def odd(key: OddRsa) -> Mutation:
+def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
     """Take an RSA key that no TPM would make, in the template, and on record."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
-        area = replace(L1, unique=key.unique)
+        area = replace(L1, unique=before + key.unique)
         if key.exponent != 65537:
             area = replace(area, parameters=replace(RSA, exponent=key.exponent))
         return with_ek(world, area.to_tpm2b(), sha256(key.spki()))
@@ -185,7 +201,7 @@ NOT_TEMPLATE = [
         ),
         "RSA of 4096 bits": ek_fields(parameters=replace(RSA, key_bits=4096), unique=b"\xff" * 512),
         "RSA 3072 in the low range": ek_fields(
-            parameters=replace(RSA, key_bits=3072), unique=b"\xff" * 384
+            parameters=replace(RSA, key_bits=3072), unique=unique_field(rsa_key(3072))
         ),
         "OAEP as scheme": ek_fields(
             parameters=replace(RSA, scheme=Scheme(algorithm=TPM_ALG_OAEP, hash=SHA256)),
@@ -211,11 +227,11 @@ WEAK = [
 ] + [
     attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_world)
     for name, mutate in {
-        "a padded modulus": ek_fields(unique=b"\0" + b"\xff" * 255),
+        "a padded modulus": odd(odd_rsa.BITS_2040, before=b"\0"),
         "no modulus": ek_fields(unique=b""),
         "modulus 0": ek_fields(unique=bytes(256)),
-        "one bit less": ek_fields(unique=b"\x7f" + b"\xff" * 255),
-        "a modulus with a zero before it": ek_fields(unique=b"\0" + b"\xff" * 256),
+        "one bit less": modulus(lambda m: bytes([m[0] & 0x7F]) + m[1:]),
+        "a modulus with a zero before it": modulus(lambda m: b"\0" + m),
     }.items()
 ]
 MALFORMED = [
