@@ -1,0 +1,116 @@
+"""The real kubeadm joins a machine with the shipped drop-in, and knows nothing of the plugin.
+
+Of systemd there is as much as that takes (tests/harness/systemctl.py).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from common.names import SERVING_SIGNER
+from tests.controlplane import pins
+from tests.harness import capi, kubeadm
+from tests.harness.client import ApiError
+from tests.harness.containerd import Containerd
+from tests.harness.fleet import Fleet
+from tests.harness.kubeadm import KUBERNETES, Machine
+from tests.harness.netns import Enclosure
+from tests.harness.node import Node
+from tests.harness.process import wait_until
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+from tests.integration import csrs
+
+pytestmark = pytest.mark.usefixtures("signer")
+
+NAME = "node-of-kubeadm"
+
+
+@pytest.fixture
+def hardware() -> Iterator[Enclosure]:
+    """Make a machine of its own; the other tests' kubelet runs elsewhere."""
+    with ExitStack() as stack:
+        if not KUBERNETES.is_dir():  # to be mounted on
+            KUBERNETES.mkdir()
+            stack.callback(KUBERNETES.rmdir)
+        yield stack.enter_context(Enclosure())
+
+
+@pytest.fixture
+def node(fleet: Fleet, tmp_path: Path) -> Iterator[Node]:
+    """Make the node's TPM."""
+    with SoftwareTpm(TrustDomain(tmp_path / "vendor"), seed=NAME) as tpm:
+        yield Node(fleet.first, NAME, tpm, tmp_path / NAME)
+
+
+def is_ready(node: Node) -> bool:
+    """Tell whether the Node is Ready."""
+    try:
+        found = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return False
+    conditions = found["status"].get("conditions", [])
+    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
+
+
+def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: Enclosure, node: Node) -> None:
+    workload = node.tenant.workload
+    version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
+    kubeadm.prepare(workload, version, node.folder)
+    wait_until(
+        lambda: "node-autoapprove" not in workload.kubectl("get", "clusterrolebindings"),
+        what="the signer has removed what would approve unattested certificates",
+    )
+    capi.order(fleet, node, [("Hostname", NAME), ("InternalIP", hardware.address)])
+    with Containerd(hardware, node.folder / "containerd.log") as runtime:
+        machine = Machine(node, hardware, runtime.endpoint)
+        machine.kubeadm_join(workload.bootstrap_token())
+        try:
+            has_joined(machine, node)
+            serves_what_is_attested(machine, node)
+            joins_no_second_time(machine, node)
+        finally:
+            machine.run("systemctl", "stop", "kubelet")
+
+
+def has_joined(machine: Machine, node: Node) -> None:
+    """Look at a machine that has joined: with attested certificates, and with no others."""
+    wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=90)
+    [user] = machine.read("/etc/kubernetes/kubelet.conf")["users"]
+    assert user["user"].keys() == {"exec"}
+    assert not machine.has("/etc/kubernetes/bootstrap-kubelet.conf")
+    assert machine.read("/var/lib/kubelet/config.yaml")["rotateCertificates"] is True
+    asked = csrs.of_node(node)
+    assert len(asked) == 2, "the calls of kubelet and kubeadm are answered from the cache"
+    assert all(csr["spec"]["username"].startswith("system:bootstrap:") for csr in asked)
+    others = {
+        csr["spec"]["signerName"]
+        for csr in node.tenant.workload.admin.list(csrs.CSRS)
+        if csr["spec"]["username"] == f"system:node:{node.name}"
+    }
+    assert others == {SERVING_SIGNER}
+
+
+def serves_what_is_attested(machine: Machine, node: Node) -> None:
+    """Look at the kubelet's own TLS: the API server verifies it, and it is reloaded in place."""
+    before = machine.presented()
+    assert before in machine.served.read_text(encoding="ascii")
+    health = f"/api/v1/nodes/{node.name}/proxy/healthz"
+    assert node.tenant.workload.kubectl("get", "--raw", health) == "ok"
+    serving = ("kubelet-authenticator-tpm", "serving", f"--dns={node.name}")
+    machine.run(*serving, "--kubeconfig=/etc/kubernetes/kubelet.conf")
+    assert before not in machine.served.read_text(encoding="ascii")
+    wait_until(lambda: machine.presented() != before, what="the kubelet has reloaded", seconds=90)
+    assert machine.presented() in machine.served.read_text(encoding="ascii")
+
+
+def joins_no_second_time(machine: Machine, node: Node) -> None:
+    """Restart the kubelet's unit."""
+    machine.run("systemctl", "restart", "kubelet")
+    already = b"kubelet.conf runs kubelet-authenticator-tpm already"
+    wait_until(lambda: already in machine.log.read_bytes(), what="join has nothing to do")
+    assert len(csrs.of_node(node)) == 2

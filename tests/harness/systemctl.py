@@ -1,0 +1,139 @@
+"""As much of systemd as the kubelet's unit needs: what kubeadm finds under the name `systemctl`.
+
+    python systemctl.py ROOT (daemon-reload | start | stop | restart | status | is-active) kubelet
+
+The unit and its drop-ins are read from ROOT; programs and environment files are taken from there
+where they are, and from the machine otherwise. Commands before the start may fail when they begin
+with `-`; what ends is started again. A program of its own, that imports nothing of the tests.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+UNITS = "usr/lib/systemd/system"
+SETTING = re.compile(r"^(Environment|EnvironmentFile|ExecStart|ExecStartPre)=(.*)$", re.MULTILINE)
+RESTART_SECONDS = 1
+LOG = "kubelet.log"
+NOT_RUNNING = 3
+"""What systemctl ends with when asked for a unit that is not there."""
+
+
+@dataclass
+class Unit:
+    """A service, all its drop-ins read."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    command: str = ""
+
+    def read(self) -> "Unit":
+        """Read the unit, then its drop-ins by name."""
+        units = self.root / UNITS
+        for path in (units / "kubelet.service", *sorted(units.glob("kubelet.service.d/*.conf"))):
+            for key, value in SETTING.findall(path.read_text()):
+                self._set(key, value)
+        return self
+
+    def _set(self, key: str, value: str) -> None:
+        match key:
+            case "Environment":
+                self.environment |= dict(_assignment(word) for word in shlex.split(value))
+            case "EnvironmentFile":
+                self.environment |= dict(self._file(value.removeprefix("-")))
+            case "ExecStartPre":
+                self.before.append(value)
+            case _:
+                self.command = value
+
+    def _file(self, name: str) -> Iterator[tuple[str, str]]:
+        path = self._place(name)
+        for line in path.read_text().splitlines() if path.exists() else []:
+            if line and not line.startswith("#"):
+                [word] = shlex.split(line)
+                yield _assignment(word)
+
+    def argv(self, command: str) -> list[str]:
+        """Return a command's words: a variable on its own becomes as many as it has."""
+        program, *rest = command.split()
+        words = [str(self._place(program))]
+        for word in rest:
+            named = word.startswith("$")
+            words += shlex.split(self.environment.get(word[1:], "")) if named else [word]
+        return words
+
+    def _place(self, name: str) -> Path:
+        inside = self.root / name.lstrip("/")
+        return inside if inside.exists() else Path(name)
+
+
+def _assignment(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
+
+
+def supervise(root: Path) -> None:
+    """Run the service again and again."""
+    while True:
+        unit = Unit(root).read()
+        environment = os.environ | unit.environment
+        for command in unit.before:
+            done = subprocess.run(
+                unit.argv(command.removeprefix("-")), env=environment, check=False
+            )
+            if done.returncode and not command.startswith("-"):
+                break
+        else:
+            subprocess.run(unit.argv(unit.command), env=environment, check=False)
+        time.sleep(RESTART_SECONDS)
+
+
+def stop(root: Path) -> None:
+    """End the service and what supervises it."""
+    pid = root / "pid"
+    if pid.exists():
+        os.killpg(int(pid.read_text()), signal.SIGTERM)
+        pid.unlink()
+
+
+def start(root: Path) -> None:
+    """Start the service, and do not wait for it."""
+    with (root / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-I", __file__, root, "supervise"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    (root / "pid").write_text(str(process.pid))
+
+
+def main() -> int:
+    """Do what the command line says."""
+    root, verb, *units = Path(sys.argv[1]), *sys.argv[2:]
+    if units not in ([], ["kubelet"]):
+        return NOT_RUNNING
+    match verb:
+        case "supervise":
+            supervise(root)
+        case "start" | "restart":
+            stop(root)
+            start(root)
+        case "stop":
+            stop(root)
+        case "is-active":
+            sys.stdout.write("active\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
