@@ -1,0 +1,236 @@
+"""Keys and tokens are where they have to be, and nowhere else; surroundings change nothing.
+
+The plugin is looked at as any other process on the node could: in /proc, in files, in its output.
+"""
+
+import base64
+import json
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from tests.harness import behind, clocks
+from tests.harness.machines import Machines
+from tests.harness.node import Node, finished
+from tests.harness.process import wait_until
+from tests.harness.programs import PLUGIN
+from tests.harness.signer import Signer
+from tests.harness.tpm_relay import TPM2_QUOTE, Send, TpmRelay
+
+HOUR = 3600
+MAY_HOLD_KEYS = {"credential.pem", "pending.json"}
+
+
+def forms(pem: bytes) -> list[bytes]:
+    """Return a private key in every form that it could slip out in."""
+    key = load_pem_private_key(pem, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    scalar = key.private_numbers().private_value
+    raw = scalar.to_bytes(32, "big")
+    lines = [line for line in pem.splitlines() if not line.startswith(b"-----")]
+    return [
+        *lines,
+        base64.b64encode(pem)[40:-40],
+        raw,
+        raw.hex().encode(),
+        raw.hex().upper().encode(),
+        str(scalar).encode(),
+    ]
+
+
+def key_on_disk(node: Node) -> bytes:
+    """Return the key of the exchange that has begun, else that of the certificate, as PEM."""
+    pending = node.state / "pending.json"
+    if pending.exists():
+        return base64.b64decode(json.loads(pending.read_bytes())["key"])
+    _, begin, rest = (node.state / "credential.pem").read_bytes().partition(b"-----BEGIN PRIVATE")
+    return begin + rest
+
+
+def secret_of_token(node: Node) -> bytes:
+    """Return the secret half of the bootstrap token."""
+    _, _, token = node.bootstrap_kubeconfig.read_text(encoding="utf-8").partition("token: ")
+    return token.split()[0].strip("\"'").partition(".")[2].encode()
+
+
+def require_free_of(secrets: list[bytes], text: bytes, where: str) -> None:
+    """Check that none of the secrets is in something."""
+    found = [position for position, secret in enumerate(secrets) if secret in text]
+    assert not found, f"{where} holds a secret, in form {found}"
+
+
+@contextmanager
+def frozen_at_the_quote(machines: Machines) -> Iterator[tuple[Node, Event]]:
+    """Make a node whose TPM waits with its quote for an event; the kubelet's key exists by then."""
+    node = machines.power_on()
+    machines.register(node)
+    reached, go_on = Event(), Event()
+
+    def wait(command: bytes, send: Send) -> bytes:
+        reached.set()
+        go_on.wait()
+        return send(command)
+
+    with TpmRelay(node.tpm) as relay:
+        relay.on(TPM2_QUOTE, wait)
+        node.settings = {"tcti": relay.tcti}
+        try:
+            yield node, reached
+        finally:
+            go_on.set()
+
+
+@pytest.mark.usefixtures("signer")
+def test_process_in_an_exchange_shows_no_secret_and_leaves_no_core(machines: Machines) -> None:
+    with frozen_at_the_quote(machines) as (node, reached):
+        umask = os.umask(0)
+        try:
+            process = node.start()
+        finally:
+            os.umask(umask)
+        assert reached.wait(60)
+        secrets = [*forms(key_on_disk(node)), secret_of_token(node)]
+        about = Path("/proc", str(process.pid))
+        for name in ("cmdline", "environ", "comm"):
+            require_free_of(secrets, (about / name).read_bytes(), name)
+        limits = (about / "limits").read_text(encoding="ascii")
+        assert limits.partition("Max core file size")[2].split()[:2] == ["0", "0"]
+        assert "Umask:\t0077" in (about / "status").read_text(encoding="ascii")
+    call = finished(process)
+    assert call.status == 0, call.complaint
+    assert {path.stat().st_mode & 0o077 for path in [node.state, *node.state.iterdir()]} == {0}
+
+
+def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer) -> None:
+    """Join, a renewal behind a call, one that fails, and the commands for people."""
+    node = machines.registered(settings={"expirationSeconds": HOUR})
+    by_hand = ("--kubeconfig", str(node.kubeconfig()))
+    calls = [node.call()]
+    secrets = [*forms(key_on_disk(node)), secret_of_token(node)]
+    renewal = clocks.until(calls[0].credential["expirationTimestamp"])
+    node.environment = clocks.shifted(renewal + 60)
+    calls.append(node.call())
+    behind.wait_for_end(node)
+    secrets += forms(key_on_disk(node))
+    node.environment = {}
+    signer.stop()
+    try:
+        failing = node.call("renew", *by_hand, "--timeout-seconds=1")
+    finally:
+        signer.start()
+    assert failing.status == 1
+    secrets += forms(key_on_disk(node))
+    told = [node.call(command, *by_hand) for command in ("status", "doctor", "renew", "status")]
+    calls.append(node.call())
+    for number, call in enumerate([*calls, failing, *told]):
+        require_free_of(secrets, call.complaint.encode(), f"what call {number} complained of")
+    for number, call in enumerate([failing, *told]):
+        require_free_of(secrets, call.output.encode(), f"what call {number} told")
+    kept = {path.name: path.read_bytes() for path in node.state.iterdir()}
+    assert {"runs.jsonl", "background.log", "served", "exchange.lock"} <= kept.keys()
+    for name in kept.keys() - MAY_HOLD_KEYS:
+        require_free_of([*secrets, b"PRIVATE KEY"], kept[name], name)
+    require_free_of([secret_of_token(node)], b"".join(kept.values()), "the state folder")
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which HTTP libraries, TLS and interpreters would go astray."""
+    home = tmp_path / "home"
+    modules = home / "modules"
+    modules.mkdir(parents=True)
+    for name in ("json.py", "ssl.py", "sitecustomize.py"):
+        (modules / name).write_text("raise SystemExit('astray')\n", encoding="ascii")
+    (home / ".netrc").write_text("default login stranger password secret\n", encoding="ascii")
+    (home / ".netrc").chmod(0o600)
+    (home / "empty.pem").touch()
+    dead = "http://127.0.0.1:9"
+    proxies = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    bundles = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+    return {
+        "HOME": str(home),
+        "NETRC": str(home / ".netrc"),
+        "SSLKEYLOGFILE": str(home / "keys.log"),
+        "SSL_CERT_DIR": str(home),
+        "PYTHONPATH": str(modules),
+        "PYTHONWARNINGS": "error",
+        "PYTHONVERBOSE": "1",
+        **dict.fromkeys(proxies, dead),
+        **dict.fromkeys(bundles, str(home / "empty.pem")),
+    }
+
+
+@pytest.mark.usefixtures("signer")
+def test_environment_changes_nothing(machines: Machines, surroundings: dict[str, str]) -> None:
+    """Neither for a join, nor for the cache, nor for a renewal behind a call."""
+    node = machines.registered(settings={"expirationSeconds": HOUR})
+    node.environment = surroundings
+    first = node.call()
+    assert (first.status, first.complaint) == (0, "")
+    assert node.call().certificate == first.certificate
+    renewal = clocks.until(first.credential["expirationTimestamp"])
+    node.environment = {**surroundings, **clocks.shifted(renewal + 60)}
+    assert node.call().certificate == first.certificate
+    behind.wait_for_end(node)
+    node.environment = surroundings
+    assert node.call().certificate != first.certificate
+    assert not Path(surroundings["SSLKEYLOGFILE"]).exists()
+
+
+def test_renewal_behind_a_call_inherits_nothing(machines: Machines, signer: Signer) -> None:
+    """Whoever waits for the end of a pipe does not wait for the renewal."""
+    node = machines.registered(settings={"expirationSeconds": HOUR})
+    renewal = clocks.until(node.call().credential["expirationTimestamp"])
+    ours, its = os.pipe()
+    environment = {"KUBERNETES_EXEC_INFO": node.exec_info()}
+    signer.stop()
+    try:
+        subprocess.run(
+            [PLUGIN],
+            env=os.environ | environment | clocks.shifted(renewal + 60),
+            pass_fds=[its],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        os.close(its)
+        [pid] = behind.running(node)
+        readable, _, _ = select.select([ours], [], [], 10)
+        assert readable, "somebody has the pipe open still"
+        assert os.read(ours, 1) == b""
+        assert behind.running(node) == [pid]
+        wait_until(lambda: sockets(pid) > 0, what="it asks the API server")
+        # The last is what shifts its clock.
+        own = ("/dev/null", str(node.state), "socket:", "anon_inode:", "/dev/shm/faketime")  # noqa: S108
+        others = [link for link in map(str, opened(pid)) if not link.startswith(own)]
+        assert not others
+    finally:
+        os.close(ours)
+        signer.start()
+    behind.wait_for_end(node)
+
+
+def opened(pid: int) -> list[Path]:
+    """Return what a process has open."""
+    return [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def sockets(pid: int) -> int:
+    """Count the sockets that a process has open."""
+    return sum(str(link).startswith("socket:") for link in opened(pid))
+
+
+def test_libraries_of_the_tpm_say_nothing(machines: Machines) -> None:
+    """What their lines would say is told in one of ours."""
+    node = machines.registered(settings={"tcti": "device:/dev/no-such-tpm"})
+    call = node.call()
+    assert (call.status, call.output) == (1, "")
+    assert call.complaint.startswith("kubelet-authenticator-tpm: TpmUnavailable: ")
+    assert call.complaint.count("\n") == 1
