@@ -278,6 +278,12 @@ def oaep_leaf(issuer: Issuer, **changes: object) -> bytes:
     return rewritten(leaf(issuer, RSA_EK, **changes), issuer, SPKI, oaep)  # type: ignore[arg-type]
 
 
+def oaep_under(extensions: Extensions, *above: Issuer) -> Mutation:
+    """Certify an RSA key under its other name, by an authority of these extensions."""
+    between = authority("between", above[0] if above else ROOT, extensions=extensions)
+    return given(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
+
+
 def other_algorithm_beside() -> Mutation:
     """Name another algorithm beside the signature than in what is signed."""
     tbs, _, bits = der.parse(ordinary()).children
@@ -483,6 +489,26 @@ OAEP = [
             given(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
         ),
         (
+            "under CA:FALSE",
+            EndorsementCertificateNotAllowed,
+            oaep_under({x509.BasicConstraints(ca=False, path_length=None): True}),
+        ),
+        (
+            "under what may not sign",
+            EndorsementCertificateNotAllowed,
+            oaep_under({ca(): True, usage("crl_sign"): True}),
+        ),
+        (
+            "under name constraints",
+            EndorsementCertificateNotAllowed,
+            oaep_under({ca(): True, constrained(excluded=False): True}),
+        ),
+        (
+            "one authority too many",
+            EndorsementCertificateNotAllowed,
+            oaep_under({ca(): True}, authority("last", ROOT, extensions={ca(0): True})),
+        ),
+        (
             "for attestation keys",
             EndorsementCertificateNotAllowed,
             given(
@@ -534,6 +560,13 @@ def with_bytes_behind() -> World:
     return world
 
 
+def without_purpose() -> World:
+    """Join with a certificate that tells no purpose, as older ones do."""
+    world = certified()
+    world.certificates = (leaf(BELOW, EK, extensions=without(x509.ExtendedKeyUsage)),)
+    return world
+
+
 def with_exotic_serial() -> World:
     """Join with a serial number longer than it may be."""
     world = certified()
@@ -544,7 +577,15 @@ def with_exotic_serial() -> World:
 
 @pytest.mark.parametrize(
     "world",
-    [certified, certified_rsa, both, with_unread_list, with_bytes_behind, with_exotic_serial],
+    [
+        certified,
+        certified_rsa,
+        both,
+        with_unread_list,
+        with_bytes_behind,
+        without_purpose,
+        with_exotic_serial,
+    ],
 )
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
     accept(world)
