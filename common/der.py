@@ -8,10 +8,9 @@ Source: ITU-T X.690, sections 8, 10 and 11.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 BOOLEAN: Final = 0x01
 INTEGER: Final = 0x02
@@ -34,16 +33,24 @@ _MAX_DEPTH: Final = 16
 _MAX_LENGTH_BYTES: Final = 3
 _LONG: Final = 0x80
 """The first length byte that is not the length itself (8.1.3.5)."""
+_TAGS: Final = frozenset(
+    tag for tag in range(1, 256) if tag & _CLASS in {0, CONTEXT} and tag & _NUMBER != _NUMBER
+)
+"""First bytes that are a whole tag: universal or context-specific, and of a low number."""
+_STRUCTURES: Final = frozenset({SEQUENCE, SET})
 _PRINTABLE: Final = re.compile(rb"[A-Za-z0-9 '()+,\-./:=?]*")
+_LEADING_ZERO: Final = re.compile(rb"(?:^|[\x00-\x7f])\x80", re.DOTALL)
 
 
 class DerMalformed(ValueError):
     """The bytes are not DER; the message tells the rule, never the bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
-    """One value: its tag, its content, all of its bytes and, where constructed, its parts."""
+class Element(NamedTuple):
+    """One value: its tag, its content, all of its bytes and, where constructed, its parts.
+
+    A request has dozens of them, so they are of the kind that is quickest to make.
+    """
 
     tag: int
     content: bytes
@@ -56,7 +63,7 @@ def parse(data: bytes) -> Element:
 
     Raises DerMalformed.
     """
-    element, end = _read(data, 0, _MAX_DEPTH)
+    element, end = _read(data, 0, len(data), _MAX_DEPTH)
     if end != len(data):
         raise DerMalformed("trailing bytes")
     return element
@@ -101,110 +108,102 @@ def parts(element: Element, tag: int, *, at_least: int, at_most: int) -> tuple[E
     return element.children
 
 
-def _read(data: bytes, start: int, depth: int) -> tuple[Element, int]:
+def _read(data: bytes, start: int, limit: int, depth: int) -> tuple[Element, int]:
+    """Read the value that begins at `start` and ends before `limit`; return it and its end."""
     if depth == 0:
         raise DerMalformed("nested too deeply")
-    tag, size, start_of_content = _read_header(data, start)
-    end = start_of_content + size
-    if end > len(data):
+    if limit < start + 2:
         raise DerMalformed("data ends early")
-    content = data[start_of_content:end]
+    tag, size, begin = data[start], data[start + 1], start + 2
+    if tag not in _TAGS:
+        raise DerMalformed("tag is not one of the profile")
+    if size >= _LONG:
+        size, begin = _read_length(data, begin, limit)
+    end = begin + size
+    if end > limit:
+        raise DerMalformed("data ends early")
+    content = data[begin:end]
     children: list[Element] = []
     if tag & _CONSTRUCTED:
-        position = 0
-        while position < size:
-            child, position = _read(content, position, depth - 1)
+        while begin < end:
+            child, begin = _read(data, begin, end, depth - 1)
             children.append(child)
-    element = Element(tag=tag, content=content, der=data[start:end], children=tuple(children))
-    _check(element)
-    return element, end
-
-
-def _read_header(data: bytes, start: int) -> tuple[int, int, int]:
-    """Read tag and length; return (tag, length of the content, start of the content)."""
-    if len(data) < start + 2:
-        raise DerMalformed("data ends early")
-    tag, first = data[start], data[start + 1]
-    if tag & _CLASS not in {0, CONTEXT} or tag & _NUMBER == _NUMBER or tag == 0:
-        raise DerMalformed("tag is not one of the profile")
-    if first < _LONG:
-        return tag, first, start + 2
-    count = first & 0x7F
-    encoded = data[start + 2 : start + 2 + count]
-    if not 1 <= count <= _MAX_LENGTH_BYTES or len(encoded) != count:
-        raise DerMalformed("length is indefinite or too large")
-    size = int.from_bytes(encoded, "big")
-    if size < _LONG or encoded[0] == 0:
-        raise DerMalformed("length is not minimal")
-    return tag, size, start + 2 + count
-
-
-def _check(element: Element) -> None:
-    """Check what X.690 sections 8 and 11 ask of the content of a type."""
-    rule = _RULES.get(element.tag)
-    if rule is None:
-        # Other universal types are primitive, and opaque here; SEQUENCE and SET never are.
-        number = element.tag & _NUMBER
-        valid = bool(element.tag & _CLASS) or (element.tag == number and number not in {16, 17})
+        _require_structure(tag, children)
     else:
-        valid = rule(element)
-    if not valid:
+        _require_primitive(tag, content)
+    return Element(tag, content, data[start:end], tuple(children)), end
+
+
+def _read_length(data: bytes, begin: int, limit: int) -> tuple[int, int]:
+    """Read a length of the long form, behind its first byte; return it and where it ends."""
+    count = data[begin - 1] & 0x7F
+    end = begin + count
+    if not 1 <= count <= _MAX_LENGTH_BYTES or end > limit:
+        raise DerMalformed("length is indefinite or too large")
+    size = int.from_bytes(data[begin:end], "big")
+    if size < _LONG or data[begin] == 0:
+        raise DerMalformed("length is not minimal")
+    return size, end
+
+
+def _require_structure(tag: int, children: Sequence[Element]) -> None:
+    """Refuse other universal types that are constructed, and sets out of order (10.2, 11.6)."""
+    if tag < CONTEXT and tag not in _STRUCTURES:
+        raise DerMalformed("content is not DER of its type")
+    if tag == SET and len(children) > 1:
+        encodings = [child.der for child in children]
+        if encodings != sorted(encodings):
+            raise DerMalformed("content is not DER of its type")
+
+
+def _require_primitive(tag: int, content: bytes) -> None:
+    """Check what X.690 sections 8 and 11 ask of the content of a type; others are opaque here."""
+    rule = _RULES.get(tag)
+    if rule is not None and not rule(content):
         raise DerMalformed("content is not DER of its type")
 
 
-def _is_boolean(element: Element) -> bool:
-    return element.content in {b"\x00", b"\xff"}
+def _is_boolean(content: bytes) -> bool:
+    return content in {b"\x00", b"\xff"}
 
 
-def _is_integer(element: Element) -> bool:
+def _is_integer(content: bytes) -> bool:
     """No more bytes than two's complement needs (8.3.2)."""
-    content = element.content
     if len(content) > 1:
         return content[0] not in {0x00, 0xFF} or content[0] >> 7 != content[1] >> 7
     return len(content) == 1
 
 
-def _is_bit_string(element: Element) -> bool:
+def _is_bit_string(content: bytes) -> bool:
     """At most seven unused bits, all of them zero (8.6.2, 11.2.1)."""
-    if not element.content:
-        return False
-    unused, *bits = element.content
-    return unused < 8 and (not bits[-1] & ((1 << unused) - 1) if bits else unused == 0)  # noqa: PLR2004
+    if len(content) > 1:
+        return content[0] < 8 and not content[-1] & ((1 << content[0]) - 1)  # noqa: PLR2004
+    return content == b"\0"
 
 
-def _is_object_identifier(element: Element) -> bool:
+def _is_object_identifier(content: bytes) -> bool:
     """Each number ends, and none begins with a zero digit (8.19.2)."""
-    *_, last = element.content or b"\x80"
-    return last < _LONG and re.search(rb"(?:^|[\x00-\x7f])\x80", element.content, re.DOTALL) is None
+    return bool(content) and content[-1] < _LONG and _LEADING_ZERO.search(content) is None
 
 
-def _is_utf8(element: Element) -> bool:
+def _is_utf8(content: bytes) -> bool:
     try:
-        element.content.decode("utf-8", errors="strict")
+        content.decode("utf-8", errors="strict")
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _is_printable(element: Element) -> bool:
-    return _PRINTABLE.fullmatch(element.content) is not None
-
-
-def _is_ordered(element: Element) -> bool:
-    encodings = [child.der for child in element.children]
-    return encodings == sorted(encodings)
-
-
-_RULES: Final[Mapping[int, Callable[[Element], bool]]] = MappingProxyType(
+_RULES: Final[Mapping[int, Callable[[bytes], bool]]] = MappingProxyType(
     {
         BOOLEAN: _is_boolean,
         INTEGER: _is_integer,
         BIT_STRING: _is_bit_string,
-        NULL: lambda element: not element.content,
+        NULL: lambda content: not content,
         OBJECT_IDENTIFIER: _is_object_identifier,
         UTF8_STRING: _is_utf8,
-        PRINTABLE_STRING: _is_printable,
-        SEQUENCE: lambda _: True,
-        SET: _is_ordered,
+        PRINTABLE_STRING: lambda content: _PRINTABLE.fullmatch(content) is not None,
+        SEQUENCE & ~_CONSTRUCTED: lambda _: False,
+        SET & ~_CONSTRUCTED: lambda _: False,
     }
 )

@@ -15,8 +15,8 @@ SECRET_SIZE = 32
 
 def fields(*values: bytes | str) -> bytes:
     """Write each value as a 4-byte big-endian length and its bytes; strings in UTF-8."""
-    encoded = (v.encode() if isinstance(v, str) else v for v in values)
-    return b"".join(len(v).to_bytes(4, "big") + v for v in encoded)
+    encoded = [v.encode() if isinstance(v, str) else v for v in values]
+    return b"".join([len(v).to_bytes(4, "big") + v for v in encoded])
 
 
 def sha256(data: bytes) -> bytes:

@@ -36,7 +36,7 @@ MAX_CHALLENGE: Final = 8 * 1024
 """Characters of a challenge: more than all PCRs of all banks and the widest keys need."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_INDEX: Final = re.compile(r"0|[1-9]|1[0-9]|2[0-3]")
+_INDICES: Final = {str(index): index for index in range(PCR_COUNT)}
 _TAG: Final = re.compile(r"[!-~]{1,128}")
 
 
@@ -248,10 +248,10 @@ def _banks(value: object) -> dict[str, object]:
 
 def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     size = DIGEST_SIZES[BANKS[bank]]
-    return {
-        int(wire.text(index, _INDEX)): wire.digest(digest, size)
-        for index, digest in wire.mapping(value).items()
-    }
+    values = wire.mapping(value)
+    if not values.keys() <= _INDICES.keys():
+        raise wire.WireMalformed("a PCR index is none, or not written as decimals are")
+    return {_INDICES[index]: wire.digest(digest, size) for index, digest in values.items()}
 
 
 def _decode_challenge(document: dict[str, object]) -> Challenge:

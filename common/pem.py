@@ -9,7 +9,8 @@ import binascii
 import re
 from typing import Final
 
-_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n([A-Za-z0-9+/=\n]*)-----END \1-----\n")
+_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n([^-]*)-----END \1-----\n")
+"""What stands in a block is held against its one encoding afterwards."""
 _COLUMNS: Final = 64
 
 
@@ -23,6 +24,18 @@ def encode_block(label: str, data: bytes) -> bytes:
     lines = [body[start : start + _COLUMNS] for start in range(0, len(body), _COLUMNS)]
     begin, end = (f"-----{word} {label}-----".encode() for word in ("BEGIN", "END"))
     return b"\n".join([begin, *lines, end, b""])
+
+
+def _is_canonical(body: bytes, data: bytes) -> bool:
+    """Tell whether this is what `encode_block` writes between its two lines."""
+    encoded = binascii.b2a_base64(data, newline=False)
+    full, rest = divmod(len(encoded), _COLUMNS)
+    return (
+        body.replace(b"\n", b"") == encoded
+        and body[_COLUMNS :: _COLUMNS + 1] == b"\n" * full
+        and len(body) == len(encoded) + full + bool(rest)
+        and body.endswith(b"\n" if encoded else b"")
+    )
 
 
 def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
@@ -41,7 +54,7 @@ def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
             data = base64.b64decode(match[2].replace(b"\n", b""), validate=True)
         except binascii.Error:
             raise PemMalformed("a PEM block is not base64") from None
-        if encode_block(label, data) != match[0]:
+        if not _is_canonical(match[2], data):
             raise PemMalformed("a PEM block is not written canonically")
         blocks.append((label, data))
         position = match.end()

@@ -18,7 +18,6 @@ KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
 """What `digests.key_id` makes."""
 
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _MAX_INTEGER_DIGITS: Final = 9
 """No integer of the protocol has more than two; conversion of huge ones takes quadratic time."""
 
@@ -37,13 +36,7 @@ def load(data: bytes) -> dict[str, object]:
     Raises WireMalformed for what is no UTF-8, no JSON, no object, or nested without end.
     """
     try:
-        document = json.loads(
-            data.decode("utf-8", errors="strict"),
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_nothing,
-            parse_constant=_nothing,
-        )
+        document = _DECODER.decode(data.decode("utf-8", errors="strict"))
     except UnicodeDecodeError:
         raise WireMalformed("not UTF-8") from None
     except (json.JSONDecodeError, RecursionError):
@@ -69,6 +62,14 @@ def _integer(digits: str) -> int | None:
 
 def _nothing(_: str) -> None:
     return None
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_integer,
+    parse_float=_nothing,
+    parse_constant=_nothing,
+)
 
 
 def mapping(value: object) -> dict[str, object]:
@@ -113,8 +114,8 @@ def binary(value: object) -> bytes:
     """Take padded standard base64 that re-encodes to itself. Raises WireMalformed."""
     try:
         if isinstance(value, str):
-            data = base64.b64decode(value, validate=True)
-            if base64.b64encode(data).decode() == value:
+            data = binascii.a2b_base64(value, strict_mode=True)
+            if binascii.b2a_base64(data, newline=False).decode() == value:
                 return data
     except (binascii.Error, ValueError):
         pass
@@ -128,14 +129,21 @@ def base64_text(data: bytes) -> str:
 
 def digest(value: object, size: int) -> bytes:
     """Take `size` bytes in lower-case hex. Raises WireMalformed."""
-    return bytes.fromhex(text(value, re.compile(f"[0-9a-f]{{{size * 2}}}")))
+    try:
+        if isinstance(value, str):
+            data = bytes.fromhex(value)
+            if data.hex() == value and len(data) == size:
+                return data
+    except ValueError:
+        pass
+    raise WireMalformed("a digest is not lower-case hex, or not of the size of its bank")
 
 
 def parse_time(value: object) -> datetime:
     """Take exactly `YYYY-MM-DDTHH:MM:SSZ`, a moment that exists, in UTC. Raises WireMalformed."""
     moment = text(value, _TIME)
     try:
-        return datetime.strptime(moment, _TIME_FORMAT).replace(tzinfo=UTC)
+        return datetime.fromisoformat(moment)
     except ValueError:
         raise WireMalformed("a time does not exist") from None
 

@@ -47,7 +47,12 @@ class Reader:
 
     def integer(self, size: int) -> int:
         """Read an unsigned integer of `size` bytes."""
-        return int.from_bytes(self.take(size), "big")
+        start = self._position
+        end = start + size
+        if end > len(self._data):
+            raise self.fail("data ends early")
+        self._position = end
+        return int.from_bytes(self._data[start:end], "big")
 
     def sized(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""

@@ -63,7 +63,7 @@ def build_chain(
         raise CertificateMalformed("OpenSSL cannot read it")
     others = [fields for fields in given if fields is not leaf]
     if _is_decodable(loaded):
-        return _build(loaded, others, anchors, now)
+        return _build(leaf, loaded, others, anchors, now)
     return _build_above(leaf, others, anchors, now)
 
 
@@ -76,19 +76,26 @@ def _is_decodable(certificate: crypto.X509) -> bool:
 
 
 def _build(
-    leaf: crypto.X509, others: Sequence[Fields], anchors: TrustAnchors, now: datetime
+    leaf: Fields,
+    loaded: crypto.X509,
+    others: Sequence[Fields],
+    anchors: TrustAnchors,
+    now: datetime,
 ) -> list[Fields]:
     store = crypto.X509Store()
     for root in anchors.roots:
         store.add_cert(root.loaded)
     store.set_time(now)
-    loaded = [certificate for fields in others if (certificate := _load(fields)) is not None]
-    untrusted = [*loaded, *(anchor.loaded for anchor in anchors.intermediates)]
+    beside = [certificate for fields in others if (certificate := _load(fields)) is not None]
+    untrusted = [*beside, *(anchor.loaded for anchor in anchors.intermediates)]
     try:
-        chain = crypto.X509StoreContext(store, leaf, untrusted).get_verified_chain()
+        chain = crypto.X509StoreContext(store, loaded, untrusted).get_verified_chain()
     except crypto.X509StoreContextError as error:
         raise _chain_error(error) from None
-    return [read_fields(crypto.dump_certificate(crypto.FILETYPE_ASN1, c)) for c in chain]
+    authorities = (anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))
+    known = {fields.der: fields for fields in (leaf, *others, *authorities)}
+    ders = [crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate) for certificate in chain]
+    return [known.get(der) or read_fields(der) for der in ders]
 
 
 def _load(fields: Fields) -> crypto.X509 | None:
@@ -120,7 +127,7 @@ def _build_above(
     known = [*others, *(anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))]
     issuer = next((fields for fields in known if _is_signed_by(leaf, fields)), None)
     loaded = None if issuer is None else _load(issuer)
-    if loaded is None:
+    if issuer is None or loaded is None:
         raise _untrusted("its issuer is not among the authorities")
     if not leaf.not_before <= now <= leaf.not_after:
         raise EndorsementCertificateOutOfDate(
@@ -128,7 +135,7 @@ def _build_above(
         )
     if any(e.critical and oid not in _UNDERSTOOD for oid, e in leaf.extensions.items()):
         raise _not_checked("it has a critical extension that is not known")
-    above = _build(loaded, others, anchors, now)
+    above = _build(issuer, loaded, others, anchors, now)
     if any(_NAME_CONSTRAINTS in authority.extensions for authority in above):
         raise _not_checked("its name constraints are not checked for an OAEP key")
     return [leaf, *above]

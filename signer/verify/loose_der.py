@@ -5,6 +5,7 @@ signed but their maker, are read by common/der.py instead. Source: ITU-T X.690, 
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 BOOLEAN: Final = 0x01
@@ -16,6 +17,9 @@ SEQUENCE: Final = 0x30
 SET: Final = 0x31
 
 _NUMBER: Final = 0x1F
+
+_MAX_OID: Final = 128
+"""Bytes; those of certificates have a dozen, and Python writes no number of 4300 digits."""
 
 Element = tuple[int, bytes, bytes]
 """Tag, content, and all bytes of one element."""
@@ -66,10 +70,19 @@ def children(element: Element) -> list[Element]:
 
 def oid(element: Element) -> str:
     """Write an OBJECT IDENTIFIER with dots. Raises CertificateMalformed."""
-    if element[0] != OBJECT_IDENTIFIER or not element[1] or element[1][-1] & 0x80:
+    tag, content, _ = element
+    if tag != OBJECT_IDENTIFIER or not content or content[-1] & 0x80:
         raise CertificateMalformed("an object identifier is missing")
+    if len(content) > _MAX_OID:
+        raise CertificateMalformed("an object identifier is too long")
+    return _dotted(content)
+
+
+@lru_cache(maxsize=256)
+def _dotted(content: bytes) -> str:
+    """Write what certificates have again and again; one of strangers costs no more than a miss."""
     arcs, value = list[int](), 0
-    for byte in element[1]:
+    for byte in content:
         value = value << 7 | byte & 0x7F
         if not byte & 0x80:
             arcs.append(value)

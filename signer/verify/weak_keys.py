@@ -8,12 +8,17 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from common.keys import PublicKey
+from common.keys import CURVES, PublicKey
 
 _FERMAT_ROUNDS: Final = 16
 """Primes of the keys in CVE-2022-26320 come out in the first round."""
+
+
+_SIEVE: Final = 5040
+_RESIDUES: Final = frozenset(root * root % _SIEVE for root in range(_SIEVE))
+"""What squares leave: 4 % of all numbers, so that few roots have to be taken."""
 
 
 class KeyWeak(ValueError):
@@ -33,17 +38,12 @@ _ROCA: Final = tuple((prime, _powers(prime)) for prime in _primes(168))
 
 _SMALL_FACTORS: Final = math.prod(_primes(1000))
 
-_BASE_POINTS: Final = frozenset(
-    {
-        0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
-        int(
-            "aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b9859f741e082542a38"
-            "5502f25dbf55296c3a545e3872760ab7",
-            16,
-        ),
-    }
+_TRIVIAL: Final = tuple(
+    ec.derive_private_key(scalar, curve).public_key()
+    for curve in CURVES.values()
+    for scalar in (1, curve.group_order - 1)
 )
-"""The x coordinates of the base points of P-256 and P-384 (SEC 2): private key 1, or n - 1."""
+"""The base points of P-256 and P-384, and their inverses."""
 
 
 def require_strong(key: PublicKey) -> None:
@@ -54,7 +54,7 @@ def require_strong(key: PublicKey) -> None:
 
     """
     if not isinstance(key, rsa.RSAPublicKey):
-        if key.public_numbers().x in _BASE_POINTS:
+        if key in _TRIVIAL:
             raise KeyWeak("the private key is trivial")
         return
     modulus = key.public_numbers().n
@@ -68,8 +68,9 @@ def require_strong(key: PublicKey) -> None:
 def _require_distant_primes(modulus: int) -> None:
     """Try Fermat's factorisation for a few rounds."""
     half_sum = math.isqrt(modulus - 1) + 1
+    square = half_sum * half_sum - modulus
     for _ in range(_FERMAT_ROUNDS):
-        square = half_sum * half_sum - modulus
-        if math.isqrt(square) ** 2 == square:
+        if square % _SIEVE in _RESIDUES and math.isqrt(square) ** 2 == square:
             raise KeyWeak("the primes of the modulus are too close to each other")
+        square += 2 * half_sum + 1
         half_sum += 1

@@ -9,9 +9,10 @@ Source: RFC 5280; RFC 4055 section 4.1 (OAEP keys); TCG PC Client Specific Imple
 section 7.3 (stored certificates).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -51,6 +52,7 @@ MAX_CERTIFICATE: Final = 16 * 1024
 """Bytes of one certificate; NV indices hold 2 KiB at most, authorities' take as much."""
 
 _UTC_TIME: Final = 0x17
+_TIME: Final = re.compile("[0-9]{14}Z")
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
 
@@ -160,7 +162,9 @@ def _time(element: Element) -> datetime:
     if tag == _UTC_TIME:
         # Two digits from 50 on are of the last century
         text = ("19" if text >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    if _TIME.fullmatch(text) is None:
+        raise CertificateMalformed("a time is not one of RFC 5280")
+    return datetime.fromisoformat(f"{text[:8]}T{text[8:]}")
 
 
 def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey | None:

@@ -415,6 +415,16 @@ def test_certificates_of_other_usages_are_refused(
         verify(leaf(BELOW, ECC_KEY, extensions=extensions))
 
 
+def test_a_purpose_without_end_is_malformed() -> None:
+    """Python refuses to write a number of 4300 digits, with an error that is none of ours."""
+    endless = der.encode(der.OBJECT_IDENTIFIER, b"\x55\x1d" + b"\xff" * 3000 + b"\x7f")
+    purposes = der.encode(der.SEQUENCE, endless)
+    usage = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.37"), purposes)
+    extensions = {**without(x509.ExtendedKeyUsage), usage: False}
+    with pytest.raises(EndorsementCertificateMalformed, match="too long"):
+        verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
 def test_sha1_signatures_are_refused() -> None:
     """On the certificate; an older vendor's key has to be registered."""
     sha1 = certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY)  # noqa: S303
