@@ -70,6 +70,7 @@ RSA_SIGNATURES = {
 }
 
 Extensions = dict[x509.ExtensionType, bool]
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
 
 
 @cache
@@ -292,6 +293,12 @@ def other_algorithm_beside() -> Mutation:
     )
 
 
+def unlistable(world: World) -> None:
+    """Have a negative serial number, where an operator has a list."""
+    world.anchors = configured(revocation_list(BELOW, 5))
+    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
+
+
 def key_of_numbers(spki: bytes) -> Callable[[bytes], bytes]:
     """Certify another key."""
     return lambda _: spki
@@ -390,7 +397,7 @@ USAGES = [
         "for agreement and certificates": usages("key_agreement", "key_cert_sign"),
         "with an unknown critical extension": {
             **leaf_extensions(EK),
-            x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+            UNKNOWN: True,
         },
     }.items()
 ]
@@ -409,7 +416,7 @@ AUTHORITIES = [
         "with an unknown critical extension": under(
             {
                 ca(): True,
-                x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+                UNKNOWN: True,
             }
         ),
     }.items()
@@ -438,6 +445,7 @@ MALFORMED = [
         "PEM": given(b"-----BEGIN CERTIFICATE-----\n"),
         "a public key": given(ROCA.spki()),
         "extensions twice": edited(EXTENSIONS, twice),
+        "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
         "seventeen times nothing": given(*[b""] * 17),
     }.items()
 ]
@@ -453,6 +461,7 @@ REVOKED = [
         EndorsementCertificateRevoked,
         with_lists(revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)),
     ),
+    attack("a serial number that no list can name", EndorsementCertificateNotAllowed, unlistable),
     attack(
         "a list that is out of date",
         RevocationListOutOfDate,
@@ -487,6 +496,11 @@ OAEP = [
             "another TPM's",
             EndorsementCertificateMismatch,
             given(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
+        ),
+        (
+            "an unknown critical extension",
+            EndorsementCertificateNotAllowed,
+            given(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
         ),
         (
             "under CA:FALSE",
@@ -567,6 +581,15 @@ def without_purpose() -> World:
     return world
 
 
+def under_rsa_authority() -> World:
+    """Join by an authority of an RSA key, which says nothing of its key's usage."""
+    world = certified()
+    key = rsa_key(number=2)
+    issuer = authority("Vendor TPM CA 91", ROOT, key=key, extensions={ca(): True})
+    world.certificates = (leaf(issuer, EK), issuer.der)
+    return world
+
+
 def with_exotic_serial() -> World:
     """Join with a serial number longer than it may be."""
     world = certified()
@@ -584,6 +607,7 @@ def with_exotic_serial() -> World:
         with_unread_list,
         with_bytes_behind,
         without_purpose,
+        under_rsa_authority,
         with_exotic_serial,
     ],
 )
