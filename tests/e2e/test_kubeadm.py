@@ -12,7 +12,7 @@ import pytest
 
 from common.names import SERVING_SIGNER
 from tests.controlplane import pins
-from tests.harness import capi, kubeadm
+from tests.harness import kubeadm, objects
 from tests.harness.client import ApiError
 from tests.harness.containerd import Containerd
 from tests.harness.fleet import Fleet
@@ -40,9 +40,9 @@ def hardware() -> Iterator[Enclosure]:
 
 @pytest.fixture
 def node(fleet: Fleet, tmp_path: Path) -> Iterator[Node]:
-    """Make the node's TPM."""
+    """Make the node's TPM. Its cluster is the one whose authorities no other test changes."""
     with SoftwareTpm(TrustDomain(tmp_path / "vendor"), seed=NAME) as tpm:
-        yield Node(fleet.first, NAME, tpm, tmp_path / NAME)
+        yield Node(fleet.second, NAME, tpm, tmp_path / NAME)
 
 
 def is_ready(node: Node) -> bool:
@@ -59,13 +59,16 @@ def is_ready(node: Node) -> bool:
 
 def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: Enclosure, node: Node) -> None:
     workload = node.tenant.workload
+    workload.start_controllers()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     kubeadm.prepare(workload, version, node.folder)
     wait_until(
         lambda: "node-autoapprove" not in workload.kubectl("get", "clusterrolebindings"),
         what="the signer has removed what would approve unattested certificates",
     )
-    capi.order(fleet, node, [("Hostname", NAME), ("InternalIP", hardware.address)])
+    addresses = [("Hostname", NAME), ("InternalIP", hardware.address)]
+    known = objects.Machine(NAME, addresses=addresses, annotations=node.registration())
+    fleet.add_machine(node.tenant, known)
     with Containerd(hardware, node.folder / "containerd.log") as runtime:
         machine = Machine(node, hardware, runtime.endpoint)
         machine.kubeadm_join(workload.bootstrap_token())

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -88,8 +89,19 @@ class Machine:
         return self._node.state / "serving/credential.pem"
 
     def presented(self) -> str:
-        """Return the certificate that the kubelet shows now, as PEM."""
-        return ssl.get_server_certificate((self._enclosure.address, PORT))
+        """Return the certificate that the kubelet shows now, as PEM, to who asks for it by name.
+
+        To others kubelets before v1.36 show the one that they were started with.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection((self._enclosure.address, PORT)) as connection,
+            context.wrap_socket(connection, server_hostname=self._node.name) as secured,
+        ):
+            shown = secured.getpeercert(binary_form=True)
+        assert shown is not None
+        return ssl.DER_cert_to_PEM_cert(shown)
 
     def kubeadm_join(self, token: str) -> None:
         """Run kubeadm join to its end. Raises RuntimeError with what it and the kubelet said."""
