@@ -152,10 +152,7 @@ _CHECKS: Final[tuple[tuple[str, str, Callable[[Surroundings], str]], ...]] = (
     ("state folder", "make it a folder of root's with mode 0700 on a disk with room", _state),
     (
         "TPM",
-        (
-            "load its driver, and let this user open the device; see the TPM section of the"
-            " operations guide"
-        ),
+        ("load its driver, and let this user open the device; see docs/node.md, The TPM"),
         _tpm,
     ),
     ("bootstrap credential", "put a kubeconfig with a bootstrap token there", _bootstrap),

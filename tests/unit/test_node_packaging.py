@@ -15,6 +15,7 @@ from authenticator.config import (
     DEFAULT_STATE_DIR,
     DEFAULT_TIMEOUT_SECONDS,
     MAX_TIMEOUT_SECONDS,
+    SETTINGS,
 )
 from authenticator.runs import WATCHDOG_SECONDS
 from authenticator.store import CREDENTIAL
@@ -30,6 +31,7 @@ UNITS = [*SERVICES, *sorted(SYSTEMD.glob("*.timer"))]
 DROP_INS = sorted(SYSTEMD.glob("*.conf"))
 PROGRAM = "/usr/bin/kubelet-authenticator-tpm"
 HOST_UNITS = Path("/usr/lib/systemd/system")
+GUIDE = (NODE.parents[1] / "docs/node.md").read_text(encoding="utf-8")
 EXPOSURE_LIMIT = 30
 """In tenths: what systemd-analyze calls OK, for root with a device and the network."""
 
@@ -167,6 +169,24 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
         assert machine.findings()[check].remedy == ""
     found = byhand.in_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
     assert execinfo.parse(found.exec_info).settings == {"provider": "aws"}
+
+
+def test_guide_has_every_setting_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(--[^`]+)` \| (.+) \|$", GUIDE, re.MULTILINE)
+    wanted = [(s.key, f"{s.flag} {s.metavar}", s.help) for s in SETTINGS]
+    assert rows == wanted
+
+
+def test_guide_has_every_file_that_is_shipped() -> None:
+    units = " ".join(re.findall(r"^\| `\S+/[^|]+\|", GUIDE, re.MULTILINE)).replace("…", "")
+    for path in NODE.rglob("*.*"):
+        if path.suffix in {".conf", ".timer", ".1"} and path.parent != NODE:
+            assert path.name.removeprefix("kubelet-authenticator-tpm") in units, path
+
+
+def test_guide_calls_what_there_is() -> None:
+    for command in re.findall(r"^kubelet-authenticator-tpm ([^$#&\n]*)", GUIDE, re.MULTILINE):
+        assert arguments.parse(shlex.split(command)).problems == (), command
 
 
 def test_kubeconfigs_lie_where_kubeadm_has_them() -> None:
