@@ -16,8 +16,8 @@ def kubelet_conf(node: Node) -> Path:
     return node.folder / "etc/kubelet.conf"
 
 
-def join(node: Node, *more: str) -> Call:
-    """Run join to its end."""
+def join_arguments(node: Node) -> list[str]:
+    """Return the command, as the kubelet's unit has it."""
     kubelet_conf(node).parent.mkdir(exist_ok=True)
     flags = {
         "--kubeconfig": str(kubelet_conf(node)),
@@ -27,7 +27,12 @@ def join(node: Node, *more: str) -> Call:
         "--state-dir": str(node.state),
         "--tcti": node.tpm.tcti,
     }
-    return _run("join", *(f"{name}={value}" for name, value in flags.items()), *more)
+    return ["join", *(f"{name}={value}" for name, value in flags.items())]
+
+
+def join(node: Node, *more: str) -> Call:
+    """Run join to its end."""
+    return _run(*join_arguments(node), *more)
 
 
 def call(node: Node, *arguments: str) -> Call:

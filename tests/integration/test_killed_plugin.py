@@ -14,6 +14,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import CALL_SECONDS, Node
 from tests.harness.programs import PLUGIN
 from tests.integration import csrs
+from tests.integration.joining import call, join, join_arguments, kubelet_conf
 
 pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
 
@@ -76,6 +77,26 @@ def test_killed_at_every_step_of_a_join(machines: Machines, kind: str) -> None:
     # Killed between its first two writes, a call may leave an offer that was never filed, no more.
     assert len(csrs.answers(node)) == 1
     assert len(csrs.offers(node)) == 1
+
+
+def test_killed_at_every_step_to_the_kubeconfig(machines: Machines) -> None:
+    """Once there is a certificate: there is no kubeconfig, or a whole one."""
+    node = machines.registered()
+    assert join(node).status == 0
+    whole, step = kubelet_conf(node).read_bytes(), 1
+    kubelet_conf(node).unlink()
+    while killed(node, "file", step, *join_arguments(node)):
+        if kubelet_conf(node).exists():
+            assert kubelet_conf(node).read_bytes() == whole
+            kubelet_conf(node).unlink()
+        step += 1
+        assert step < MOST_STEPS
+    assert step > len(("discard", "fsync", "rename", "fsync"))
+    assert join(node).status == 0
+    assert call(node).status == 0
+    assert [path.name for path in kubelet_conf(node).parent.iterdir()] == ["kubelet.conf"]
+    assert len(csrs.answers(node)) == 1
+    require_private(node.state)
 
 
 @pytest.mark.parametrize("kind", STEPS)
