@@ -267,6 +267,22 @@ def twice(extensions: bytes) -> bytes:
     return der.encode(0xA3, der.encode(der.SEQUENCE, content + content))
 
 
+def written(oid: bytes, value: bytes) -> bytes:
+    """Write one critical extension."""
+    content = oid + b"\x01\x01\xff" + der.encode(der.OCTET_STRING, value)
+    return der.encode(0xA3, der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, content)))
+
+
+def two_values(_: bytes) -> bytes:
+    """Write basic constraints of CA:FALSE, and of CA:TRUE behind."""
+    return written(bytes.fromhex("0603551d13"), bytes.fromhex("3000" + "30030101ff"))
+
+
+def no_bits(_: bytes) -> bytes:
+    """Write a key usage without bits."""
+    return written(bytes.fromhex("0603551d0f"), b"\x03\x00")
+
+
 def oaep(spki: bytes) -> bytes:
     """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
     bits = der.parse(spki).children[1]
@@ -445,6 +461,8 @@ MALFORMED = [
         "PEM": given(b"-----BEGIN CERTIFICATE-----\n"),
         "a public key": given(ROCA.spki()),
         "extensions twice": edited(EXTENSIONS, twice),
+        "an extension of two values": edited(EXTENSIONS, two_values),
+        "a key usage of no bits": edited(EXTENSIONS, no_bits),
         "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
         "seventeen times nothing": given(*[b""] * 17),
     }.items()
@@ -559,6 +577,20 @@ ATTACKS = (
 )
 
 
+def with_list() -> World:
+    """Join where a list of the authority's names others."""
+    world = certified()
+    world.anchors = configured(revocation_list(BELOW, 8, 9))
+    return world
+
+
+def with_negative_serial() -> World:
+    """Join with a negative serial number, where nothing is listed."""
+    world = certified()
+    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
+    return world
+
+
 def with_unread_list() -> World:
     """Join where a namesake's list, which the authority never signed, names the certificate."""
     world = certified()
@@ -604,6 +636,8 @@ def with_exotic_serial() -> World:
         certified,
         certified_rsa,
         both,
+        with_list,
+        with_negative_serial,
         with_unread_list,
         with_bytes_behind,
         without_purpose,
