@@ -96,6 +96,15 @@ def half_moved(world: World) -> None:
     world.store.machines[HOME].append(other)
 
 
+def half_moved_away(world: World) -> None:
+    """Let a signer have died while a Machine that is gone by now took them from a living one."""
+    world.put_claim(provider_id=OTHER_ID)
+    holder = world.holder(provider_id="metal://rack-1/slot-3")
+    world.put_node(key_name(world.ek), holder)
+    other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
+    world.store.machines[HOME].append(other)
+
+
 def banned(world: World) -> None:
     """Ban the TPM."""
     world.put_key(key_name(world.ek), banned=True)
@@ -292,6 +301,12 @@ KEYS = [
         unseen(half_moved),
     ),
     attack(
+        "K1",
+        "a claim half moved away from a living Machine",
+        EndorsementKeyRecordConflict,
+        unseen(half_moved_away),
+    ),
+    attack(
         "E3",
         "a TPM whose holder abroad is being deleted",
         EndorsementKeyHolderDeleting,
@@ -431,6 +446,17 @@ def test_what_is_no_living_claim_keeps_nobody_out(change: Callable[[World], None
         return world
 
     accept(beside)
+
+
+def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
+    """A node asks for ten minutes, so that its name is free while its last certificate lives."""
+    world = after_certificate()
+    _, claim = world.put_claim()
+    world.as_node()
+    world.expiration_seconds = 600
+    assert look(world, world.answer_csr(expiration_seconds=600)).outcome == "issued"
+    (node,) = world.store.nodes.values()
+    assert node.not_after == claim.not_after > NOW + timedelta(seconds=600)
 
 
 def test_an_offer_learns_nothing_of_other_clusters() -> None:
