@@ -92,8 +92,11 @@ def require_authority(chain: bytes, authorities: str) -> None:
     The API server's own check of the kubelet is what counts; this one is made before a certificate
     is put in the place of one that works. Raises CertificateNotAccepted.
     """
-    anchors = x509.load_pem_x509_certificates(authorities.encode())
-    certificates = x509.load_pem_x509_certificates(chain)
+    try:
+        anchors = x509.load_pem_x509_certificates(authorities.encode())
+        certificates = x509.load_pem_x509_certificates(chain)
+    except ValueError as error:
+        raise CertificateNotAccepted("the kubeconfig's CA cannot be read") from error
     for position, certificate in enumerate(certificates):
         if _issuer(certificate, anchors) is not None:
             return

@@ -121,12 +121,13 @@ def _wish(
     world: World,
     deadline: Deadline,
 ) -> _Wish:
-    """Settle what is wanted; the provider is asked every time, since addresses change."""
+    """Settle what is wanted; names that no flag gives are asked for every time: they change."""
     settings = call.settings
-    if settings.provider is not None:
+    if names or settings.provider is None:
+        settings = settings.settled(lambda setting: world.ask_provider(setting, deadline))
+    else:
         told = world.ask_provider(settings.provider, deadline)
-        names = names or told.addresses
-        settings = settings.settled(lambda _: told)
+        names, settings = told.addresses, settings.settled(lambda _: told)
     if not names:
         raise ConfigurationInvalid(
             "no names for the serving certificate: give --address and --dns, each as the Machine"

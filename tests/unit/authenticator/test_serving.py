@@ -143,6 +143,7 @@ def test_flags_win_over_the_provider() -> None:
     node.node.settings = {"provider": "file:/x"}
     node.node.identity = Identity(provider_id="test:///2", node_name="x", addresses=NAMES)
     assert node.obtain().arguments == (str(NAMES[0]),)
+    assert node.node.providers_asked == [], "nothing is left for it to tell"
 
 
 def no_names(node: ServingNode) -> None:
@@ -232,8 +233,10 @@ def test_chain_may_have_intermediates() -> None:
     keys.require_authority(leaf + above, anchor)
     keys.require_authority(leaf, other.pair.certificate.decode() + middle.pair.certificate.decode())
     for chain in (leaf, leaf + other.pair.certificate + above):
-        with pytest.raises(CertificateNotAccepted):
+        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
             keys.require_authority(chain, anchor)
+    with pytest.raises(CertificateNotAccepted, match="cannot be read"):
+        keys.require_authority(leaf + above, anchor.replace("MII", "AAA"))
 
 
 def certified(authority: Authority, above: Authority) -> bytes:
