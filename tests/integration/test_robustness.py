@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -23,9 +24,11 @@ from authenticator.store import sealed
 from common import evidence
 from common.errors import StateDamaged
 from tests.harness import behind, clocks
+from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Call, Node
 from tests.integration import csrs
+from tests.integration.filings import Filings
 from tests.integration.tampering import KILLED, steps, tampered
 
 pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(300)]
@@ -65,20 +68,13 @@ def require_whole(node: Node) -> None:
         assert content == sealed(members)
 
 
-def require_one_after_the_other(node: Node) -> None:
-    """Check that each exchange was over before the next began: one answer for each offer."""
-    offers = sorted(csrs.offers(node), key=lambda csr: str(csr["metadata"]["creationTimestamp"]))
-    answers = {}
-    for csr in csrs.answers(node):
-        answer = csrs.content(csr)
-        assert isinstance(answer, evidence.Answer)
-        assert answer.challenge.uid not in answers, "two answers for one offer"
-        assert "certificate" in csr["status"]
-        answers[answer.challenge.uid] = csr["metadata"]["creationTimestamp"]
-    ends = [answers.pop(offer["metadata"]["uid"]) for offer in offers]
-    begins = [offer["metadata"]["creationTimestamp"] for offer in offers]
-    assert not answers
-    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+def require_one_after_the_other(filed: list[dict[str, Any]]) -> None:
+    """Check that each exchange was over before the next began: an offer, then its own answer."""
+    for offer, answer in zip(filed[::2], filed[1::2], strict=True):
+        assert isinstance(csrs.content(offer), evidence.Offer)
+        found = csrs.content(answer)
+        assert isinstance(found, evidence.Answer)
+        assert found.challenge.uid == offer["metadata"]["uid"]
 
 
 def tidy(node: Node) -> None:
@@ -88,7 +84,14 @@ def tidy(node: Node) -> None:
     node.tpm.run("flushcontext", "--loaded-session")
 
 
-def test_hundred_kills_at_random_steps(machines: Machines) -> None:
+@pytest.fixture
+def filings(fleet: Fleet) -> Iterator[Filings]:
+    """Watch what is filed during a test."""
+    with Filings(fleet.first.workload.admin) as watching:
+        yield watching
+
+
+def test_hundred_kills_at_random_steps(machines: Machines, filings: Filings) -> None:
     """A valid certificate is served during and after each; no two exchanges run at once."""
     nodes = [machines.registered() for _ in range(NODES)]
     for node in nodes:
@@ -106,9 +109,9 @@ def test_hundred_kills_at_random_steps(machines: Machines) -> None:
                 name = order.choice(sorted(possible))
                 fatal = f"signal=SIGKILL:when={order.randint(1, possible[name])}"
                 dying = pool.submit(tampered, node, renewing(node), name, fatal)
-                # Every fifth call finds the renewal due, and starts one of its own behind it.
+                # Every third call finds the renewal due, and starts one of its own behind it.
                 turns += 1
-                require_served((node if turns % 5 else later).call(), node)
+                require_served((node if turns % 3 else later).call(), node)
                 kills += dying.result().returncode in KILLED
                 tidy(node)
                 require_served(node.call(), node)
@@ -119,7 +122,7 @@ def test_hundred_kills_at_random_steps(machines: Machines) -> None:
     for node in nodes:
         tidy(node)
         assert node.call(*renewing(node)).status == 0
-        require_one_after_the_other(node)
+        require_one_after_the_other(filings.of_node(node))
         assert not list(node.state.glob("*.new"))
 
 
@@ -161,6 +164,18 @@ def test_failing_disk_costs_no_certificate(machines: Machines, failure: str) -> 
     assert require_served(node.call(), node) != first
     # What was filed before the disk failed was taken up.
     assert len(csrs.offers(node)) == len(csrs.answers(node)) == 2
+
+
+def test_certificate_that_cannot_be_kept_is_served(machines: Machines) -> None:
+    """Without one in the cache; the next call gets the same once more."""
+    node = machines.registered()
+    unkept = tampered(
+        node, (), "write", "error=ENOSPC:when=1+", paths=[node.state / "credential.pem.new"]
+    )
+    first = require_served(Call(unkept.returncode, unkept.stdout, unkept.stderr), node)
+    assert "the new credential is served, but not kept" in unkept.stderr
+    assert require_served(node.call(), node) == first
+    assert len(csrs.of_node(node)) == 2
 
 
 @contextmanager
@@ -309,7 +324,7 @@ def test_folder_of_others_is_refused_with_the_remedy(machines: Machines) -> None
     assert require_served(node.call(), node) != first
 
 
-def test_clock_that_jumps_costs_no_certificate(machines: Machines) -> None:
+def test_clock_that_jumps_costs_no_certificate(machines: Machines, filings: Filings) -> None:
     """Off by hours, a node goes on; off by years, it trusts no API server, and loses nothing."""
     node, _ = joined(machines)
     for jump in (-10 * YEAR, 5 * HOUR, -5 * HOUR, 10 * YEAR, -HOUR / 4, 2 * YEAR):
@@ -324,7 +339,7 @@ def test_clock_that_jumps_costs_no_certificate(machines: Machines) -> None:
         require_served(node.call(), node)
         behind.wait_for_end(node)
         require_whole(node)
-    require_one_after_the_other(node)
+    require_one_after_the_other(filings.of_node(node))
 
 
 SECRET = "root:$6$made-up$of-somebody-else:20000:0:99999:7:::\n"
