@@ -49,7 +49,8 @@ class Cache:
     def call(self, launcher: Path, name: str) -> Program:
         """Return the call that the credential was made for."""
         argv = (str(launcher), f"--state-dir={self.folder}")
-        return Program(name=name, argv=argv, environment=self.environment)
+        mark = self.folder / "served"
+        return Program(name=name, argv=argv, environment=self.environment, mark=mark)
 
 
 def cache(folder: Path, *, received: int) -> Cache:
