@@ -49,6 +49,7 @@ from tests.attacks.keys import (
     trivial_ak,
     with_ak,
 )
+from tests.attacks.worlds import rsa_world
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
@@ -66,11 +67,6 @@ SHA256 = TPM_ALG_SHA256
 ORDER = ec.SECP256R1().group_order
 KNOWN = {bit.bit_length() - 1: bit.name for bit in ObjectAttributes}
 NODA = ObjectAttributes.NODA.bit_length() - 1
-
-
-def rsa_world() -> World:
-    """Join with an RSA attestation key."""
-    return Scenario(ak=attestation_key(AK_KINDS["rsassa-2048-sha256"]))
 
 
 def with_no_da() -> World:

@@ -36,6 +36,7 @@ from signer.policy import Trust
 from signer.recognise import Kind
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
 from tests.attacks.keys import ANSWER
+from tests.attacks.worlds import renewal
 from tests.builders.scenario import (
     OFFER_UID,
     Scenario,
@@ -330,13 +331,6 @@ ATTACKS = TIME + MASTER_KEYS + MADE_FOR + COPIES + KEYS + SECRETS
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
     repel(attack)
-
-
-def renewal() -> World:
-    """Renew as the node itself."""
-    world = Scenario()
-    world.as_node()
-    return world
 
 
 @pytest.mark.parametrize("world", [World, renewal])

@@ -25,23 +25,14 @@ from common.errors import (
     NodeNameTaken,
 )
 from signer.model import Claims, Csr, EndorsementKeyObject, Ground, Holder
-from signer.policy import NameReuse, Trust
+from signer.policy import NameReuse
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import ClaimStore, FakeClaims
 
 STRANGER = endorsement_key()
-OTHER_ID = "metal://rack-1/slot-2"
-OTHER_NODE = "node-2.example"
-
-
-def first_use() -> World:
-    """Join where the first to come is believed."""
-    world = Scenario()
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
-    world.change_machine(records=())
-    return world
 
 
 def unseen(change: Callable[[World], object]) -> Mutation:

@@ -40,6 +40,7 @@ from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.test_endorsement_certificates import certified
 from tests.attacks.test_measured_boot import measured
 from tests.attacks.test_quote import nv
+from tests.attacks.worlds import first_use
 from tests.builders.certificates import authority, leaf
 from tests.builders.event_logs import EV_EFI_ACTION, extended, firmware, log_of
 from tests.builders.forgery import (
@@ -80,14 +81,6 @@ EIGHT = {"sha256": tuple(range(8))}
 def answered(world: World, **changes: object) -> Traces:
     """File an answer with these changes."""
     return look(world, world.answer_csr(replace(world.answer(), **changes)))  # type: ignore[arg-type]
-
-
-def first_use() -> World:
-    """Join where the first to come is believed."""
-    world = Scenario()
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
-    world.change_machine(records=())
-    return world
 
 
 def serving(*names: bytes) -> World:

@@ -25,8 +25,8 @@ from common.errors import (
     NodeRefMismatch,
 )
 from signer.model import Address, Ground, Node, Registration
-from signer.policy import Trust
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use, renewal
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -38,24 +38,6 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
-
-OTHER_ID = "metal://rack-1/slot-2"
-OTHER_NODE = "node-2.example"
-
-
-def renewal() -> World:
-    """Renew as the node itself."""
-    world = Scenario()
-    world.as_node()
-    return world
-
-
-def first_use() -> World:
-    """Join where the first to come is believed."""
-    world = Scenario()
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
-    world.change_machine(records=())
-    return world
 
 
 def hostnames(*names: str) -> tuple[Address, ...]:

@@ -25,12 +25,11 @@ from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import ANSWER
+from tests.attacks.worlds import p384_world
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
-    AK_KINDS,
     Pcrs,
     attest,
-    attestation_key,
     pcr_values,
 )
 
@@ -63,14 +62,6 @@ def two_banks() -> World:
     world = Scenario()
     world.policy = replace(world.policy, pcr_selection=TWO_BANKS)
     world.pcrs = pcr_values(TWO_BANKS)
-    return world
-
-
-def p384_world() -> World:
-    """Join with a key whose signatures are over SHA-384."""
-    world = Scenario(ak=attestation_key(AK_KINDS["ecdsa-p384-sha384"]))
-    schemes = frozenset({"ecdsa-p384-sha384"})
-    world.policy = replace(world.policy, attestation_key_schemes=schemes)
     return world
 
 

@@ -38,33 +38,13 @@ from common.tpm.reader import join, sized
 from common.tpm.structures import EcdsaValue, Signature
 from signer.model import Csr
 from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.worlds import p384_world, pss_world, rsa_world
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import AK_KINDS, attestation_key
+from tests.builders.software_tpm import attestation_key
 
 SHA256 = TPM_ALG_SHA256
 ORDER = ec.SECP256R1().group_order
 MAGIC = b"\xffTCG"
-
-
-def rsa_world() -> World:
-    """Join with an RSA attestation key."""
-    return Scenario(ak=attestation_key(AK_KINDS["rsassa-2048-sha256"]))
-
-
-def pss_world() -> World:
-    """Join with an RSAPSS attestation key."""
-    world = Scenario(ak=attestation_key(AK_KINDS["rsapss-2048-sha256"]))
-    schemes = frozenset({"rsapss-2048-sha256"})
-    world.policy = replace(world.policy, attestation_key_schemes=schemes)
-    return world
-
-
-def p384_world() -> World:
-    """Join with an attestation key on P-384."""
-    world = Scenario(ak=attestation_key(AK_KINDS["ecdsa-p384-sha384"]))
-    schemes = frozenset({"ecdsa-p384-sha384"})
-    world.policy = replace(world.policy, attestation_key_schemes=schemes)
-    return world
 
 
 # Where fields begin in a quote: magic, type, qualifiedSigner (34 + 2), extraData (32 + 2), clock

@@ -32,6 +32,7 @@ from common.names import (
 from signer.model import Condition, Csr
 from signer.policy import AutoApproveBindings, BuiltinServing
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.worlds import renewal
 from tests.builders.scenario import NODE, Scenario
 
 CLIENT = ("client auth", "digital signature")
@@ -90,13 +91,6 @@ def serving_world() -> World:
     """Ask for a serving certificate, as a node."""
     world = Scenario()
     world.for_serving(NODE, "192.0.2.11")
-    return world
-
-
-def renewal() -> World:
-    """Renew as the node itself."""
-    world = Scenario()
-    world.as_node()
     return world
 
 

@@ -33,6 +33,7 @@ from signer.model import Address, Csr, Ground, Machine
 from signer.recognise import Kind
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
+from tests.attacks.worlds import OTHER_ID
 from tests.builders.forgery import (
     OID_SAN,
     SEQUENCE,
@@ -46,7 +47,6 @@ from tests.builders.scenario import ABROAD, ANSWER_UID, HOME, NODE, Scenario, ke
 from tests.builders.software_tpm import endorsement_key
 
 ADDRESS = "192.0.2.11"
-OTHER_ID = "metal://rack-1/slot-2"
 DNS, IP = 0x82, 0x87
 
 

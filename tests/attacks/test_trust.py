@@ -7,7 +7,6 @@ without them a first claim is only made where nobody can be a latecomer (E2, E3)
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ from common.errors import (
 )
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.model import Csr, Ground, KeyRecord, Node, Registration
-from signer.policy import Trust
 from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -43,16 +42,6 @@ from tests.builders.scenario import (
 from tests.builders.software_tpm import TpmKey, endorsement_key
 
 STRANGER = endorsement_key()
-OTHER_ID = "metal://rack-1/slot-2"
-OTHER_NODE = "node-2.example"
-
-
-def first_use() -> World:
-    """Join where the first to come is believed."""
-    world = Scenario()
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
-    world.change_machine(records=())
-    return world
 
 
 def first_use_by_any_token() -> World:
