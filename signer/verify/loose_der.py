@@ -55,10 +55,10 @@ def elements(data: bytes) -> Iterator[Element]:
 
 def only(data: bytes) -> Element:
     """Take the one element that the data is. Raises CertificateMalformed."""
-    element, *others = elements(data)
-    if others:
-        raise CertificateMalformed("something follows")
-    return element
+    found = list(elements(data))
+    if len(found) != 1:
+        raise CertificateMalformed("there is not exactly one element")
+    return found[0]
 
 
 def children(element: Element) -> list[Element]:

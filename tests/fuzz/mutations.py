@@ -78,6 +78,12 @@ def _insert(data: bytes, start: int, _: int, random: Random) -> bytes:
     return data[:start] + random.randbytes(random.randint(1, 8)) + data[start:]
 
 
+def _stretch(data: bytes, start: int, _: int, random: Random) -> bytes:
+    """Make something very long, where numbers and texts may go on for ever."""
+    filling = random.choice((b"\xff", b"\x80", b"0", b"a")) * random.choice((200, 3000))
+    return data[:start] + filling + data[start:]
+
+
 def _number(data: bytes, start: int, _: int, random: Random) -> bytes:
     """Write a length or count that is on some edge."""
     size = random.choice((1, 2, 4, 8))
@@ -87,7 +93,7 @@ def _number(data: bytes, start: int, _: int, random: Random) -> bytes:
     return data[:start] + written + data[start + size :]
 
 
-_BYTE_CHANGES = (_flip, _cut, _end, _repeat, _insert, _number)
+_BYTE_CHANGES = (_flip, _flip, _cut, _end, _repeat, _insert, _number, _stretch)
 
 
 def _change_lines(data: bytes, random: Random) -> bytes:
@@ -203,16 +209,26 @@ def _change_der(data: bytes, random: Random) -> bytes:
 
 
 def _count(element: Element) -> int:
-    return 1 + sum(map(_count, element.children))
+    return 1 + sum(map(_count, _parts(element)))
+
+
+def _parts(element: Element) -> tuple[Element, ...]:
+    """Take an element apart; extensions hold what they say in an OCTET STRING."""
+    if element.tag != der.OCTET_STRING:
+        return element.children
+    try:
+        return (der.parse(element.content),)
+    except DerMalformed:
+        return ()
 
 
 def _written(element: Element, countdown: Any, random: Random) -> bytes:  # noqa: ANN401
     """Write an element; the one at which the countdown ends is changed."""
     if next(countdown, -1) == 0:
         return _change_element(element, random)
-    if not element.children:
+    parts = [_written(child, countdown, random) for child in _parts(element)]
+    if not parts:
         return element.der
-    parts = [_written(child, countdown, random) for child in element.children]
     return der.encode(element.tag, b"".join(parts))
 
 

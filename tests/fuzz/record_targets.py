@@ -40,7 +40,7 @@ from tests.builders.scenario import NOW, Scenario
 from tests.fuzz.mutations import Form
 from tests.fuzz.shared_targets import scenario
 from tests.fuzz.target import Refused, Target, file
-from tests.fuzz.verify_targets import leaves
+from tests.fuzz.verify_targets import leaves, vendor
 from tests.unit.signer_io import objects
 
 CSR: Final = {
@@ -69,13 +69,13 @@ CSR: Final = {
 
 def _trust_anchors(data: bytes) -> None:
     """Take what comes as an authority beside a root, then as a revocation list."""
-    root = certificates.vendor()[0].der
+    root = vendor()[0].der
     assert load_trust_anchors({"root": root, "other": data}, {}).roots
     load_trust_anchors({"root": root}, {"list": data})
 
 
 def _anchor_files() -> list[bytes]:
-    _, issuer = certificates.vendor()
+    _, issuer = vendor()
     revoked = certificates.revocation_list(issuer, 7, 9)
     return [revoked, encode_block("X509 CRL", revoked)]
 

@@ -415,6 +415,18 @@ def test_certificates_of_other_usages_are_refused(
         verify(leaf(BELOW, ECC_KEY, extensions=extensions))
 
 
+@pytest.mark.parametrize(
+    "replaced", [x509.ExtendedKeyUsage, x509.KeyUsage, x509.BasicConstraints], ids=lambda t: t.oid
+)
+@pytest.mark.parametrize("value", [b"", b"\x30\x00\x30\x00"], ids=["nothing", "two"])
+def test_an_extension_that_is_not_one_value_is_malformed(
+    replaced: type[x509.ExtensionType], value: bytes
+) -> None:
+    extension = x509.UnrecognizedExtension(replaced.oid, value)
+    with pytest.raises(EndorsementCertificateMalformed, match="exactly one"):
+        verify(leaf(BELOW, ECC_KEY, extensions={**without(replaced), extension: False}))
+
+
 def test_a_purpose_without_end_is_malformed() -> None:
     """Python refuses to write a number of 4300 digits, with an error that is none of ours."""
     endless = der.encode(der.OBJECT_IDENTIFIER, b"\x55\x1d" + b"\xff" * 3000 + b"\x7f")
