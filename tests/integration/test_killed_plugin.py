@@ -19,26 +19,19 @@ from tests.integration.joining import call, join, join_arguments, kubelet_conf
 pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
 
 KILLED = 128 + 9
-STEPS = {
-    "file": ("rename", "renameat", "renameat2", "fsync", "fdatasync", "unlink", "unlinkat"),
-    "lock": ("flock",),
-    "connection": ("connect",),
-    "sending": ("write",),
-}
+STEPS = ("renameat", "fsync", "unlinkat", "flock", "connect", "write")
+"""One at a time: strace counts each system call on its own."""
+
 MOST_STEPS = 200
 """More than an exchange has; a guard against going on for ever."""
 
 
 def killed(node: Node, kind: str, step: int, *arguments: str) -> bool:
-    """Kill a call at its n-th system call of a kind, or of a name; tell whether it came that far.
-
-    strace counts each system call of a kind on its own.
-    """
-    calls = ",".join(STEPS.get(kind, (kind,)))
+    """Kill a call at its n-th system call of a kind; tell whether it came that far."""
     done = subprocess.run(
         [
             "strace", "--follow-forks", "--quiet=all", "--output=/dev/null",
-            f"--trace={calls}", f"--inject={calls}:signal=SIGKILL:when={step}",
+            f"--trace={kind}", f"--inject={kind}:signal=SIGKILL:when={step}",
             PLUGIN, *arguments,
         ],
         env=os.environ | {"KUBERNETES_EXEC_INFO": node.exec_info()},
