@@ -176,9 +176,9 @@ def test_refused_node_files_few_offers_however_often_it_is_called(machines: Mach
     node = machines.power_on(name=victim.name)
     began = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        calls = list(pool.map(lambda _: node.call(), range(30)))
+        calls = list(pool.map(lambda _: node.call(), range(50)))
     assert {call.status for call in calls} == {1}
-    assert sum("CoolingDown" in call.complaint for call in calls) > 20
+    assert sum("CoolingDown" in call.complaint for call in calls) > 40
     assert len(csrs.offers(node)) <= most_attempts(time.monotonic() - began)
 
 
