@@ -91,7 +91,7 @@ ANSWER: Final = (
 )
 SERVING: Final = (*ANSWER, "S1 S2 S3")
 CLAIM: Final = ("K1 K2 K3",)
-BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "E3 M1 M3", "S1 S2 S3")
+BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M3 E3 M1", "S1 S2 S3")
 """The steps of each kind of judgement, in their order: what was not told was not reached."""
 
 _OUTCOMES: Final = {
@@ -99,6 +99,8 @@ _OUTCOMES: Final = {
     Consequence.WAIT: (Outcome.WAITING, Verdict.WAITING),
     Consequence.IGNORE: (Outcome.IGNORED, Verdict.IGNORED),
 }
+_INTERLEAVED: Final = frozenset({"S2", "S3"})
+"""Checks that are made by turns: neither has passed before both have."""
 _UNDECIDED: Final = (Outcome.UNDECIDED, Verdict.UNDECIDED)
 
 
@@ -119,7 +121,7 @@ class _Run:
         self._filed = csr
         self._csr = replace(csr, certificate=None, conditions={})
         self._case = case
-        self._order: tuple[str, ...] = _ENTRY
+        self._order: tuple[str, ...] = ()
         self._steps: list[Step] = []
         self._parsed: ParsedOffer | ParsedAnswer | ParsedServing | None = None
         self._whole: tuple[str, ...] = ()
@@ -127,7 +129,9 @@ class _Run:
 
     def judge(self) -> Verdict:
         case, policy = self._case, self._case.policies.for_cluster(self._case.cluster)
-        kind = recognise(self._csr, case.records.cluster(), policy)
+        cluster = case.records.cluster()
+        self._order = _ENTRY
+        kind = recognise(self._csr, cluster, policy)
         self._hear("R1 R0", kind)
         builtin = kind is Kind.BUILTIN_SERVING
         self._order = BUILTIN if builtin else (*_ENTRY, "P1 P2 P3 P4 P5 P6")
@@ -202,8 +206,9 @@ class _Run:
         told = {step.check for step in self._steps}
         left = [step.split() for step in self._order if not told.issuperset(step.split())]
         running = left[0] if left else []
-        failed = error.check or next(iter(running), "")
+        failed = error.check or next(iter(running), "R0")
         before = running[: running.index(failed)] if failed in running else []
+        before = [c for c in before if c not in _INTERLEAVED]
         after = [c for checks in left for c in checks if c not in {*before, failed}]
         steps = (
             *(Step(check=c, outcome=Outcome.PASSED) for c in before),

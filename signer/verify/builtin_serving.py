@@ -47,7 +47,7 @@ def judge_builtin_serving(
     name = serving.request.node_name
     require_own_name(requester, name)
     told("M5", requester)
-    machine = told("E3 M1 M3", _machine_of_node(name, records, policy))
+    machine = told("M3 E3 M1", _machine_of_node(name, records, policy))
     told("S1 S2 S3", verify_names(serving.request.subject_alt_names, machine, records))
     return VerifiedServing(cluster=records.cluster().key, node_name=name, machine=machine)
 

@@ -316,7 +316,35 @@ def test_a_claim_of_a_cluster_that_is_in_no_file_is_not_decided(folder: Folder) 
 
 def test_a_cluster_that_is_in_no_file_is_not_decided(folder: Folder) -> None:
     text, status = folder.told(folder.scenario.offer_csr(), cluster=ABROAD)
-    assert "  R1  cannot decide the signer name is ours: ApiServerUnavailable: the Cluster" in text
+    assert text.splitlines()[3].startswith("  R0  cannot decide the Cluster has opted in, ")
+    assert (text.splitlines()[-1], status) == ("  cannot be decided: ApiServerUnavailable", 3)
+
+
+def test_a_cluster_without_a_policy_waits(folder: Folder) -> None:
+    """Nothing is claimed to have passed before."""
+    spec = {"clusterRef": {"namespace": ABROAD.namespace, "name": ABROAD.name}}
+    text, status = folder.told(folder.scenario.offer_csr(), spec=spec)
+    assert text.splitlines()[3].startswith("  R0  waits         the Cluster has opted in, ")
+    assert (text.splitlines()[-1], status) == ("  would wait: PolicyMissing", 3)
+
+
+def test_names_of_the_control_plane_are_told_before_any_others(folder: Folder) -> None:
+    """Whether a name is the Machine's is then not known yet, and not claimed."""
+    folder.scenario.for_serving("api.example")
+    text, status = folder.told(folder.scenario.answer_csr())
+    assert "  S1  ok            serving: form of the names\n" in text
+    assert "  S3  denied        serving: names of others: AddressOfControlPlane: " in text
+    assert "  S2  not reached   serving: names of the Machine\n" in text
+    assert status == 1
+
+
+def test_a_node_without_a_claim_is_not_said_to_have_a_machine(folder: Folder) -> None:
+    world = folder.scenario
+    world.for_serving(NODE)
+    world.kind = Kind.BUILTIN_SERVING
+    text, status = folder.told(world.csr(encode_block(PEM_REQUEST, world.pkcs10())))
+    assert "  M3  waits         node name: NodeNameUnknown: no attested Machine" in text
+    assert "  M1  not reached   Machine of the provider ID\n" in text
     assert status == 3
 
 
