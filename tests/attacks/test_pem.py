@@ -80,6 +80,12 @@ def headers(good: bytes) -> bytes:
     return good.replace(first, first + b"Proc-Type: 4,ENCRYPTED\n\n")
 
 
+def line_feed_moved(good: bytes) -> bytes:
+    """Break the request's last line before its end, which then stands behind its last character."""
+    at = good.index(END)
+    return good[: at - 2] + b"\n" + good[at - 2 : at - 1] + good[at:]
+
+
 def dangling_bits(world: World) -> Csr:
     """Set a bit under the padding of the last block: base64 that reads the same."""
     data = encode(world.answer())
@@ -142,6 +148,7 @@ ATTACKS = [
     Attack("P2", "lines of 63", PemNotCanonical, text(wrapped(63))),
     Attack("P2", "lines of 76", PemNotCanonical, text(wrapped(76))),
     Attack("P2", "one line", PemNotCanonical, text(wrapped(100_000))),
+    Attack("P2", "end of a block behind its last line", PemNotCanonical, text(line_feed_moved)),
     Attack("P2", "headers in the request", PemNotCanonical, text(headers)),
     Attack("P2", "bits under the padding", PemNotCanonical, dangling_bits),
     Attack(
