@@ -15,8 +15,11 @@ PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
 
 SCHEMES: Final = frozenset(
     {
-        "ecdsa-p256-sha256",
-        "ecdsa-p384-sha384",
+        *(
+            f"ecdsa-{curve}-{digest}"
+            for curve in ("p256", "p384")
+            for digest in ("sha256", "sha384")
+        ),
         *(
             f"{scheme}-{bits}-{digest}"
             for scheme in ("rsassa", "rsapss")

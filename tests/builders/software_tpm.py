@@ -88,6 +88,8 @@ def rsa_parameters(
 
 AK_KINDS: dict[str, RsaParameters | EccParameters] = {
     "ecdsa-p256-sha256": ecdsa_parameters(),
+    "ecdsa-p256-sha384": ecdsa_parameters(digest=TPM_ALG_SHA384),
+    "ecdsa-p384-sha256": ecdsa_parameters(TPM_ECC_NIST_P384),
     "ecdsa-p384-sha384": ecdsa_parameters(TPM_ECC_NIST_P384, TPM_ALG_SHA384),
     "rsassa-2048-sha256": rsa_parameters(),
     "rsassa-3072-sha384": rsa_parameters(3072, digest=TPM_ALG_SHA384),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from signer.policy import (
     load_policies,
 )
 from tests.builders.scenario import ABROAD, HOME
+from tests.builders.software_tpm import AK_KINDS
 
 A, B = "aa" * 32, "bb" * 32
 
@@ -143,6 +145,17 @@ def test_every_setting_is_read() -> None:
         builtin_serving=BuiltinServing.APPROVE,
         serving_by_node_ref=True,
     )
+
+
+def test_every_kind_of_attestation_key_may_be_listed() -> None:
+    """Scheme, size or curve, and hash are independent: real TPMs sign with SHA-384 on P-256."""
+    kinds = [
+        *product(("ecdsa",), ("p256", "p384"), ("sha256", "sha384")),
+        *product(("rsassa", "rsapss"), ("2048", "3072", "4096"), ("sha256", "sha384")),
+    ]
+    schemes = {"-".join(kind) for kind in kinds}
+    listed = only(attestationKey={"schemes": sorted(schemes)}).attestation_key_schemes
+    assert listed == schemes >= AK_KINDS.keys()
 
 
 def test_a_cluster_has_its_own_policy_or_the_default_one() -> None:
