@@ -1,9 +1,11 @@
 """Names in serving certificates (S1 to S3): this Machine's, and nobody else's.
 
 Machines' addresses come from infrastructure providers, and some of those repeat what guests say,
-so a name that two Machines have is nobody's.
+so a name that two Machines have is nobody's. What is somebody else's is so in every form that
+clients find it under, that of IDNA included; what is one's own, as it is written.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -50,7 +52,7 @@ def verify_names(
     if not own.issuperset(names):
         raise AddressNotOfMachine("a name in the request is none of the Machine's addresses")
     for other in records.all_machines():
-        if other.uid != machine.uid and not _names_of(other).isdisjoint(names):
+        if other.uid != machine.uid and not _forms_of(other).isdisjoint(names):
             raise AddressOfAnotherMachine("a name in the request is another Machine's address too")
     return ServingNames(
         dns=tuple(name for name in names if isinstance(name, str)),
@@ -66,10 +68,11 @@ def _strict(name: SubjectAltName) -> Name:
         raise SubjectAltNameNotAllowed("an IPv4 address is written as an IPv6 one")
     if not isinstance(name, str):
         return name
-    if _as_address(name) is not None:
+    folded = _folded(name)
+    if _as_address(folded) is not None:
         raise SubjectAltNameNotAllowed("an IP address is written as a DNS name")
     try:
-        return valid_node_name(_folded(name))
+        return valid_node_name(folded)
     except NodeNameInvalid:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 
@@ -93,13 +96,34 @@ def _names_of(machine: Machine) -> frozenset[Name]:
     return frozenset(_normal(a.address) for a in machine.addresses)
 
 
+def _forms_of(machine: Machine) -> frozenset[Name]:
+    return frozenset(form for a in machine.addresses for form in _forms(a.address))
+
+
 def _normal(text: str) -> Name:
-    address = _as_address(text)
-    return _folded(text) if address is None else address
+    folded = _folded(text)
+    address = _as_address(folded)
+    return folded if address is None else address
+
+
+def _forms(text: str) -> frozenset[Name]:
+    """Give every form in which a certificate names this host: letters beyond ASCII have others."""
+    if text.isascii():
+        return frozenset({_normal(text)})
+    return frozenset(map(_normal, (text, _idna(text.lower()), _idna(text.casefold()))))
+
+
+def _idna(text: str) -> str:
+    """Write a host name as it stands in DNS; IDNA of 2003 folds more than what came after it."""
+    labels = unicodedata.normalize("NFKC", text).replace("\u3002", ".").split(".")
+    return ".".join(
+        label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")
+        for label in labels
+    )
 
 
 def _require_not_control_plane(names: Sequence[Name], cluster: Cluster) -> None:
     """S3: with such a name, a node could stand in for the API server."""
-    reserved = {_normal(host) for host in cluster.control_plane_hosts}
+    reserved = {form for host in cluster.control_plane_hosts for form in _forms(host)}
     if not reserved.isdisjoint(names):
         raise AddressOfControlPlane("a name in the request belongs to the control plane")

@@ -198,9 +198,11 @@ FORMS = (
             "a URL as DNS name": dns("https://node-1.example"),
             "a DNS name of 254 characters": dns("a" * 254),
             "an IPv4 address as DNS name": dns(ADDRESS),
+            "an IPv4 address as DNS name, with a dot": dns(ADDRESS + "."),
             "an IPv6 address as DNS name": dns("2001:db8::11"),
             "an IPv4-mapped address as DNS name": dns("::ffff:192.0.2.11"),
             "the control plane's address as DNS name": dns("192.0.2.1"),
+            "the control plane's address as DNS name, with a dot": dns("192.0.2.1."),
             "an IPv4-mapped IPv6 address": ip("::ffff:192.0.2.11"),
             "the control plane's address, IPv4-mapped": ip("::ffff:192.0.2.1"),
             "a URI": tlv(0x86, b"https://node-1.example"),
@@ -299,6 +301,28 @@ CONTROL_PLANE = [
         ),
         "a name in capitals there": control_plane("API.EXAMPLE.ORG", asked=dns("api.example.org")),
         "a name with a dot there": control_plane("api.example.org.", asked=dns("api.example.org")),
+        "an address with a dot there": control_plane("192.0.2.99.", asked=ip("192.0.2.99")),
+        "IDNA of a name there": control_plane(
+            "b\u00fccher.example", asked=dns("xn--bcher-kva.example")
+        ),
+        "IDNA of a name in capitals there": control_plane(
+            "B\u00dcCHER.EXAMPLE.", asked=dns("XN--BCHER-KVA.example")
+        ),
+        "IDNA of a name in pieces there": control_plane(
+            "bu\u0308cher.example", asked=dns("xn--bcher-kva.example")
+        ),
+        "IDNA of 2008 of a sharp s there": control_plane(
+            "stra\u00dfe.example", asked=dns("xn--strae-oqa.example")
+        ),
+        "IDNA of 2003 of a sharp s there": control_plane(
+            "stra\u00dfe.example", asked=dns("strasse.example")
+        ),
+        "a name in full-width letters there": control_plane(
+            "\uff41\uff50\uff49\uff0eexample", asked=dns("api.example")
+        ),
+        "a name with an ideographic dot there": control_plane(
+            "\u4f8b\u3002example", asked=dns("xn--fsq.example")
+        ),
     }.items()
 ] + [
     attack("S3", name, AddressOfAnotherMachine, mutate)
@@ -307,6 +331,9 @@ CONTROL_PLANE = [
         "its own name, which a neighbour reports too": shared(NODE),
         "its own name, which a neighbour reports in capitals": shared(NODE.upper() + "."),
         "its own address, which a neighbour reports mapped": shared("::ffff:192.0.2.11"),
+        "its own name, which a neighbour reports in full-width letters": shared(
+            "\uff4e\uff4f\uff44\uff45-1.example"
+        ),
     }.items()
 ]
 
