@@ -123,11 +123,15 @@ def _untrusted(detail: str) -> EndorsementCertificateUntrusted:
 def _build_above(
     leaf: Fields, others: Sequence[Fields], anchors: TrustAnchors, now: datetime
 ) -> list[Fields]:
-    """Check the last link here, and let OpenSSL check the chain of the leaf's issuer."""
+    """Check the last link here, and let OpenSSL check the chain of the leaf's issuer.
+
+    An authority may have several certificates (of several dates, or written in several ways): one
+    of them is enough.
+    """
     known = [*others, *(anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))]
-    issuer = next((fields for fields in known if _is_signed_by(leaf, fields)), None)
-    loaded = None if issuer is None else _load(issuer)
-    if issuer is None or loaded is None:
+    signed_by = [fields for fields in known if _is_signed_by(leaf, fields)]
+    issuers = [(fields, loaded) for fields in signed_by if (loaded := _load(fields)) is not None]
+    if not issuers:
         raise _untrusted("its issuer is not among the authorities")
     if not leaf.not_before <= now <= leaf.not_after:
         raise EndorsementCertificateOutOfDate(
@@ -135,10 +139,18 @@ def _build_above(
         )
     if any(e.critical and oid not in _UNDERSTOOD for oid, e in leaf.extensions.items()):
         raise _not_checked("it has a critical extension that is not known")
-    above = _build(issuer, loaded, others, anchors, now)
-    if any(_NAME_CONSTRAINTS in authority.extensions for authority in above):
-        raise _not_checked("its name constraints are not checked for an OAEP key")
-    return [leaf, *above]
+    errors: list[AttestationError] = []
+    for issuer, loaded in issuers:
+        try:
+            above = _build(issuer, loaded, others, anchors, now)
+        except AttestationError as error:
+            errors.append(error)
+            continue
+        if any(_NAME_CONSTRAINTS in authority.extensions for authority in above):
+            errors.append(_not_checked("its name constraints are not checked for an OAEP key"))
+            continue
+        return [leaf, *above]
+    raise errors[0]
 
 
 def _not_checked(rule: str) -> EndorsementCertificateNotAllowed:

@@ -276,6 +276,20 @@ def test_oaep_certificates_keep_to_the_same_rules(
         verify(*make(), key=RSA_KEY)
 
 
+@pytest.mark.parametrize(
+    "make", [lambda issuer: leaf(issuer, RSA_KEY), oaep_leaf], ids=["ordinary key", "OAEP key"]
+)
+def test_an_authority_that_was_certified_anew_counts(make: Callable[[Issuer], bytes]) -> None:
+    """The TPM still holds what has expired; what counts is configured."""
+    yesterday = NOW - timedelta(days=1)
+    old = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3), ends=yesterday)
+    new = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3))
+    given = [make(new), old.der]
+    verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, new), now=NOW)
+    with pytest.raises(EndorsementCertificateOutOfDate):
+        verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, old), now=NOW)
+
+
 def test_an_oaep_certificate_for_another_key_is_a_mismatch() -> None:
     """As any other."""
     with pytest.raises(EndorsementCertificateMismatch):
