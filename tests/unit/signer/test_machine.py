@@ -18,7 +18,16 @@ from common.errors import (
     NodeOfAnotherMachine,
 )
 from signer.model import Address, Ground, Node, Registration
-from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine, record_of
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
 from tests.builders.software_tpm import endorsement_key
 
 OTHER_ID = "metal://rack-1/slot-2"
@@ -209,6 +218,18 @@ def test_m3_half_a_claim_is_none() -> None:
     """An AttestedNode whose key does not name it back."""
     scenario = Scenario()
     scenario.put_node(key_name(endorsement_key()), scenario.holder(node_name="internal"))
+    passes(scenario)
+
+
+def test_m3_a_claim_whose_key_moved_on_is_none() -> None:
+    """The key is held by another node by now, or banned."""
+    scenario = Scenario()
+    moved = key_name(endorsement_key())
+    scenario.put_node(moved, scenario.holder(node_name="internal"))
+    for changes in ({"node_name": "elsewhere"}, {"cluster": ABROAD, "node_name": "internal"}):
+        scenario.put_key(moved, held_by=scenario.holder(ground=Ground.RECORD, **changes))
+        passes(scenario)
+    scenario.put_claim(endorsement_key(), banned=True, node_name="internal", ground=Ground.RECORD)
     passes(scenario)
 
 

@@ -176,6 +176,25 @@ def test_data_that_was_not_measured_is_not_believed() -> None:
         boot(events, SECURE_BOOT, told)
 
 
+class InOneBank(Measured):
+    """An event whose data was measured in one bank, and something else in the others."""
+
+    def digest(self, bank: str) -> bytes:
+        """Digest the data in the first bank alone."""
+        content = self.data if bank == "sha256" else b"Secure Boot is off"
+        return hashlib.new(bank, content).digest()
+
+
+def test_data_that_was_not_measured_in_every_bank_is_not_believed() -> None:
+    """Whoever extends a PCR gives each bank a digest of its own."""
+    off = InOneBank(pcr=7, type=1, data=variable("SecureBoot", b"\1").data)
+    events = [off, *firmware()[2:]]
+    banks = ("sha256", "sha384")
+    values = extended(events, dict.fromkeys(banks, range(8)))
+    with pytest.raises(EventLogPolicyMismatch, match="is not in the event log"):
+        verify_event_log(log_of(events, banks), values, SECURE_BOOT)
+
+
 def test_types_are_not_believed() -> None:
     """Relabelling changes nothing, neither for nor against."""
     with pytest.raises(EventLogPolicyMismatch, match="is off"):
@@ -200,6 +219,11 @@ def without(events: Events, index: int) -> Events:
     return events[:index] + events[index + 1 :]
 
 
+def sized_otherwise(data: bytes) -> bytes:
+    """Say that a variable's value is of two bytes."""
+    return data[:24] + (2).to_bytes(8, "little") + data[32:]
+
+
 SECURE_BOOT_MUTATIONS: dict[str, Events] = {
     "debug mode before": [
         Measured(pcr=7, type=EV_EFI_ACTION, data=b"UEFI Debug Mode"),
@@ -219,6 +243,10 @@ SECURE_BOOT_MUTATIONS: dict[str, Events] = {
     "longer value": [variable("SecureBoot", b"\1\0"), *firmware()[2:]],
     "other value": [variable("SecureBoot", b"\2"), *firmware()[2:]],
     "no value": [variable("SecureBoot", b""), *firmware()[2:]],
+    "a value of another size than it says": [
+        Measured(pcr=7, type=1, data=sized_otherwise(variable("SecureBoot", b"\1").data)),
+        *firmware()[2:],
+    ],
     "cut short": [Measured(pcr=7, type=1, data=firmware()[1].data[:-1]), *firmware()[2:]],
     "empty": [Measured(pcr=7, type=1, data=b""), *firmware()[2:]],
 }

@@ -13,6 +13,7 @@ from common.errors import (
 )
 from common.tpm.constants import TPM_ALG_SHA256
 from signer.policy import PcrMode, PcrValues, PcrVariant
+from signer.verify.pcrs import verify_pcr_policy
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attest, pcr_values
 
@@ -161,6 +162,13 @@ def test_q4_an_incomplete_policy_allows_nothing(
     enforcing(scenario, allowed)
     with pytest.raises(error):
         scenario.judge_answer()
+
+
+def test_q4_no_values_are_not_allowed_ones() -> None:
+    """No policy asks for none; and were it not so, nothing would have been looked at."""
+    policy = replace(Scenario().policy, pcr_mode=PcrMode.ENFORCE)
+    with pytest.raises(PcrPolicyMismatch):
+        verify_pcr_policy({}, {}, policy)
 
 
 @pytest.mark.parametrize("bank", ["sha256", "sha384"])

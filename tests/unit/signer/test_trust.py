@@ -218,3 +218,20 @@ def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
     scenario.put_claim(ground=Ground.FIRST_USE, provider_id="metal://gone")
     scenario.username = "system:bootstrap:zzzzzz"
     check(scenario, NeedsOperator)
+
+
+HALVES: dict[str, dict[str, Any]] = {
+    "the key moved to another cluster": {"cluster": ABROAD},
+    "the key moved to another name": {"node_name": "node-2.example"},
+    "the name moved to another key": {},
+}
+
+
+@pytest.mark.parametrize("changes", HALVES.values(), ids=HALVES)
+def test_e2_half_a_claim_binds_nothing(changes: dict[str, Any]) -> None:
+    """Both are there, with the Machine's own provider ID, but they do not name each other."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(**changes))
+    scenario.put_node(key_name(OTHER), scenario.holder())
+    scenario.username = "system:bootstrap:zzzzzz"
+    check(scenario, NeedsOperator)
