@@ -234,7 +234,7 @@ def _reference(value: object) -> ChallengeReference:
     uid, issued_at, key = wire.members(value, "uid", "issuedAt", "key")
     return ChallengeReference(
         uid=wire.text(uid, wire.UID),
-        issued_at=wire.format_time(wire.parse_time(issued_at)),
+        issued_at=wire.time_text(issued_at),
         key=wire.text(key, wire.KEY_ID),
     )
 
@@ -269,7 +269,7 @@ def _decode_challenge(document: dict[str, object]) -> Challenge:
     if version != VERSION:
         raise wire.WireMalformed("its version is not spoken here")
     return Challenge(
-        issued_at=wire.format_time(wire.parse_time(issued_at)),
+        issued_at=wire.time_text(issued_at),
         key=wire.text(key, wire.KEY_ID),
         credential_blob=wire.binary(blob),
         encrypted_secret=wire.binary(secret),

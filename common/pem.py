@@ -51,7 +51,7 @@ def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
             raise PemMalformed("text is not a sequence of PEM blocks")
         label = match[1].decode("ascii")
         try:
-            data = base64.b64decode(match[2].replace(b"\n", b""), validate=True)
+            data = binascii.a2b_base64(match[2])
         except binascii.Error:
             raise PemMalformed("a PEM block is not base64") from None
         if not _is_canonical(match[2], data):

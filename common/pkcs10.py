@@ -1,7 +1,7 @@
 """The PKCS#10 request of a kubelet, read to the byte (P3, P4, P5).
 
-The profile leaves so little open that the request is read off its own strict DER; `cryptography`
-only loads the key and checks the signature. What is read is what was signed.
+The profile leaves so little open that the request is read off its own strict DER, the key in it
+too; `cryptography` only checks the signature. What is read is what was signed.
 
 Which keys are weak, whether the provider ID has to be there and which subject alternative names
 are allowed is the signer's to say. Source: RFC 2986, RFC 5280 section 4.2.1.6, docs/protocol.md
@@ -11,15 +11,29 @@ sections 4 and 5.
 import hashlib
 import ipaddress
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeVar
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import load_der_public_key
+from cryptography.x509 import ObjectIdentifier
 
-from common import der
+from common.certification_request import (
+    Attribute,
+    AttributeTypeAndValue,
+    CertificationRequest,
+    CertificationRequestInfo,
+    Extension,
+    ExtensionRequest,
+    GeneralNames,
+    RsaPublicKey,
+    SubjectPublicKeyInfo,
+)
+from common.der import SEQUENCE, encode
 from common.errors import (
     AttributeNotAllowed,
     ExtensionNotAllowed,
@@ -31,50 +45,57 @@ from common.errors import (
     SubjectNotAllowed,
     TooLarge,
 )
-from common.keys import PublicKey, accepted, canonical_spki
-from common.names import NODE_USER_PREFIX, NODES_GROUP
+from common.keys import RSA_EXPONENT, PublicKey
+from common.names import NODE_USER_PREFIX, NODES_GROUP, PROVIDER_ID_OID
+
+T = TypeVar("T")
 
 MAX_PKCS10: Final = 16 * 1024
 """Bytes of a request: an RSA 4096 one with a full provider ID takes 2 KiB; the rest is for SANs."""
 
-# Whole OBJECT IDENTIFIERs in DER, tag and all: what has none of these encodings is something else.
-_COMMON_NAME: Final = bytes.fromhex("0603550403")
-_ORGANIZATION: Final = bytes.fromhex("060355040a")
-_EXTENSION_REQUEST: Final = bytes.fromhex("06092a864886f70d01090e")
-_SUBJECT_ALT_NAME: Final = bytes.fromhex("0603551d11")
-_PROVIDER_ID: Final = bytes.fromhex("060a2b06010401d679020115")
+_COMMON_NAME: Final = ObjectIdentifier("2.5.4.3")
+_ORGANIZATION: Final = ObjectIdentifier("2.5.4.10")
+_EXTENSION_REQUEST: Final = ObjectIdentifier("1.2.840.113549.1.9.14")
+_SUBJECT_ALT_NAME: Final = ObjectIdentifier("2.5.29.17")
+_PROVIDER_ID: Final = ObjectIdentifier(PROVIDER_ID_OID)
 
-_KEY_ALGORITHMS: Final = frozenset(
-    bytes.fromhex(algorithm)
-    for algorithm in (
-        "300d06092a864886f70d0101010500",  # rsaEncryption, NULL
-        "301306072a8648ce3d020106082a8648ce3d030107",  # id-ecPublicKey, P-256
-        "301006072a8648ce3d020106052b81040022",  # id-ecPublicKey, P-384
-    )
+# Contents of AlgorithmIdentifiers, parameters and all; in DER they have no other form.
+_RSA_ENCRYPTION: Final = bytes.fromhex("06092a864886f70d0101010500")
+_CURVES: Final[Mapping[bytes, ec.EllipticCurve]] = MappingProxyType(
+    {
+        bytes.fromhex("06072a8648ce3d020106082a8648ce3d030107"): ec.SECP256R1(),
+        bytes.fromhex("06072a8648ce3d020106052b81040022"): ec.SECP384R1(),
+    }
 )
 _RSA_SIGNATURES: Final = {
-    bytes.fromhex("300d06092a864886f70d01010b0500"): hashes.SHA256(),
-    bytes.fromhex("300d06092a864886f70d01010c0500"): hashes.SHA384(),
-    bytes.fromhex("300d06092a864886f70d01010d0500"): hashes.SHA512(),
+    bytes.fromhex("06092a864886f70d01010b0500"): hashes.SHA256(),
+    bytes.fromhex("06092a864886f70d01010c0500"): hashes.SHA384(),
+    bytes.fromhex("06092a864886f70d01010d0500"): hashes.SHA512(),
 }
 _ECDSA_SIGNATURES: Final = {
-    bytes.fromhex("300a06082a8648ce3d040302"): hashes.SHA256(),
-    bytes.fromhex("300a06082a8648ce3d040303"): hashes.SHA384(),
-    bytes.fromhex("300a06082a8648ce3d040304"): hashes.SHA512(),
+    bytes.fromhex("06082a8648ce3d040302"): hashes.SHA256(),
+    bytes.fromhex("06082a8648ce3d040303"): hashes.SHA384(),
+    bytes.fromhex("06082a8648ce3d040304"): hashes.SHA512(),
 }
+_OTHER_FORMS: Final = (b"\2", b"\3", b"\6", b"\7")
+"""How a point begins that is compressed or hybrid (SEC 1, section 2.3.3; X9.62, section 4.3.6)."""
 _RSA_BITS: Final = range(2048, 4096 + 1)
 
-_DNS_NAME: Final = der.CONTEXT | 2
-_IP_ADDRESS: Final = der.CONTEXT | 7
+_SEQUENCE: Final = b"\x30"
+_UTF8_STRING: Final = b"\x0c"
+_PRINTABLE_STRING: Final = b"\x13"
+
+_DNS_NAME: Final = b"\x82"
+_IP_ADDRESS: Final = b"\x87"
 _IP_ADDRESS_SIZES: Final = frozenset({4, 16})
 _OTHER_NAMES: Final = {
-    der.CONTEXT_CONSTRUCTED | 0: "otherName",
-    der.CONTEXT | 1: "rfc822Name",
-    der.CONTEXT_CONSTRUCTED | 3: "x400Address",
-    der.CONTEXT_CONSTRUCTED | 4: "directoryName",
-    der.CONTEXT_CONSTRUCTED | 5: "ediPartyName",
-    der.CONTEXT | 6: "uniformResourceIdentifier",
-    der.CONTEXT | 8: "registeredID",
+    b"\xa0": "otherName",
+    b"\x81": "rfc822Name",
+    b"\xa3": "x400Address",
+    b"\xa4": "directoryName",
+    b"\xa5": "ediPartyName",
+    b"\x86": "uniformResourceIdentifier",
+    b"\x88": "registeredID",
 }
 
 _NODE_NAME: Final = re.compile(
@@ -144,20 +165,23 @@ def parse_pkcs10(data: bytes) -> Pkcs10:
     if len(data) > MAX_PKCS10:
         raise TooLarge("PKCS#10 request is over 16 KiB")
     try:
-        return _parse(data)
-    except der.DerMalformed as error:
-        raise RequestMalformed(f"PKCS#10 request: {error}") from None
+        return _read(data)
+    except _NotDer as error:
+        raise RequestMalformed(
+            "PKCS#10 request is not DER of its structure", detail=str(error)
+        ) from None
 
 
-def _parse(data: bytes) -> Pkcs10:
-    info, algorithm, signature = der.parts(der.parse(data), der.SEQUENCE, at_least=3, at_most=3)
-    version, subject, spki, attributes = der.parts(info, der.SEQUENCE, at_least=4, at_most=4)
-    if der.integer(version) != 0:
+def _read(data: bytes) -> Pkcs10:
+    request = _decode(CertificationRequest, data)
+    signed = encode(SEQUENCE, _content(request.info))
+    info = _parse(CertificationRequestInfo, request.info)
+    if info.version != 0:
         raise RequestMalformed("PKCS#10 request is not of version 1")
-    public_key = _public_key(spki)
-    _verify(public_key, algorithm.der, der.whole_bits(signature), info.der)
-    node_name = _node_name(subject)
-    extensions = _extensions(attributes)
+    public_key = _public_key(info.public_key)
+    _verify(public_key, _content(request.algorithm), _whole(request.signature), signed)
+    node_name = _node_name(info.subject)
+    extensions = _extensions(info.attributes.as_list())
     return Pkcs10(
         der=data,
         sha256=hashlib.sha256(data).digest(),
@@ -168,20 +192,69 @@ def _parse(data: bytes) -> Pkcs10:
     )
 
 
-def _public_key(spki: der.Element) -> PublicKey:
-    """P3: the key, in its canonical encoding."""
-    algorithm, _ = der.parts(spki, der.SEQUENCE, at_least=2, at_most=2)
-    if algorithm.der not in _KEY_ALGORITHMS:
-        raise RequestKeyNotAllowed("key is neither RSA nor on P-256 or P-384")
+class _NotDer(ValueError):
+    """The library's own error, or one like it: something is not DER of its structure."""
+
+
+def _decode(structure: type[T], data: bytes) -> T:
     try:
-        key = accepted(load_der_public_key(spki.der))
-    except (ValueError, UnsupportedAlgorithm):
-        raise RequestKeyNotAllowed("key is not valid, or of another exponent than 65537") from None
-    if isinstance(key, rsa.RSAPublicKey) and key.key_size not in _RSA_BITS:
-        raise RequestKeyNotAllowed("RSA key is not of 2048 to 4096 bits")
-    if canonical_spki(key) != spki.der:
+        return asn1.decode_der(structure, data)
+    except ValueError as error:
+        raise _NotDer(str(error)) from None
+
+
+def _parse(structure: type[T], element: asn1.TLV) -> T:
+    try:
+        parsed: T = element.parse(structure)
+    except ValueError as error:
+        raise _NotDer(str(error)) from None
+    return parsed
+
+
+def _content(element: asn1.TLV) -> bytes:
+    """Take the content of a SEQUENCE."""
+    if element.tag_bytes != _SEQUENCE:
+        raise _NotDer("not a SEQUENCE")
+    return bytes(element.data)
+
+
+def _whole(bits: asn1.BitString) -> bytes:
+    """Take a BIT STRING of whole bytes."""
+    if bits.padding_bits() != 0:
+        raise _NotDer("not a BIT STRING of whole bytes")
+    return bits.as_bytes()
+
+
+def _public_key(info: SubjectPublicKeyInfo) -> PublicKey:
+    """P3: the key, in its canonical encoding."""
+    algorithm, key = _content(info.algorithm), _whole(info.key)
+    if algorithm == _RSA_ENCRYPTION:
+        return _rsa_key(key)
+    curve = _CURVES.get(algorithm)
+    if curve is None:
+        raise RequestKeyNotAllowed("key is neither RSA nor on P-256 or P-384")
+    if key.startswith(_OTHER_FORMS):
         raise RequestMalformed("SubjectPublicKeyInfo is not written canonically")
-    return key
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(curve, key)
+    except ValueError:
+        raise RequestKeyNotAllowed("key is not valid: no point of its curve") from None
+
+
+def _rsa_key(data: bytes) -> rsa.RSAPublicKey:
+    """P3: an RSAPublicKey of RFC 8017, appendix A.1.1."""
+    try:
+        key = _decode(RsaPublicKey, data)
+    except _NotDer as error:
+        raise RequestKeyNotAllowed(
+            "key is not valid: not an RSAPublicKey", detail=str(error)
+        ) from None
+    if key.exponent != RSA_EXPONENT:
+        raise RequestKeyNotAllowed("RSA key is of another exponent than 65537")
+    # OpenSSL loads even moduli, and then verifies nothing
+    if key.modulus < 0 or key.modulus % 2 == 0 or key.modulus.bit_length() not in _RSA_BITS:
+        raise RequestKeyNotAllowed("RSA key is not of 2048 to 4096 bits, or even")
+    return rsa.RSAPublicNumbers(key.exponent, key.modulus).public_key()
 
 
 def _verify(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -> None:
@@ -197,15 +270,9 @@ def _verify(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -
         raise RequestSignatureInvalid("request is not signed by its own key") from None
 
 
-def _node_name(subject: der.Element) -> str:
+def _node_name(subject: Sequence[asn1.SetOf[AttributeTypeAndValue]]) -> str:
     """P4: exactly O and CN, once each, in one RDN or two, in either order."""
-    found: list[tuple[bytes, str]] = []
-    for rdn in der.parts(subject, der.SEQUENCE, at_least=0, at_most=MAX_PKCS10):
-        for attribute in der.parts(rdn, der.SET, at_least=1, at_most=MAX_PKCS10):
-            kind, value = der.parts(attribute, der.SEQUENCE, at_least=2, at_most=2)
-            if value.tag not in {der.UTF8_STRING, der.PRINTABLE_STRING}:
-                raise SubjectNotAllowed("subject holds something else than strings")
-            found.append((kind.der, value.content.decode()))
+    found = [(each.type, _string(each.value)) for rdn in subject for each in _some(rdn)]
     names = dict(found)
     if len(found) != 2 or names.get(_ORGANIZATION) != NODES_GROUP or _COMMON_NAME not in names:  # noqa: PLR2004
         raise SubjectNotAllowed("subject is not exactly O=system:nodes and one CN")
@@ -215,65 +282,76 @@ def _node_name(subject: der.Element) -> str:
     return valid_node_name(common_name.removeprefix(NODE_USER_PREFIX))
 
 
-def _extensions(attributes: der.Element) -> dict[bytes, tuple[bool, bytes]]:
-    """P5: criticality and value of each extension that is taken, once each, by identifier."""
-    extensions: dict[bytes, tuple[bool, bytes]] = {}
+def _some(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTypeAndValue]:
+    """Take the attributes of a relative distinguished name, which has at least one."""
+    attributes = rdn.as_list()
+    if not attributes:
+        raise _NotDer("a relative distinguished name is empty")
+    return attributes
+
+
+def _string(value: asn1.TLV) -> str:
+    if value.tag_bytes == _UTF8_STRING:
+        return _parse(str, value)
+    if value.tag_bytes == _PRINTABLE_STRING:
+        return _parse(asn1.PrintableString, value).as_str()
+    raise SubjectNotAllowed("subject holds something else than strings")
+
+
+def _extensions(attributes: Sequence[asn1.TLV]) -> dict[ObjectIdentifier, Extension]:
+    """P5: the extensions that are taken, once each, by identifier."""
+    extensions: dict[ObjectIdentifier, Extension] = {}
     for extension in _requested(attributes):
-        kind, *critical, value = der.parts(extension, der.SEQUENCE, at_least=2, at_most=3)
-        if kind.der not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or kind.der in extensions:
+        if extension.kind not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or extension.kind in extensions:
             raise ExtensionNotAllowed("an extension is not one that is taken, or there twice")
-        # DER leaves out what is the default, so that what is there is TRUE.
-        if value.tag != der.OCTET_STRING or any(c.der != b"\x01\x01\xff" for c in critical):
-            raise RequestMalformed("an extension is not DER")
-        extensions[kind.der] = (bool(critical), value.content)
+        extensions[extension.kind] = extension
     return extensions
 
 
-def _requested(attributes: der.Element) -> tuple[der.Element, ...]:
+def _requested(attributes: Sequence[asn1.TLV]) -> Sequence[Extension]:
     """P5: the extensions of the one attribute that is taken, where there is one."""
-    found = der.parts(attributes, der.CONTEXT_CONSTRUCTED, at_least=0, at_most=MAX_PKCS10)
-    if not found:
+    if not attributes:
         return ()
-    if len(found) > 1:
+    if len(attributes) > 1:
         raise AttributeNotAllowed("request has several attributes")
-    kind, values = der.parts(found[0], der.SEQUENCE, at_least=2, at_most=2)
-    if kind.der != _EXTENSION_REQUEST:
+    if _parse(Attribute, attributes[0]).type != _EXTENSION_REQUEST:
         raise AttributeNotAllowed("request has another attribute than extensionRequest")
-    requested = der.parts(values, der.SET, at_least=0, at_most=MAX_PKCS10)
+    requested = _parse(ExtensionRequest, attributes[0]).values.as_list()
     if len(requested) != 1:
         raise AttributeNotAllowed("extensionRequest does not have exactly one value")
-    return der.parts(requested[0], der.SEQUENCE, at_least=1, at_most=MAX_PKCS10)
+    if not requested[0]:
+        raise _NotDer("extensionRequest is empty")
+    return requested[0]
 
 
-def _provider_id(extension: tuple[bool, bytes] | None) -> str | None:
+def _provider_id(extension: Extension | None) -> str | None:
     """P5: non-critical, a DER UTF8String that holds a provider ID."""
     if extension is None:
         return None
-    critical, value = extension
-    if critical:
+    if extension.critical:
         raise ProviderIDMalformed("provider ID extension is critical")
     try:
-        element = der.parse(value)
-    except der.DerMalformed as error:
-        raise ProviderIDMalformed(f"provider ID: {error}") from None
-    if element.tag != der.UTF8_STRING:
-        raise ProviderIDMalformed("provider ID is not a UTF8String")
-    return valid_provider_id(element.content.decode())
+        return valid_provider_id(_decode(str, extension.value))
+    except _NotDer as error:
+        raise ProviderIDMalformed(
+            "provider ID is not a UTF8String in DER", detail=str(error)
+        ) from None
 
 
-def _subject_alt_names(extension: tuple[bool, bytes] | None) -> tuple[SubjectAltName, ...] | None:
+def _subject_alt_names(extension: Extension | None) -> tuple[SubjectAltName, ...] | None:
     """P5: the names, each of its type; critical or not, since the certificate is made anew."""
     if extension is None:
         return None
-    names = der.parts(der.parse(extension[1]), der.SEQUENCE, at_least=0, at_most=MAX_PKCS10)
+    names = _decode(GeneralNames, encode(SEQUENCE, extension.value)).names
     return tuple(_general_name(name) for name in names)
 
 
-def _general_name(name: der.Element) -> SubjectAltName:
-    if name.tag in _OTHER_NAMES:
-        return Other(kind=_OTHER_NAMES[name.tag])
-    if name.tag == _DNS_NAME and name.content.isascii():
-        return name.content.decode("ascii")
-    if name.tag == _IP_ADDRESS and len(name.content) in _IP_ADDRESS_SIZES:
-        return ipaddress.ip_address(name.content)
-    raise der.DerMalformed("a name is no GeneralName")
+def _general_name(name: asn1.TLV) -> SubjectAltName:
+    tag, content = name.tag_bytes, bytes(name.data)
+    if tag in _OTHER_NAMES:
+        return Other(kind=_OTHER_NAMES[tag])
+    if tag == _DNS_NAME and content.isascii():
+        return content.decode("ascii")
+    if tag == _IP_ADDRESS and len(content) in _IP_ADDRESS_SIZES:
+        return ipaddress.ip_address(content)
+    raise _NotDer("a name is no GeneralName")

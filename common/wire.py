@@ -84,9 +84,12 @@ def mapping(value: object) -> dict[str, object]:
 def members(value: object, *names: str) -> list[object]:
     """Take the members of an object that has exactly these, in this order. Raises WireMalformed."""
     found = mapping(value)
-    if found.keys() != set(names):
-        raise WireMalformed(f"an object does not have exactly the names {', '.join(names)}")
-    return [found[name] for name in names]
+    try:
+        if len(found) == len(names):
+            return [found[name] for name in names]
+    except KeyError:
+        pass
+    raise WireMalformed(f"an object does not have exactly the names {', '.join(names)}")
 
 
 def sequence(value: object) -> list[object]:
@@ -114,7 +117,7 @@ def binary(value: object) -> bytes:
     """Take padded standard base64 that re-encodes to itself. Raises WireMalformed."""
     try:
         if isinstance(value, str):
-            data = binascii.a2b_base64(value, strict_mode=True)
+            data = binascii.a2b_base64(value)
             if binascii.b2a_base64(data, newline=False).decode() == value:
                 return data
     except (binascii.Error, ValueError):
@@ -146,6 +149,13 @@ def parse_time(value: object) -> datetime:
         return datetime.fromisoformat(moment)
     except ValueError:
         raise WireMalformed("a time does not exist") from None
+
+
+def time_text(value: object) -> str:
+    """Take what `parse_time` takes, as it is written: there is one way to write it."""
+    moment = text(value, _TIME)
+    parse_time(moment)
+    return moment
 
 
 def format_time(moment: datetime) -> str:

@@ -292,7 +292,7 @@ class _Look:
     def _learn(self, verified: Verified) -> None:
         trail = self._trail
         trail.machine = verified.machine.name
-        trail.endorsement_key = verified.endorsement_key
+        trail.endorsement_key = verified.endorsement_key.name
         trail.ground = verified.ground.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
         trail.measured_boot = verified.measured_boot

@@ -69,9 +69,7 @@ class Verified:
     public_key: PublicKey
     serving_names: ServingNames | None
     """For serving certificates only."""
-    endorsement_key: str
-    """Name of its EndorsementKey: hex SHA-256 of the canonical SubjectPublicKeyInfo."""
-    endorsement_key_pem: str
+    endorsement_key: EndorsementKey
     ground: Ground
     boot: Boot
     pcrs: Pcrs
@@ -167,8 +165,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         machine=verified.machine,
         public_key=answer.request.public_key,
         serving_names=names,
-        endorsement_key=endorsement_key.name,
-        endorsement_key_pem=endorsement_key.pem,
+        endorsement_key=endorsement_key,
         ground=ground,
         boot=_boot(attest),
         pcrs=pcrs,
@@ -258,11 +255,11 @@ def claim(
         node_name=verified.node_name,
         provider_id=verified.provider_id,
         machine_name=verified.machine.name,
-        endorsement_key=verified.endorsement_key,
+        endorsement_key=verified.endorsement_key.name,
         not_after=not_after,
         last_attested=now,
         boot=verified.boot,
     )
-    claimant = Claimant(public_key_pem=verified.endorsement_key_pem, holder=holder, node=node)
+    claimant = Claimant(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
     make_claim(claimant, claims=claims, reuse=policy.name_reuse, now=now)
     return Claimed(verified=verified, not_after=not_after)

@@ -7,12 +7,17 @@ Source: TPM 2.0 Part 2, section 10.12.
 """
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, Self
 
 from common.tpm.constants import TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE
 from common.tpm.pcrs import PcrSelection, encode_selection, read_selection
-from common.tpm.reader import Reader, StructureMalformed, join, sized
+from common.tpm.reader import Reader, StructureMalformed, sized
 
+_HEAD: Final = Struct(">IH")
+"""Magic and type."""
+_COUNTERS: Final = Struct(">QIIBQ")
+"""TPMS_CLOCK_INFO and firmwareVersion."""
 _MAX_NAME: Final = 2 + 64
 """A Name: the algorithm and its largest digest."""
 _MAX_DATA: Final = 2 + 64
@@ -61,15 +66,23 @@ class Attest:
         StructureMalformed, of which both are kinds.
         """
         reader = Reader(data)
-        if reader.integer(4) != TPM_GENERATED_VALUE:
+        magic, kind = reader.integers(_HEAD)
+        if magic != TPM_GENERATED_VALUE:
             raise AttestNotGenerated("magic is not TPM_GENERATED_VALUE", 0)
-        if reader.integer(2) != TPM_ST_ATTEST_QUOTE:
+        if kind != TPM_ST_ATTEST_QUOTE:
             raise AttestNotQuote("type is not TPM_ST_ATTEST_QUOTE", reader.position)
+        qualified_signer = reader.sized(_MAX_NAME)
+        extra_data = reader.sized(_MAX_DATA)
+        clock, reset_count, restart_count, safe, firmware_version = reader.integers(_COUNTERS)
+        if safe not in {0, 1}:
+            raise reader.fail("safe is neither YES nor NO")
         attest = cls(
-            qualified_signer=reader.sized(_MAX_NAME),
-            extra_data=reader.sized(_MAX_DATA),
-            clock_info=_read_clock_info(reader),
-            firmware_version=reader.integer(8),
+            qualified_signer=qualified_signer,
+            extra_data=extra_data,
+            clock_info=ClockInfo(
+                clock=clock, reset_count=reset_count, restart_count=restart_count, safe=bool(safe)
+            ),
+            firmware_version=firmware_version,
             selection=read_selection(reader),
             pcr_digest=reader.sized(_MAX_DIGEST),
         )
@@ -80,21 +93,16 @@ class Attest:
         """Write the TPMS_ATTEST."""
         clock = self.clock_info
         return (
-            join((TPM_GENERATED_VALUE, 4), (TPM_ST_ATTEST_QUOTE, 2))
+            _HEAD.pack(TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE)
             + sized(self.qualified_signer)
             + sized(self.extra_data)
-            + join((clock.clock, 8), (clock.reset_count, 4), (clock.restart_count, 4))
-            + join((clock.safe, 1), (self.firmware_version, 8))
+            + _COUNTERS.pack(
+                clock.clock,
+                clock.reset_count,
+                clock.restart_count,
+                clock.safe,
+                self.firmware_version,
+            )
             + encode_selection(self.selection)
             + sized(self.pcr_digest)
         )
-
-
-def _read_clock_info(reader: Reader) -> ClockInfo:
-    clock, reset_count, restart_count = (reader.integer(size) for size in (8, 4, 4))
-    safe = reader.integer(1)
-    if safe not in {0, 1}:
-        raise reader.fail("safe is neither YES nor NO")
-    return ClockInfo(
-        clock=clock, reset_count=reset_count, restart_count=restart_count, safe=bool(safe)
-    )

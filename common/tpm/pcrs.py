@@ -5,15 +5,18 @@ algorithm, once each, three bytes of bitmap. Source: TPM 2.0 Part 2, sections 10
 """
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Final
 
 from common.tpm.constants import BANKS, HASHES, PCR_COUNT
-from common.tpm.reader import Reader, join
+from common.tpm.reader import Reader
 
 PcrSelection = Mapping[str, tuple[int, ...]]
 """PCR indices by bank, ascending. A bank that the TPM has not allocated is there, but empty."""
 
 _SIZEOF_SELECT: Final = PCR_COUNT // 8
+_BANK: Final = Struct(">HB")
+"""Hash algorithm and sizeofSelect."""
 
 
 def read_selection(reader: Reader) -> PcrSelection:
@@ -27,12 +30,12 @@ def read_selection(reader: Reader) -> PcrSelection:
     selection: dict[str, tuple[int, ...]] = {}
     last = 0
     for _ in range(count):
-        bank = reader.integer(2)
+        bank, size = reader.integers(_BANK)
         if bank not in HASHES:
             raise reader.fail("bank is unknown")
         if bank <= last:
             raise reader.fail("banks are not ascending, once each")
-        if reader.integer(1) != _SIZEOF_SELECT:
+        if size != _SIZEOF_SELECT:
             raise reader.fail("sizeofSelect is not 3")
         selection[HASHES[bank]] = _indices(reader.take(_SIZEOF_SELECT))
         last = bank
@@ -52,10 +55,10 @@ def parse_selection(data: bytes) -> PcrSelection:
 
 def encode_selection(selection: PcrSelection) -> bytes:
     """Write the TPML_PCR_SELECTION."""
-    encoded = join((len(selection), 4))
+    encoded = len(selection).to_bytes(4, "big")
     for bank, indices in sorted((BANKS[name], indices) for name, indices in selection.items()):
         bitmap = sum(1 << index for index in set(indices))
-        encoded += join((bank, 2), (_SIZEOF_SELECT, 1)) + bitmap.to_bytes(_SIZEOF_SELECT, "little")
+        encoded += _BANK.pack(bank, _SIZEOF_SELECT) + bitmap.to_bytes(_SIZEOF_SELECT, "little")
     return encoded
 
 

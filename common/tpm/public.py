@@ -9,6 +9,7 @@ Source: TPM 2.0 Part 2, sections 11.2.3 to 12.2.4; Name: Part 1, section 16.
 
 import hashlib
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, Self
 
 from common.tpm.constants import (
@@ -31,7 +32,13 @@ from common.tpm.constants import (
     TPM_ALG_RSASSA,
     ObjectAttributes,
 )
-from common.tpm.reader import Reader, join, sized
+from common.tpm.reader import Reader, sized
+
+_HEAD: Final = Struct(">HHI")
+"""Type, nameAlg and objectAttributes."""
+_WORD: Final = Struct(">H")
+_WORDS: Final = Struct(">HH")
+_SIZE_AND_EXPONENT: Final = Struct(">HI")
 
 _KNOWN_ATTRIBUTES: Final = sum(ObjectAttributes)
 _RSA_SCHEMES: Final = frozenset({TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_OAEP})
@@ -125,11 +132,10 @@ class Public:
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        object_type = reader.integer(2)
+        object_type, name_alg, attributes = reader.integers(_HEAD)
         if object_type not in {TPM_ALG_RSA, TPM_ALG_ECC}:
             raise reader.fail("key type is neither RSA nor ECC")
-        name_alg = _read_hash(reader)
-        attributes = reader.integer(4)
+        _require_hash(name_alg, reader)
         if attributes & ~_KNOWN_ATTRIBUTES:
             raise reader.fail("reserved attribute is set")
         auth_policy = reader.sized(DIGEST_SIZES[name_alg])
@@ -154,7 +160,7 @@ class Public:
     def encode(self) -> bytes:
         """Write the TPMT_PUBLIC."""
         return (
-            join((self.type, 2), (self.name_alg, 2), (self.attributes, 4))
+            _HEAD.pack(self.type, self.name_alg, self.attributes)
             + sized(self.auth_policy)
             + _encode_parameters(self.parameters)
             + _encode_unique(self.unique)
@@ -167,14 +173,12 @@ class Public:
     def name(self) -> bytes:
         """Compute the Name from these very bytes: nameAlg and the digest of the public area."""
         digest = hashlib.new(HASHES[self.name_alg], self.encode()).digest()
-        return join((self.name_alg, 2)) + digest
+        return _WORD.pack(self.name_alg) + digest
 
 
-def _read_hash(reader: Reader) -> int:
-    algorithm = reader.integer(2)
+def _require_hash(algorithm: int, reader: Reader) -> None:
     if algorithm not in HASHES:
         raise reader.fail("hash algorithm is unknown")
-    return algorithm
 
 
 def _read_symmetric(reader: Reader) -> Symmetric | None:
@@ -183,7 +187,8 @@ def _read_symmetric(reader: Reader) -> Symmetric | None:
         return None
     if algorithm != TPM_ALG_AES:
         raise reader.fail("symmetric algorithm is neither null nor AES")
-    return Symmetric(algorithm=algorithm, key_bits=reader.integer(2), mode=reader.integer(2))
+    key_bits, mode = reader.integers(_WORDS)
+    return Symmetric(algorithm=algorithm, key_bits=key_bits, mode=mode)
 
 
 def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
@@ -192,16 +197,16 @@ def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
         return None
     if algorithm not in known:
         raise reader.fail("scheme is unknown")
-    return Scheme(algorithm=algorithm, hash=_read_hash(reader))
+    digest = reader.integer(2)
+    _require_hash(digest, reader)
+    return Scheme(algorithm=algorithm, hash=digest)
 
 
 def _read_rsa_parameters(reader: Reader) -> RsaParameters:
-    return RsaParameters(
-        symmetric=_read_symmetric(reader),
-        scheme=_read_scheme(reader, _RSA_SCHEMES),
-        key_bits=reader.integer(2),
-        exponent=reader.integer(4),
-    )
+    symmetric = _read_symmetric(reader)
+    scheme = _read_scheme(reader, _RSA_SCHEMES)
+    key_bits, exponent = reader.integers(_SIZE_AND_EXPONENT)
+    return RsaParameters(symmetric=symmetric, scheme=scheme, key_bits=key_bits, exponent=exponent)
 
 
 def _read_ecc_parameters(reader: Reader) -> EccParameters:
@@ -215,21 +220,21 @@ def _read_ecc_parameters(reader: Reader) -> EccParameters:
 
 def _encode_symmetric(value: Symmetric | None) -> bytes:
     if value is None:
-        return join((TPM_ALG_NULL, 2))
-    return join((value.algorithm, 2), (value.key_bits, 2), (value.mode, 2))
+        return _WORD.pack(TPM_ALG_NULL)
+    return _WORD.pack(value.algorithm) + _WORDS.pack(value.key_bits, value.mode)
 
 
 def _encode_scheme(value: Scheme | None) -> bytes:
     if value is None:
-        return join((TPM_ALG_NULL, 2))
-    return join((value.algorithm, 2), (value.hash, 2))
+        return _WORD.pack(TPM_ALG_NULL)
+    return _WORDS.pack(value.algorithm, value.hash)
 
 
 def _encode_parameters(value: RsaParameters | EccParameters) -> bytes:
     common = _encode_symmetric(value.symmetric) + _encode_scheme(value.scheme)
     if isinstance(value, RsaParameters):
-        return common + join((value.key_bits, 2), (value.exponent, 4))
-    return common + join((value.curve, 2)) + _encode_scheme(value.kdf)
+        return common + _SIZE_AND_EXPONENT.pack(value.key_bits, value.exponent)
+    return common + _WORD.pack(value.curve) + _encode_scheme(value.kdf)
 
 
 def _encode_unique(value: bytes | EccPoint) -> bytes:

@@ -3,6 +3,8 @@
 Its errors tell position and broken rule, never the bytes: they may end in a CSR's condition.
 """
 
+from struct import Struct
+
 
 class StructureMalformed(ValueError):
     """The bytes are not the TPM structure that they should be.
@@ -47,12 +49,11 @@ class Reader:
 
     def integer(self, size: int) -> int:
         """Read an unsigned integer of `size` bytes."""
-        start = self._position
-        end = start + size
-        if end > len(self._data):
-            raise self.fail("data ends early")
-        self._position = end
-        return int.from_bytes(self._data[start:end], "big")
+        return int.from_bytes(self.take(size), "big")
+
+    def integers(self, form: Struct) -> tuple[int, ...]:
+        """Read several unsigned integers at once: `form` is big-endian and has nothing else."""
+        return form.unpack(self.take(form.size))
 
     def sized(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""

@@ -4,7 +4,8 @@ Source: TPM 2.0 Part 2, section 11.3.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from struct import Struct
+from typing import Final, Self
 
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
@@ -16,7 +17,10 @@ from common.tpm.constants import (
     TPM_ALG_RSAPSS,
     TPM_ALG_RSASSA,
 )
-from common.tpm.reader import Reader, join, sized
+from common.tpm.reader import Reader, sized
+
+_HEAD: Final = Struct(">HH")
+"""Scheme and hash algorithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,9 @@ class Signature:
         Raises StructureMalformed.
         """
         reader = Reader(data)
-        scheme = reader.integer(2)
+        scheme, algorithm = reader.integers(_HEAD)
         if scheme not in {TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_ECDSA}:
             raise reader.fail("signature scheme is unknown")
-        algorithm = reader.integer(2)
         if algorithm not in HASHES:
             raise reader.fail("hash algorithm is unknown")
         value: bytes | EcdsaValue
@@ -58,7 +61,7 @@ class Signature:
 
     def encode(self) -> bytes:
         """Write the TPMT_SIGNATURE."""
-        head = join((self.scheme, 2), (self.hash, 2))
+        head = _HEAD.pack(self.scheme, self.hash)
         if isinstance(self.value, EcdsaValue):
             return head + sized(self.value.r) + sized(self.value.s)
         return head + sized(self.value)

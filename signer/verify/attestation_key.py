@@ -35,7 +35,7 @@ from common.tpm.structures import (
 from signer.policy import Policy
 from signer.verify.weak_keys import KeyWeak, require_strong
 
-_ATTRIBUTES: Final = (
+_TEMPLATE: Final = (
     ObjectAttributes.FIXEDTPM
     | ObjectAttributes.FIXEDPARENT
     | ObjectAttributes.SENSITIVEDATAORIGIN
@@ -44,6 +44,7 @@ _ATTRIBUTES: Final = (
     | ObjectAttributes.SIGN_ENCRYPT
 )
 """0x00050072 of the template: nothing else is set, so neither decrypt nor a way out of the TPM."""
+_ATTRIBUTES: Final = (_TEMPLATE, _TEMPLATE | ObjectAttributes.NODA)
 
 _SCHEME_NAMES: Final = {TPM_ALG_RSASSA: "rsassa", TPM_ALG_RSAPSS: "rsapss"}
 _CURVE_NAMES: Final = {TPM_ECC_NIST_P256: "p256", TPM_ECC_NIST_P384: "p384"}
@@ -84,7 +85,7 @@ def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKe
 
 
 def _require_template(public: Public) -> None:
-    if public.attributes & ~ObjectAttributes.NODA != _ATTRIBUTES:
+    if public.attributes not in _ATTRIBUTES:
         raise AttestationKeyAttributesNotAllowed(
             "the attestation key is not a restricted signing key that is bound to its TPM"
         )

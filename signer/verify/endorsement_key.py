@@ -130,7 +130,7 @@ def verify_template(tpm2b_public: bytes) -> EndorsementKey:
         public = Public.from_tpm2b(tpm2b_public)
     except StructureMalformed as error:
         raise EndorsementKeyMalformed(f"endorsement key: {error}") from None
-    if _without_key(public) not in TEMPLATES:
+    if _form(public) not in _FORMS:
         raise EndorsementKeyNotTemplate("the endorsement key is not of a TCG template")
     try:
         key = public_key_of(public)
@@ -140,9 +140,12 @@ def verify_template(tpm2b_public: bytes) -> EndorsementKey:
     return EndorsementKey(public=public, public_key=key, spki_sha256=spki_sha256(key))
 
 
-def _without_key(public: Public) -> Public:
-    """Leave the template: no unique field, and exponent 65537 in its short form."""
+def _form(public: Public) -> tuple[object, ...]:
+    """Collect everything but the key; exponent 65537 in its short form."""
     parameters = public.parameters
     if isinstance(parameters, RsaParameters) and parameters.exponent == RSA_EXPONENT:
         parameters = replace(parameters, exponent=0)
-    return replace(public, parameters=parameters, unique=b"")
+    return public.name_alg, public.attributes, public.auth_policy, parameters
+
+
+_FORMS: Final = tuple(map(_form, TEMPLATES))

@@ -1,7 +1,7 @@
 """Certificates' ASN.1 as it occurs: lengths that are not minimal and sets out of order are let be.
 
 What is read so is covered by an authority's signature before it counts; requests, which nobody has
-signed but their maker, are read by common/der.py instead. Source: ITU-T X.690, section 8.
+signed but their maker, are read by common/pkcs10.py instead. Source: ITU-T X.690, section 8.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ _FERMAT_ROUNDS: Final = 16
 
 _SIEVE: Final = 5040
 _RESIDUES: Final = frozenset(root * root % _SIEVE for root in range(_SIEVE))
-"""What squares leave: 4 % of all numbers, so that few roots have to be taken."""
+"""What squares leave: 4 % of all numbers, so that few squares have to be looked at whole."""
 
 
 class KeyWeak(ValueError):
@@ -66,11 +66,16 @@ def require_strong(key: PublicKey) -> None:
 
 
 def _require_distant_primes(modulus: int) -> None:
-    """Try Fermat's factorisation for a few rounds."""
-    half_sum = math.isqrt(modulus - 1) + 1
-    square = half_sum * half_sum - modulus
-    for _ in range(_FERMAT_ROUNDS):
-        if square % _SIEVE in _RESIDUES and math.isqrt(square) ** 2 == square:
+    """Try Fermat's factorisation for a few rounds; squares are followed by what they leave."""
+    least = math.isqrt(modulus - 1) + 1
+    square = (least * least - modulus) % _SIEVE
+    step = 2 * least % _SIEVE + 1
+    for distance in range(_FERMAT_ROUNDS):
+        if square % _SIEVE in _RESIDUES and _is_square((least + distance) ** 2 - modulus):
             raise KeyWeak("the primes of the modulus are too close to each other")
-        square += 2 * half_sum + 1
-        half_sum += 1
+        square += step
+        step += 2
+
+
+def _is_square(number: int) -> bool:
+    return math.isqrt(number) ** 2 == number

@@ -16,7 +16,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common import der
 from common.errors import (
     AttestationError,
     EndorsementCertificateMalformed,
@@ -35,6 +34,7 @@ from common.keys import PublicKey
 from signer.policy import Trust
 from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
 from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
     NOW,

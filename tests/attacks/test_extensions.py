@@ -13,6 +13,7 @@ from common.errors import (
     MachineNotFound,
     ProviderIDMalformed,
     ProviderIDMissing,
+    RequestMalformed,
 )
 from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
@@ -115,9 +116,9 @@ ATTRIBUTES = [
         "P5", "Microsoft's extensionRequest", AttributeNotAllowed, attributes(MICROSOFT_REQUEST)
     ),
     Attack(
-        "P5",
+        "P3",
         "extensionRequest by an OCTET STRING",
-        AttributeNotAllowed,
+        RequestMalformed,
         attributes(tlv(SEQUENCE, "04" + OID_EXTENSION_REQUEST[2:], tlv(SET, EXTENSION_SET))),
     ),
 ]
@@ -153,9 +154,9 @@ EXTENSIONS = [
     Attack("P5", "provider ID twice", ExtensionNotAllowed, extended(PROVIDER_EXTENSION)),
     Attack("P5", "another provider ID behind", ExtensionNotAllowed, extended(OTHER_EXTENSION)),
     Attack(
-        "P5",
+        "P3",
         "SAN by an OCTET STRING",
-        ExtensionNotAllowed,
+        RequestMalformed,
         extended(extension("04" + OID_SAN[2:], tlv(SEQUENCE))),
     ),
     Attack(

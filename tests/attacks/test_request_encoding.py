@@ -8,7 +8,7 @@ bytes have to be the one DER encoding of what is read (P3). All of them are sign
 import pytest
 
 from common.csr import compose
-from common.errors import RequestMalformed, TooLarge
+from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
 from common.evidence import encode
 from signer.model import Csr
 from tests.attacks.arena import Attack, World, accept, repel
@@ -183,9 +183,9 @@ ATTACKS = [
         forged(subject=cn_of(long_length(tlv(UTF8, NAME)))),
     ),
     Attack(
-        "P3",
+        "P4",
         "CN of two pieces",
-        RequestMalformed,
+        SubjectNotAllowed,
         forged(subject=cn_of(tlv(0x2C, tlv(UTF8, b"system:node:"), tlv(UTF8, NODE.encode())))),
     ),
     Attack(
@@ -319,9 +319,9 @@ ATTACKS = [
         ),
     ),
     Attack(
-        "P3",
+        "P5",
         "nested a thousand deep",
-        RequestMalformed,
+        AttributeNotAllowed,
         forged(attributes=(*ATTRIBUTES, depth(1000))),
     ),
     Attack(

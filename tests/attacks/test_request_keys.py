@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from common import der
 from common.errors import (
     RequestKeyNotAllowed,
     RequestKeyWeak,
@@ -33,7 +32,7 @@ from common.errors import (
 )
 from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.requests import forged, forgery, rewritten
-from tests.builders import odd_rsa
+from tests.builders import der, odd_rsa
 from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario

@@ -190,9 +190,9 @@ SUBJECTS = [
     Attack("P4", "CN as OCTET STRING", SubjectNotAllowed, common(SYSTEM_NODE, 0x04)),
     Attack("P4", "CN as INTEGER", SubjectNotAllowed, common(b"\x01", 0x02)),
     Attack(
-        "P4",
+        "P3",
         "CN by an OCTET STRING",
-        SubjectNotAllowed,
+        RequestMalformed,
         named(O_RDN, rdn(attribute("0403550403", SYSTEM_NODE))),
     ),
     Attack(

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
 )
 
-from common import der
 from common.csr import split
 from common.evidence import Answer, decode
 from common.keys import PublicKey, public_key_of
@@ -29,7 +28,7 @@ from common.tpm.structures import EccPoint, Public, Signature
 from signer.issue import Authority
 from signer.model import Csr
 from signer.policy import Policy, Trust
-from tests.builders import certificates
+from tests.builders import certificates, der
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
     AK_KINDS,

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from common import der
 from common.keys import PublicKey
 from signer.verify.trust_anchors import TrustAnchors, load_trust_anchors
+from tests.builders import der
 from tests.builders.software_tpm import PrivateKey
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

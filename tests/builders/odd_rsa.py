@@ -7,8 +7,8 @@ primes were searched for once, from the round numbers that stand here, by the Fe
 import math
 from dataclasses import dataclass, field
 
-from common import der
 from common.digests import sha256
+from tests.builders import der
 
 _RSA_ENCRYPTION = bytes.fromhex("300d06092a864886f70d0101010500")
 _SHA256_DIGEST_INFO = bytes.fromhex("3031300d060960864801650304020105000420")

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import yaml
 
-from common import der
-from common.der import DerMalformed, Element
 from common.pem import encode_block
+from tests.builders import der
+from tests.builders.der import DerMalformed, Element
 
 MAX_CHANGES = 4
 _NOT_OF_ITS_FORM = (

@@ -10,7 +10,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common import der
 from common.errors import (
     AttestationError,
     EndorsementCertificateMalformed,
@@ -29,6 +28,7 @@ from signer.verify.endorsement_certificate import (
     NO_ANCHORS,
     verify_endorsement_certificate,
 )
+from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
     NOW,

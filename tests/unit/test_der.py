@@ -1,12 +1,12 @@
-"""Strict DER: every value has one encoding, and that alone is read (P3)."""
+"""The second opinion on DER: every value has one encoding, and that alone is read."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import der
-from common.der import DerMalformed, Element
 from tests import vectors
+from tests.builders import der
+from tests.builders.der import DerMalformed, Element
 
 REQUESTS = [bytes.fromhex(c["der"]) for c in vectors.cases("requests") if "der" in c]
 
@@ -128,19 +128,8 @@ def test_depth_is_bounded() -> None:
 
 
 def test_depth_is_bounded_before_recursion_is() -> None:
-    """go-attestation #506: unbounded recursion in a parser."""
     with pytest.raises(DerMalformed, match="deeply"):
         der.parse(nested(3000))
-
-
-@pytest.mark.parametrize(("encoded", "value"), [("020100", 0), ("0201ff", -1), ("02020080", 128)])
-def test_integer_is_taken(encoded: str, value: int) -> None:
-    assert der.integer(der.parse(bytes.fromhex(encoded))) == value
-
-
-def test_other_type_is_not_taken_as_integer() -> None:
-    with pytest.raises(DerMalformed, match="INTEGER"):
-        der.integer(der.parse(b"\x0c\x010"))
 
 
 def test_whole_bits_are_taken() -> None:
@@ -151,21 +140,6 @@ def test_whole_bits_are_taken() -> None:
 def test_other_values_are_not_taken_as_whole_bits(encoded: str) -> None:
     with pytest.raises(DerMalformed, match="whole bytes"):
         der.whole_bits(der.parse(bytes.fromhex(encoded)))
-
-
-def test_parts_are_taken() -> None:
-    sequence = der.parse(bytes.fromhex("3006020100020101"))
-    one, other = der.parts(sequence, der.SEQUENCE, at_least=2, at_most=2)
-    assert (der.integer(one), der.integer(other)) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("tag", "at_least", "at_most"), [(der.SET, 2, 2), (der.SEQUENCE, 3, 3), (der.SEQUENCE, 0, 1)]
-)
-def test_other_structures_have_no_such_parts(tag: int, at_least: int, at_most: int) -> None:
-    sequence = der.parse(bytes.fromhex("3006020100020101"))
-    with pytest.raises(DerMalformed, match="structure"):
-        der.parts(sequence, tag, at_least=at_least, at_most=at_most)
 
 
 @given(st.data())
