@@ -19,6 +19,13 @@ from signer.policy import EventLogRules
 from tests.builders.scenario import Scenario, machine
 from tests.builders.software_tpm import TpmKey
 
+RULES = EventLogRules(
+    secure_boot=True,
+    platform_keys=frozenset(),
+    signature_databases=frozenset(),
+    boot_loaders=frozenset(),
+)
+
 
 def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
     """Judge the offer, and challenge it."""
@@ -52,12 +59,7 @@ def test_a_challenge_asks_what_the_policy_asks() -> None:
     scenario.policy = replace(
         scenario.policy,
         pcr_selection={"sha256": (4, 7), "sha384": (7,)},
-        event_log=EventLogRules(
-            secure_boot=True,
-            platform_keys=frozenset(),
-            signature_databases=frozenset(),
-            boot_loaders=frozenset(),
-        ),
+        event_log=RULES,
     )
     made = decode_challenge(challenge(scenario))
     assert made.pcrs == {"sha256": (4, 7), "sha384": (7,)}
@@ -148,11 +150,17 @@ def test_one_out_of_time_is_written_again(age: timedelta) -> None:
     assert state(scenario, annotation) is ChallengeState.REWRITE
 
 
-def test_one_against_todays_policy_is_written_again() -> None:
-    """Its answer would be of the wrong PCRs."""
+@pytest.mark.parametrize("changes", [{"pcr_selection": {"sha256": (7,)}}, {"event_log": RULES}])
+def test_one_against_todays_policy_is_written_again(changes: dict[str, Any]) -> None:
+    """Its answer would be of the wrong PCRs, or without the event log."""
     scenario = Scenario()
+    before = scenario.policy
     annotation = challenge(scenario)
-    scenario.policy = replace(scenario.policy, pcr_selection={"sha256": (7,)})
+    scenario.policy = replace(before, **changes)
+    assert state(scenario, annotation) is ChallengeState.REWRITE
+    annotation = challenge(scenario)
+    assert state(scenario, annotation) is ChallengeState.CURRENT
+    scenario.policy = before
     assert state(scenario, annotation) is ChallengeState.REWRITE
 
 
