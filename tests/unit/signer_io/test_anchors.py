@@ -90,6 +90,13 @@ def test_a_new_authority_is_taken(mounted: Mounted) -> None:
     assert list(mounted.alarms()) == []
 
 
+def test_a_hidden_file_is_none_of_the_operators(mounted: Mounted) -> None:
+    """Editors leave such files behind."""
+    mounted.write(".other.der.swp", OTHER.der)
+    mounted.settle()
+    assert mounted.roots == ["root.der"]
+
+
 def test_an_authority_that_is_taken_away_is_gone(mounted: Mounted) -> None:
     mounted.write("other.der", OTHER.der)
     (mounted.folder / "root.der").unlink()
