@@ -1,5 +1,6 @@
 """One CSR through the flow: what each verdict ends in, and that every step may be the last."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,7 +33,7 @@ from signer.policy import AutoApproveBindings, NameReuse, Policies
 from signer.recognise import Kind
 from signer.reconcile import ClusterSide, Reconciler
 from signer.workqueue import DONE, RETRY, Look, Then
-from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, machine
+from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaims
 from tests.fakes.csrs import FakeCsrs
@@ -309,6 +310,29 @@ def test_a_right_answer_gets_its_certificate() -> None:
     assert node.not_after == certificate.not_valid_after_utc
     assert desk.csrs.writes == ["Approved Attested", "certify"]
     assert desk.claims.writes[0].startswith("create key")
+
+
+def test_the_record_of_a_certificate_tells_what_was_attested(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whose TPM it was, and what booted: what people look for afterwards, and learn from."""
+    caplog.set_level(logging.INFO, logger="signer")
+    desk = Desk()
+    desk.look(desk.file(desk.scenario.answer_csr()))
+    (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
+    told = vars(record)["fields"]
+    node = desk.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert node.boot is not None
+    assert told["outcome"] == "issued"
+    assert (told["node"], told["machine"]) == (NODE, desk.scenario.machine.name)
+    assert (told["endorsementKey"], told["ground"]) == (key_name(desk.scenario.ek), "Record")
+    assert (told["resetCount"], told["restartCount"]) == (5, 6)
+    assert (node.boot.reset_count, node.boot.restart_count) == (5, 6)
+    assert told["firmwareVersion"] == f"{node.boot.firmware_version:#018x}"
+    quoted = desk.scenario.pcrs["sha256"]
+    assert told["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
+    assert told["notAfter"] == node.not_after.isoformat()
 
 
 def test_claims_are_made_before_anything_is_approved() -> None:
