@@ -9,8 +9,7 @@ import binascii
 import re
 from typing import Final
 
-_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n([^-]*)-----END \1-----\n")
-"""What stands in a block is held against its one encoding afterwards."""
+_BEGIN: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n")
 _COLUMNS: Final = 64
 
 
@@ -46,16 +45,20 @@ def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
     blocks = []
     position = 0
     while position < len(text):
-        match = _BLOCK.match(text, position)
+        match = _BEGIN.match(text, position)
         if match is None:
             raise PemMalformed("text is not a sequence of PEM blocks")
-        label = match[1].decode("ascii")
+        end_line = b"-----END %b-----\n" % match[1]
+        end = text.find(end_line, match.end())
+        if end < 0:
+            raise PemMalformed("a PEM block does not end")
+        body = text[match.end() : end]
         try:
-            data = binascii.a2b_base64(match[2])
+            data = binascii.a2b_base64(body)
         except binascii.Error:
             raise PemMalformed("a PEM block is not base64") from None
-        if not _is_canonical(match[2], data):
+        if not _is_canonical(body, data):
             raise PemMalformed("a PEM block is not written canonically")
-        blocks.append((label, data))
-        position = match.end()
+        blocks.append((match[1].decode("ascii"), data))
+        position = end + len(end_line)
     return blocks

@@ -74,11 +74,11 @@ _DECODER: Final = json.JSONDecoder(
 
 def mapping(value: object) -> dict[str, object]:
     """Take an object that has no name twice. Raises WireMalformed."""
-    if not isinstance(value, dict):
-        raise WireMalformed("a value is not an object")
+    if type(value) is dict:
+        return value
     if isinstance(value, _Ambiguous):
         raise WireMalformed("a name stands twice in an object")
-    return value
+    raise WireMalformed("a value is not an object")
 
 
 def members(value: object, *names: str) -> list[object]:

@@ -5,6 +5,7 @@ algorithm, once each, three bytes of bitmap. Source: TPM 2.0 Part 2, sections 10
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -62,6 +63,7 @@ def encode_selection(selection: PcrSelection) -> bytes:
     return encoded
 
 
+@lru_cache(maxsize=256)
 def _indices(bitmap: bytes) -> tuple[int, ...]:
     bits = int.from_bytes(bitmap, "little")
     return tuple(index for index in range(PCR_COUNT) if bits >> index & 1)

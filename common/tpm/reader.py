@@ -57,10 +57,19 @@ class Reader:
 
     def sized(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""
-        size = self.integer(2)
+        # As integer and take, but in one: half of what is read is read here
+        data, begin = self._data, self._position + 2
+        if begin > len(data):
+            raise self.fail("data ends early")
+        size = data[begin - 2] << 8 | data[begin - 1]
+        self._position = begin
         if size > limit:
             raise self.fail("buffer is over its size limit")
-        return self.take(size)
+        end = begin + size
+        if end > len(data):
+            raise self.fail("data ends early")
+        self._position = end
+        return data[begin:end]
 
     def finish(self) -> None:
         """Require that everything has been read."""

@@ -9,6 +9,7 @@ Source: RFC 5280 section 6; TCG EK Credential Profile 2.x, section 3.2; docs/pro
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -137,11 +138,21 @@ def _require_signature_algorithm(fields: Fields) -> None:
 
 def _require_authority(authority: Fields, below: int) -> None:
     """Judge an authority that has this many others below it."""
+    most = _path_length(authority.der)
+    if most is not None and most < below:
+        raise _not_allowed("an authority above it may not have so many below it")
+
+
+@lru_cache(maxsize=256)
+def _path_length(der: bytes) -> int | None:
+    """Judge an authority by itself; return how many others may be below it.
+
+    Nearly always it is one of the few that are configured, so it is judged once.
+    """
+    authority = read_fields(der)
     constraints = basic_constraints(authority)
     if not constraints.ca:
         raise _not_allowed("a certificate above it is not that of an authority")
-    if constraints.path_length is not None and constraints.path_length < below:
-        raise _not_allowed("an authority above it may not have so many below it")
     usage = key_usage(authority)
     if usage is not None and _CERTIFICATE_SIGNING not in usage:
         raise _not_allowed("an authority above it may not sign certificates")
@@ -149,6 +160,7 @@ def _require_authority(authority: Fields, below: int) -> None:
     if key is None:
         raise _not_allowed("the key of an authority above it is not one that is taken")
     _require_authority_key(key)
+    return constraints.path_length
 
 
 def _require_authority_key(key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> None:

@@ -65,7 +65,7 @@ def _verify_signature(quote: bytes, encoded: bytes, key: AttestationKey) -> None
         signature = Signature.parse(encoded)
     except StructureMalformed as error:
         raise SignatureMalformed(f"signature: {error}") from None
-    if Scheme(algorithm=signature.scheme, hash=signature.hash) != key.scheme:
+    if (signature.scheme, signature.hash) != (key.scheme.algorithm, key.scheme.hash):
         raise SignatureMalformed("the signature is not of the attestation key's scheme and hash")
     digest = _DIGESTS[key.scheme.hash]
     try:

@@ -64,7 +64,8 @@ def verify_requester(csr: Csr, kind: Kind, policy: Policy) -> Requester:
 
     """
     wanted = _USAGES[kind]
-    if len(set(csr.usages)) != len(csr.usages) or set(csr.usages) - {RSA_USAGE} != wanted:
+    usages = set(csr.usages)
+    if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != wanted:
         raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(wanted))}")
     if csr.username.startswith(NODE_USER_PREFIX):
         if NODES_GROUP in csr.groups and csr.username != NODE_USER_PREFIX:

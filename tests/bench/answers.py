@@ -1,9 +1,9 @@
 """Answers of several kinds of nodes, and the bare cryptographic calls that each one takes.
 
-Bare calls: loading each key that an answer brings; the request's own signature, and the quote's;
-the digests of request, endorsement key, attestation key and PCRs; the HMACs for key ID, challenge
-and answer; where certificates count, each signature up to the root; where a certificate is issued,
-its signature. Not among them: weak keys, which are found by plain arithmetic.
+Bare calls: loading each key that an answer brings, and the arithmetic that tells whether it is a
+weak one; the request's own signature, and the quote's; the digests of request, endorsement key,
+attestation key and PCRs; the HMACs for key ID, challenge and answer; where certificates count, each
+signature up to the root; where a certificate is issued, its signature.
 """
 
 import hashlib
@@ -28,6 +28,7 @@ from common.tpm.structures import EccPoint, Public, Signature
 from signer.issue import Authority
 from signer.model import Csr
 from signer.policy import Policy, Trust
+from signer.verify.weak_keys import require_strong
 from tests.builders import certificates, der
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
@@ -79,10 +80,9 @@ def ordinary(about: str, template: int) -> Node:
 
 
 def rsa_only(about: str) -> Node:
-    """Make a node whose TPM has no ECC, and whose kubelet key is RSA as well."""
+    """Make a node whose TPM has no ECC."""
     ak = attestation_key(AK_KINDS["rsassa-2048-sha256"])
-    world = Scenario(ek=endorsement_key(0), ak=ak, kubelet_key=rsa_key(2048, 1))
-    return Node(about=about, world=world)
+    return Node(about=about, world=Scenario(ek=endorsement_key(0), ak=ak))
 
 
 def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
@@ -114,6 +114,7 @@ def _of_request(csr: Csr) -> list[Call]:
     def check() -> None:
         key = load_der_public_key(spki)
         assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey)
+        require_strong(key)
         _verify(key, bits, signed.der)
 
     return [check]
@@ -124,7 +125,13 @@ def _of_answer(csr: Csr) -> list[Call]:
     evidence = _evidence(csr)
     load = _loading(Public.from_tpm2b(evidence.ak_public))
     signature = Signature.parse(evidence.signature).x509()
-    return [lambda: _verify(load(), signature, evidence.quote)]
+
+    def check() -> None:
+        key = load()
+        require_strong(key)
+        _verify(key, signature, evidence.quote)
+
+    return [check]
 
 
 def _of_digests(csr: Csr) -> list[Call]:
@@ -134,8 +141,14 @@ def _of_digests(csr: Csr) -> list[Call]:
     spki = PublicFormat.SubjectPublicKeyInfo
     pcrs = b"".join(value for values in evidence.pcrs.values() for value in values.values())
     named = (split(csr.request)[0], evidence.ak_public, pcrs)
+
+    def name() -> None:
+        key = load()
+        require_strong(key)
+        hashlib.sha256(key.public_bytes(Encoding.DER, spki)).digest()
+
     return [
-        lambda: hashlib.sha256(load().public_bytes(Encoding.DER, spki)).digest(),
+        name,
         *(lambda data=data: hashlib.sha256(data).digest() for data in named),
         *[lambda: hmac.digest(bytes(32), _MESSAGE, "sha256")] * 3,
     ]

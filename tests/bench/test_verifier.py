@@ -33,7 +33,7 @@ def nodes() -> list[tuple[Node, float]]:
     return [
         (ordinary("on record: P-256, EK P-256", 1), 3.5),
         (ordinary("on record: P-256, EK RSA 2048", 0), 3.5),
-        (rsa_only("on record: RSA 2048 alone"), 7.0),
+        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), 7.0),
         (certified("certified: two authorities of P-384", root, below), GOAL),
         (certified("certified: authorities of RSA 4096, 2048", old_root, old), 4.0),
         (issued("on record, and a certificate by RSA 2048", kubeadm), GOAL),
