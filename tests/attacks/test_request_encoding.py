@@ -36,6 +36,7 @@ from tests.builders.forgery import (
     extension,
     extension_request,
     rdn,
+    spki_of,
     subject,
     tlv,
 )
@@ -123,6 +124,17 @@ def depth(levels: int) -> bytes:
     for _ in range(levels):
         value = tlv(SEQUENCE, value)
     return value
+
+
+IN_A_SET = f"{SET:02x}{ECDSA_SHA256[2:]}"
+
+
+def key_algorithm_in_a_set(world: World) -> None:
+    """Write the key's AlgorithmIdentifier as another type of the same content."""
+    good = spki_of(world.kubelet_key)
+    edited = good[:2] + bytes([SET]) + good[3:]
+    assert good[2] == SEQUENCE
+    world.request_der = forgery(world, spki=edited).der()
 
 
 ATTACKS = [
@@ -330,6 +342,8 @@ ATTACKS = [
         RequestMalformed,
         forged(algorithm=long_length(bytes.fromhex(ECDSA_SHA256)).hex()),
     ),
+    Attack("P3", "signature algorithm in a SET", RequestMalformed, forged(algorithm=IN_A_SET)),
+    Attack("P3", "key algorithm in a SET", RequestMalformed, key_algorithm_in_a_set),
 ]
 
 

@@ -131,7 +131,7 @@ def algorithm_of(*algorithm: str) -> Callable[[bytes], bytes]:
     return edit
 
 
-def rsa_public_key(*parts: bytes) -> bytes:
+def rsa_public_key(*parts: bytes | str) -> bytes:
     """Write an RSA key whose numbers are encoded already."""
     key = tlv(SEQUENCE, *parts)
     return tlv(SEQUENCE, "300d06092a864886f70d0101010500", tlv(0x03, b"\0", key))
@@ -149,6 +149,13 @@ def negative_modulus(good: bytes) -> bytes:
     assert good
     n = rsa_key().public_key().public_numbers().n.to_bytes(256, "big")
     return rsa_public_key(tlv(0x02, n), bytes.fromhex("0203010001"))
+
+
+def negative_odd_modulus(good: bytes) -> bytes:
+    """Take an odd modulus of 2048 bits from zero."""
+    assert good
+    n = 1 - (1 << 2048)
+    return rsa_public_key(tlv(0x02, n.to_bytes(257, "big", signed=True)), "0203010001")
 
 
 @cache
@@ -359,6 +366,12 @@ KEYS = [
     ),
     Attack(
         "P3", "negative modulus", RequestKeyNotAllowed, spki_edit(negative_modulus, by_rsa=True)
+    ),
+    Attack(
+        "P3",
+        "negative modulus of 2048 bits, odd",
+        RequestKeyNotAllowed,
+        spki_edit(negative_odd_modulus, by_rsa=True),
     ),
     Attack(
         "P3",
