@@ -63,7 +63,12 @@ def canonical_spki(public_key: PublicKeyTypes) -> bytes:
 
     Raises KeyInvalid as `accepted` does.
     """
-    return accepted(public_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return spki(accepted(public_key))
+
+
+def spki(public_key: PublicKey) -> bytes:
+    """Write a key that is accepted already, as `canonical_spki` does."""
+    return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def spki_sha256(public_key: PublicKeyTypes) -> bytes:

@@ -153,9 +153,8 @@ def parse_time(value: object) -> datetime:
 
 def time_text(value: object) -> str:
     """Take what `parse_time` takes, as it is written: there is one way to write it."""
-    moment = text(value, _TIME)
-    parse_time(moment)
-    return moment
+    parse_time(value)
+    return str(value)
 
 
 def format_time(moment: datetime) -> str:

@@ -74,7 +74,7 @@ def issue(
     builder = (
         x509.CertificateBuilder()
         .issuer_name(issuer.subject)
-        .subject_name(subject(claimed.verified.node_name))
+        .subject_name(subject(claimed.verified.holder.node_name))
         .public_key(claimed.verified.public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
         .not_valid_before((now - _BACKDATED).replace(microsecond=0))

@@ -293,7 +293,7 @@ class _Look:
         trail = self._trail
         trail.machine = verified.machine.name
         trail.endorsement_key = verified.endorsement_key.name
-        trail.ground = verified.ground.value
+        trail.ground = verified.holder.ground.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
         trail.measured_boot = verified.measured_boot
         for alarm in verified.alarms:

@@ -18,9 +18,7 @@ from signer.model import (
     AttestedNodeObject,
     Boot,
     Claims,
-    ClusterKey,
     Csr,
-    Ground,
     Holder,
     Machine,
     Records,
@@ -62,15 +60,13 @@ class Verified:
     """What an answer proved; only `judge_answer` makes one."""
 
     kind: Kind
-    cluster: ClusterKey
-    node_name: str
-    provider_id: str
+    holder: Holder
+    """Who may hold key and name, and on what ground."""
     machine: Machine
     public_key: PublicKey
     serving_names: ServingNames | None
     """For serving certificates only."""
     endorsement_key: EndorsementKey
-    ground: Ground
     boot: Boot
     pcrs: Pcrs
     """The quoted values, bank to index to digest: for the audit record, not for the node."""
@@ -159,14 +155,11 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         names = told("S1 S2 S3", verify_names(asked, verified.machine, records))
     return Verified(
         kind=kind,
-        cluster=cluster.key,
-        node_name=name,
-        provider_id=answer.provider_id,
+        holder=holder,
         machine=verified.machine,
         public_key=answer.request.public_key,
         serving_names=names,
         endorsement_key=endorsement_key,
-        ground=ground,
         boot=_boot(attest),
         pcrs=pcrs,
         measured_boot=measured_boot,
@@ -242,18 +235,13 @@ def claim(
         ApiServerUnavailable: from the seam.
 
     """
-    holder = Holder(
-        cluster=verified.cluster,
-        node_name=verified.node_name,
-        provider_id=verified.provider_id,
-        ground=verified.ground,
-    )
+    holder = verified.holder
     node = AttestedNodeObject(
-        name=attested_node_name(verified.cluster, verified.node_name),
+        name=attested_node_name(holder.cluster, holder.node_name),
         resource_version="",
-        cluster=verified.cluster,
-        node_name=verified.node_name,
-        provider_id=verified.provider_id,
+        cluster=holder.cluster,
+        node_name=holder.node_name,
+        provider_id=holder.provider_id,
         machine_name=verified.machine.name,
         endorsement_key=verified.endorsement_key.name,
         not_after=not_after,

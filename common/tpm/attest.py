@@ -8,7 +8,7 @@ Source: TPM 2.0 Part 2, section 10.12.
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from common.tpm.constants import TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE
 from common.tpm.pcrs import PcrSelection, encode_selection, read_selection
@@ -33,8 +33,7 @@ class AttestNotQuote(StructureMalformed):
     """A TPM made this, but it is no quote."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockInfo:
+class ClockInfo(NamedTuple):
     """TPMS_CLOCK_INFO; `clock` in milliseconds of the TPM's own, `safe` as its TPMI_YES_NO."""
 
     clock: int
@@ -79,9 +78,7 @@ class Attest:
         attest = cls(
             qualified_signer=qualified_signer,
             extra_data=extra_data,
-            clock_info=ClockInfo(
-                clock=clock, reset_count=reset_count, restart_count=restart_count, safe=bool(safe)
-            ),
+            clock_info=ClockInfo(clock, reset_count, restart_count, bool(safe)),
             firmware_version=firmware_version,
             selection=read_selection(reader),
             pcr_digest=reader.sized(_MAX_DIGEST),

@@ -10,7 +10,7 @@ Source: TPM 2.0 Part 2, sections 11.2.3 to 12.2.4; Name: Part 1, section 16.
 import hashlib
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from common.tpm.constants import (
     DIGEST_SIZES,
@@ -48,8 +48,7 @@ _KDF_SCHEMES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symmetric:
+class Symmetric(NamedTuple):
     """TPMT_SYM_DEF_OBJECT other than null: how a storage key protects what is under it (AES)."""
 
     algorithm: int
@@ -57,8 +56,7 @@ class Symmetric:
     mode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
+class Scheme(NamedTuple):
     """An asymmetric or key derivation scheme other than null, with its hash algorithm."""
 
     algorithm: int
@@ -171,9 +169,13 @@ class Public:
         return sized(self.encode())
 
     def name(self) -> bytes:
-        """Compute the Name from these very bytes: nameAlg and the digest of the public area."""
-        digest = hashlib.new(HASHES[self.name_alg], self.encode()).digest()
-        return _WORD.pack(self.name_alg) + digest
+        """Compute the Name."""
+        return object_name(self.name_alg, self.encode())
+
+
+def object_name(name_alg: int, area: bytes) -> bytes:
+    """Compute the Name of a TPMT_PUBLIC as it is written: nameAlg, and the digest of its bytes."""
+    return _WORD.pack(name_alg) + hashlib.new(HASHES[name_alg], area).digest()
 
 
 def _require_hash(algorithm: int, reader: Reader) -> None:
@@ -188,7 +190,7 @@ def _read_symmetric(reader: Reader) -> Symmetric | None:
     if algorithm != TPM_ALG_AES:
         raise reader.fail("symmetric algorithm is neither null nor AES")
     key_bits, mode = reader.integers(_WORDS)
-    return Symmetric(algorithm=algorithm, key_bits=key_bits, mode=mode)
+    return Symmetric(algorithm, key_bits, mode)
 
 
 def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
@@ -199,7 +201,7 @@ def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
         raise reader.fail("scheme is unknown")
     digest = reader.integer(2)
     _require_hash(digest, reader)
-    return Scheme(algorithm=algorithm, hash=digest)
+    return Scheme(algorithm, digest)
 
 
 def _read_rsa_parameters(reader: Reader) -> RsaParameters:

@@ -9,6 +9,7 @@ from common.tpm.public import (
     RsaParameters,
     Scheme,
     Symmetric,
+    object_name,
 )
 from common.tpm.reader import StructureMalformed
 from common.tpm.signature import EcdsaValue, Signature
@@ -29,5 +30,6 @@ __all__ = [
     "StructureMalformed",
     "Symmetric",
     "encode_selection",
+    "object_name",
     "parse_selection",
 ]

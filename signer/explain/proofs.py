@@ -115,5 +115,5 @@ _PROOFS: Final[Mapping[str, Callable[[Any], str]]] = {
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: proved.value,
     "S1": _names,
-    "K2": lambda proved: proved.verified.node_name,
+    "K2": lambda proved: proved.verified.holder.node_name,
 }

@@ -31,10 +31,13 @@ from common.tpm.structures import (
     RsaParameters,
     Scheme,
     StructureMalformed,
+    object_name,
 )
 from signer.policy import Policy
 from signer.verify.weak_keys import KeyWeak, require_strong
 
+_SIZE: Final = 2
+"""Bytes of the size before the area of a TPM2B_PUBLIC."""
 _TEMPLATE: Final = (
     ObjectAttributes.FIXEDTPM
     | ObjectAttributes.FIXEDPARENT
@@ -81,7 +84,8 @@ def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKe
         require_strong(key)
     except (KeyInvalid, KeyWeak) as error:
         raise AttestationKeyWeak(f"attestation key: {error}") from None
-    return AttestationKey(public_key=key, scheme=scheme, name=public.name())
+    name = object_name(public.name_alg, tpm2b_public[_SIZE:])
+    return AttestationKey(public_key=key, scheme=scheme, name=name)
 
 
 def _require_template(public: Public) -> None:

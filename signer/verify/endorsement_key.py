@@ -10,12 +10,13 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from common.digests import sha256
 from common.errors import (
     EndorsementKeyMalformed,
     EndorsementKeyNotTemplate,
     EndorsementKeyWeak,
 )
-from common.keys import RSA_EXPONENT, KeyInvalid, PublicKey, public_key_of, spki_sha256
+from common.keys import RSA_EXPONENT, KeyInvalid, PublicKey, public_key_of, spki
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -137,7 +138,7 @@ def verify_template(tpm2b_public: bytes) -> EndorsementKey:
         require_strong(key)
     except (KeyInvalid, KeyWeak) as error:
         raise EndorsementKeyWeak(f"endorsement key: {error}") from None
-    return EndorsementKey(public=public, public_key=key, spki_sha256=spki_sha256(key))
+    return EndorsementKey(public=public, public_key=key, spki_sha256=sha256(spki(key)))
 
 
 def _form(public: Public) -> tuple[object, ...]:

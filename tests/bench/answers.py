@@ -35,7 +35,6 @@ from tests.builders.software_tpm import (
     AK_KINDS,
     attestation_key,
     endorsement_key,
-    rsa_key,
 )
 
 Call = Callable[[], object]

@@ -24,18 +24,19 @@ GOAL = 2.0
 def nodes() -> list[tuple[Node, float]]:
     """Make nodes, each with the most that its ratio may be.
 
-    That is the goal where it is met, else what keeps the ratio from growing unseen.
+    That is the goal; but for TPMs without ECC, whose cryptography is so cheap that it is only met
+    by a Python that was built with optimisations, what keeps the ratio from growing unseen.
     """
     root, below = certificates.vendor()
     old_root = certificates.authority("Old Root CA", key=rsa_key(4096))
     old = certificates.authority("Old TPM CA", old_root, key=rsa_key(2048, 2))
     kubeadm = certificates.authority("kubernetes", key=rsa_key(2048, 3))
     return [
-        (ordinary("on record: P-256, EK P-256", 1), 3.5),
-        (ordinary("on record: P-256, EK RSA 2048", 0), 3.5),
-        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), 7.0),
+        (ordinary("on record: P-256, EK P-256", 1), GOAL),
+        (ordinary("on record: P-256, EK RSA 2048", 0), GOAL),
+        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), 2.2),
         (certified("certified: two authorities of P-384", root, below), GOAL),
-        (certified("certified: authorities of RSA 4096, 2048", old_root, old), 4.0),
+        (certified("certified: authorities of RSA 4096, 2048", old_root, old), 2.2),
         (issued("on record, and a certificate by RSA 2048", kubeadm), GOAL),
     ]
 

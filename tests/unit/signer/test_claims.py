@@ -63,7 +63,7 @@ def make(
     """Judge the answer, and claim."""
     verified = scenario.judge_answer() if verified is None else verified
     return claim(
-        replace(verified, ground=ground),
+        replace(verified, holder=replace(verified.holder, ground=ground)),
         claims=FakeClaims(store=scenario.store) if claims is None else claims,
         policy=policy,
         now=NOW,
@@ -258,7 +258,7 @@ def test_k3_one_tpm_for_two_nodes_by_a_crash_before_it(scenario: Scenario) -> No
     home = scenario.holder()
     verified = scenario.judge_answer()
     scenario.put_key(key_name(scenario.ek), held_by=home)
-    abroad = replace(verified, cluster=ABROAD)
+    abroad = replace(verified, holder=replace(verified.holder, cluster=ABROAD))
 
     def die() -> None:
         raise ApiServerUnavailable("killed")

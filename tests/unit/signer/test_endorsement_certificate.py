@@ -639,7 +639,7 @@ def test_e2_certified_makes_a_first_claim() -> None:
     """On the ground of the certificate, where nothing speaks against it."""
     scenario = certified(Trust.CERTIFIED, recorded=False)
     scenario.judge_offer()
-    assert scenario.judge_answer().ground is Ground.CERTIFICATE
+    assert scenario.judge_answer().holder.ground is Ground.CERTIFICATE
     scenario.as_node()
     with pytest.raises(NeedsOperator):
         scenario.judge_answer()
@@ -648,7 +648,7 @@ def test_e2_certified_makes_a_first_claim() -> None:
 @pytest.mark.parametrize("trust", [Trust.CERTIFIED, Trust.REGISTERED_AND_CERTIFIED])
 def test_e2_with_record_and_certificate_the_ground_is_the_record(trust: Trust) -> None:
     """It says more."""
-    assert certified(trust, recorded=True).judge_answer().ground is Ground.RECORD
+    assert certified(trust, recorded=True).judge_answer().holder.ground is Ground.RECORD
 
 
 def test_e2_registered_and_certified_asks_for_both() -> None:

@@ -34,7 +34,10 @@ def test_an_answer_passes_with_every_kind_of_attestation_key(scheme: str) -> Non
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
     scenario.policy = replace(scenario.policy, attestation_key_schemes=frozenset({scheme}))
     verified = scenario.judge_answer()
-    assert (verified.node_name, verified.provider_id) == (scenario.node_name, scenario.provider_id)
+    assert (verified.holder.node_name, verified.holder.provider_id) == (
+        scenario.node_name,
+        scenario.provider_id,
+    )
     assert verified.pcrs == scenario.pcrs
     assert (verified.boot.reset_count, verified.boot.restart_count) == (5, 6)
 

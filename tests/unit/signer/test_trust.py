@@ -58,7 +58,7 @@ def test_e2_a_key_on_record_is_trusted(trust: Trust) -> None:
     scenario = scenario_of(trust)
     scenario.change_machine(records=(record_of(OTHER), own(scenario)))
     scenario.judge_offer()
-    assert scenario.judge_answer().ground is Ground.RECORD
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
 
 
 def test_e2_without_a_record_the_node_waits() -> None:
@@ -85,7 +85,7 @@ def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> 
     """Any record will do."""
     scenario = scenario_of(Trust.REGISTERED)
     scenario.change_machine(records=(own(scenario),), record_error="infrastructure object: no PEM")
-    assert scenario.judge_answer().ground is Ground.RECORD
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
@@ -108,7 +108,7 @@ def test_e2_an_operators_registration_is_a_record(entry: Registration) -> None:
     scenario = scenario_of(Trust.REGISTERED)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
     scenario.judge_offer()
-    assert scenario.judge_answer().ground is Ground.RECORD
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
 
 
 FOREIGN: dict[str, Registration] = {
@@ -140,7 +140,7 @@ def test_e2_a_first_use_claims_where_nothing_speaks_against_it() -> None:
     """Bootstrapper with the Machine's own token, no nodeRef, no Node."""
     scenario = scenario_of(Trust.FIRST_USE)
     scenario.judge_offer()
-    assert scenario.judge_answer().ground is Ground.FIRST_USE
+    assert scenario.judge_answer().holder.ground is Ground.FIRST_USE
 
 
 def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
@@ -199,7 +199,7 @@ def test_e2_none_of_this_stops_a_key_on_record(
     if error is NodeOfAnotherMachine:
         check(scenario, error)
     else:
-        assert scenario.judge_answer().ground is Ground.RECORD
+        assert scenario.judge_answer().holder.ground is Ground.RECORD
 
 
 def test_e2_after_the_first_claim_the_claim_binds() -> None:
@@ -209,7 +209,7 @@ def test_e2_after_the_first_claim_the_claim_binds() -> None:
     scenario.as_node()
     scenario.change_machine(node_ref=NODE)
     scenario.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
-    assert scenario.judge_answer().ground is Ground.FIRST_USE
+    assert scenario.judge_answer().holder.ground is Ground.FIRST_USE
 
 
 def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
