@@ -15,6 +15,26 @@ def keys_on_record(machine: Machine, node_name: str, records: Records) -> frozen
     return frozenset(annotated | registered)
 
 
+def is_named_for_others(key: str, machine: Machine, node_name: str, records: Records) -> bool:
+    """Tell whether operators registered other keys for the node name, and none for this Machine.
+
+    A Machine's addresses may come from its guest, a registration does not: where one gives the
+    name, it says whose it is before anybody has claimed it.
+    """
+    named = [
+        (name, entry) for name, entry in records.registrations() if entry.node_name == node_name
+    ]
+    return bool(named) and not any(
+        name == key or _names_machine(entry, machine, node_name) for name, entry in named
+    )
+
+
+def _names_machine(entry: Registration, machine: Machine, node_name: str) -> bool:
+    """Tell whether a registration means this Machine, by more than the node name."""
+    by_more = (entry.provider_id, entry.machine_name) != (None, None)
+    return by_more and _is_for(entry, machine, node_name)
+
+
 def _is_for(entry: Registration, machine: Machine, node_name: str) -> bool:
     """Tell whether a registration means this Machine: it says something, and nothing else."""
     said = (

@@ -22,7 +22,7 @@ from signer.verify.endorsement_certificate import (
     verify_endorsement_certificate,
 )
 from signer.verify.endorsement_key import EndorsementKey
-from signer.verify.keys_on_record import keys_on_record
+from signer.verify.keys_on_record import is_named_for_others, keys_on_record
 from signer.verify.machine import VerifiedMachine
 from signer.verify.request import BOOTSTRAP_USER_PREFIX, Bootstrapper, Requester
 
@@ -41,13 +41,14 @@ def verify_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
     """Return the ground on which the policy trusts this key for this Machine.
 
     Raises:
-        EndorsementKeyMismatch: another key is on record.
+        EndorsementKeyMismatch: another key is on record, for the Machine or for the node name.
         EndorsementKeyNotRegistered: none is, and the policy asks for one.
         EndorsementKeyRecordInvalid: a record cannot be read, so nobody knows.
         Denied: the certificate that the policy asks for, with its reason.
         NodeRefMismatch, NeedsOperator: a first claim without a record is not safe here.
 
     """
+    _require_name_of_nobody_else(key, verified, records)
     on_record = _is_on_record(key, verified, records)
     if policy.trust.needs_record and not on_record:
         raise EndorsementKeyNotRegistered("no endorsement key is on record for this Machine")
@@ -58,6 +59,16 @@ def verify_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
     if not _has_claim(key, verified, records):
         _require_safe_first_claim(verified, requester, records)
     return Ground.CERTIFICATE if policy.trust.needs_certificate else Ground.FIRST_USE
+
+
+def _require_name_of_nobody_else(
+    key: EndorsementKey, verified: VerifiedMachine, records: Records
+) -> None:
+    """Let nobody make the first claim to a name that operators gave to another TPM."""
+    machine, node_name = verified.machine, verified.node_name
+    others = is_named_for_others(key.name, machine, node_name, records)
+    if others and not _has_claim(key, verified, records):
+        raise EndorsementKeyMismatch("another endorsement key is on record for this node name")
 
 
 def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, records: Records) -> bool:

@@ -235,3 +235,61 @@ def test_e2_half_a_claim_binds_nothing(changes: dict[str, Any]) -> None:
     scenario.put_node(key_name(OTHER), scenario.holder())
     scenario.username = "system:bootstrap:zzzzzz"
     check(scenario, NeedsOperator)
+
+
+NAMED: dict[str, Registration] = {
+    "for another Machine": registered(machine_name="machine-2", node_name=NODE),
+    "for another provider ID": registered(provider_id="metal://rack-9", node_name=NODE),
+    "by node name alone": registered(node_name=NODE),
+}
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("entry", NAMED.values(), ids=NAMED)
+def test_e2_a_name_that_was_given_to_another_key_is_not_claimed(
+    trust: Trust, entry: Registration
+) -> None:
+    """A Machine on record, whose guest reports another's host name before either has joined."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, trust=trust)
+    scenario.put_key(key_name(OTHER), registered_for=(entry,))
+    check(scenario, EndorsementKeyMismatch)
+
+
+@pytest.mark.parametrize("entry", NAMED.values(), ids=NAMED)
+def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
+    """Registering the next TPM ahead does not stop the one that still serves."""
+    scenario = Scenario()
+    scenario.put_claim()
+    scenario.put_key(key_name(OTHER), registered_for=(entry,))
+    scenario.judge_offer()
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
+
+
+def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
+    scenario = Scenario()
+    scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        registered(machine_name="machine-1", node_name=NODE),
+        registered(provider_id=PROVIDER_ID, node_name=NODE),
+    ],
+)
+def test_e2_a_name_that_was_given_to_this_machine_is_claimed_by_any_key_on_record(
+    entry: Registration,
+) -> None:
+    """The Machine's annotation and an operator name two TPMs: any record will do, as ever."""
+    scenario = Scenario()
+    scenario.put_key(key_name(OTHER), registered_for=(entry,))
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
+
+
+def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
+    scenario = Scenario()
+    for key in (OTHER, scenario.ek):
+        scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
