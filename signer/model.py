@@ -204,8 +204,11 @@ class Records(Protocol):
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Return the EndorsementKey of that name."""
 
-    def registrations(self) -> Sequence[tuple[str, Registration]]:
-        """Return the operators' registrations for this Cluster, with their EndorsementKey names."""
+    def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
+        """Return operators' registrations for this Cluster, with their EndorsementKey names.
+
+        At least those that have one of the values in a field: which field, the caller looks at.
+        """
 
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
         """Return this Cluster's AttestedNode for a node name."""

@@ -54,7 +54,14 @@ class KnownManagement(ABC):
         self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs")
         self.keys: Cache[EndorsementKeyObject] = Cache(
             "EndorsementKeys",
-            indexes={"registered": lambda k: {r.cluster for r in k.registered_for}},
+            indexes={
+                "registered": lambda k: {
+                    (r.cluster, value)
+                    for r in k.registered_for
+                    for value in (r.provider_id, r.machine_name, r.node_name)
+                    if value is not None
+                }
+            },
         )
         self.nodes: Cache[AttestedNodeObject] = Cache(
             "AttestedNodes", indexes={"provider ID": lambda n: [(n.cluster, n.provider_id)]}

@@ -74,11 +74,16 @@ class ClusterRecords:
         """Return the EndorsementKey of that name."""
         return self._management.keys.get(name)
 
-    def registrations(self) -> Sequence[tuple[str, Registration]]:
-        """Return the operators' registrations for this Cluster, with their EndorsementKey names."""
+    def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
+        """Return the registrations of each EndorsementKey that is registered under a value."""
+        keys = {
+            key.name: key
+            for value in values
+            for key in self._management.keys.by("registered", (self._key, value))
+        }
         return tuple(
-            (key.name, registration)
-            for key in self._management.keys.by("registered", self._key)
+            (name, registration)
+            for name, key in keys.items()
             for registration in key.registered_for
             if registration.cluster == self._key
         )

@@ -9,9 +9,8 @@ def keys_on_record(machine: Machine, node_name: str, records: Records) -> frozen
     `node_name` is one that the Machine has, or is about to be given under these records.
     """
     annotated = {record.spki_sha256.hex() for record in machine.records}
-    registered = {
-        key for key, entry in records.registrations() if _is_for(entry, machine, node_name)
-    }
+    entries = records.registrations(machine.provider_id, machine.name, node_name)
+    registered = {key for key, entry in entries if _is_for(entry, machine, node_name)}
     return frozenset(annotated | registered)
 
 
@@ -22,7 +21,9 @@ def is_named_for_others(key: str, machine: Machine, node_name: str, records: Rec
     name, it says whose it is before anybody has claimed it.
     """
     named = [
-        (name, entry) for name, entry in records.registrations() if entry.node_name == node_name
+        (name, entry)
+        for name, entry in records.registrations(node_name)
+        if entry.node_name == node_name
     ]
     return bool(named) and not any(
         name == key or _names_machine(entry, machine, node_name) for name, entry in named

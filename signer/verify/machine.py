@@ -121,7 +121,7 @@ def _recorded_names(machine: Machine, records: Records, policy: Policy) -> froze
         # What a pool knows of its members comes from the nodes; only an operator's word counts.
         return frozenset(
             registration.node_name
-            for _, registration in records.registrations()
+            for _, registration in records.registrations(machine.provider_id)
             if registration.provider_id == machine.provider_id
             and registration.node_name is not None
         )

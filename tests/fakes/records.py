@@ -54,14 +54,19 @@ class FakeRecords:
         self._require_filled()
         return self.store.keys.get(name)
 
-    def registrations(self) -> Sequence[tuple[str, Registration]]:
-        """Collect the registrations for this Cluster."""
+    def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
+        """Collect the registrations for this Cluster that have one of the values."""
         self._require_filled()
         return [
             (key.name, registration)
             for key in self.store.keys.values()
             for registration in key.registered_for
             if registration.cluster == self.of.key
+            and not {
+                registration.provider_id,
+                registration.machine_name,
+                registration.node_name,
+            }.isdisjoint(values)
         ]
 
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:

@@ -196,7 +196,19 @@ def test_keys_and_registrations_are_found(world: World) -> None:
     assert found.name == DIGEST
     assert world.records.endorsement_key("cd" * 32) is None
     wanted = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name="node-1")
-    assert list(world.records.registrations()) == [(DIGEST, wanted)]
+    assert list(world.records.registrations("node-1")) == [(DIGEST, wanted)]
+    assert not world.records.registrations("node-2")
+
+
+@pytest.mark.parametrize("field", ["providerID", "machineName", "nodeName"])
+def test_registrations_are_found_by_each_field(world: World, field: str) -> None:
+    world.key(
+        registeredFor=[
+            {"clusterNamespace": HOME.namespace, "clusterName": HOME.name, field: "it"},
+        ]
+    )
+    assert len(world.records.registrations("it", "other", "it")) == 1
+    assert not world.records.registrations("other")
 
 
 def test_attested_nodes_are_found(world: World) -> None:
