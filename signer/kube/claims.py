@@ -110,12 +110,22 @@ class LiveClaims:
 
     def _deleting(self, cluster: ClusterKey, provider_id: str) -> Iterator[bool]:
         """Yield, for each Machine and pool with the provider ID, whether it is being deleted."""
-        for machine in map(read_machine, self._list("Machine", cluster.namespace)):
+        for machine in self._read("Machine", cluster.namespace, read_machine):
             if machine.cluster == cluster and machine.provider_id == provider_id:
                 yield machine.deleting
-        for pool in map(read_pool, self._list("MachinePool", cluster.namespace)):
+        for pool in self._read("MachinePool", cluster.namespace, read_pool):
             if pool.cluster == cluster and provider_id in pool.provider_ids:
                 yield pool.deleting
+
+    def _read(self, kind: str, namespace: str, read: Callable[[Json], V]) -> Iterator[V]:
+        for body in self._list(kind, namespace):
+            try:
+                value = read(body)
+            except ValueError as e:
+                # It may be the one that is asked for, and "nobody" would free its key and name.
+                detail = f"{namespace}/{text(body, 'metadata', 'name')}: {e}"
+                raise ApiServerUnavailable(f"a {kind} cannot be read", detail=detail) from e
+            yield value
 
     def _list(self, kind: str, namespace: str) -> Iterator[Json]:
         # All of the namespace: what lacks a label must not be as good as gone.
