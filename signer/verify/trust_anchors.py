@@ -2,7 +2,7 @@
 
 Vendors' bundles hold certificates that no library reads (STM's with padded serials), so those are
 left out and told: a missing authority lets nobody in. A missing revocation list would, so one that
-cannot be read is refused, and so is a bundle without a root.
+cannot be read or does not tell of all certificates is refused, and so is a bundle without a root.
 """
 
 import re
@@ -13,12 +13,23 @@ from typing import Final
 from cryptography import x509
 from OpenSSL import crypto
 
-from signer.verify.x509_fields import CertificateMalformed, Fields, list_issuer, read_fields
+from signer.verify.x509_fields import (
+    CertificateMalformed,
+    Fields,
+    list_extensions,
+    list_issuer,
+    read_fields,
+)
 
 _CERTIFICATE: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
 _LIST: Final = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+_PARTIAL: Final = {
+    "2.5.29.27": "a delta list",
+    "2.5.29.28": "a list of one distribution point",
+}
+"""Extensions by which a list says that it does not tell of all certificates of its issuer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,8 @@ def load_trust_anchors(
     Certificates that name themselves as issuer are roots, the others intermediates.
 
     Raises:
-        ValueError: there is no root in them, or a revocation list cannot be read; all at once.
+        ValueError: there is no root in them, or a revocation list cannot be read or is not a full
+            one; all at once.
 
     """
     unreadable: list[str] = []
@@ -124,7 +136,14 @@ def _revocation_list(source: str, content: bytes, problems: list[str]) -> Iterat
     try:
         loaded = load(content)
         issuer = list_issuer(loaded.tbs_certlist_bytes)
+        extensions = list_extensions(loaded.tbs_certlist_bytes)
     except (ValueError, x509.InvalidVersion):
         problems.append(f"{source}: not a revocation list")
         return
+    for name, extension in extensions.items():
+        # RFC 5280, section 5.2: nothing may rest on a list with a critical one that is not known.
+        if name in _PARTIAL or extension.critical:
+            what = _PARTIAL.get(name, f"a list with the critical extension {name}")
+            problems.append(f"{source}: {what}; bring the full list of its issuer")
+            return
     yield RevocationList(source=source, issuer=issuer, loaded=loaded)

@@ -44,6 +44,7 @@ __all__ = [
     "extended_key_usage",
     "is_same_key",
     "key_usage",
+    "list_extensions",
     "list_issuer",
     "read_fields",
 ]
@@ -55,6 +56,7 @@ _UTC_TIME: Final = 0x17
 _TIME: Final = re.compile("[0-9]{14}Z")
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
+_LIST_EXTENSIONS: Final = 0xA0
 
 _STORED: Final = bytes.fromhex("1001")
 _STORED_HEADER: Final = 7
@@ -149,6 +151,12 @@ def list_issuer(tbs: bytes) -> bytes:
         part for part in children(only(tbs)) if part[0] == SEQUENCE
     )
     return issuer[2]
+
+
+def list_extensions(tbs: bytes) -> Mapping[str, Extension]:
+    """Read the extensions of a revocation list that is one."""
+    parts = children(only(tbs))
+    return _extensions(next((content for tag, content, _ in parts if tag == _LIST_EXTENSIONS), b""))
 
 
 def _algorithm(element: Element) -> str:

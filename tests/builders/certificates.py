@@ -21,6 +21,8 @@ EK_PURPOSE = x509.ObjectIdentifier("2.23.133.8.1")
 
 SERIAL, SIGNATURE_ALGORITHM, ISSUER, VALIDITY, SUBJECT, SPKI, EXTENSIONS = range(1, 8)
 """Places in a TBSCertificate of version 3."""
+NEXT_UPDATE = 4
+"""Place in a TBSCertList of version 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,7 @@ def leaf(  # noqa: PLR0913 - each by name
 def rewritten(
     certificate: bytes, issuer: Issuer, place: int, change: Callable[[bytes], bytes]
 ) -> bytes:
-    """Change one part of what is signed, byte by byte, and sign it again."""
+    """Change one part of what is signed, byte by byte, and sign it again; also of a list."""
     tbs, algorithm, _ = der.parse(certificate).children
     parts = [child.der for child in tbs.children]
     parts[place] = change(parts[place])
@@ -170,8 +172,9 @@ def revocation_list(
     begins: datetime = NOW - timedelta(days=1),
     ends: datetime = NOW + timedelta(days=30),
     key: PrivateKey | None = None,
+    extensions: Mapping[x509.ExtensionType, bool] | None = None,
 ) -> bytes:
-    """Make a revocation list, DER."""
+    """Make a revocation list, DER; extensions with their criticality."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer.certificate.subject)
@@ -181,6 +184,8 @@ def revocation_list(
     for serial in serials:
         revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(begins)
         builder = builder.add_revoked_certificate(revoked.build())
+    for extension, critical in (extensions or {}).items():
+        builder = builder.add_extension(extension, critical=critical)
     made = builder.sign(issuer.key if key is None else key, hashes.SHA256())
     return made.public_bytes(Encoding.DER)
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -11,7 +12,16 @@ from signer.verify.endorsement_certificate import (
     load_trust_anchors,
     verify_endorsement_certificate,
 )
-from tests.builders.certificates import NOW, Issuer, anchors, leaf, revocation_list, vendor
+from tests.builders.certificates import (
+    NEXT_UPDATE,
+    NOW,
+    Issuer,
+    anchors,
+    leaf,
+    revocation_list,
+    rewritten,
+    vendor,
+)
 
 ROOT, BELOW = vendor()
 ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
@@ -60,6 +70,14 @@ def test_an_old_list_decides_nothing() -> None:
     verify_with(old, revocation_list(BELOW))
 
 
+def test_a_list_without_end_decides_nothing() -> None:
+    """Nobody could tell when it is too old."""
+    endless = rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
+    assert x509.load_der_x509_crl(endless).next_update_utc is None
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(endless)
+
+
 def pem(issuer: Issuer) -> bytes:
     """Write as PEM."""
     return issuer.certificate.public_bytes(Encoding.PEM)
@@ -102,3 +120,41 @@ def test_an_unreadable_revocation_list_is_refused() -> None:
     for content in (b"junk", pem(ROOT), b""):
         with pytest.raises(ValueError, match=r"list\.pem"):
             load_trust_anchors({"r.der": ROOT.der}, {"list.pem": content})
+
+
+POINT = x509.UniformResourceIdentifier("http://vendor.example/1.crl")
+SCOPE = x509.IssuingDistributionPoint(
+    full_name=[POINT],
+    relative_name=None,
+    only_contains_user_certs=False,
+    only_contains_ca_certs=False,
+    only_some_reasons=None,
+    indirect_crl=False,
+    only_contains_attribute_certs=False,
+)
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
+
+
+@pytest.mark.parametrize(
+    ("extension", "critical", "what"),
+    [
+        (x509.DeltaCRLIndicator(1), True, "a delta list"),
+        (x509.DeltaCRLIndicator(1), False, "a delta list"),
+        (SCOPE, True, "a list of one distribution point"),
+        (UNKNOWN, True, "a list with the critical extension 1.2.3.4"),
+    ],
+)
+def test_a_list_that_does_not_tell_of_all_is_refused(
+    extension: x509.ExtensionType,
+    critical: bool,  # noqa: FBT001 # a parameter of the case
+    what: str,
+) -> None:
+    """Whom it does not name may be revoked all the same."""
+    partial = revocation_list(BELOW, 8, extensions={extension: critical})
+    with pytest.raises(ValueError, match=f"list-0.der: {what}; bring the full list of its issuer"):
+        verify_with(partial)
+
+
+def test_extensions_of_full_lists_are_taken() -> None:
+    """Every list of a vendor has a number."""
+    verify_with(revocation_list(BELOW, 8, extensions={x509.CRLNumber(1): False, UNKNOWN: False}))
