@@ -73,3 +73,22 @@ def test_claims_must_be_named_by_a_digest(fleet: Fleet, name: str) -> None:
         fleet.management.admin.create(
             f"{ATTESTATION}/namespaces/team-a/attestednodes", attested_node(name)
         )
+
+
+def test_a_registration_must_say_of_which_machine(fleet: Fleet) -> None:
+    """One that names a Cluster alone would be stored, and mean nobody."""
+    admin, key = fleet.management.admin, endorsement_key("ab" * 32)
+    home = {"clusterNamespace": "team-a", "clusterName": "workload"}
+    said = [
+        {"providerID": "test://team-a/node-1"},
+        {"machineName": "machine-1"},
+        {"nodeName": "node-1.example.com"},
+    ]
+    key["spec"]["registeredFor"] = [{**home, **one} for one in said]
+    stored = admin.create(f"{ATTESTATION}/endorsementkeys", key)
+    assert stored["spec"] == key["spec"]
+    for wrong in ([home], [{**home, **said[0]}, home]):
+        with pytest.raises(ApiError, match="at least one of providerID, machineName, nodeName"):
+            admin.patch(
+                f"{ATTESTATION}/endorsementkeys/{'ab' * 32}", {"spec": {"registeredFor": wrong}}
+            )
