@@ -22,6 +22,8 @@ class ClaimStore:
     keys: dict[str, EndorsementKeyObject] = field(default_factory=dict)
     nodes: dict[tuple[str, str], AttestedNodeObject] = field(default_factory=dict)
     machines: dict[ClusterKey, list[Machine]] = field(default_factory=dict)
+    deleted_clusters: set[ClusterKey] = field(default_factory=set)
+    """Clusters that are gone, though Machines of theirs may remain."""
     version: int = 0
 
     def next_version(self) -> str:
@@ -115,6 +117,8 @@ class FakeClaims:
     def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
         """Tell whether the provider ID is in the Cluster."""
         self._require_available()
+        if cluster in self.store.deleted_clusters:
+            return Liveness.GONE
         members = self.store.members(cluster, provider_id)
         if any(not m.deleting for m in members):
             return Liveness.LIVING

@@ -72,15 +72,21 @@ class FakeClaimWorld:
     def claims(self) -> FakeClaims:
         return FakeClaims(store=self.store)
 
-    def machine(self, provider_id: str) -> None:
+    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> None:
         made: Machine = machine(provider_id=provider_id)
-        self.store.machines.setdefault(self.cluster, []).append(made)
+        self.store.machines.setdefault(cluster or self.cluster, []).append(made)
 
     def delete_machine(self, provider_id: str) -> None:
         self.store.machines[self.cluster] = [
             replace(m, deleting=True) if m.provider_id == provider_id else m
             for m in self.store.machines[self.cluster]
         ]
+
+    def other_cluster(self) -> ClusterKey:
+        return replace(self.cluster, name="other")
+
+    def delete_cluster(self, cluster: ClusterKey) -> None:
+        self.store.deleted_clusters.add(cluster)
 
 
 @dataclass(slots=True)
@@ -95,24 +101,36 @@ class RealClaimWorld:
     def cluster(self) -> ClusterKey:
         return ClusterKey(namespace=self.fleet.first.namespace, name=self.fleet.first.name)
 
-    def machine(self, provider_id: str) -> None:
+    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> None:
         name = f"contract-{secrets.token_hex(4)}"
         self.names[provider_id] = name
-        self.fleet.add_machine(self.fleet.first, objects.Machine(name, provider_id=provider_id))
+        owner, wanted = cluster or self.cluster, objects.Machine(name, provider_id=provider_id)
+        self.fleet.management.create_machine(owner.namespace, owner.name, wanted)
         # A finalizer, as Cluster API's own, keeps it while it is being deleted.
-        self.fleet.management.admin.patch(self._path(name), {"metadata": {"finalizers": ["a/b"]}})
+        path = self._path("machines", name)
+        self.fleet.management.admin.patch(path, {"metadata": {"finalizers": ["a/b"]}})
 
     def delete_machine(self, provider_id: str) -> None:
-        self.fleet.management.admin.delete(self._path(self.names[provider_id]))
+        self.fleet.management.admin.delete(self._path("machines", self.names[provider_id]))
+
+    def other_cluster(self) -> ClusterKey:
+        made = replace(self.cluster, name=f"contract-{secrets.token_hex(4)}")
+        endpoint = self.fleet.first.workload.url
+        self.fleet.management.create_cluster(made.namespace, made.name, endpoint=endpoint)
+        return made
+
+    def delete_cluster(self, cluster: ClusterKey) -> None:
+        self.fleet.management.admin.delete(self._path("clusters", cluster.name))
 
     def close(self) -> None:
         """Let go of every Machine."""
         for name in self.names.values():
-            self.fleet.management.admin.patch(self._path(name), {"metadata": {"finalizers": []}})
+            path = self._path("machines", name)
+            self.fleet.management.admin.patch(path, {"metadata": {"finalizers": []}})
 
-    def _path(self, name: str) -> str:
+    def _path(self, plural: str, name: str) -> str:
         namespace = self.fleet.first.namespace
-        return f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/machines/{name}"
+        return f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/{plural}/{name}"
 
 
 ClaimWorld = FakeClaimWorld | RealClaimWorld
@@ -245,6 +263,16 @@ def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
     assert world.claims.liveness(elsewhere, made.holder.provider_id) is Liveness.GONE
     world.delete_machine(made.holder.provider_id)
     assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.DELETING
+
+
+def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -> None:
+    """They are left behind where somebody took the Cluster's finalizers away."""
+    provider_id = claimant(world).holder.provider_id
+    other = world.other_cluster()
+    world.machine(provider_id, other)
+    assert world.claims.liveness(other, provider_id) is Liveness.LIVING
+    world.delete_cluster(other)
+    assert world.claims.liveness(other, provider_id) is Liveness.GONE
 
 
 def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Api) -> None:
