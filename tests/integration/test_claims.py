@@ -62,7 +62,7 @@ def test_a_banned_tpm_is_refused_in_every_cluster(machines: Machines, fleet: Fle
 
 
 def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> None:
-    """The new one is refused until an operator has done both steps."""
+    """The new one is refused until an operator has done both steps, the old one from the first."""
     node = machines.registered()
     assert node.call().status == 0
     old = key_of(node, fleet)
@@ -74,10 +74,12 @@ def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> No
         *("--overwrite", f"{annotation}={value}"),
     )
     assert Script(repaired).refusal() == "NodeNameTaken"
+    assert "EndorsementKeyMismatch" in renew(node)
+    assert key_of(node, fleet) == old
     ban(fleet, old)
     assert repaired.call().status == 0
     assert key_of(repaired, fleet) != old
-    assert "EndorsementKeyMismatch" in renew(node)
+    assert Script(node).refusal() == "EndorsementKeyMismatch"
 
 
 def test_a_new_machine_takes_the_name_of_one_that_is_gone(machines: Machines, fleet: Fleet) -> None:

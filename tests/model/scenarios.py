@@ -114,14 +114,16 @@ def new_machine(mode: Mode, *, hold: bool) -> Scenario:
 
 
 def tpm_replaced(mode: Mode, *, ban: bool) -> Scenario:
-    """Replace the TPM of a Machine; the attacker has the old one, banned first or not."""
-    machines, banned = frozenset({N}), frozenset({"T1"} if ban else ())
+    """Replace the TPM of a Machine; the attacker has the old one, which is banned last or not."""
+    machines, banned = frozenset({N}), frozenset({"T1"})
     old, new = registered(mode, ("T1", N)), frozenset({("T4", N)})
-    worlds = [World(machines=machines, records=old)]
-    if ban:
-        worlds.append(World(done="bans T1", machines=machines, records=old, banned=banned))
     done = "registers T4, the new TPM, instead of T1"
-    worlds.append(World(done=done, machines=machines, records=new, banned=banned))
+    worlds = [
+        World(machines=machines, records=old),
+        World(done=done, machines=machines, records=new),
+    ]
+    if ban:
+        worlds.append(World(done="bans T1", machines=machines, records=new, banned=banned))
     return Scenario(
         worlds=tuple(worlds),
         hosts=(Host(place=N, key="T4", token="token of p1", since=len(worlds) - 1),),
