@@ -7,6 +7,7 @@ nothing is skipped, so that both read the same (docs/protocol.md sections 2 and 
 import base64
 import binascii
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _BEGIN: Final = re.compile(rb"-----BEGIN ([A-Z0-9 #]+)-----\n")
@@ -37,12 +38,11 @@ def _is_canonical(body: bytes, data: bytes) -> bool:
     )
 
 
-def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
-    """Read every block, as (label, bytes). The caller has bounded the text.
+def decode_blocks(text: bytes) -> Iterator[tuple[str, bytes]]:
+    """Read block after block, as (label, bytes). The caller has bounded the text.
 
-    Raises PemMalformed unless `encode_block` writes the same text again.
+    Raises PemMalformed, at the latest at the end, unless `encode_block` writes the same text again.
     """
-    blocks = []
     position = 0
     while position < len(text):
         match = _BEGIN.match(text, position)
@@ -59,6 +59,5 @@ def decode_blocks(text: bytes) -> list[tuple[str, bytes]]:
             raise PemMalformed("a PEM block is not base64") from None
         if not _is_canonical(body, data):
             raise PemMalformed("a PEM block is not written canonically")
-        blocks.append((match[1].decode("ascii"), data))
+        yield match[1].decode("ascii"), data
         position = end + len(end_line)
-    return blocks

@@ -20,6 +20,8 @@ KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _MAX_INTEGER_DIGITS: Final = 9
 """No integer of the protocol has more than two; conversion of huge ones takes quadratic time."""
+_MAX_VALUES: Final = 4096
+"""Commas and opening brackets; no document of the protocol has 300, and each may cost a list."""
 
 
 class WireMalformed(ValueError):
@@ -33,8 +35,11 @@ class _Ambiguous(dict[str, object]):
 def load(data: bytes) -> dict[str, object]:
     """Read any JSON object. Fractions, huge numbers and NaN come out as None, which nothing takes.
 
-    Raises WireMalformed for what is no UTF-8, no JSON, no object, or nested without end.
+    Raises WireMalformed for what is no UTF-8, no JSON, no object, or nested without end, and for
+    what has more values than any document.
     """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
+        raise WireMalformed("more values than any document has")
     try:
         document = _DECODER.decode(data.decode("utf-8", errors="strict"))
     except UnicodeDecodeError:

@@ -39,6 +39,10 @@ _OUT_OF_DATE: Final = frozenset({9, 10})
 _NO_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
 """Codes of X509_verify_cert: not yet valid, expired; no issuer that is trusted."""
 
+_MOST_RSA_BITS: Final = 4096
+_MOST_RSA_EXPONENT: Final = 2**32
+"""Of a key that a last link is checked under: strangers send keys that take many times as long."""
+
 _NAME_CONSTRAINTS: Final = "2.5.29.30"
 _UNDERSTOOD: Final = frozenset({"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"})
 """Extensions that may be critical in a leaf that is checked here."""
@@ -161,6 +165,8 @@ def _is_signed_by(leaf: Fields, issuer: Fields) -> bool:
     digest = SIGNATURE_ALGORITHMS.get(leaf.signature_algorithms[0])
     if digest is None or issuer.public_key is None or leaf.issuer != issuer.subject:
         return False
+    if isinstance(issuer.public_key, rsa.RSAPublicKey) and _is_costly(issuer.public_key):
+        return False
     try:
         if isinstance(issuer.public_key, rsa.RSAPublicKey):
             issuer.public_key.verify(leaf.signature, leaf.tbs, padding.PKCS1v15(), digest)
@@ -169,3 +175,7 @@ def _is_signed_by(leaf: Fields, issuer: Fields) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def _is_costly(key: rsa.RSAPublicKey) -> bool:
+    return key.key_size > _MOST_RSA_BITS or key.public_numbers().e > _MOST_RSA_EXPONENT

@@ -44,7 +44,7 @@ from tests.attacks.documents import (
 )
 from tests.builders.scenario import Scenario
 
-DEPTH = 20_000
+DEPTH = 3000
 
 
 def twice(name: str, value: str) -> Callable[[bytes], bytes]:
@@ -185,6 +185,8 @@ FORM = [
     malformed("NaN", raw("quote", value="NaN")),
     malformed("Infinity", raw("quote", value="-Infinity")),
     malformed("hexadecimal", raw("quote", value="0x10")),
+    malformed("half a million values", raw("eventLog", value=f"[{'1,' * 500_000}1]")),
+    malformed("arrays by the hundred thousand", raw("eventLog", value="[" * 300_000)),
     malformed("a thousand members", parsed(lambda d: d.update({str(i): i for i in range(1000)}))),
 ]
 

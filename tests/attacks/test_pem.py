@@ -38,7 +38,7 @@ def text(edit: Edit) -> Mutation:
 
 def blocks(edit: Callable[[Blocks], Blocks]) -> Mutation:
     """Edit the blocks of a good answer, each written canonically."""
-    return text(lambda t: b"".join(encode_block(*block) for block in edit(decode_blocks(t))))
+    return text(lambda t: b"".join(encode_block(*block) for block in edit(list(decode_blocks(t)))))
 
 
 def other_request(world: World) -> bytes:
@@ -145,6 +145,12 @@ ATTACKS = [
         "P2", "empty line between", PemNotCanonical, text(lambda t: t.replace(END, END + b"\n"))
     ),
     Attack("P2", "carriage returns", PemNotCanonical, text(lambda t: t.replace(b"\n", b"\r\n"))),
+    Attack(
+        "P2",
+        "carriage return behind a label",
+        PemNotCanonical,
+        text(lambda t: t.replace(BEGIN, BEGIN[:-1] + b"\r\n")),
+    ),
     Attack("P2", "lines of 63", PemNotCanonical, text(wrapped(63))),
     Attack("P2", "lines of 76", PemNotCanonical, text(wrapped(76))),
     Attack("P2", "one line", PemNotCanonical, text(wrapped(100_000))),
@@ -168,6 +174,12 @@ ATTACKS = [
     ),
     Attack(
         "P2",
+        "a label of nothing",
+        PemNotCanonical,
+        text(lambda t: t.replace(f" {PEM_REQUEST}".encode(), b" ")),
+    ),
+    Attack(
+        "P2",
         "end of another label",
         PemNotCanonical,
         text(lambda t: t.replace(END, END.replace(b"REQUEST", b"REPLAY"))),
@@ -187,6 +199,12 @@ ATTACKS = [
     Attack("P2", "no provider", PemBlocksUnexpected, blocks(lambda b: [b[0], b[2]])),
     Attack("P2", "data twice", PemBlocksUnexpected, blocks(lambda b: [*b, b[2]])),
     Attack("P2", "provider twice", PemBlocksUnexpected, blocks(lambda b: [b[0], b[1], *b[1:]])),
+    Attack(
+        "P2",
+        "tens of thousands of blocks",
+        PemBlocksUnexpected,
+        blocks(lambda _: [("A", b"")] * 40_000),
+    ),
     Attack("P2", "all of it twice", PemBlocksUnexpected, blocks(lambda b: b * 2)),
     Attack("P2", "attestation first", PemBlocksUnexpected, blocks(lambda b: [b[1], b[2], b[0]])),
     Attack("P2", "data before provider", PemBlocksUnexpected, blocks(lambda b: [b[0], b[2], b[1]])),

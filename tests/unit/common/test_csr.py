@@ -65,6 +65,8 @@ def test_one_block_is_read_where_one_is_due() -> None:
         pytest.param(GOOD + b"x", id="text after"),
         pytest.param(GOOD[:-1], id="no final LF"),
         pytest.param(GOOD.replace(b"\n", b"\r\n"), id="CRLF"),
+        pytest.param(GOOD.replace(b"\n", b"\r\n", 1), id="CRLF behind the first line"),
+        pytest.param(encode_block("", PKCS10) + PROVIDER + LAST, id="no label"),
         pytest.param(GOOD.replace(b"\nMII", b"\n MII", 1), id="space"),
         pytest.param(GOOD.replace(b"REQUEST-----\n", b"REQUEST-----\nA: b\n\n", 1), id="header"),
         pytest.param(
@@ -96,6 +98,8 @@ def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
         pytest.param(FIRST + LAST + PROVIDER, id="another order"),
         pytest.param(PROVIDER + LAST + FIRST, id="request last"),
         pytest.param(GOOD + LAST, id="data twice"),
+        # What stands behind one block too many is not read
+        pytest.param(GOOD + LAST + b"text", id="data twice, and text"),
         pytest.param(FIRST + GOOD, id="request twice"),
         pytest.param(
             FIRST.replace(b"CERTIFICATE REQ", b"NEW CERTIFICATE REQ") + PROVIDER + LAST,

@@ -1,10 +1,12 @@
 """PKCS#10 requests: P1, P3, P4 and P5, one good request and one change at a time."""
 
 import hashlib
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given
@@ -24,10 +26,18 @@ from common.errors import (
     TooLarge,
 )
 from common.keys import spki_sha256
-from common.pkcs10 import Other, SubjectAltName, parse_pkcs10, valid_node_name, valid_provider_id
+from common.pkcs10 import (
+    MAX_PKCS10,
+    Other,
+    SubjectAltName,
+    parse_pkcs10,
+    valid_node_name,
+    valid_provider_id,
+)
 from tests import vectors
 from tests.builders import forgery
 from tests.builders.forgery import (
+    ECDSA_SHA256,
     FALSE,
     KEY,
     OID_CN,
@@ -44,6 +54,7 @@ from tests.builders.forgery import (
     SET,
     TRUE,
     UTF8,
+    VERSION_1,
     Forgery,
     alt_names,
     attribute,
@@ -59,7 +70,8 @@ from tests.builders.forgery import (
 CASES = vectors.cases("requests")
 GOOD = Forgery().der()
 WORKER = rdn(common_name(b"worker-1"))
-LONGEST = b".".join([b"a" * 62] * 4) + b"a"
+LONGEST = b".".join([b"a" * 62] * 4) + b"aa"
+assert len(LONGEST) == 253
 
 
 def rsa_key() -> rsa.RSAPrivateKey:
@@ -88,6 +100,36 @@ P256_ALGORITHM = "301306072a8648ce3d020106082a8648ce3d030107"
 def point(encoded: bytes) -> bytes:
     """Write a P-256 key with this point."""
     return tlv(SEQUENCE, P256_ALGORITHM, tlv(0x03, b"\0", encoded))
+
+
+EVEN_KEY = ec.derive_private_key(3, ec.SECP256R1())
+"""Whose point's last bit is 0."""
+
+
+def spare_bit() -> bytes:
+    """Write a key whose last bit is none of it: its bytes are those of the whole key."""
+    encoded = spki_of(EVEN_KEY)[-65:]
+    assert encoded[-1] % 2 == 0
+    return tlv(SEQUENCE, P256_ALGORITHM, tlv(0x03, b"\1", encoded))
+
+
+def without_attributes() -> bytes:
+    """Leave the attributes out, rather than empty."""
+    info = tlv(SEQUENCE, VERSION_1, subject(rdn(ORGANIZATION), WORKER), spki_of(KEY))
+    signature = KEY.sign(info, ec.ECDSA(hashes.SHA256()))
+    return tlv(SEQUENCE, info, ECDSA_SHA256, tlv(0x03, b"\0", signature))
+
+
+def of_size(size: int) -> bytes:
+    """Fill a request with a name; RSA signatures are of one length."""
+    filled = Forgery(
+        attributes=(extension_request(alt_names(tlv(0x82, b"a" * (size - 800)))),),
+        key=RSA_KEY,
+        algorithm=RSA_SHA256,
+    )
+    missing = size - len(filled.der())
+    name = tlv(0x82, b"a" * (size - 800 + missing))
+    return replace(filled, attributes=(extension_request(alt_names(name)),)).der()
 
 
 def compressed() -> bytes:
@@ -206,6 +248,14 @@ def test_p1_large_request_is_refused() -> None:
         parse_pkcs10(forged.der())
 
 
+def test_p1_the_largest_request_is_read() -> None:
+    largest, larger = of_size(MAX_PKCS10), of_size(MAX_PKCS10 + 1)
+    assert (len(largest), len(larger)) == (MAX_PKCS10, MAX_PKCS10 + 1)
+    assert parse_pkcs10(largest).der == largest
+    with pytest.raises(TooLarge):
+        parse_pkcs10(larger)
+
+
 def test_p3_changed_request_is_not_signed_by_its_own_key() -> None:
     with pytest.raises(RequestSignatureInvalid):
         parse_pkcs10(GOOD.replace(b"worker-1", b"worker-2"))
@@ -245,8 +295,8 @@ def test_p3_other_signature_algorithms_are_refused(forged: Forgery, algorithm: s
         pytest.param(point(b"\4" + bytes(64)), id="point not on the curve"),
         pytest.param(point(b"\0"), id="point at infinity"),
         pytest.param(small_rsa_spki(1024, 65537), id="RSA 1024"),
-        pytest.param(small_rsa_spki(2040, 65537), id="RSA 2040"),
-        pytest.param(small_rsa_spki(4104, 65537), id="RSA 4104"),
+        pytest.param(small_rsa_spki(2047, 65537), id="RSA 2047"),
+        pytest.param(small_rsa_spki(4097, 65537), id="RSA 4097"),
         pytest.param(small_rsa_spki(2048, 3), id="exponent 3"),
         pytest.param(small_rsa_spki(2048, 1), id="exponent 1"),
         pytest.param(
@@ -264,6 +314,13 @@ def test_p3_other_keys_are_refused(spki: bytes) -> None:
         parse_pkcs10(Forgery(spki=spki).der())
 
 
+@pytest.mark.parametrize("bits", [2048, 4096])
+def test_p3_rsa_keys_of_every_size_are_verified_with(bits: int) -> None:
+    forged = Forgery(spki=small_rsa_spki(bits, 65537), key=RSA_KEY, algorithm=RSA_SHA256)
+    with pytest.raises(RequestSignatureInvalid, match="own key"):
+        parse_pkcs10(forged.der())
+
+
 TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
 
 
@@ -277,6 +334,8 @@ TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
         pytest.param(Forgery(version="020101").der(), id="version 2"),
         pytest.param(Forgery(version="0500").der(), id="no version"),
         pytest.param(Forgery(spki=compressed()).der(), id="compressed point"),
+        pytest.param(Forgery(key=EVEN_KEY, spki=spare_bit()).der(), id="key with a bit to spare"),
+        pytest.param(without_attributes(), id="attributes are absent"),
         pytest.param(Forgery(subject=tlv(SEQUENCE, tlv(SET))).der(), id="empty RDN"),
         pytest.param(Forgery(subject=b"\5\0").der(), id="no subject"),
         pytest.param(Forgery(attributes=(b"\5\0",)).der(), id="attribute is NULL"),

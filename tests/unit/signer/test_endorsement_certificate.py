@@ -47,6 +47,7 @@ from tests.builders.certificates import (
     usage,
     vendor,
 )
+from tests.builders.odd_rsa import BITS_4104, EXPONENT_65539, OddRsa
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import endorsement_key, rsa_key
 
@@ -205,6 +206,18 @@ def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those 
     return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
 
 
+def oaep_under_numbers(key: OddRsa) -> tuple[bytes, bytes]:
+    """Certify it by an authority whose key no library would make."""
+    issuer = authority("Vendor TPM CA 94", ROOT)
+    tbs, _, _ = der.parse(leaf(issuer, RSA_KEY)).children
+    parts = [child.der for child in tbs.children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = RSA_ALGORITHMS["sha256"], oaep(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    bits = der.encode(der.BIT_STRING, b"\0" + key.sign(signed))
+    certificate = der.encode(der.SEQUENCE, signed + RSA_ALGORITHMS["sha256"] + bits)
+    return certificate, rewritten(issuer.der, ROOT, SPKI, lambda _: key.spki())
+
+
 P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
 
 
@@ -288,6 +301,29 @@ def test_an_authority_that_was_certified_anew_counts(make: Callable[[Issuer], by
     verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, new), now=NOW)
     with pytest.raises(EndorsementCertificateOutOfDate):
         verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, old), now=NOW)
+
+
+LARGEST_EXPONENT = 2**32 - 5
+
+
+@pytest.mark.parametrize("exponent", [65539, LARGEST_EXPONENT])
+def test_oaep_certificates_are_checked_under_keys_of_any_usual_exponent(exponent: int) -> None:
+    verify(*oaep_under_numbers(replace(EXPONENT_65539, exponent=exponent)), key=RSA_KEY)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        replace(EXPONENT_65539, exponent=LARGEST_EXPONENT + 6),
+        replace(EXPONENT_65539, exponent=2**2000 + 1),
+        BITS_4104,
+    ],
+    ids=["exponent over 32 bits", "exponent of 2001 bits", "modulus over 4096 bits"],
+)
+def test_no_oaep_certificate_is_checked_under_a_key_that_takes_long(key: OddRsa) -> None:
+    """Whoever sends the certificates makes up these keys, and each can take milliseconds."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(*oaep_under_numbers(key), key=RSA_KEY)
 
 
 def test_an_oaep_certificate_for_another_key_is_a_mismatch() -> None:
