@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from threading import Event
 from typing import TextIO
@@ -105,6 +106,8 @@ def _misused(problems: Sequence[str]) -> int:
 
 def _opened(name: str) -> AbstractContextManager[TextIO]:
     if name == "-":
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="replace")
         return nullcontext(sys.stdin)
     return Path(name).open(encoding="utf-8", errors="replace")
 

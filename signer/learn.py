@@ -114,18 +114,31 @@ def _issued(line: str) -> tuple[ClusterKey, _Seen] | None:
             node=told["node"],
             time=told["time"],
             pcrs=_values(told["pcrs"]),
-            measured_boot=told.get("measuredBoot"),
+            measured_boot=_measured_boot(told.get("measuredBoot")),
         )
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return ClusterKey(namespace=namespace, name=name), seen
 
 
 def _values(pcrs: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[int, str]]:
     return {
-        bank: {int(index): value for index, value in values.items()}
+        bank: {int(index): _text(value) for index, value in values.items()}
         for bank, values in pcrs.items()
     }
+
+
+def _measured_boot(told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if told is None:
+        return None
+    digests = {rule: [_text(digest) for digest in told[rule]] for rule in _RULES}
+    return {"secureBoot": told["secureBoot"], **digests}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a digest is no text")
+    return value
 
 
 def _pcrs(seen: Sequence[_Seen]) -> Mapping[str, Any]:

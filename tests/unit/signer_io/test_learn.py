@@ -104,7 +104,10 @@ def test_every_bank_is_learned() -> None:
         issued("node-1", values(2), pcrs=None),
         issued("node-1", values(2), pcrs={"sha256": {"x": "00"}}),
         issued("node-1", values(2), pcrs={"sha256": []}),
+        issued("node-1", values(2), pcrs={"sha256": {"0": ["00"]}}),
+        issued("node-1", values(2), measuredBoot={"secureBoot": True}),
         issued("node-1", values(2), cluster=7),
+        "[" * 100_000 + "\n",
         issued("node-1", values(2))[:-20],
     ],
 )
@@ -246,6 +249,13 @@ def test_learning_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", "tenants/red")
     assert ended.status == 0
     assert "name: red" in ended.output
+
+
+def test_bytes_that_are_no_text_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers write what they like, and a log that is piped in has all of it."""
+    log = b"\xff\n" + issued("node-1", values(1)).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log), encoding="utf-8"))
+    assert run(monkeypatch, "learn", "--log", "-", "--node", "node-1").status == 0
 
 
 def test_nothing_learned_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
