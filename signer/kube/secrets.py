@@ -76,5 +76,5 @@ def read_secret(body: Json) -> Secret:
                 for key, value in (data.items() if isinstance(data, Mapping) else ())
             },
         )
-    except ValueError as e:
+    except (ValueError, TypeError) as e:
         raise ApiServerUnavailable("a Secret cannot be read") from e

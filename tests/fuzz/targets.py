@@ -1,6 +1,12 @@
 """The table of all targets."""
 
-from tests.fuzz import node_targets, record_targets, shared_targets, verify_targets
+from tests.fuzz import (
+    node_targets,
+    record_targets,
+    running_targets,
+    shared_targets,
+    verify_targets,
+)
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -9,6 +15,7 @@ TARGETS: dict[str, Target] = {
         *shared_targets.TARGETS,
         *verify_targets.TARGETS,
         *record_targets.TARGETS,
+        *running_targets.TARGETS,
         *node_targets.TARGETS,
     )
 }
