@@ -180,7 +180,7 @@ def _server(text: str) -> str:
         port = url.port
     except ValueError as e:
         raise KubeconfigRefused("server is not a URL") from e
-    if url.scheme != "https":
+    if not text.startswith("https://"):
         raise KubeconfigRefused("server is not https")
     if not url.hostname or port == 0 or any(c.isspace() or not c.isprintable() for c in text):
         raise KubeconfigRefused("server is not a URL")

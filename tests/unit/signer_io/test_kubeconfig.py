@@ -125,6 +125,7 @@ def test_an_unverified_server_is_refused() -> None:
     ("server", "said"),
     [
         ("http://api.example", "server is not https"),
+        ("HTTPS://api.example", "server is not https"),
         ("unix:///var/run/x", "server is not https"),
         ("https://", "server is not a URL"),
         ("https://api.example:99999", "server is not a URL"),
