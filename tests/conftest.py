@@ -1,4 +1,4 @@
-"""Rules for every test run: nothing is skipped, and nothing hangs.
+"""Rules for every test run: nothing is skipped, nothing hangs, and no property is timed.
 
 A skipped test proves nothing and looks green, so skips and expected failures count as failures:
 what a test needs is brought by `make setup` and `make controlplane`, on every machine.
@@ -8,6 +8,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that is busy with other things is no counterexample
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 TIMEOUT_SECONDS = {"model": 120, "integration": 120, "e2e": 600, "bench": 900}
 """By folder, for the kinds of tests that take their time; the others live with the default."""

@@ -231,9 +231,10 @@ def test_first_call_leaves_its_mark(call: Call) -> None:
 
 
 def test_same_parent_is_served_again_at_once(call: Call) -> None:
-    call.keep(call.fresh())
-    assert served(call.run(), call.fresh())
-    assert served(call.run(), call.fresh())
+    credential = call.fresh()
+    call.keep(credential)
+    assert served(call.run(), credential)
+    assert served(call.run(), credential)
 
 
 @pytest.mark.parametrize("ago", [launcher.SUSPICION_SECONDS + 30, -3600])
