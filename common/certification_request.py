@@ -25,7 +25,7 @@ class AttributeTypeAndValue:
     """One attribute of a relative distinguished name."""
 
     type: ObjectIdentifier
-    value: asn1.TLV
+    value: str | asn1.PrintableString | asn1.TLV
 
 
 @asn1.sequence

@@ -7,7 +7,7 @@ the HMACs over it are the only secrets of the exchange. Source: docs/protocol.md
 import hashlib
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SECRET_SIZE = 32
 """Bytes of the master, the secret and `extraData`: one SHA-256 digest each."""
@@ -34,10 +34,10 @@ def key_id(master: bytes) -> str:
     return hmac_sha256(master, b"key id")[:8].hex()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChallengeInputs:
+class ChallengeInputs(NamedTuple):
     """Everything that one challenge was made for; a false value in any field changes the secret.
 
+    The fields are in the order in which the secret is derived from them.
     `pkcs10_sha256` and `ek_spki_sha256` are raw 32-byte digests, `ak_name` a TPM Name
     (2-byte algorithm and digest), `issued_at` exactly `YYYY-MM-DDTHH:MM:SSZ`.
     """
@@ -56,17 +56,7 @@ def challenge_secret(master: bytes, inputs: ChallengeInputs) -> bytes:
     """Derive the secret that MakeCredential wraps for the endorsement key, 32 bytes."""
     return hmac_sha256(
         master,
-        fields(
-            "challenge/v1",
-            inputs.cluster_uid,
-            inputs.signer_name,
-            inputs.username,
-            inputs.offer_uid,
-            inputs.issued_at,
-            inputs.pkcs10_sha256,
-            inputs.ek_spki_sha256,
-            inputs.ak_name,
-        ),
+        fields("challenge/v1", *inputs),
     )
 
 

@@ -73,17 +73,15 @@ _RSA_SIGNATURES: Final = {
     bytes.fromhex("06092a864886f70d01010d0500"): hashes.SHA512(),
 }
 _ECDSA_SIGNATURES: Final = {
-    bytes.fromhex("06082a8648ce3d040302"): hashes.SHA256(),
-    bytes.fromhex("06082a8648ce3d040303"): hashes.SHA384(),
-    bytes.fromhex("06082a8648ce3d040304"): hashes.SHA512(),
+    bytes.fromhex("06082a8648ce3d040302"): ec.ECDSA(hashes.SHA256()),
+    bytes.fromhex("06082a8648ce3d040303"): ec.ECDSA(hashes.SHA384()),
+    bytes.fromhex("06082a8648ce3d040304"): ec.ECDSA(hashes.SHA512()),
 }
 _OTHER_FORMS: Final = (b"\2", b"\3", b"\6", b"\7")
 """How a point begins that is compressed or hybrid (SEC 1, section 2.3.3; X9.62, section 4.3.6)."""
 _RSA_BITS: Final = range(2048, 4096 + 1)
 
 _SEQUENCE: Final = b"\x30"
-_UTF8_STRING: Final = b"\x0c"
-_PRINTABLE_STRING: Final = b"\x13"
 
 _DNS_NAME: Final = b"\x82"
 _IP_ADDRESS: Final = b"\x87"
@@ -263,7 +261,7 @@ def _verify(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -
         if isinstance(key, rsa.RSAPublicKey):
             key.verify(signature, signed, padding.PKCS1v15(), _RSA_SIGNATURES[algorithm])
         else:
-            key.verify(signature, signed, ec.ECDSA(_ECDSA_SIGNATURES[algorithm]))
+            key.verify(signature, signed, _ECDSA_SIGNATURES[algorithm])
     except KeyError:
         raise RequestSignatureInvalid("signature algorithm is not one for this key") from None
     except InvalidSignature:
@@ -290,11 +288,12 @@ def _some(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTypeAndValue]
     return attributes
 
 
-def _string(value: asn1.TLV) -> str:
-    if value.tag_bytes == _UTF8_STRING:
-        return _parse(str, value)
-    if value.tag_bytes == _PRINTABLE_STRING:
-        return _parse(asn1.PrintableString, value).as_str()
+def _string(value: str | asn1.PrintableString | asn1.TLV) -> str:
+    """Take a UTF8String or a PrintableString."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, asn1.PrintableString):
+        return value.as_str()
     raise SubjectNotAllowed("subject holds something else than strings")
 
 

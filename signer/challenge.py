@@ -28,7 +28,7 @@ from signer.model import Cluster, Csr, Holder, Records
 from signer.parse import ParsedOffer
 from signer.policy import Policy
 from signer.recognise import Kind
-from signer.telling import Listener, Telling, unheard
+from signer.telling import Listener, unheard
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import verify_unopposed
 from signer.verify.endorsement_certificate import TrustAnchors
@@ -97,7 +97,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
     policy: Policy,
     anchors: TrustAnchors,
     now: datetime,
-    listener: Listener = unheard,
+    told: Listener = unheard,
 ) -> Challengeable:
     """Check R2, R3, A1, M and E from caches only.
 
@@ -106,7 +106,6 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    told = Telling(listener)
     requester = told("R2 R3", verify_requester(csr, kind, policy))
     require_version(policy)
     evidence, name = offer.evidence, offer.request.node_name

@@ -4,26 +4,18 @@ A verdict alone does not say how far the checks came. Steps are told by the numb
 in the order in which they are made, and only once they have passed. No secret is ever told.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
-Listener = Callable[[str, object], None]
-"""Hears the numbers of the checks that a step made, divided by blanks, and what it proved."""
 
 
-def unheard(checks: str, proved: object) -> None:
+class Listener(Protocol):
+    """Hears what a step proved, and hands it on."""
+
+    def __call__(self, checks: str, proved: T, /) -> T:
+        """Hear of one step; `checks` are the numbers of the checks that it made, with blanks."""
+
+
+def unheard(checks: str, proved: T, /) -> T:  # noqa: ARG001 - nobody hears it
     """Listen to nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Telling:
-    """Tells a listener, and hands on what was told."""
-
-    listener: Listener
-
-    def __call__(self, checks: str, proved: T) -> T:
-        """Tell of one step."""
-        self.listener(checks, proved)
-        return proved
+    return proved

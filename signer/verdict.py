@@ -26,7 +26,7 @@ from signer.model import (
 from signer.parse import ParsedAnswer
 from signer.policy import Policy
 from signer.recognise import Kind
-from signer.telling import Listener, Telling, unheard
+from signer.telling import Listener, unheard
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.builtin_serving import VerifiedServing, judge_builtin_serving
 from signer.verify.claims import (
@@ -94,7 +94,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     anchors: TrustAnchors,
     masters: Masters,
     now: datetime,
-    listener: Listener = unheard,
+    told: Listener = unheard,
 ) -> Verified:
     """Check R2, R3, C, A, Q, then M, E (and S for serving), from caches only.
 
@@ -104,7 +104,6 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    told = Telling(listener)
     requester = told("R2 R3", verify_requester(csr, kind, policy))
     require_version(policy)
     evidence, name = answer.evidence, answer.request.node_name

@@ -184,7 +184,7 @@ def _require_hash(algorithm: int, reader: Reader) -> None:
 
 
 def _read_symmetric(reader: Reader) -> Symmetric | None:
-    algorithm = reader.integer(2)
+    algorithm = reader.word()
     if algorithm == TPM_ALG_NULL:
         return None
     if algorithm != TPM_ALG_AES:
@@ -194,12 +194,12 @@ def _read_symmetric(reader: Reader) -> Symmetric | None:
 
 
 def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
-    algorithm = reader.integer(2)
+    algorithm = reader.word()
     if algorithm == TPM_ALG_NULL:
         return None
     if algorithm not in known:
         raise reader.fail("scheme is unknown")
-    digest = reader.integer(2)
+    digest = reader.word()
     _require_hash(digest, reader)
     return Scheme(algorithm, digest)
 
@@ -215,7 +215,7 @@ def _read_ecc_parameters(reader: Reader) -> EccParameters:
     return EccParameters(
         symmetric=_read_symmetric(reader),
         scheme=_read_scheme(reader, _ECC_SCHEMES),
-        curve=reader.integer(2),
+        curve=reader.word(),
         kdf=_read_scheme(reader, _KDF_SCHEMES),
     )
 

@@ -51,9 +51,22 @@ class Reader:
         """Read an unsigned integer of `size` bytes."""
         return int.from_bytes(self.take(size), "big")
 
+    def word(self) -> int:
+        """Read an unsigned integer of 2 bytes, as `integer` does, but in one step."""
+        data, begin = self._data, self._position
+        if begin + 2 > len(data):
+            raise self.fail("data ends early")
+        self._position = begin + 2
+        return data[begin] << 8 | data[begin + 1]
+
     def integers(self, form: Struct) -> tuple[int, ...]:
         """Read several unsigned integers at once: `form` is big-endian and has nothing else."""
-        return form.unpack(self.take(form.size))
+        begin = self._position
+        end = begin + form.size
+        if end > len(self._data):
+            raise self.fail("data ends early")
+        self._position = end
+        return form.unpack_from(self._data, begin)
 
     def sized(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""

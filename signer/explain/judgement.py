@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from common.errors import AttestationError, ChallengeKeyUnknown, Consequence
 from common.evidence import Offer
@@ -19,6 +19,8 @@ from signer.policy import Policies, Policy
 from signer.recognise import Kind, recognise
 from signer.verdict import claim, judge_answer, judge_builtin_serving
 from signer.verify.endorsement_certificate import TrustAnchors
+
+T = TypeVar("T")
 
 
 class Verdict(Enum):
@@ -140,7 +142,7 @@ class _Run:
             case ParsedServing() as serving:
                 self._hear("P1 P2 P3 P4", serving)
                 judge_builtin_serving(
-                    self._csr, serving, records=case.records, policy=policy, listener=self._hear
+                    self._csr, serving, records=case.records, policy=policy, told=self._hear
                 )
                 return Verdict.APPROVED
             case ParsedOffer() as offer:
@@ -161,7 +163,7 @@ class _Run:
             policy=policy,
             anchors=self._case.anchors[policy.name],
             now=self._case.now,
-            listener=self._hear,
+            told=self._hear,
         )
 
     def _answer(self, kind: Kind, answer: ParsedAnswer, policy: Policy) -> Verdict:
@@ -182,7 +184,7 @@ class _Run:
             anchors=case.anchors[policy.name],
             masters=case.masters,
             now=case.now,
-            listener=self._hear,
+            told=self._hear,
         )
         not_after = case.now + policy.certificate_lifetime
         claimed = claim(
@@ -191,9 +193,10 @@ class _Run:
         self._hear("K1 K2 K3", claimed)
         return Verdict.CERTIFIED
 
-    def _hear(self, checks: str, proved: object) -> None:
+    def _hear(self, checks: str, proved: T) -> T:
         passed = Outcome.PASSED
         self._steps += [Step(check=c, outcome=passed, proved=proved) for c in checks.split()]
+        return proved
 
     def ended(self, verdict: Verdict) -> Judgement:
         return self._judgement(verdict, (), None)

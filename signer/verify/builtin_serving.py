@@ -11,7 +11,7 @@ from signer.model import ClusterKey, Csr, Machine, Records
 from signer.parse import ParsedServing
 from signer.policy import Policy
 from signer.recognise import Kind
-from signer.telling import Listener, Telling, unheard
+from signer.telling import Listener, unheard
 from signer.verify.claims import names_each_other, require_not_banned
 from signer.verify.machine import find_machine
 from signer.verify.request import require_own_name, verify_requester
@@ -33,7 +33,7 @@ def judge_builtin_serving(
     *,
     records: Records,
     policy: Policy,
-    listener: Listener = unheard,
+    told: Listener = unheard,
 ) -> VerifiedServing:
     """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only.
 
@@ -42,7 +42,6 @@ def judge_builtin_serving(
         ApiServerUnavailable: a cache is not filled yet.
 
     """
-    told = Telling(listener)
     requester = told("R2 R3", verify_requester(csr, Kind.BUILTIN_SERVING, policy))
     name = serving.request.node_name
     require_own_name(requester, name)

@@ -228,7 +228,7 @@ class Scenario:
             ak_name=self.ak.public.name(),
         )
         return answer_extra_data(
-            challenge_secret(self.masters.current, replace(inputs, **changes)),
+            challenge_secret(self.masters.current, inputs._replace(**changes)),
             name=csr_name,
             expiration_seconds=self.expiration_seconds,
             usages=CLIENT_USAGES if self.kind is Kind.CLIENT else SERVING_USAGES,
