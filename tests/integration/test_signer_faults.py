@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.api_relay import ApiRelay, Fault, relay
+from tests.harness.client import Client
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE
 from tests.harness.node import Node, finished
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
@@ -20,6 +22,7 @@ from tests.harness.workload import SIGNER
 from tests.integration import csrs
 
 WRITES = (
+    "the master keys",
     "the challenge",
     "EndorsementKey created",
     "AttestedNode created",
@@ -27,7 +30,7 @@ WRITES = (
     "Approved",
     "the certificate",
 )
-"""What a first join makes the signer write, in this order."""
+"""What the first join of all makes the signer write, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,12 @@ class Relayed:
         text = self.fleet.management.signer_kubeconfig()
         through = text.replace(self.fleet.management.url, self.management.url)
         return Signer(self.fleet, folder, kubeconfig=through)
+
+    def start_over(self) -> None:
+        """Leave nothing for the next signer to write but what the next node makes it write."""
+        namespace = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+        empty(self.fleet.management.admin, namespace, "node-attestation-master")
+        empty(self.fleet.first.workload.admin, csrs.CSRS)
 
     def arm(self, fault: Fault | None) -> None:
         """Let a fault happen at one of the next writes to either API server."""
@@ -72,6 +81,14 @@ def relayed(
     signer.start()
 
 
+def empty(admin: Client, collection: str, *names: str) -> None:
+    """Delete the objects of a collection that have one of the names, or all."""
+    for item in admin.list(collection):
+        name = item["metadata"]["name"]
+        if not names or name in names:
+            admin.delete(f"{collection}/{name}")
+
+
 def joined(node: Node, fleet: Fleet) -> dict[str, object]:
     """Check that a node has exactly one whole claim; return its EndorsementKey's holder."""
     claimed = csrs.claim(node, fleet.management.admin)
@@ -96,8 +113,9 @@ def test_a_signer_killed_at_a_write_is_followed_by_the_next(
     first, second = (relayed.signer(tmp_path / name) for name in ("first", "second"))
     fault = Fault(at_write=write, before=before, happen=first.kill)
     node = machines.registered(relayed.fleet.first)
-    first.start()
+    relayed.start_over()
     relayed.arm(fault)
+    first.start()
     call = node.start()
     wait_until(lambda: fault.happened, what=f"write {write}: {fault.seen}", seconds=30)
     relayed.arm(None)
@@ -116,21 +134,23 @@ def test_a_first_join_writes_what_is_listed_here(
     """A write that is not listed would be one at which nobody is killed."""
     counting = Fault(at_write=0, before=True, happen=lambda: None)
     node = machines.registered(relayed.fleet.first)
+    relayed.start_over()
+    relayed.arm(counting)
     with relayed.signer(tmp_path / "signer"):
-        relayed.arm(counting)
         assert node.call().status == 0
-        relayed.arm(None)
+    relayed.arm(None)
     kinds = [
         (line.split()[0], line.split("/")[-1 if line.startswith("POST") else -2])
         for line in counting.seen
     ]
-    assert kinds[0] == ("PATCH", "certificatesigningrequests")
-    assert kinds[1:4] == [
+    assert kinds[:5] == [
+        ("POST", "secrets"),
+        ("PATCH", "certificatesigningrequests"),
         ("POST", "endorsementkeys"),
         ("POST", "attestednodes"),
         ("PATCH", "endorsementkeys"),
     ]
-    assert [line.rpartition("/")[2] for line in counting.seen[4:]] == ["approval", "status"]
+    assert [line.rpartition("/")[2] for line in counting.seen[5:]] == ["approval", "status"]
     assert len(kinds) == len(WRITES)
 
 
