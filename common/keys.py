@@ -109,10 +109,11 @@ def _ecc_key(parameters: EccParameters, point: EccPoint) -> ec.EllipticCurvePubl
     curve = CURVES.get(parameters.curve)
     if curve is None:
         raise KeyInvalid("curve is neither P-256 nor P-384")
-    if max(len(point.x), len(point.y)) > (curve.key_size + 7) // 8:
+    size = (curve.key_size + 7) // 8
+    if len(point.x) > size or len(point.y) > size:
         raise KeyInvalid("coordinate is longer than the field")
-    x, y = (int.from_bytes(coordinate, "big") for coordinate in (point.x, point.y))
+    uncompressed = b"\4" + point.x.rjust(size, b"\0") + point.y.rjust(size, b"\0")
     try:
-        return ec.EllipticCurvePublicNumbers(x, y, curve).public_key()
+        return ec.EllipticCurvePublicKey.from_encoded_point(curve, uncompressed)
     except ValueError:
         raise KeyInvalid("point is not on the curve") from None
