@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from signer.host_names import HostName
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
@@ -192,8 +194,11 @@ class Records(Protocol):
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID."""
 
-    def all_machines(self) -> Sequence[Machine]:
-        """Return every Machine of this Cluster."""
+    def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
+        """Return the Machines of this Cluster that have an address with this name for a form."""
+
+    def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
+        """Return the Machines of this Cluster whose `nodeRef` names this Node."""
 
     def node(self, name: str) -> Node | None:
         """Return the workload cluster's Node of that name."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from signer.host_names import every_form
 from signer.kube.cache import Cache, Room
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 from signer.records.clusters import ClusterObject
@@ -40,16 +41,16 @@ class KnownManagement(ABC):
             "Machines",
             indexes={
                 "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
-                "cluster": lambda m: [m.cluster],
+                "host name": lambda m: {
+                    (m.cluster, form) for a in m.addresses for form in every_form(a.address)
+                },
+                "nodeRef": lambda m: [(m.cluster, m.node_ref)] if m.node_ref else [],
                 "refers": lambda m: [r for r in (m.infrastructure, m.bootstrap) if r],
             },
         )
         self.pools: Cache[PoolObject] = Cache(
             "MachinePools",
-            indexes={
-                "provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids],
-                "cluster": lambda p: [p.cluster],
-            },
+            indexes={"provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids]},
         )
         self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs")
         self.keys: Cache[EndorsementKeyObject] = Cache(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from common.errors import ApiServerUnavailable
+from signer.host_names import HostName
 from signer.kube.known import KnownManagement, KnownWorkload, cluster_key
 from signer.model import (
     AttestedNodeObject,
@@ -58,9 +59,15 @@ class ClusterRecords:
             return tuple(map(self._machine, machines))
         return tuple(member_of(pool, provider_id) for pool in pools)
 
-    def all_machines(self) -> Sequence[Machine]:
-        """Return every Machine of this Cluster."""
-        return tuple(map(self._machine, self._management.machines.by("cluster", self._key)))
+    def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
+        """Return the Machines of this Cluster that have an address with this name for a form."""
+        found = self._management.machines.by("host name", (self._key, name))
+        return tuple(map(self._machine, found))
+
+    def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
+        """Return the Machines of this Cluster whose `nodeRef` names this Node."""
+        found = self._management.machines.by("nodeRef", (self._key, node_name))
+        return tuple(map(self._machine, found))
 
     def node(self, name: str) -> Node | None:
         """Return the workload cluster's Node of that name."""

@@ -61,7 +61,7 @@ def _machine_of_node(node_name: str, records: Records, policy: Policy) -> Machin
         if names_each_other(key, node):
             return find_machine(records, node.provider_id)
     elif policy.serving_by_node_ref:
-        found = [m for m in records.all_machines() if m.node_ref == node_name]
+        found = records.machines_with_node_ref(node_name)
         if len(found) == 1:
             return found[0]
     raise NodeNameUnknown("no attested Machine has this node name")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.errors import ApiServerUnavailable
+from signer.host_names import HostName, every_form
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -34,10 +35,19 @@ class FakeRecords:
         self._require_filled()
         return self.store.members(self.of.key, provider_id)
 
-    def all_machines(self) -> Sequence[Machine]:
-        """Return every Machine."""
+    def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
+        """Find Machines by the forms of their addresses."""
+        return [
+            m for m in self._machines() if any(name in every_form(a.address) for a in m.addresses)
+        ]
+
+    def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
+        """Find Machines by `nodeRef`."""
+        return [m for m in self._machines() if m.node_ref == node_name]
+
+    def _machines(self) -> Sequence[Machine]:
         self._require_filled()
-        return list(self.store.machines.get(self.of.key, []))
+        return self.store.machines.get(self.of.key, [])
 
     def node(self, name: str) -> Node | None:
         """Find a Node by name."""

@@ -20,6 +20,7 @@ from common.pem import encode_block
 from signer.authority import read_authority
 from signer.explain.dump import Dump
 from signer.explain.objects import FilesInvalid, read_objects
+from signer.host_names import every_form
 from signer.kube.client import _object
 from signer.kube.csrs import read_csr
 from signer.kube.kubeconfig import parse_kubeconfig
@@ -229,7 +230,11 @@ def _dump(data: bytes) -> None:
         assert records.cluster().key == objects.HOME
     except ApiServerUnavailable as error:
         raise Refused from error
-    assert all(machine.name for machine in records.all_machines())
+    for machine in dump.machines.all():
+        found = [*records.machines(machine.provider_id)]
+        for name in (name for a in machine.addresses for name in every_form(a.address)):
+            found += records.machines_with_host_name(name)
+        assert all(each.name for each in found)
 
 
 def _dumps() -> list[bytes]:

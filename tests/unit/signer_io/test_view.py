@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from threading import Event
 from typing import Any, Protocol
 
@@ -9,12 +10,13 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
+from signer.host_names import HostName
 from signer.kube.cache import Cache
 from signer.kube.client import Api
 from signer.kube.kubeconfig import Connection
 from signer.kube.management import Management
 from signer.kube.workload import Workload
-from signer.model import Cluster, ClusterKey, Machine, Node, Records, Registration
+from signer.model import Address, Cluster, ClusterKey, Machine, Node, Records, Registration
 from signer.records.clusters import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.records.endorsement_keys import read_attested_node, read_endorsement_key
 from signer.records.machines import (
@@ -41,7 +43,9 @@ class World(Protocol):
 
     records: Records
 
-    def machine(self, name: str, provider_id: str, cluster: ClusterKey) -> None: ...
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None: ...
 
     def node(self, node: Node) -> None: ...
 
@@ -68,15 +72,17 @@ class FakeWorld:
         )
         self.records = FakeRecords(of=of, store=self.store)
 
-    def machine(self, name: str, provider_id: str, cluster: ClusterKey) -> None:
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None:
         made = Machine(
             name=name,
             uid=f"uid-{name}",
             provider_id=provider_id,
             deleting=False,
             bootstrap_ready=True,
-            addresses=(),
-            node_ref=None,
+            addresses=tuple(Address(type="Hostname", address=a) for a in addresses),
+            node_ref=node_ref or None,
             bootstrap_token_id=None,
             is_pool_member=False,
             labels={},
@@ -126,10 +132,16 @@ class RealWorld:
         self.management.machines.put(f"{read.cluster.namespace}/{read.name}", read)
         return read
 
-    def machine(self, name: str, provider_id: str, cluster: ClusterKey) -> None:
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None:
         body = objects.machine(name)
         body["metadata"]["namespace"] = cluster.namespace
         body["spec"] = {"clusterName": cluster.name, "providerID": provider_id}
+        body["status"] = {
+            "addresses": [{"type": "Hostname", "address": a} for a in addresses],
+            "nodeRef": {"name": node_ref} if node_ref else None,
+        }
         self.add(body)
 
     def infrastructure(self, name: str, **annotations: str) -> None:
@@ -168,8 +180,40 @@ def test_machines_are_found_in_their_own_cluster_only(world: World) -> None:
     world.machine("machine-2", "metal://2", HOME)
     (found,) = world.records.machines(PROVIDER_ID)
     assert (found.name, found.provider_id) == ("machine-1", PROVIDER_ID)
-    assert {m.name for m in world.records.all_machines()} == {"machine-1", "machine-2"}
     assert world.records.machines("metal://3") == () or not world.records.machines("metal://3")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("node-1", "node-1"),
+        ("NODE-1.", "node-1"),
+        ("n\u00f6de-1", "n\u00f6de-1"),
+        ("n\u00f6de-1", "xn--nde-1-jua"),
+        ("192.0.2.1", IPv4Address("192.0.2.1")),
+        ("::ffff:192.0.2.1", IPv4Address("192.0.2.1")),
+        ("2001:DB8::0001", IPv6Address("2001:db8::1")),
+    ],
+)
+def test_machines_are_found_by_every_form_of_their_addresses(
+    world: World, written: str, name: HostName
+) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME, "other", written)
+    world.machine("machine-2", "metal://2", HOME, written)
+    world.machine("machine-3", "metal://3", ABROAD, written)
+    world.machine("machine-4", "metal://4", HOME, "another")
+    found = world.records.machines_with_host_name(name)
+    assert {m.name for m in found} == {"machine-1", "machine-2"}
+
+
+def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME, node_ref="node-1")
+    world.machine("machine-2", "metal://2", HOME, node_ref="node-2")
+    world.machine("machine-3", "metal://3", ABROAD, node_ref="node-1")
+    world.machine("machine-4", "metal://4", HOME)
+    (found,) = world.records.machines_with_node_ref("node-1")
+    assert found.name == "machine-1"
+    assert not world.records.machines_with_node_ref("")
 
 
 def test_several_machines_of_one_provider_id_are_all_told(world: World) -> None:

@@ -1,0 +1,51 @@
+"""Names of hosts in the one form that is compared, and every form in which one is found.
+
+A host's name may be written in other letters than those in which certificates and DNS have it, and
+an address may be written as a name. What is compared is folded first. Source: RFC 3492 and
+RFC 5890 (IDNA), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses).
+"""
+
+import unicodedata
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+HostName = str | IPv4Address | IPv6Address
+"""A name in the one form that is compared: a lower-case DNS name, or an address."""
+
+
+def folded(name: str) -> str:
+    """Fold case, and strip the root's dot (talos-cloud-controller-manager PR #360)."""
+    return name.casefold().removesuffix(".")
+
+
+def as_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that is written here, `None` for none; IPv4-mapped ones are IPv4."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def host_name(text: str) -> HostName:
+    """Return the name as it is written, folded."""
+    name = folded(text)
+    address = as_address(name)
+    return name if address is None else address
+
+
+def every_form(text: str) -> frozenset[HostName]:
+    """Give every form in which a certificate names this host: letters beyond ASCII have others."""
+    if text.isascii():
+        return frozenset({host_name(text)})
+    return frozenset(map(host_name, (text, _idna(text.lower()), _idna(text.casefold()))))
+
+
+def _idna(text: str) -> str:
+    """Write a host name as it stands in DNS; IDNA of 2003 folds more than what came after it."""
+    labels = unicodedata.normalize("NFKC", text).replace("\u3002", ".").split(".")
+    return ".".join(
+        label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")
+        for label in labels
+    )
