@@ -24,6 +24,8 @@ SERIAL, SIGNATURE_ALGORITHM, ISSUER, VALIDITY, SUBJECT, SPKI, EXTENSIONS = range
 NEXT_UPDATE = 4
 """Place in a TBSCertList of version 2."""
 
+Digest = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
@@ -125,6 +127,7 @@ def leaf(  # noqa: PLR0913 - each by name
     begins: datetime = NOW - timedelta(days=30),
     ends: datetime = NOW + timedelta(days=3650),
     serial: int = 7,
+    digest: type[Digest] = hashes.SHA256,
 ) -> bytes:
     """Make an endorsement certificate, DER."""
     builder = (
@@ -138,12 +141,16 @@ def leaf(  # noqa: PLR0913 - each by name
     )
     for extension, critical in (extensions or leaf_extensions(key)).items():
         builder = builder.add_extension(extension, critical=critical)
-    made = builder.sign(issuer.key, hashes.SHA256())
+    made = builder.sign(issuer.key, digest())
     return made.public_bytes(Encoding.DER)
 
 
 def rewritten(
-    certificate: bytes, issuer: Issuer, place: int, change: Callable[[bytes], bytes]
+    certificate: bytes,
+    issuer: Issuer,
+    place: int,
+    change: Callable[[bytes], bytes],
+    digest: type[Digest] = hashes.SHA256,
 ) -> bytes:
     """Change one part of what is signed, byte by byte, and sign it again; also of a list."""
     tbs, algorithm, _ = der.parse(certificate).children
@@ -151,9 +158,9 @@ def rewritten(
     parts[place] = change(parts[place])
     signed = der.encode(der.SEQUENCE, b"".join(parts))
     if isinstance(issuer.key, rsa.RSAPrivateKey):
-        signature = issuer.key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+        signature = issuer.key.sign(signed, padding.PKCS1v15(), digest())
     else:
-        signature = issuer.key.sign(signed, ec.ECDSA(hashes.SHA256()))
+        signature = issuer.key.sign(signed, ec.ECDSA(digest()))
     bits = der.encode(der.BIT_STRING, b"\0" + signature)
     return der.encode(der.SEQUENCE, signed + algorithm.der + bits)
 

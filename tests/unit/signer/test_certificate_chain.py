@@ -12,7 +12,10 @@ from common.errors import (
     EndorsementCertificateRevoked,
     EndorsementCertificateUntrusted,
 )
-from signer.verify.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.endorsement_certificate import (
+    load_trust_anchors,
+    verify_endorsement_certificate,
+)
 from tests.builders.certificates import NOW, anchors, authority, leaf, revocation_list
 from tests.builders.software_tpm import rsa_key
 
@@ -64,21 +67,32 @@ def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
         verify(certificate, old)
 
 
+def test_a_roots_own_signature_may_be_of_any_algorithm() -> None:
+    """It is configured, and proves nothing; vendors' oldest roots are signed with SHA-1."""
+    old = signed_anew(ROOT.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
+    configured = load_trust_anchors({"root.der": old}, {})
+    verify_endorsement_certificate([leaf(ROOT, KEY)], KEY, anchors=configured, now=NOW)
+
+
+@pytest.mark.parametrize("beside", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_algorithm_beside_the_signature_is_the_signed_one(kind: Mapping[bytes, bytes]) -> None:
+def test_the_algorithm_beside_the_signature_is_the_signed_one(
+    kind: Mapping[bytes, bytes], beside: bytes
+) -> None:
     """Also where OpenSSL, which compares the two itself, does not check the signature."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     before, found, after = certificate.rpartition(SHA256)
     assert found
     with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
-        verify(before + SHA384 + after, BELOW.der)
+        verify(before + beside + after, BELOW.der)
 
 
+@pytest.mark.parametrize("number", ["00", "02"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes]) -> None:
+def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
     """An authority of another name is another one, though it has the same key."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
-    other = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))
+    other = authority(f"Vendor TPM CA {number}", ROOT, key=rsa_key(number=3))
     with pytest.raises(EndorsementCertificateUntrusted):
         verify(certificate, other.der)
     verify(certificate, other.der, BELOW.der)

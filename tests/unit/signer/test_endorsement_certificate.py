@@ -35,6 +35,8 @@ from tests.builders.certificates import (
     SERIAL,
     SIGNATURE_ALGORITHM,
     SPKI,
+    SUBJECT,
+    Digest,
     Issuer,
     anchors,
     authority,
@@ -47,7 +49,7 @@ from tests.builders.certificates import (
     usage,
     vendor,
 )
-from tests.builders.odd_rsa import BITS_4104, EXPONENT_65539, OddRsa
+from tests.builders.odd_rsa import BITS_4096, BITS_4097, EXPONENT_65539, OddRsa
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import endorsement_key, rsa_key
 
@@ -82,6 +84,24 @@ def test_intermediates_come_from_the_tpm_too() -> None:
     certificate = leaf(two, ECC_KEY)
     for given in ([certificate, two.der, one.der], [one.der, two.der, certificate]):
         verify(*given)
+
+
+def test_the_last_of_sixteen_certificates_is_read() -> None:
+    """And the one after it is not."""
+    verify(*[b"junk"] * 15, leaf(BELOW, ECC_KEY))
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(*[b"junk"] * 16, leaf(BELOW, ECC_KEY))
+
+
+def test_one_good_certificate_for_the_key_is_enough() -> None:
+    """Of several; where all are bad, the first one's reason is told."""
+    good, expired = leaf(BELOW, ECC_KEY), leaf(BELOW, ECC_KEY, ends=NOW - timedelta(days=1))
+    authoritys = leaf(BELOW, ECC_KEY, extensions=NOT_ALLOWED["an authority's"])
+    verify(expired, authoritys, good)
+    with pytest.raises(EndorsementCertificateOutOfDate):
+        verify(expired, authoritys)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(authoritys, expired)
 
 
 def test_other_keys_certificates_beside_it_do_no_harm() -> None:
@@ -206,6 +226,45 @@ def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those 
     return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
 
 
+DIGESTS: list[type[Digest]] = [hashes.SHA256, hashes.SHA384, hashes.SHA512]
+
+
+@pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.name)
+@pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
+def test_signatures_with_sha256_and_better_pass(issuer: Issuer, digest: type[Digest]) -> None:
+    """Of RSA and ECDSA, whoever checks the last link."""
+    certificate = leaf(issuer, RSA_KEY, digest=digest)
+    verify(certificate, issuer.der, key=RSA_KEY)
+    verify(rewritten(certificate, issuer, SPKI, oaep, digest), issuer.der, key=RSA_KEY)
+
+
+def test_an_oaep_certificate_may_come_from_a_configured_root() -> None:
+    """The TPM need not bring what is configured."""
+    verify(oaep_leaf(ROOT), key=RSA_KEY)
+
+
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
+OAEP_EXTENSIONS: dict[str, dict[x509.ExtensionType, bool]] = {
+    "all critical": dict.fromkeys(leaf_extensions(RSA_KEY), True),
+    "an unknown one": {**leaf_extensions(RSA_KEY), UNKNOWN: False},
+}
+
+
+@pytest.mark.parametrize("extensions", OAEP_EXTENSIONS.values(), ids=OAEP_EXTENSIONS)
+def test_oaep_certificates_may_have_the_same_extensions(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """As OpenSSL takes them where it looks."""
+    verify(leaf(BELOW, RSA_KEY, extensions=extensions), key=RSA_KEY)
+    verify(oaep_leaf(BELOW, extensions=extensions), key=RSA_KEY)
+
+
+@pytest.mark.parametrize("end", ["begins", "ends"])
+def test_an_oaep_certificate_is_valid_from_its_first_to_its_last_second(end: str) -> None:
+    """RFC 5280, section 4.1.2.5: both are part of the time."""
+    verify(oaep_leaf(BELOW, **{end: NOW}), key=RSA_KEY)
+
+
 def oaep_under_numbers(key: OddRsa) -> tuple[bytes, bytes]:
     """Certify it by an authority whose key no library would make."""
     issuer = authority("Vendor TPM CA 94", ROOT)
@@ -226,6 +285,12 @@ def oaep_from_stranger() -> list[bytes]:
     return [oaep_leaf(authority("Vendor TPM CA 01"))]
 
 
+def oaep_from_rsa_stranger() -> list[bytes]:
+    """Let a stranger certify it under the name of an authority with an RSA key."""
+    issuer = OAEP_ISSUERS["RSA authority"]
+    return [oaep_leaf(replace(issuer, key=rsa_key(number=4))), issuer.der]
+
+
 def oaep_under(*extensions: x509.ExtensionType) -> list[bytes]:
     """Put an authority between that has these extensions."""
     between = authority("between", ROOT, extensions=dict.fromkeys(extensions, True))
@@ -241,12 +306,12 @@ def oaep_too_deep() -> list[bytes]:
 
 def oaep_with_unknown_extension() -> list[bytes]:
     """Add a critical extension that nobody knows."""
-    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
-    return [oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_KEY), unknown: True})]
+    return [oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_KEY), UNKNOWN: True})]
 
 
 OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError]]] = {
     "a stranger's": (oaep_from_stranger, EndorsementCertificateUntrusted),
+    "a stranger's with an RSA key": (oaep_from_rsa_stranger, EndorsementCertificateUntrusted),
     "expired": (
         lambda: [oaep_leaf(BELOW, ends=NOW - timedelta(days=1))],
         EndorsementCertificateOutOfDate,
@@ -311,12 +376,17 @@ def test_oaep_certificates_are_checked_under_keys_of_any_usual_exponent(exponent
     verify(*oaep_under_numbers(replace(EXPONENT_65539, exponent=exponent)), key=RSA_KEY)
 
 
+def test_oaep_certificates_are_checked_under_keys_of_4096_bits() -> None:
+    """The longest that authorities have."""
+    verify(*oaep_under_numbers(BITS_4096), key=RSA_KEY)
+
+
 @pytest.mark.parametrize(
     "key",
     [
         replace(EXPONENT_65539, exponent=LARGEST_EXPONENT + 6),
         replace(EXPONENT_65539, exponent=2**2000 + 1),
-        BITS_4104,
+        BITS_4097,
     ],
     ids=["exponent over 32 bits", "exponent of 2001 bits", "modulus over 4096 bits"],
 )
@@ -544,7 +614,7 @@ def test_path_lengths_hold() -> None:
 
 
 WEAK_AUTHORITIES: dict[str, Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]] = {
-    "RSA 1024": lambda: rsa_key(1024),
+    "RSA 2047": lambda: rsa_key(2047),
     "exponent 3": lambda: rsa.generate_private_key(public_exponent=3, key_size=2048),
     "P-224": lambda: ec.generate_private_key(ec.SECP224R1()),
     "trivial": lambda: ec.derive_private_key(1, ec.SECP256R1()),
@@ -625,13 +695,51 @@ def test_a_self_signed_certificate_is_not_trusted() -> None:
         verify(leaf(own, private.public_key()), key=private.public_key())
 
 
+def self_signed() -> list[bytes]:
+    """Let the key certify itself."""
+    own = Issuer(certificate=BELOW.certificate, key=STRANGER)
+    certificate = leaf(own, STRANGER.public_key())
+    return [
+        rewritten(certificate, own, SUBJECT, lambda _: BELOW.certificate.subject.public_bytes())
+    ]
+
+
+def from_elsewhere(*, with_root: bool) -> list[bytes]:
+    """Let another vendor certify it."""
+    root = authority("Other Root CA")
+    given = [leaf(root, STRANGER.public_key())]
+    return [*given, root.der] if with_root else given
+
+
+STRANGER = ec.generate_private_key(ec.SECP256R1())
+UNTRUSTED: dict[str, Callable[[], list[bytes]]] = {
+    "self-signed": self_signed,
+    "of another vendor": lambda: from_elsewhere(with_root=False),
+    "of another vendor, with its root": lambda: from_elsewhere(with_root=True),
+}
+
+
+@pytest.mark.parametrize("make", UNTRUSTED.values(), ids=UNTRUSTED)
+def test_what_leads_to_no_configured_authority_says_so(make: Callable[[], list[bytes]]) -> None:
+    """An operator has to know that it is the authority which is missing."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(*make(), key=STRANGER.public_key())
+
+
 def test_without_anchors_nothing_is_trusted() -> None:
     """Not even what is well made."""
     with pytest.raises(EndorsementCertificateUntrusted):
         verify_endorsement_certificate([leaf(ROOT, ECC_KEY)], ECC_KEY, anchors=NO_ANCHORS, now=NOW)
 
 
-@pytest.mark.parametrize("level", ["certificate", "authority", "root"])
+LEVELS = {
+    "certificate": "the endorsement certificate",
+    "authority": "authority 1 above it",
+    "root": "authority 2 above it",
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("moment", ["not yet", "no longer"])
 def test_dates_hold_at_every_level(level: str, moment: str) -> None:
     """At the signer's time."""
@@ -650,10 +758,18 @@ def test_dates_hold_at_every_level(level: str, moment: str) -> None:
         if level == "certificate"
         else leaf(below, ECC_KEY)
     )
-    with pytest.raises(EndorsementCertificateOutOfDate):
+    with pytest.raises(EndorsementCertificateOutOfDate, match=LEVELS[level]):
         verify_endorsement_certificate(
             [certificate], ECC_KEY, anchors=anchors(root, below), now=NOW
         )
+
+
+def test_the_signers_time_counts() -> None:
+    """And not that of the machine: this was valid for a day, long ago."""
+    then, day = NOW - timedelta(days=5000), timedelta(days=1)
+    root = authority("root", begins=then - day, ends=then + day)
+    certificate = leaf(root, ECC_KEY, begins=then - day, ends=then + day)
+    verify_endorsement_certificate([certificate], ECC_KEY, anchors=anchors(root), now=then)
 
 
 # the policies
