@@ -80,13 +80,17 @@ def test_one_change_is_refused(change: Change) -> None:
         pytest.param(TEXT.replace('"tag"', '"tag":"a","tag"'), id="tag twice"),
         pytest.param(TEXT.replace("[0,", "[0,0,"), id="index twice"),
         pytest.param(TEXT.replace("YmxvYg==", "\ud800"), id="surrogate"),
-        pytest.param(TEXT + " " * MAX_CHALLENGE, id="large"),
+        pytest.param(TEXT.ljust(MAX_CHALLENGE + 1), id="large"),
         pytest.param("[" * MAX_CHALLENGE, id="deep"),
     ],
 )
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ChallengeMalformed):
         decode_challenge(text)
+
+
+def test_largest_text_is_read() -> None:
+    assert decode_challenge(TEXT.ljust(MAX_CHALLENGE)) == GOOD
 
 
 def test_widest_challenge_fits() -> None:

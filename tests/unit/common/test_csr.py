@@ -89,6 +89,12 @@ def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
         split(text)
 
 
+def test_p2_block_that_does_not_end_is_refused() -> None:
+    begun = FIRST[: FIRST.index(b"-----END")]
+    with pytest.raises(PemNotCanonical, match="does not end"):
+        split_single(begun + b"\n")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -132,6 +138,13 @@ def test_p1_large_text_is_refused_before_it_is_read(read: object) -> None:
     assert callable(read)
     with pytest.raises(TooLarge):
         read(b"-" * (csr.MAX_REQUEST + 1))
+
+
+@pytest.mark.parametrize("read", [split, split_single])
+def test_p1_largest_text_is_read(read: object) -> None:
+    assert callable(read)
+    with pytest.raises(PemNotCanonical):
+        read(b"-" * csr.MAX_REQUEST)
 
 
 def test_p1_the_largest_blocks_fit() -> None:
@@ -188,6 +201,7 @@ def test_names_for_serving_come_out_typed() -> None:
     )
     expected = ("worker-1", ip_address("192.0.2.1"), ip_address("::1"))
     assert parse_pkcs10(der).subject_alt_names == expected
+    assert not any(extension.critical for extension in x509.load_der_x509_csr(der).extensions)
 
 
 @pytest.mark.parametrize("name", ["", "Worker", "a" * 254])

@@ -14,6 +14,7 @@ from common.keys import KeyInvalid, canonical_spki, public_key_of, spki_sha256
 from common.tpm.constants import TPM_ECC_NIST_P256, ObjectAttributes
 from common.tpm.structures import EccParameters, EccPoint, Public, RsaParameters
 from tests import vectors
+from tests.builders import odd_rsa
 
 CASES = [
     (case.get("ek_public") or case["public"], case["spki"])
@@ -43,10 +44,18 @@ def test_exponent_0_and_65537_are_one_key() -> None:
     assert spki_sha256(public_key_of(other)) == spki_sha256(public_key_of(RSA))
 
 
-def test_coordinates_without_leading_zeros_are_the_same_key() -> None:
+@pytest.mark.parametrize("size", [2048, 3072, 4096])
+def test_rsa_of_each_size_is_read(size: int) -> None:
+    key = public_key_of(rsa_with(key_bits=size, unique=b"\xff" * (size // 8)))
+    assert isinstance(key, rsa.RSAPublicKey)
+    assert key.public_numbers() == rsa.RSAPublicNumbers(65537, (1 << size) - 1)
+
+
+@pytest.mark.parametrize("coordinate", ["x", "y"])
+def test_coordinates_without_leading_zeros_are_the_same_key(coordinate: str) -> None:
     for private in range(1, 2000):
         numbers = ec.derive_private_key(private, ec.SECP256R1()).public_key().public_numbers()
-        if numbers.x < 1 << 248:
+        if getattr(numbers, coordinate) < 1 << 248:
             break
     else:
         pytest.fail("no point with a short coordinate")
@@ -95,6 +104,7 @@ def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> Pub
         (ecc_with(unique=EccPoint(x=b"", y=b"")), "on the curve"),
         (ecc_with(unique=EccPoint(x=b"\xff" * 32, y=POINT.y)), "on the curve"),
         (ecc_with(unique=EccPoint(x=b"\0" + POINT.x, y=POINT.y)), "longer"),
+        (ecc_with(unique=EccPoint(x=POINT.x, y=b"\0" + POINT.y)), "longer"),
         (replace(RSA, unique=POINT), "different key types"),
         (replace(ECC, unique=MODULUS), "different key types"),
     ],
@@ -111,6 +121,7 @@ def test_invalid_keys_are_refused(public: Public, message: str) -> None:
         ec.derive_private_key(5, ec.SECP521R1()).public_key(),
         ec.derive_private_key(5, ec.SECP256K1()).public_key(),
         rsa.RSAPublicNumbers(3, int.from_bytes(MODULUS, "big")).public_key(),
+        rsa.RSAPublicNumbers(65537, odd_rsa.EVEN.modulus).public_key(),
     ],
 )
 def test_kinds_that_the_protocol_does_not_have_get_no_name(key: PublicKeyTypes) -> None:

@@ -13,6 +13,7 @@ from common.wire import WireMalformed
 
 def test_object_is_read() -> None:
     assert wire.load(b' {"a": [1, true, null, "\\u00e4"]}\n') == {"a": [1, True, None, "ä"]}
+    assert wire.load(b'{"a": 999999999}') == {"a": 999999999}
 
 
 @pytest.mark.parametrize(

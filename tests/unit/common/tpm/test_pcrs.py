@@ -40,6 +40,10 @@ def test_banks_are_written_ascending_whatever_their_order() -> None:
     )
 
 
+def test_a_pcr_that_is_given_twice_is_one() -> None:
+    assert encode_selection({"sha256": (0, 0, 7)}) == encode_selection({"sha256": (0, 7)})
+
+
 @pytest.mark.parametrize(
     ("encoded", "rule"),
     [

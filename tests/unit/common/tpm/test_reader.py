@@ -1,0 +1,37 @@
+"""The bounded reader: to the last byte, and not one byte further."""
+
+from collections.abc import Callable
+from struct import Struct
+
+import pytest
+
+from common.tpm.reader import Reader, StructureMalformed, join
+
+READS: dict[str, tuple[Callable[[Reader], object], bytes, object]] = {
+    "bytes": (lambda r: r.take(2), b"\1\2", b"\1\2"),
+    "integer": (lambda r: r.integer(2), b"\1\2", 0x102),
+    "word": (lambda r: r.word(), b"\1\2", 0x102),
+    "integers": (lambda r: r.integers(Struct(">BH")), b"\1\2\3", (1, 0x203)),
+    "sized": (lambda r: r.sized(1), b"\0\1\2", b"\2"),
+    "sized, empty": (lambda r: r.sized(0), b"\0\0", b""),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_there_is_read_to_the_last_byte(name: str) -> None:
+    read, data, value = READS[name]
+    reader = Reader(data)
+    assert read(reader) == value
+    assert reader.position == len(data)
+    reader.finish()
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_ends_a_byte_early_is_refused(name: str) -> None:
+    read, data, _ = READS[name]
+    with pytest.raises(StructureMalformed, match="data ends early"):
+        read(Reader(data[:-1]))
+
+
+def test_integers_are_written_one_behind_the_other() -> None:
+    assert join((1, 1), (2, 2)) == b"\1\0\2"
