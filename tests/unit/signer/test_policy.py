@@ -1,9 +1,12 @@
 """Policies: the defaults, every setting, and every way to get a file wrong."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
 from itertools import product
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -147,6 +150,28 @@ def test_every_setting_is_read() -> None:
     )
 
 
+def test_variants_may_be_all_the_values_that_there_are() -> None:
+    """Machines that none of them fits have no values, and pass with none."""
+    variant = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
+    pcrs = {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [variant]}
+    policy = only(pcrs=pcrs)
+    assert policy.pcr_allowed == {}
+    assert [v.match_labels for v in policy.pcr_variants] == [{"a": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1h", 3600), ("60m", 3600), ("3600s", 3600), ("1h1s", 3601), ("1h1m1s", 3661)],
+)
+def test_lifetimes_from_an_hour_up_are_read(text: str, seconds: int) -> None:
+    lifetime = only(certificate={"lifetime": text}).certificate_lifetime
+    assert lifetime == timedelta(seconds=seconds)
+
+
+def test_the_builtin_signer_may_be_left_to_others() -> None:
+    assert only(serving={"builtin": "Ignore"}).builtin_serving is BuiltinServing.IGNORE
+
+
 def test_every_kind_of_attestation_key_may_be_listed() -> None:
     """Scheme, size or curve, and hash are independent: real TPMs sign with SHA-384 on P-256."""
     kinds = [
@@ -200,8 +225,16 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"bootstrapGroups": ["a", "a"]},
         "spec.bootstrapGroups: has a value twice",
     ),
+    "bootstrap groups are a text": (
+        {"bootstrapGroups": "joiners"},
+        "spec.bootstrapGroups: must be a list that is not empty",
+    ),
     "bootstrap group is no text": (
-        {"bootstrapGroups": [1]},
+        {"bootstrapGroups": ["a", 1]},
+        "spec.bootstrapGroups: must hold non-empty strings only",
+    ),
+    "bootstrap group is empty": (
+        {"bootstrapGroups": ["a", ""]},
         "spec.bootstrapGroups: must hold non-empty strings only",
     ),
     "unknown trust": (
@@ -240,8 +273,20 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"pcrs": {"selection": {"sha256": []}}},
         "spec.pcrs.selection.sha256: must be a list that is not empty",
     ),
+    "PCRs are a number": (
+        {"pcrs": {"selection": {"sha256": 7}}},
+        "spec.pcrs.selection.sha256: must be a list that is not empty",
+    ),
+    "PCRs are a mapping": (
+        {"pcrs": {"selection": {"sha256": {7: A}}}},
+        "spec.pcrs.selection.sha256: must be a list that is not empty",
+    ),
     "PCR 24": (
         {"pcrs": {"selection": {"sha256": [24]}}},
+        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
+    ),
+    "PCR -1": (
+        {"pcrs": {"selection": {"sha256": [-1]}}},
         "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
     ),
     "PCR true": (
@@ -306,36 +351,25 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"pcrs": enforced(variants=[])},
         "spec.pcrs.variants: must be a list that is not empty",
     ),
+    "variants are a number": (
+        {"pcrs": enforced(variants=1)},
+        "spec.pcrs.variants: must be a list that is not empty",
+    ),
     "a variant without values": (
         {"pcrs": enforced(variants=[{"machineSelector": {"matchLabels": {"a": "b"}}}])},
         "spec.pcrs.variants[0].allowed: mode Enforce needs values",
     ),
-    "a variant for all": (
-        {
-            "pcrs": enforced(
-                variants=[
-                    {"machineSelector": {"matchLabels": {}}, "allowed": {"sha256": {"7": [A]}}}
-                ]
-            )
-        },
-        "spec.pcrs.variants[0].machineSelector.matchLabels: must be a mapping that is not empty",
-    ),
-    "labels that are no texts": (
-        {
-            "pcrs": enforced(
-                variants=[
-                    {
-                        "machineSelector": {"matchLabels": {"a": True}},
-                        "allowed": {"sha256": {"7": [A]}},
-                    }
-                ]
-            )
-        },
-        "spec.pcrs.variants[0].machineSelector.matchLabels: must map strings to strings",
-    ),
     "event log without rule": ({"eventLog": {"secureBoot": False}}, "spec.eventLog: has no rule"),
     "event log of a PCR that is not quoted": (
         {"pcrs": {"selection": {"sha256": [0]}}, "eventLog": {"secureBoot": True}},
+        "spec.eventLog: needs PCR 7, which is not selected",
+    ),
+    "platform keys of a PCR that is not quoted": (
+        {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"platformKeys": [A]}},
+        "spec.eventLog: needs PCR 7, which is not selected",
+    ),
+    "signature databases of a PCR that is not quoted": (
+        {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"signatureDatabases": [A]}},
         "spec.eventLog: needs PCR 7, which is not selected",
     ),
     "boot loaders of a PCR that is not quoted": (
@@ -374,6 +408,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
         "spec.serving.nodeRefFallback: builtin Ignore never looks at it",
     ),
+    "a cluster that is a number": (
+        {"clusterRef": {"namespace": "n", "name": 1}},
+        "spec.clusterRef.name: must be a non-empty string",
+    ),
     "half a cluster": (
         {"clusterRef": {"name": "blue"}},
         "spec.clusterRef.namespace: must be a non-empty string",
@@ -385,6 +423,65 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
 def test_a_wrong_spec_is_refused(spec: dict[str, object], problem: str) -> None:
     """Unknown, empty, contradictory: with its path, and nothing else."""
     assert problems(document(**spec)) == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ({"a": True}, "must map strings to strings"),
+        ({"a": "b", "c": True}, "must map strings to strings"),
+        ({"a": "b", 1: "c"}, "must map strings to strings"),
+        (["a"], "must be a mapping that is not empty"),
+        ({}, "must be a mapping that is not empty"),
+    ],
+    ids=str,
+)
+def test_labels_are_texts_by_texts(labels: object, problem: str) -> None:
+    """A variant without any would be for all Machines."""
+    variant = {"machineSelector": {"matchLabels": labels}, "allowed": {"sha256": {"7": [A]}}}
+    (told,) = problems(document(pcrs=enforced(variants=[variant])))
+    assert told == f"spec.pcrs.variants[0].machineSelector.matchLabels: {problem}"
+
+
+SECTIONS = [
+    ("clusterRef",),
+    ("endorsementKey",),
+    ("attestationKey",),
+    ("pcrs",),
+    ("pcrs", "selection"),
+    ("pcrs", "allowed"),
+    ("pcrs", "allowed", "sha256"),
+    ("pcrs", "variants", 0),
+    ("pcrs", "variants", 0, "machineSelector"),
+    ("pcrs", "variants", 0, "allowed"),
+    ("pcrs", "variants", 0, "allowed", "sha256"),
+    ("eventLog",),
+    ("nodeNames",),
+    ("certificate",),
+    ("serving",),
+]
+
+
+@pytest.mark.parametrize("path", SECTIONS, ids=str)
+def test_no_section_has_a_key_that_is_unknown(path: tuple[str | int, ...]) -> None:
+    """A misspelt rule would not be in force, without a word."""
+    variant = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
+    spec: dict[str, Any] = {
+        "clusterRef": {"namespace": "n", "name": "c"},
+        "endorsementKey": {},
+        "attestationKey": {},
+        "pcrs": enforced(variants=[variant]),
+        "eventLog": {"secureBoot": True},
+        "nodeNames": {},
+        "certificate": {},
+        "serving": {},
+    }
+    load(document(**deepcopy(spec)))
+    section = reduce(getitem, path, spec)  # type: ignore[arg-type]
+    section["misspelt"] = {}
+    (told,) = problems(document(**deepcopy(spec)))
+    where = ".".join(str(key) for key in path).replace(".0", "[0]")
+    assert told == f"spec.{where}.misspelt: unknown key"
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
@@ -405,6 +502,10 @@ BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
     ),
     "no name": (
         changed(lambda d: d.update(metadata={})),
+        "metadata.name: must be a non-empty string",
+    ),
+    "a number as name": (
+        changed(lambda d: d["metadata"].update(name=1)),
         "metadata.name: must be a non-empty string",
     ),
     "no spec": (changed(lambda d: d.pop("spec")), "spec: missing"),
@@ -433,6 +534,8 @@ def test_all_problems_are_told_at_once() -> None:
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
         "several policies for all other clusters",
     )
+    unknown = dict.fromkeys("edcba", 1)
+    assert problems(document(**unknown)) == tuple(f"spec.{key}: unknown key" for key in "abcde")
 
 
 def test_one_policy_for_each_cluster() -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -78,8 +79,10 @@ def test_what_was_loaded_at_the_start_counts(mounted: Mounted) -> None:
 
 def test_a_policy_that_asks_for_no_certificate_has_no_anchors() -> None:
     files = AnchorFiles([Policy(name="tenants")], {"tenants": read_anchors(Policy(name="tenants"))})
-    files.tend()
+    for _ in range(2):
+        files.tend()
     assert files.current == {"tenants": NO_ANCHORS}
+    assert files.invalid == set()
 
 
 def test_a_new_authority_is_taken(mounted: Mounted) -> None:
@@ -87,7 +90,23 @@ def test_a_new_authority_is_taken(mounted: Mounted) -> None:
     mounted.settle()
     assert mounted.roots == ["other.der", "root.der"]
     assert mounted.told == ["trust anchors taken"]
+    assert vars(mounted.caplog.records[0])["fields"] == {
+        "policy": "tenants",
+        "roots": 2,
+        "intermediates": 1,
+        "revocationLists": 0,
+    }
     assert list(mounted.alarms()) == []
+
+
+def test_what_was_loaded_at_the_start_is_left_as_it_was(mounted: Mounted) -> None:
+    loaded = MappingProxyType({"tenants": read_anchors(mounted.policy)})
+    files = AnchorFiles([mounted.policy], loaded)
+    mounted.write("other.der", OTHER.der)
+    for _ in range(2):
+        files.tend()
+    assert len(files.current["tenants"].roots) == 2
+    assert len(loaded["tenants"].roots) == 1
 
 
 def test_a_hidden_file_is_none_of_the_operators(mounted: Mounted) -> None:
@@ -95,6 +114,14 @@ def test_a_hidden_file_is_none_of_the_operators(mounted: Mounted) -> None:
     mounted.write(".other.der.swp", OTHER.der)
     mounted.settle()
     assert mounted.roots == ["root.der"]
+
+
+def test_a_folder_in_the_folder_is_no_file(mounted: Mounted) -> None:
+    (mounted.folder / "old").mkdir()
+    mounted.write("old/other.der", OTHER.der)
+    mounted.settle()
+    assert mounted.roots == ["root.der"]
+    assert mounted.files.invalid == set()
 
 
 def test_an_authority_that_is_taken_away_is_gone(mounted: Mounted) -> None:
@@ -173,7 +200,9 @@ def test_authorities_that_nobody_can_read_are_told(mounted: Mounted) -> None:
     mounted.write("unreadable.der", b"\x30\x03\x02\x01\x00")
     mounted.settle()
     assert mounted.told == ["trust anchors taken", "authorities left out"]
-    assert "unreadable.der" in vars(mounted.caplog.records[-1])["fields"]["detail"]
+    fields = vars(mounted.caplog.records[-1])["fields"]
+    assert fields["policy"] == "tenants"
+    assert "unreadable.der" in fields["detail"]
     assert mounted.roots == ["root.der"]
 
 

@@ -1,6 +1,8 @@
 """What the signer is told at its start: all problems at once, and nothing guessed."""
 
+import base64
 import io
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ import pytest
 import yaml
 
 from signer import cli
-from signer.config import ConfigurationInvalid, Flags, load
+from signer.config import ConfigurationInvalid, Flags, load, load_policy_file
 from tests.harness import kubeconfig, pki
 
 POLICY = {
@@ -76,6 +78,23 @@ def test_a_kubeconfig_that_cannot_be_used_is_told(flags: Flags) -> None:
     assert problems(flags) == (f"{flags.kubeconfig}: server is not https",)
 
 
+@pytest.mark.parametrize(
+    ("member", "problem"),
+    [
+        ("certificate-authority-data", "the server's CA is not a list of PEM certificates"),
+        ("client-key-data", "the client certificate and its key cannot be used"),
+    ],
+)
+def test_a_kubeconfig_that_openssl_cannot_use_is_told(
+    flags: Flags, member: str, problem: str
+) -> None:
+    assert flags.kubeconfig is not None
+    other = base64.b64encode(b"-----BEGIN NOTHING-----").decode()
+    text = re.sub(f"{member}: .*", f"{member}: {other}", flags.kubeconfig.read_text())
+    flags.kubeconfig.write_text(text)
+    assert problems(flags) == (f"{flags.kubeconfig}: {problem}",)
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{}"])
 def test_an_empty_or_unreadable_policy_lets_nobody_in(flags: Flags, content: bytes) -> None:
     """Broken configuration must not fall back to approving defaults."""
@@ -98,6 +117,9 @@ def test_authorities_that_are_not_there_are_told(flags: Flags, tmp_path: Path) -
     (told,) = problems(flags)
     assert told.startswith("policy default: ")
     assert "nothing.pem" in told
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_policy_file(flags.policy)
+    assert caught.value.problems == (told,)
 
 
 def test_a_folder_of_no_authorities_lets_nobody_in(flags: Flags, tmp_path: Path) -> None:
@@ -128,13 +150,16 @@ def test_no_revocation_lists_where_there_should_be_let_nobody_in(
         ("127.0.0.1:9443", ("127.0.0.1", 9443)),
         ("[::1]:9443", ("::1", 9443)),
         ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - only read
+        ("host:65535", ("host", 65535)),
     ],
 )
 def test_an_address_for_metrics_is_read(flags: Flags, text: str, address: tuple[str, int]) -> None:
     assert load(replace(flags, metrics_address=text)).metrics_address == address
 
 
-@pytest.mark.parametrize("text", ["", "9443", ":9443", "host:", "host:x", "host:65536", "h:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "9443", ":9443", "host:", "host:x", "host:65536", "h:-1", "host:\u0664\u0664"]
+)
 def test_what_is_no_address_for_metrics_is_told(flags: Flags, text: str) -> None:
     (told,) = problems(replace(flags, metrics_address=text))
     assert told == f"--metrics-address {text}: not HOST:PORT"
