@@ -9,7 +9,8 @@ from signer.records.clusters import (
     cluster_of,
     read_cluster,
 )
-from tests.unit.signer_io.objects import HOME, cluster
+from signer.records.machines import Reference
+from tests.unit.signer_io.objects import HOME, INFRASTRUCTURE, cluster
 
 
 def annotated(value: str) -> dict[str, str]:
@@ -21,6 +22,7 @@ def annotated(value: str) -> dict[str, str]:
     [
         (CLIENT_SIGNER, {CLIENT_SIGNER}),
         (f" {CLIENT_SIGNER} ", {CLIENT_SIGNER}),
+        (f"{CLIENT_SIGNER}, ,", {CLIENT_SIGNER}),
         (f"{CLIENT_SIGNER},{INSECURE_CLIENT_SIGNER}", {CLIENT_SIGNER, INSECURE_CLIENT_SIGNER}),
         ("", set()),
         (",", set()),
@@ -51,6 +53,22 @@ def test_the_infrastructure_names_the_signer_where_the_field_asks_for_one() -> N
     assert len(client_signers(read_cluster(both), CLIENT_SIGNER)) == 2
 
 
+def test_a_field_that_is_no_truth_value_says_nothing() -> None:
+    body = cluster()
+    body["spec"]["security"] = {"kubeletAuthentication": "true"}
+    assert read_cluster(body).authentication is None
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
+
+
+def test_the_infrastructure_is_that_of_the_reference() -> None:
+    body = cluster()
+    assert read_cluster(body).infrastructure == Reference(
+        group=INFRASTRUCTURE, kind="TestCluster", namespace="team-a", name="blue"
+    )
+    del body["spec"]["infrastructureRef"]
+    assert read_cluster(body).infrastructure is None
+
+
 def test_infrastructure_alone_opts_nobody_in() -> None:
     assert client_signers(read_cluster(cluster()), CLIENT_SIGNER) == frozenset()
 
@@ -63,12 +81,22 @@ def test_a_cluster_is_paused_by_field_or_annotation() -> None:
     assert read_cluster(cluster(**{"cluster.x-k8s.io/paused": ""})).paused
 
 
-@pytest.mark.parametrize("block", ["10.96.0.1/32", "fd00::1/128"])
-def test_a_service_block_of_one_address_is_that_address(block: str) -> None:
+@pytest.mark.parametrize(
+    ("block", "address"),
+    [
+        ("10.96.0.1/32", "10.96.0.1"),
+        ("fd00::1/128", "fd00::1"),
+        # A network by one of its addresses, which net.ParseCIDR takes
+        ("10.96.7.7/12", "10.96.0.1"),
+    ],
+)
+def test_the_first_address_of_a_service_block_is_the_control_planes(
+    block: str, address: str
+) -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
     found = cluster_of(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
-    assert block.partition("/")[0] in found.control_plane_hosts
+    assert address in found.control_plane_hosts
 
 
 def test_the_control_plane_has_many_names() -> None:
@@ -94,5 +122,12 @@ def test_the_control_plane_has_many_names() -> None:
     assert found.auto_approve_bindings == {"x"}
 
 
-def test_the_usual_domain_is_assumed() -> None:
-    assert "kubernetes.default.svc.cluster.local" in read_cluster(cluster()).hosts
+def test_without_fields_the_usual_names_are_assumed() -> None:
+    body = cluster()
+    del body["spec"]["controlPlaneEndpoint"]
+    assert read_cluster(body).hosts == {
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    }

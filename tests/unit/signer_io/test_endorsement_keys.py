@@ -1,7 +1,7 @@
 """EndorsementKey and AttestedNode: what is written can be read, and nothing else is taken."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from signer.records.endorsement_keys import (
     new_endorsement_key,
     read_attested_node,
     read_endorsement_key,
+    replaced,
     written_attested_node,
 )
 from signer.verify.claims import attested_node_name
@@ -43,16 +44,27 @@ def test_a_node_comes_back_as_it_was_written() -> None:
     assert read_attested_node(stored(NODE)) == NODE
     bare = replace(NODE, boot=None, machine_name="")
     assert read_attested_node(stored(bare)) == bare
+    assert not {"boot", "machineName"} & stored(bare)["spec"].keys()
 
 
 def test_a_new_node_has_no_version_and_moves_along() -> None:
     body = written_attested_node(NODE, "")
-    assert "resourceVersion" not in body["metadata"]
+    assert not {"resourceVersion", "annotations"} & body["metadata"].keys()
     assert body["metadata"]["labels"] == {
         "clusterctl.cluster.x-k8s.io/move": "",
         "cluster.x-k8s.io/cluster-name": "blue",
     }
     assert "ownerReferences" not in body["metadata"]
+
+
+def test_a_write_says_what_it_replaces() -> None:
+    """Without it an API server would take a write that changes nothing for none."""
+    expected = {
+        "resourceVersion": "7",
+        "annotations": {"attestation.cluster.x-k8s.io/written-under": "7"},
+    }
+    assert replaced("7") == expected
+    assert stored(NODE)["metadata"].items() >= expected.items()
 
 
 def test_a_node_under_another_name_claims_nothing() -> None:
@@ -63,6 +75,12 @@ def test_a_node_under_another_name_claims_nothing() -> None:
         read_attested_node(body)
 
 
+def test_times_are_written_in_utc() -> None:
+    abroad = timezone(timedelta(hours=2))
+    node = replace(NODE, last_attested=NOW.astimezone(abroad))
+    assert stored(node)["spec"]["lastAttested"] == "2026-11-21T09:30:00Z"
+
+
 def test_a_time_without_a_zone_is_no_time() -> None:
     body = stored(NODE)
     body["spec"]["notAfter"] = "2026-11-28T09:30:00"
@@ -70,8 +88,26 @@ def test_a_time_without_a_zone_is_no_time() -> None:
         read_attested_node(body)
 
 
+BOOT = {"resetCount": 1, "restartCount": 1, "firmwareVersion": "0x0000000000000001"}
+
+
+def test_boot_counters_are_read() -> None:
+    body = stored(NODE)
+    body["spec"]["boot"] = BOOT
+    expected = Boot(reset_count=1, restart_count=1, firmware_version=1)
+    assert read_attested_node(body).boot == expected
+
+
 @pytest.mark.parametrize(
-    "boot", [{}, {"resetCount": 1}, {"resetCount": 1, "restartCount": 1, "firmwareVersion": "x"}]
+    "boot",
+    [
+        {},
+        *({k: v for k, v in BOOT.items() if k != left_out} for left_out in BOOT),
+        {**BOOT, "resetCount": "1"},
+        {**BOOT, "restartCount": "1"},
+        {**BOOT, "firmwareVersion": "x"},
+    ],
+    ids=str,
 )
 def test_boot_counters_that_are_half_there_are_left_out(boot: dict[str, Any]) -> None:
     body = stored(NODE)
@@ -82,6 +118,7 @@ def test_boot_counters_that_are_half_there_are_left_out(boot: dict[str, Any]) ->
 def test_a_key_comes_back_as_it_was_written() -> None:
     body = new_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
     assert body["metadata"]["labels"] == {"clusterctl.cluster.x-k8s.io/move": ""}
+    assert body["spec"]["publicKey"] == "-----BEGIN PUBLIC KEY-----\n"
     assert body["spec"]["heldBy"]["since"] == "2026-11-21T09:30:00Z"
     body["metadata"]["resourceVersion"] = "1"
     read = read_endorsement_key(body)

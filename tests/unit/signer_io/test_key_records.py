@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from common.keys import spki_sha256
 from common.names import ENDORSEMENT_KEY_ANNOTATION
+from common.pem import encode_block
 from signer.records.key_records import NO_RECORDS, KeyRecords, key_records
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -38,6 +39,13 @@ def certificate() -> str:
         .not_valid_after(now + timedelta(days=1))
     )
     return builder.sign(OTHER, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def certificate_of_version_5() -> str:
+    """Write a version that there is not: the first value of a TBSCertificate."""
+    der = x509.load_pem_x509_certificate(certificate().encode()).public_bytes(Encoding.DER)
+    changed = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
+    return encode_block("CERTIFICATE", changed).decode()
 
 
 def read(value: str) -> KeyRecords:
@@ -110,6 +118,19 @@ def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
     assert records.records == ()
     assert records.error is not None
     assert records.error.startswith("here: ")
+
+
+def test_openssls_words_are_not_for_the_record() -> None:
+    """The operator has a form that always works."""
+    for broken in (
+        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        certificate_of_version_5(),
+        pem(ec.generate_private_key(ec.SECP256K1())),
+    ):
+        error = read(broken).error
+        assert error is not None
+        assert error.endswith(" cannot be read; sha256:<hex> can always")
 
 
 def test_one_bad_entry_spoils_the_others() -> None:

@@ -16,6 +16,7 @@ from signer.records.machines import (
     read_infrastructure,
     read_machine,
     read_pool,
+    read_reference,
 )
 from tests.unit.signer_io.objects import (
     DIGEST,
@@ -72,6 +73,28 @@ def test_node_and_deletion_are_read() -> None:
     body["status"]["nodeRef"] = {"name": "node-1"}
     read = read_machine(body)
     assert (read.deleting, read.node_ref) == (True, "node-1")
+
+
+REFERENCE = {"apiGroup": INFRASTRUCTURE, "kind": "TestMachine", "name": "infra"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"apiGroup": ""},
+        {"apiGroup": None},
+        {"apiGroup": 1},
+        {"apiGroup": None, "apiVersion": "/v1beta1"},
+        {"kind": ""},
+        {"kind": None},
+        {"name": ""},
+        {"name": None},
+    ],
+    ids=str,
+)
+def test_half_a_reference_is_none(changes: dict[str, Any]) -> None:
+    assert read_reference(REFERENCE, "team-a") is not None
+    assert read_reference({**REFERENCE, **changes}, "team-a") is None
 
 
 def test_a_machine_without_a_provider_id_has_an_empty_one() -> None:
@@ -159,6 +182,8 @@ def test_another_bootstrap_provider_owns_no_token() -> None:
         ("abcdef.0123456789abcdef", "abcdef"),
         (None, None),
         ("abcdef.short", NO_TOKEN),
+        ("abcdef.0123456789abcdef0", NO_TOKEN),
+        ("0abcdef.0123456789abcdef", NO_TOKEN),
         ("ABCDEF.0123456789abcdef", NO_TOKEN),
     ],
 )
@@ -183,3 +208,18 @@ def test_a_member_of_a_pool_is_known_by_its_provider_id_alone() -> None:
     assert (member.name, member.provider_id, member.is_pool_member) == ("pool-1", "metal://2", True)
     assert (member.records, member.record_error, member.addresses) == ((), None, ())
     assert member.bootstrap_token_id is None
+    assert not member.deleting
+
+
+def test_a_member_goes_with_its_pool() -> None:
+    body = pool("pool-1", "metal://1")
+    body["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert member_of(read_pool(body), "metal://1").deleting
+
+
+def test_of_lists_only_what_is_of_its_type_is_read() -> None:
+    body = pool("pool-1", "metal://1", "")
+    body["spec"]["providerIDList"] += [1, None]
+    body["status"] = {"conditions": ["BootstrapReady", None]}
+    read = read_pool(body)
+    assert (read.provider_ids, read.bootstrap_ready) == (("metal://1",), False)
