@@ -9,6 +9,7 @@ from signer.verify.weak_keys import _ROCA, KeyWeak, require_strong
 from tests.builders.software_tpm import rsa_key
 
 ROCA_PRODUCT = math.prod(prime for prime, _ in _ROCA)
+SMALL = math.factorial(1000)
 
 
 def rsa_public(modulus: int) -> rsa.RSAPublicKey:
@@ -72,6 +73,29 @@ def test_close_primes_are_weak(far_prime: int) -> None:
     near = prime_from(far_prime + 2, 2)
     with pytest.raises(KeyWeak, match="close"):
         require_strong(rsa_public(far_prime * near))
+
+
+def modulus_at(distance: int) -> int:
+    """Make a modulus whose factors Fermat finds in the round of this number, from 0."""
+    mean = 3 << 1022
+    half = math.isqrt(2 * mean * distance) + 1
+    while math.gcd(mean * mean - half * half, SMALL) != 1:
+        half += 1
+    modulus = mean * mean - half * half
+    assert mean - (math.isqrt(modulus - 1) + 1) == distance
+    return modulus
+
+
+@pytest.mark.parametrize("distance", range(1, 16))
+def test_primes_are_close_for_sixteen_rounds(distance: int) -> None:
+    """In every round the next larger square is looked at."""
+    with pytest.raises(KeyWeak, match="close"):
+        require_strong(rsa_public(modulus_at(distance)))
+
+
+def test_primes_are_far_after_sixteen_rounds() -> None:
+    """Whoever looks longer finds closer and closer keys among good ones."""
+    require_strong(rsa_public(modulus_at(16)))
 
 
 def test_a_square_is_weak(far_prime: int) -> None:
