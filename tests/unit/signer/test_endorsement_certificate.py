@@ -425,16 +425,26 @@ def test_long_serial_numbers_pass() -> None:
     )
 
 
-NEGATIVE = b"\x02\x01\xfb"
+def with_serial(number: int) -> bytes:
+    """Make a certificate with a serial number that no library writes."""
+    written = der.encode(der.INTEGER, number.to_bytes(1, "big", signed=True))
+    return rewritten(leaf(BELOW, ECC_KEY), BELOW, SERIAL, lambda _: written)
 
 
-def test_negative_serial_numbers_cannot_be_listed() -> None:
+LISTED = anchors(ROOT, BELOW, lists=(revocation_list(BELOW, 5),))
+
+
+@pytest.mark.parametrize("number", [-5, -1])
+def test_negative_serial_numbers_cannot_be_listed(number: int) -> None:
     """They pass where nothing is listed, and nowhere else."""
-    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, SERIAL, lambda _: NEGATIVE)
+    certificate = with_serial(number)
     verify(certificate)
-    listed = anchors(ROOT, BELOW, lists=(revocation_list(BELOW, 5),))
     with pytest.raises(EndorsementCertificateNotAllowed):
-        verify_endorsement_certificate([certificate], ECC_KEY, anchors=listed, now=NOW)
+        verify_endorsement_certificate([certificate], ECC_KEY, anchors=LISTED, now=NOW)
+
+
+def test_zero_is_a_serial_number_that_a_list_can_name() -> None:
+    verify_endorsement_certificate([with_serial(0)], ECC_KEY, anchors=LISTED, now=NOW)
 
 
 def bits_behind(_: bytes) -> bytes:

@@ -12,11 +12,14 @@ from signer.verify.endorsement_certificate import (
     load_trust_anchors,
     verify_endorsement_certificate,
 )
+from tests.builders import der
 from tests.builders.certificates import (
+    EXTENSIONS,
     NEXT_UPDATE,
     NOW,
     Issuer,
     anchors,
+    authority,
     leaf,
     revocation_list,
     rewritten,
@@ -70,6 +73,11 @@ def test_an_old_list_decides_nothing() -> None:
     verify_with(old, revocation_list(BELOW))
 
 
+def test_a_list_is_valid_from_its_first_to_its_last_second() -> None:
+    verify_with(revocation_list(BELOW, begins=NOW))
+    verify_with(revocation_list(BELOW, ends=NOW))
+
+
 def test_a_list_without_end_decides_nothing() -> None:
     """Nobody could tell when it is too old."""
     endless = rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
@@ -90,17 +98,57 @@ def test_anchors_are_read_from_pem_and_der() -> None:
     assert [a.source for a in loaded.roots] == ["bundle.pem (1)", "r.der"]
     assert [a.source for a in loaded.intermediates] == ["bundle.pem (2)"]
     assert loaded.roots[0].fields.not_after == NOW + timedelta(days=3650)
+    assert loaded.unreadable == ()
     verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
+    assert load_trust_anchors({"one.pem": pem(ROOT)}, {}).roots[0].source == "one.pem"
+
+
+def list_pem(data: bytes) -> bytes:
+    """Write a revocation list as PEM."""
+    return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
+
+
+def test_revocation_lists_are_read_from_pem_too() -> None:
+    """One or several, with text between them: every one of them counts."""
+    lists = list_pem(revocation_list(ROOT)) + b"\nTPM CA\n" + list_pem(revocation_list(BELOW, 7))
+    loaded = load_trust_anchors({"r.der": ROOT.der, "b.der": BELOW.der}, {"lists.pem": lists})
+    assert [found.source for found in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
+
+
+@pytest.mark.parametrize("name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
+def test_a_root_has_its_own_name_for_its_issuer(name: str) -> None:
+    """Whichever name comes first in the alphabet."""
+    below = authority(name, ROOT)
+    with pytest.raises(ValueError, match="no root certificate"):
+        load_trust_anchors({"below.der": below.der}, {})
+    loaded = load_trust_anchors({"root.der": ROOT.der, "below.der": below.der}, {})
+    assert [a.source for a in loaded.roots] == ["root.der"]
+    assert [a.source for a in loaded.intermediates] == ["below.der"]
+
+
+def twice(extensions: bytes) -> bytes:
+    """Write every extension twice, which OpenSSL reads."""
+    (listed,) = der.parse(extensions).children
+    return der.encode(0xA3, der.encode(der.SEQUENCE, listed.content * 2))
 
 
 def test_an_unreadable_authority_is_left_out_and_told() -> None:
     """Vendors' bundles hold such; a missing one lets nobody in."""
     loaded = load_trust_anchors(
-        {"r.der": ROOT.der, "junk": b"junk", "key.pem": b"-----BEGIN PUBLIC KEY-----\n"}, {}
+        {
+            "r.der": ROOT.der,
+            "junk": b"junk",
+            "key.pem": b"-----BEGIN PUBLIC KEY-----\n",
+            "twice.der": rewritten(BELOW.der, ROOT, EXTENSIONS, twice),
+        },
+        {},
     )
     assert set(loaded.unreadable) == {
         "key.pem: no PEM block of the kind that is expected",
         "junk: not a certificate that OpenSSL can read",
+        "twice.der: not a certificate that OpenSSL can read",
     }
 
 
@@ -111,13 +159,15 @@ def test_an_unreadable_authority_is_left_out_and_told() -> None:
 )
 def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
     """It would prove nothing, and nobody would notice before the nodes."""
-    with pytest.raises(ValueError, match="no root certificate"):
+    with pytest.raises(ValueError, match="no root certificate") as caught:
         load_trust_anchors(files, {})
+    assert ("not a certificate" in str(caught.value)) is ("junk" in files or "empty" in files)
 
 
 def test_an_unreadable_revocation_list_is_refused() -> None:
     """A missing one would let somebody in."""
-    for content in (b"junk", pem(ROOT), b""):
+    of_version_3 = rewritten(revocation_list(BELOW), BELOW, 0, lambda _: b"\x02\x01\x02")
+    for content in (b"junk", pem(ROOT), b"", of_version_3):
         with pytest.raises(ValueError, match=r"list\.pem"):
             load_trust_anchors({"r.der": ROOT.der}, {"list.pem": content})
 
