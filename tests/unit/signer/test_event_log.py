@@ -68,6 +68,23 @@ def test_algorithms_that_are_not_known_are_read_over() -> None:
     assert log.replay("sha256", 4) == extended([separator(4)], {"sha256": (4,)})["sha256"][4]
 
 
+def of_algorithms(count: int) -> bytes:
+    """Write the specification's event with so many algorithms, most of them not known."""
+    plain = header(("sha256",))
+    more = b"".join(n.to_bytes(2, "little") + b"\x20\0" for n in range(0x100, 0xFF + count))
+    size = (len(plain) - 32 + len(more)).to_bytes(4, "little")
+    return (
+        plain[:28] + size + plain[32:56] + count.to_bytes(4, "little") + plain[60:64] + more + b"\0"
+    )
+
+
+def test_sixteen_algorithms_are_the_most() -> None:
+    """Five have a number today."""
+    assert parse_event_log(of_algorithms(16)).banks == {"sha256"}
+    with pytest.raises(EventLogMalformed, match="too many"):
+        parse_event_log(of_algorithms(17))
+
+
 def patched(position: int, value: bytes) -> Callable[[bytes], bytes]:
     """Overwrite bytes of a log."""
     return lambda log: log[:position] + value + log[position + len(value) :]
@@ -85,6 +102,8 @@ MALFORMED: dict[str, Callable[[bytes], bytes]] = {
     "old form": lambda _: event_1(EV_NO_ACTION, b"Spec ID Event02\0" + bytes(13)),
     "header's event too short": lambda _: event_1(EV_NO_ACTION, b"Spec ID Event03\0"),
     "header's event too long": patched(28, (FIRST_EVENT - 32 + 1).to_bytes(4, "little")),
+    "an earlier specification": patched(32 + 13, b"02"),
+    "a later specification": patched(32 + 13, b"04"),
     "no algorithms": patched(56, bytes(4)),
     "too many algorithms": patched(56, b"\xff\xff\xff\xff"),
     "an algorithm of another size": patched(62, b"\x14"),
@@ -109,6 +128,13 @@ def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
     parse_event_log(good)
     with pytest.raises(EventLogMalformed):
         parse_event_log(mutate(good))
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_a_log_that_is_cut_says_so(cut: int) -> None:
+    """And is not read beyond its end."""
+    with pytest.raises(EventLogMalformed, match="data ends early"):
+        parse_event_log(log_of(firmware())[:-cut])
 
 
 def test_two_digests_of_one_algorithm_are_refused() -> None:

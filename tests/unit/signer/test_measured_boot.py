@@ -115,9 +115,21 @@ def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
 
 def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
     """The kernel's measurements of files stand in a log of their own."""
-    values = extended(firmware(), SELECTION)
-    values["sha256"][10] = hashlib.sha256(b"ima").digest()
-    verify_event_log(log_of(firmware()), values, ALL_RULES)
+    for index in (8, 10):
+        values = extended(firmware(), SELECTION)
+        values["sha256"][index] = hashlib.sha256(b"ima").digest()
+        verify_event_log(log_of(firmware()), values, ALL_RULES)
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_a_log_accounts_for_every_pcr_of_the_firmware(index: int) -> None:
+    """Where it has no event of one, that one is as it was at the start."""
+    untouched: Events = [e for e in firmware() if e.pcr != index]
+    values = extended(untouched, {"sha256": (index,)})
+    verify_event_log(log_of(untouched), values, NO_RULES)
+    values["sha256"][index] = digest(SHIM)
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(untouched), values, NO_RULES)
 
 
 def test_a_bank_that_is_not_in_the_log_is_told() -> None:
@@ -219,9 +231,23 @@ def without(events: Events, index: int) -> Events:
     return events[:index] + events[index + 1 :]
 
 
-def sized_otherwise(data: bytes) -> bytes:
-    """Say that a variable's value is of two bytes."""
-    return data[:24] + (2).to_bytes(8, "little") + data[32:]
+def on_with(position: int, value: bytes) -> Events:
+    """Overwrite bytes of an enabled Secure Boot's variable."""
+    data = variable("SecureBoot", b"\1").data
+    data = data[:position] + value + data[position + len(value) :]
+    return [Measured(pcr=7, type=1, data=data), *firmware()[2:]]
+
+
+def without_value(characters: int) -> Events:
+    """Say that the name of a platform key without a value is of so many characters."""
+    data = variable("PK", b"").data
+    data = data[:16] + characters.to_bytes(8, "little") + data[24:]
+    return [*firmware()[:2], Measured(pcr=7, type=1, data=data), *firmware()[3:]]
+
+
+def test_a_variable_may_have_no_value() -> None:
+    """It is its digest that a rule is about."""
+    boot(without_value(2), SECURE_BOOT)
 
 
 SECURE_BOOT_MUTATIONS: dict[str, Events] = {
@@ -243,10 +269,12 @@ SECURE_BOOT_MUTATIONS: dict[str, Events] = {
     "longer value": [variable("SecureBoot", b"\1\0"), *firmware()[2:]],
     "other value": [variable("SecureBoot", b"\2"), *firmware()[2:]],
     "no value": [variable("SecureBoot", b""), *firmware()[2:]],
-    "a value of another size than it says": [
-        Measured(pcr=7, type=1, data=sized_otherwise(variable("SecureBoot", b"\1").data)),
-        *firmware()[2:],
-    ],
+    "a value of more bytes than it has": on_with(24, b"\2"),
+    "a value of more bytes than a log has": on_with(31, b"\1"),
+    "a value of fewer bytes than it has": on_with(24, b"\0"),
+    "a name of more characters than a log has": on_with(23, b"\1"),
+    "a name that ends early": without_value(3),
+    "a name that is no text": on_with(32, b"\0\xd8"),
     "cut short": [Measured(pcr=7, type=1, data=firmware()[1].data[:-1]), *firmware()[2:]],
     "empty": [Measured(pcr=7, type=1, data=b""), *firmware()[2:]],
 }
@@ -380,6 +408,13 @@ def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> No
     events[3] = variable("KEK", b"other", measured=b"what is not in the log")
     shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
     assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\2", b"\1\0"])
+def test_secure_boot_shows_as_on_by_one_value_alone(value: bytes) -> None:
+    events = [variable("SecureBoot", value), *firmware()[2:]]
+    shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
+    assert shown.secure_boot is False
 
 
 def test_pcrs_that_are_not_quoted_show_nothing() -> None:

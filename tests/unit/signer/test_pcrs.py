@@ -13,7 +13,7 @@ from common.errors import (
 )
 from common.tpm.constants import TPM_ALG_SHA256
 from signer.policy import PcrMode, PcrValues, PcrVariant
-from signer.verify.pcrs import verify_pcr_policy
+from signer.verify.pcrs import verify_pcr_policy, verify_pcrs
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attest, pcr_values
 
@@ -35,6 +35,15 @@ def test_q3_the_selection_of_the_policy_passes(selection: dict[str, tuple[int, .
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
     scenario.pcrs = pcr_values(selection)
     assert scenario.judge_answer().pcrs == pcr_values(selection)
+
+
+def test_q3_the_order_in_which_banks_and_values_are_written_says_nothing() -> None:
+    """A TPM digests banks by their numbers, and PCRs by theirs."""
+    asked = {"sha384": (1, 2), "sha256": (0,)}
+    values = pcr_values(asked)
+    quoted = attest(values, b"")
+    turned = {bank: dict(reversed(found.items())) for bank, found in values.items()}
+    assert verify_pcrs(quoted, turned, asked=asked, signature_hash=TPM_ALG_SHA256) == values
 
 
 OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
