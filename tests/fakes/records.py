@@ -96,3 +96,17 @@ class FakeRecords:
     def _require_filled(self) -> None:
         if not self.filled:
             raise ApiServerUnavailable("not read yet")
+
+
+class AllRegistrations(FakeRecords):
+    """Records that give every registration for this Cluster, whatever is asked: they may."""
+
+    def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
+        """Collect the registrations for this Cluster."""
+        assert values
+        return [
+            (key.name, registration)
+            for key in self.store.keys.values()
+            for registration in key.registered_for
+            if registration.cluster == self.of.key
+        ]

@@ -1,5 +1,6 @@
 """E3 and K1 to K3: who holds a key and a name, and what happens when two want the same."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from common.errors import (
 from signer.model import EndorsementKeyObject, Ground, Holder, Machine
 from signer.policy import NameReuse, Policy, Trust
 from signer.verdict import Claimed, Verified, claim
+from signer.verify.claims import attested_node_name
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -85,6 +87,12 @@ def is_claimed(scenario: Scenario, ground: Ground = Ground.RECORD) -> None:
     assert (node.not_after, node.last_attested, node.machine_name) == (NOT_AFTER, NOW, "machine-1")
     assert node.boot is not None
     assert node.boot.reset_count == 5
+
+
+def test_an_attested_node_is_named_by_a_digest_of_cluster_and_node() -> None:
+    """Lengths and names, in this order: docs/protocol.md, sections 2 and 3."""
+    fields = b"\0\0\0\x04blue" + len(NODE).to_bytes(4, "big") + NODE.encode()
+    assert attested_node_name(HOME, NODE) == hashlib.sha256(fields).hexdigest()
 
 
 # E3: from caches
@@ -178,6 +186,15 @@ def e3_not_whole(scenario: Scenario) -> None:
     scenario.store.machines[HOME].append(other_machine())
 
 
+def e3_never_written(scenario: Scenario) -> None:
+    """Let the holder's AttestedNode be missing."""
+    scenario.put_key(
+        key_name(scenario.ek),
+        held_by=scenario.holder(node_name="node-2", provider_id=OTHER_ID),
+    )
+    scenario.store.machines[HOME].append(other_machine())
+
+
 def e3_record_beats(scenario: Scenario) -> None:
     """Give the claimant a record, and the holder none."""
     held_by_other(scenario, Ground.FIRST_USE)
@@ -196,7 +213,15 @@ def e3_abroad(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [e3_gone, e3_not_whole, e3_record_beats, e3_name_without_record, e3_abroad]
+    "change",
+    [
+        e3_gone,
+        e3_not_whole,
+        e3_never_written,
+        e3_record_beats,
+        e3_name_without_record,
+        e3_abroad,
+    ],
 )
 def test_e3_other_claims_do_not(scenario: Scenario, change: Callable[[Scenario], None]) -> None:
     """Dead, half, weaker, or another Cluster's."""
@@ -280,6 +305,14 @@ def test_k_a_ground_that_changed_is_written(scenario: Scenario) -> None:
     scenario.put_claim(ground=Ground.FIRST_USE)
     make(scenario)
     is_claimed(scenario)
+
+
+@pytest.mark.parametrize("ours", [Ground.CERTIFICATE, Ground.FIRST_USE])
+def test_k1_who_holds_the_key_keeps_it_on_another_ground(scenario: Scenario, ours: Ground) -> None:
+    """The record was taken away, and the policy asks for none any more."""
+    scenario.put_claim()
+    make(scenario, ground=ours)
+    is_claimed(scenario, ours)
 
 
 @pytest.mark.parametrize("stop_before", [1, 2, 3])
@@ -453,6 +486,14 @@ def test_k2_a_released_name_is_taken(scenario: Scenario) -> None:
     """Replacing a TPM: an operator clears who holds the old key."""
     scenario.put_claim(OTHER_KEY)
     scenario.put_key(key_name(OTHER_KEY), held_by=None)
+    make(scenario)
+    is_claimed(scenario)
+
+
+def test_k2_a_name_whose_key_is_gone_is_taken(scenario: Scenario) -> None:
+    """An operator has deleted the EndorsementKey: nobody holds it."""
+    scenario.put_claim(OTHER_KEY)
+    del scenario.store.keys[key_name(OTHER_KEY)]
     make(scenario)
     is_claimed(scenario)
 

@@ -29,6 +29,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
+from tests.fakes.records import AllRegistrations, FakeRecords
 
 OTHER_ID = "metal://rack-1/slot-2"
 Change = Callable[[Scenario], None]
@@ -268,12 +269,16 @@ M3_POOL: dict[str, tuple[tuple[Registration, ...], type[AttestationError]]] = {
 }
 
 
+@pytest.mark.parametrize("records", [FakeRecords, AllRegistrations])
 @pytest.mark.parametrize(("registrations", "error"), M3_POOL.values(), ids=M3_POOL)
 def test_m3_other_names_of_pool_members(
-    registrations: tuple[Registration, ...], error: type[AttestationError]
+    registrations: tuple[Registration, ...],
+    error: type[AttestationError],
+    records: type[FakeRecords],
 ) -> None:
     """What a pool reports of its members comes from the nodes, and is no authority."""
     scenario = Scenario()
+    scenario.records = records(of=scenario.cluster, store=scenario.store)
     pool_member(scenario, *registrations)
     check(scenario, error)
 

@@ -240,6 +240,9 @@ def test_builtin_by_policy_a_node_without_claim_is_found_by_node_ref() -> None:
     scenario.store.nodes.clear()
     scenario.change_machine(node_ref=NODE)
     scenario.policy = replace(scenario.policy, serving_by_node_ref=True)
+    for other in ("a-node", "z-node"):
+        made = machine(name=other, uid=other, provider_id=other, node_ref=other, addresses=())
+        scenario.store.machines[HOME].append(made)
     assert scenario.judge_builtin(builtin(scenario, NODE)).machine.provider_id == PROVIDER_ID
     scenario.store.machines[HOME].append(machine(name="machine-2", uid="uid-2", node_ref=NODE))
     with pytest.raises(NodeNameUnknown):

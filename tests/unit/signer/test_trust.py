@@ -27,6 +27,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
+from tests.fakes.records import AllRegistrations, FakeRecords
 
 OTHER = endorsement_key()
 Change = Callable[[Scenario], None]
@@ -121,10 +122,14 @@ FOREIGN: dict[str, Registration] = {
 }
 
 
+@pytest.mark.parametrize("records", [FakeRecords, AllRegistrations])
 @pytest.mark.parametrize("entry", FOREIGN.values(), ids=FOREIGN)
-def test_e2_a_registration_for_something_else_is_none(entry: Registration) -> None:
+def test_e2_a_registration_for_something_else_is_none(
+    entry: Registration, records: type[FakeRecords]
+) -> None:
     """What is absent matches nothing."""
     scenario = scenario_of(Trust.REGISTERED)
+    scenario.records = records(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
     check(scenario, EndorsementKeyNotRegistered)
 
@@ -220,6 +225,17 @@ def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
     check(scenario, NeedsOperator)
 
 
+@pytest.mark.parametrize("elsewhere", ["metal://a", "metal://z"])
+def test_e2_a_key_that_another_machine_took_meanwhile_binds_nothing(elsewhere: str) -> None:
+    """Its signer died before it wrote the AttestedNode, which still has this provider ID."""
+    scenario = scenario_of(Trust.FIRST_USE)
+    scenario.put_claim(ground=Ground.FIRST_USE)
+    held_by = scenario.holder(ground=Ground.FIRST_USE, provider_id=elsewhere)
+    scenario.put_key(key_name(scenario.ek), held_by=held_by)
+    scenario.username = "system:bootstrap:zzzzzz"
+    check(scenario, NeedsOperator)
+
+
 HALVES: dict[str, dict[str, Any]] = {
     "the key moved to another cluster": {"cluster": ABROAD},
     "the key moved to another name": {"node_name": "node-2.example"},
@@ -268,8 +284,24 @@ def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
 
 def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
     scenario = Scenario()
+    scenario.records = AllRegistrations(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
     assert scenario.judge_answer().holder.ground is Ground.RECORD
+
+
+def test_e2_a_machine_may_be_called_as_another_ones_node() -> None:
+    """Whose key is registered for the Machine of that name, and not for the node name."""
+    scenario = Scenario()
+    scenario.put_key(key_name(OTHER), registered_for=(registered(machine_name=NODE),))
+    assert scenario.judge_answer().holder.ground is Ground.RECORD
+
+
+@pytest.mark.parametrize("name", ["0" * 64, "f" * 64])
+def test_e2_a_name_is_given_to_the_very_key(name: str) -> None:
+    """And to none whose name comes before or after it."""
+    scenario = Scenario()
+    scenario.put_key(name, registered_for=(registered(node_name=NODE, machine_name="machine-2"),))
+    check(scenario, EndorsementKeyMismatch)
 
 
 @pytest.mark.parametrize(
