@@ -650,6 +650,22 @@ def test_a_certificate_for_another_key_says_exactly_that() -> None:
         verify(leaf(BELOW, RSA_KEY), leaf(BELOW, other))
 
 
+KINDS_OF_KEY: dict[str, Callable[[], PublicKey]] = {
+    "P-521": lambda: ec.generate_private_key(ec.SECP521R1()).public_key(),
+    "P-224": lambda: ec.generate_private_key(ec.SECP224R1()).public_key(),
+    "RSA 1024": lambda: rsa_key(1024).public_key(),
+}
+
+
+@pytest.mark.parametrize("make", KINDS_OF_KEY.values(), ids=KINDS_OF_KEY)
+def test_a_certificate_for_a_key_that_no_endorsement_key_is_is_for_another(
+    make: Callable[[], PublicKey],
+) -> None:
+    """Whoever has one, from the right vendor and of any key at all, has none for this key."""
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(leaf(BELOW, make()))
+
+
 def test_no_certificate_says_exactly_that() -> None:
     """Clouds and some vendors have none."""
     with pytest.raises(EndorsementCertificateMissing, match="register the key"):
