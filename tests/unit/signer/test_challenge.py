@@ -1,5 +1,6 @@
 """The challenge annotation: written when it has to be, and left alone while ours stands."""
 
+import hmac
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from common.digests import key_id, sha256
+from common.digests import fields, key_id, sha256
 from common.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
-from common.evidence import decode_challenge
+from common.evidence import decode_challenge, encode_challenge
 from common.tpm.constants import ObjectAttributes
 from signer.challenge import ChallengeState, Masters, challenge_is_current, make_challenge
 from signer.model import Csr
@@ -82,10 +83,34 @@ def test_ours_stands_as_it_is() -> None:
     scenario = Scenario()
     annotation = challenge(scenario)
     assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.now += timedelta(minutes=15)
+    scenario.now -= timedelta(seconds=60)
+    assert state(scenario, annotation) is ChallengeState.CURRENT
+    scenario.now += timedelta(seconds=60, minutes=15)
     assert state(scenario, annotation) is ChallengeState.CURRENT
     scenario.masters = Masters(current=sha256(b"next"), previous=scenario.masters.current)
     assert state(scenario, annotation) is ChallengeState.CURRENT
+
+
+def test_the_tag_is_the_same_in_every_version_of_the_signer() -> None:
+    """An HMAC under the master: replicas of two would write each other's challenges again."""
+    scenario = Scenario()
+    csr = scenario.offer_csr()
+    made = decode_challenge(challenge(scenario, csr))
+    tagged = fields(
+        "challenge-tag/v1",
+        encode_challenge(replace(made, tag="-")),
+        scenario.cluster.uid,
+        csr.signer_name,
+        csr.username,
+        csr.uid,
+        sha256(csr.request),
+    )
+    assert made.tag == hmac.digest(scenario.masters.current, tagged, "sha256").hex()
+
+
+def test_masters_are_not_shown() -> None:
+    """Where somebody logs what is at hand."""
+    assert repr(Scenario().masters) == "Masters()"
 
 
 def changed(**members: object) -> Callable[[str], str]:

@@ -159,6 +159,25 @@ def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
     assert activate(case, OBJECT_NAME, *wrapped) == SECRET
 
 
+@pytest.mark.parametrize("name", ["p256-sha256-aes128", "p384-sha384-aes256"])
+def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
+    """64 bits more than the order has are asked for, and 0 and the order never come out."""
+    case = BY_NAME[name]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    curve = ec.SECP256R1() if name.startswith("p256") else ec.SECP384R1()
+    sizes: list[int] = []
+
+    def least(size: int) -> bytes:
+        sizes.append(size)
+        return (curve.group_order - 1).to_bytes(size, "big")
+
+    wrapped = make_credential(ek, OBJECT_NAME, SECRET, random=least)
+    assert sizes == [curve.key_size // 8 + 8]
+    base = ec.derive_private_key(1, curve).public_key().public_numbers()
+    assert buffers(buffers(wrapped[1])[0])[0] == base.x.to_bytes(curve.key_size // 8, "big")
+    assert activate(case, OBJECT_NAME, *wrapped) == SECRET
+
+
 def test_coordinates_are_padded_to_the_field() -> None:
     """A point with a short X: one in 256, and a TPM that pads derives another seed otherwise."""
     case = BY_NAME["p256-sha256-aes128"]
@@ -200,6 +219,7 @@ def test_kdf_e_derives_what_openssl_derives(case: dict[str, Any]) -> None:
     label = case["label"].encode() + b"\0"
     derived = kdf_e(ALGORITHMS[case["digest"]], z, label, party_u, party_v, case["bits"])
     assert derived.hex() == case["result"]
+    assert kdf_e(ALGORITHMS[case["digest"]], z, label, party_u, party_v, 128) == derived[:16]
 
 
 RSA = Public.from_tpm2b(bytes.fromhex(BY_NAME["rsa-2048-sha256-aes128"]["ek_public"]))

@@ -92,7 +92,9 @@ def test_i1_a_serving_certificate() -> None:
     scenario.for_serving(NODE.upper(), "192.0.2.11")
     extensions = issued(scenario).extensions
     usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    names = alternative.value
+    assert not alternative.critical
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert names.get_values_for_type(x509.DNSName) == [NODE]
     assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.11"]
@@ -120,6 +122,19 @@ def test_i1_serial_numbers_are_random() -> None:
     numbers = {issued(Scenario(), seed).serial_number for seed in range(4)}
     assert len(numbers) == 4
     assert all(0 < number <= 1 << 128 for number in numbers)
+
+
+@pytest.mark.parametrize(("byte", "expected"), [(b"\xff", 1 << 128), (b"\0", 1)])
+def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
+    """And never 0: one is added to what is random."""
+    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168))
+    pem = issue(claimed, authority=authority(), now=NOW, random=lambda size: byte * size)
+    assert x509.load_pem_x509_certificate(pem).serial_number == expected
+
+
+def test_an_authoritys_key_is_not_shown() -> None:
+    """Neither its numbers nor that there is one."""
+    assert "private_key" not in repr(authority())
 
 
 def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
@@ -190,6 +205,13 @@ def test_i1_fractions_of_a_second_are_dropped() -> None:
     now = NOW.replace(microsecond=999999)
     csr = Scenario().csr(b"")
     until = certificate_not_after(policy=POLICY, csr=csr, authority=authority(), now=now)
+    assert until == NOW + timedelta(hours=168)
+
+
+def test_i1_an_authority_signs_from_its_first_second_on() -> None:
+    """A new cluster's first nodes come at once."""
+    new = authority(begins=NOW)
+    until = certificate_not_after(policy=POLICY, csr=Scenario().csr(b""), authority=new, now=NOW)
     assert until == NOW + timedelta(hours=168)
 
 

@@ -140,6 +140,15 @@ def test_q4_mode_record_takes_any() -> None:
     assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
 
 
+def test_q4_values_are_judged_before_any_machine_is_looked_for() -> None:
+    """Unless they hang on its labels: what is wrong with a quote does not wait for a Machine."""
+    scenario = Scenario()
+    enforcing(scenario, {})
+    scenario.store.machines.clear()
+    with pytest.raises(PcrPolicyMismatch):
+        scenario.judge_answer()
+
+
 @pytest.mark.parametrize("index", ASKED["sha256"])
 def test_q4_another_value_in_any_pcr_is_denied(index: int) -> None:
     """The difference is told to the operator by PCR, and to nobody else."""
