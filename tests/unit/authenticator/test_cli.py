@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from authenticator.credential import SERVED_AGAIN_SECONDS, Credential, encode
 from authenticator.model import KeyPair
 from authenticator.store import SUSPICION_SECONDS, sealed
 from tests.harness.pki import Authority, ec_key
-from tests.harness.process import wait_until
 from tests.unit.authenticator import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
@@ -171,13 +171,18 @@ def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node
 
 
 @contextlib.contextmanager
-def silent_tpm() -> Iterator[str]:
-    """Listen as a TPM that takes what it is told and never answers."""
-    with socket.socket() as listener, contextlib.ExitStack() as stack:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        stack.callback(listener.close)
-        yield f"swtpm:host=127.0.0.1,port={listener.getsockname()[1]}"
+def silent_tpm() -> Iterator[tuple[str, socket.socket]]:
+    """Listen as a TPM that takes what it is told and never answers; give where it is asked."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX) as asked,
+        socket.socket(socket.AF_UNIX) as control,
+    ):
+        for listener, name in ((asked, "sock"), (control, "sock.ctrl")):
+            listener.bind(f"{folder}/{name}")
+            listener.listen()
+        asked.settimeout(PROMPT_SECONDS)
+        yield f"swtpm:path={folder}/sock", asked
 
 
 def behind(node: Node) -> list[Path]:
@@ -195,21 +200,22 @@ def behind(node: Node) -> list[Path]:
 
 
 def test_nobody_waits_for_the_run_behind(node: Node) -> None:
-    with silent_tpm() as tcti:
+    with silent_tpm() as (tcti, asked):
         node.settings["tcti"] = tcti
         node.keep(age_days=6)
-        results = [node.run() for _ in range(3)]
-        assert [result.returncode for result in results] == [0, 0, 0]
-        # A later one finds the lock taken, and ends
-        wait_until(lambda: len(behind(node)) == 1, what="only one run behind is left")
+        assert node.run().returncode == 0
+        connection, _ = asked.accept()
         (process,) = behind(node)
         pid = int(process.name)
         try:
             assert os.getsid(pid) == pid
             assert [str((process / "fd" / n).readlink()) for n in "01"] == [os.devnull] * 2
             assert PAIR.key.decode() not in (process / "environ").read_text()
+            assert [node.run().returncode for _ in range(2)] == [0, 0]
+            assert behind(node) == [process], "whoever finds the lock taken starts nothing"
         finally:
             os.kill(pid, 9)
+            connection.close()
 
 
 def test_v1beta1_is_answered_in_kind(node: Node) -> None:
