@@ -5,10 +5,11 @@ import math
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from signer.verify.weak_keys import _ROCA, KeyWeak, require_strong
+from signer.verify.weak_keys import KeyWeak, require_strong
 from tests.builders.software_tpm import rsa_key
 
-ROCA_PRODUCT = math.prod(prime for prime, _ in _ROCA)
+ROCA_PRODUCT = math.prod(n for n in range(3, 168) if all(n % d for d in range(2, n)))
+"""Of all odd primes to 167, as in keys of 1984 bits and more (CVE-2017-15361)."""
 SMALL = math.factorial(1000)
 
 
@@ -33,6 +34,12 @@ def prime_from(start: int, step: int) -> int:
 def far_prime() -> int:
     """Give a prime of an ordinary key."""
     return rsa_key().private_numbers().p
+
+
+@pytest.fixture(scope="module")
+def cofactor(far_prime: int) -> int:
+    """Give a product of two primes that are not close."""
+    return far_prime * prime_from(far_prime + 1_000_000, 2)
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
@@ -104,8 +111,9 @@ def test_a_square_is_weak(far_prime: int) -> None:
         require_strong(rsa_public(far_prime * far_prime))
 
 
-def test_small_factors_are_weak(far_prime: int) -> None:
-    """No generator leaves a factor below 1000."""
-    cofactor = far_prime * prime_from(far_prime + 1_000_000, 2)
+@pytest.mark.parametrize("factor", [3, 5, 167, 491, 997])
+def test_small_factors_are_weak(cofactor: int, factor: int) -> None:
+    """No generator leaves a factor below 1000; the next prime is one of many."""
+    require_strong(rsa_public(cofactor * 1009))
     with pytest.raises(KeyWeak, match="small factor"):
-        require_strong(rsa_public(cofactor * 997))
+        require_strong(rsa_public(cofactor * factor))
