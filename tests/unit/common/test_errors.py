@@ -49,3 +49,4 @@ def test_detail_is_kept_out_of_what_everybody_reads() -> None:
     assert (str(error), error.message) == ("no such Machine", "no such Machine")
     assert error.detail == "looked for secret-cluster"
     assert "secret" not in f"{error!r}{error}"
+    assert errors.MachineNotFound("no such Machine").detail == ""
