@@ -90,6 +90,7 @@ def test_other_text_is_refused(text: str) -> None:
 
 
 def test_largest_text_is_read() -> None:
+    assert MAX_CHALLENGE == 8192
     assert decode_challenge(TEXT.ljust(MAX_CHALLENGE)) == GOOD
 
 

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import random
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,6 +98,14 @@ def test_good_document_reads_back(good: Offer | Answer) -> None:
 def test_event_log_of_another_gzip_is_read() -> None:
     data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(b"another")))
     assert decode(data) == replace(WITH_LOG, event_log=b"another")
+
+
+def test_event_log_with_far_repetitions_is_read() -> None:
+    """Other programs look back as far as gzip can: 32 KiB."""
+    log = random.Random(1).randbytes(30000) * 2
+    assert len(gzip.compress(log)) < 31000
+    data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(log)))
+    assert decode(data) == replace(WITH_LOG, event_log=log)
 
 
 def test_bank_that_is_not_allocated_may_be_empty() -> None:
@@ -230,6 +239,10 @@ def sized(good: Offer | Answer, size: int) -> bytes:
     """Pad a document with spaces to this many bytes."""
     data = encode(good)
     return data + b" " * (size - len(data))
+
+
+def test_p1_limits_are_those_of_the_protocol() -> None:
+    assert (MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, MAX_EVENT_LOG) == (65536, 1048576, 4194304)
 
 
 def test_p1_size_without_event_log_is_bounded() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +106,10 @@ EVEN_KEY = ec.derive_private_key(3, ec.SECP256R1())
 """Whose point's last bit is 0."""
 
 
+ODD_KEY = ec.derive_private_key(2, ec.SECP256R1())
+assert spki_of(ODD_KEY)[-1] % 2 == 1
+
+
 def spare_bit() -> bytes:
     """Write a key whose last bit is none of it: its bytes are those of the whole key."""
     encoded = spki_of(EVEN_KEY)[-65:]
@@ -132,10 +136,16 @@ def of_size(size: int) -> bytes:
     return replace(filled, attributes=(extension_request(alt_names(name)),)).der()
 
 
-def compressed() -> bytes:
-    """Write the good key with its point compressed."""
-    encoded = spki_of(KEY)[-65:]
+def compressed(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Write a key with its point compressed."""
+    encoded = spki_of(key)[-65:]
     return point(bytes([2 + encoded[-1] % 2]) + encoded[1:33])
+
+
+def hybrid(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Write a key with its point as X9.62 had it: compressed and not."""
+    encoded = spki_of(key)[-65:]
+    return point(bytes([6 + encoded[-1] % 2]) + encoded[1:])
 
 
 # Good requests
@@ -209,6 +219,30 @@ def test_rsa_request_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "digest"),
+    [
+        ("300d06092a864886f70d01010b0500", hashes.SHA256()),
+        ("300d06092a864886f70d01010c0500", hashes.SHA384()),
+        ("300d06092a864886f70d01010d0500", hashes.SHA512()),
+        ("300a06082a8648ce3d040302", hashes.SHA256()),
+        ("300a06082a8648ce3d040303", hashes.SHA384()),
+        ("300a06082a8648ce3d040304", hashes.SHA512()),
+    ],
+    ids=str,
+)
+def test_every_signature_algorithm_is_taken(algorithm: str, digest: hashes.HashAlgorithm) -> None:
+    name = subject(rdn(ORGANIZATION), WORKER)
+    key = RSA_KEY if algorithm.startswith("300d") else KEY
+    info = tlv(SEQUENCE, VERSION_1, name, spki_of(key), tlv(0xA0))
+    if isinstance(key, rsa.RSAPrivateKey):
+        signature = key.sign(info, padding.PKCS1v15(), digest)
+    else:
+        signature = key.sign(info, ec.ECDSA(digest))
+    request = tlv(SEQUENCE, info, algorithm, tlv(0x03, b"\0", signature))
+    assert parse_pkcs10(request).node_name == "worker-1"
+
+
+@pytest.mark.parametrize(
     ("encoded", "name"),
     [
         (tlv(0x82, b"worker-1"), "worker-1"),
@@ -249,6 +283,7 @@ def test_p1_large_request_is_refused() -> None:
 
 
 def test_p1_the_largest_request_is_read() -> None:
+    assert MAX_PKCS10 == 16384
     largest, larger = of_size(MAX_PKCS10), of_size(MAX_PKCS10 + 1)
     assert (len(largest), len(larger)) == (MAX_PKCS10, MAX_PKCS10 + 1)
     assert parse_pkcs10(largest).der == largest
@@ -333,7 +368,11 @@ TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
         pytest.param(Forgery(beside=b"\5\0").der(), id="something behind the signature"),
         pytest.param(Forgery(version="020101").der(), id="version 2"),
         pytest.param(Forgery(version="0500").der(), id="no version"),
-        pytest.param(Forgery(spki=compressed()).der(), id="compressed point"),
+        *(
+            pytest.param(Forgery(spki=form(key), key=key).der(), id=f"{form.__name__} {parity}")
+            for form in (compressed, hybrid)
+            for parity, key in (("even", EVEN_KEY), ("odd", ODD_KEY))
+        ),
         pytest.param(Forgery(key=EVEN_KEY, spki=spare_bit()).der(), id="key with a bit to spare"),
         pytest.param(without_attributes(), id="attributes are absent"),
         pytest.param(Forgery(subject=tlv(SEQUENCE, tlv(SET))).der(), id="empty RDN"),

@@ -1,5 +1,6 @@
 """TPMS_ATTEST, against quotes that swtpm made."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,19 @@ def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
         Attest.parse(data)
     assert type(caught.value) is StructureMalformed
     assert caught.value.rule == rule
+
+
+LARGEST = replace(
+    Attest.parse(GOOD), qualified_signer=bytes(66), extra_data=bytes(66), pcr_digest=bytes(64)
+)
+
+
+@pytest.mark.parametrize("field", ["qualified_signer", "extra_data", "pcr_digest"])
+def test_fields_are_read_up_to_their_size(field: str) -> None:
+    assert Attest.parse(LARGEST.encode()) == LARGEST
+    larger = replace(LARGEST, **{field: getattr(LARGEST, field) + b"\0"})
+    with pytest.raises(StructureMalformed, match="over its size limit"):
+        Attest.parse(larger.encode())
 
 
 U32, U64 = st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFFFFFFFFFF)

@@ -1,5 +1,6 @@
 """TPMT_PUBLIC and Names, against what swtpm and tpm2-tools say."""
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.tpm.constants import (
+    BANKS,
     DIGEST_SIZES,
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -122,6 +124,56 @@ def test_endorsement_key_is_read_in_full() -> None:
         key_bits=2048,
         exponent=0,
     )
+
+
+@pytest.mark.parametrize(
+    ("good", "at", "algorithm"),
+    [
+        *((RSA_AK, 12, algorithm) for algorithm in (0x0014, 0x0016, 0x0017)),
+        *((ECC_AK, 12, algorithm) for algorithm in (0x0018, 0x0019)),
+        *((ECC_AK, 18, algorithm) for algorithm in (0x0007, 0x0020, 0x0021, 0x0022)),
+    ],
+    ids=str,
+)
+def test_schemes_are_those_of_the_registry(good: Public, at: int, algorithm: int) -> None:
+    """With SHA-256 behind each; the numbers are the TCG's."""
+    data = good.encode()
+    after = at + 4 if data[at : at + 2] != b"\0\x10" else at + 2
+    area = data[:at] + algorithm.to_bytes(2, "big") + b"\0\x0b" + data[after:]
+    public = Public.parse(area)
+    assert public.encode() == area
+    read = public.parameters.scheme if at == 12 else getattr(public.parameters, "kdf", None)
+    assert read == Scheme(algorithm=algorithm, hash=0x000B)
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        replace(RSA_AK, unique=b"\xff" * 512),
+        replace(ECC_AK, unique=EccPoint(x=b"\xff" * 66, y=b"\xff" * 66)),
+    ],
+    ids=["RSA 4096", "P-521"],
+)
+def test_largest_keys_are_read(public: Public) -> None:
+    assert Public.parse(public.encode()) == public
+
+
+@pytest.mark.parametrize("bit", [1, 2, *range(4, 12), *range(16, 20)])
+def test_attributes_of_the_specification_are_read(bit: int) -> None:
+    area = changed(RSA_AK, 4, f"{1 << bit:08x}")
+    assert Public.parse(area).encode() == area
+
+
+@pytest.mark.parametrize("bit", [0, 3, *range(12, 16), *range(20, 32)])
+def test_reserved_attributes_are_refused(bit: int) -> None:
+    with pytest.raises(StructureMalformed, match="reserved attribute is set"):
+        Public.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
+
+
+def test_digests_are_of_the_size_that_their_hash_makes() -> None:
+    assert {
+        algorithm: hashlib.new(name).digest_size for name, algorithm in BANKS.items()
+    } == DIGEST_SIZES
 
 
 def test_type_follows_from_the_parameters() -> None:
