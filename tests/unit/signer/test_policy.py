@@ -73,6 +73,12 @@ def test_the_defaults_ask_for_a_record() -> None:
     assert policy.bootstrap_groups == {"system:bootstrappers"}
     assert policy.auto_approve_bindings is AutoApproveBindings.REMOVE
     assert policy.versions == ("v1",)
+    assert policy.attestation_key_schemes == {"ecdsa-p256-sha256", "rsassa-2048-sha256"}
+    assert policy.name_reuse is NameReuse.AFTER_MACHINE
+    assert policy.builtin_serving is BuiltinServing.APPROVE
+    assert not policy.machine_name_is_node_name
+    assert not policy.serving_by_node_ref
+    assert policy.event_log is None
 
 
 def test_every_setting_is_read() -> None:
@@ -166,6 +172,18 @@ def test_variants_may_be_all_the_values_that_there_are() -> None:
 def test_lifetimes_from_an_hour_up_are_read(text: str, seconds: int) -> None:
     lifetime = only(certificate={"lifetime": text}).certificate_lifetime
     assert lifetime == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("Alarm", AutoApproveBindings.ALARM),
+        ("Remove", AutoApproveBindings.REMOVE),
+        ("Wait", AutoApproveBindings.WAIT),
+    ],
+)
+def test_bindings_are_handled_as_the_policy_says(text: str, choice: AutoApproveBindings) -> None:
+    assert only(autoApproveBindings=text).auto_approve_bindings is choice
 
 
 def test_the_builtin_signer_may_be_left_to_others() -> None:

@@ -13,6 +13,10 @@ from signer.records.machines import Reference
 from tests.unit.signer_io.objects import HOME, INFRASTRUCTURE, cluster
 
 
+def test_the_annotation_is_the_one_that_is_documented() -> None:
+    assert CLIENT_SIGNER_ANNOTATION == "attestation.cluster.x-k8s.io/client-signer"
+
+
 def annotated(value: str) -> dict[str, str]:
     return {CLIENT_SIGNER_ANNOTATION: value}
 
