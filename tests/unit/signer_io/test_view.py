@@ -304,6 +304,27 @@ def test_the_control_planes_addresses_come_from_both_clusters() -> None:
     assert cluster.auto_approve_bindings == {"kubeadm:node-autoapprove-x"}
 
 
+@pytest.mark.parametrize("signer", [CLIENT_SIGNER, None])
+def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
+    world, body = RealWorld(), objects.cluster()
+    infrastructure = {**objects.infrastructure("blue"), "kind": "TestCluster"}
+    infrastructure["status"] = {"kubeletClientCertificateSigner": signer}
+    cache = world.management._infrastructure.setdefault(
+        (objects.INFRASTRUCTURE, "TestCluster"), Cache("TestClusters")
+    )
+    cache.fill({"team-a/blue": read_infrastructure(infrastructure)})
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == frozenset()
+    body["spec"]["security"] = {"kubeletAuthentication": True}
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == {signer} - {None}
+    cache.fill({})
+    assert world.records.cluster().client_signers == frozenset()
+    del body["spec"]["infrastructureRef"]
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == frozenset()
+
+
 def test_a_cluster_that_was_made_anew_is_another() -> None:
     """Its predecessor's exchanges are bound to a UID that is gone."""
     world = RealWorld()
