@@ -143,6 +143,8 @@ def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None
     script = (
         "import pathlib, signal, sys\n"
         "from tests.harness.fleet import Fleet\n"
+        # A shell lets what it runs in the background ignore the signal, and that is inherited
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with Fleet(*map(pathlib.Path, sys.argv[1:])):\n"
         "    print('up', flush=True)\n"
         "    signal.pause()\n"
