@@ -228,7 +228,7 @@ def test_rsa_request_is_read() -> None:
         ("300a06082a8648ce3d040303", hashes.SHA384()),
         ("300a06082a8648ce3d040304", hashes.SHA512()),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_every_signature_algorithm_is_taken(algorithm: str, digest: hashes.HashAlgorithm) -> None:
     name = subject(rdn(ORGANIZATION), WORKER)
