@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from authenticator.folder import SIZE_LIMIT, Folder
+from authenticator.folder import LOCK_POLL_SECONDS, SIZE_LIMIT, Folder, replace_file
 from authenticator.model import Cooldown, Deadline, Pending
 from authenticator.store import LOG_LIMIT, SUSPICION_SECONDS, FolderStore, Store, sealed
 from common.errors import (
@@ -141,6 +141,52 @@ def test_everything_is_private_and_nothing_is_left_over(
     ]
 
 
+def fail(*_: object, **__: object) -> None:
+    """Stand for a call of the system that fails."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_folder_is_private_from_its_first_moment(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", fail)
+    before = os.umask(0)
+    try:
+        with Folder(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_folder_that_cannot_be_closed_to_readers_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", fail)
+    path.mkdir(mode=0o755)
+    with Folder(path) as opened:
+        assert opened.read("x") is None
+
+
+def test_waiting_for_the_lock_lasts_until_the_deadline(
+    folder_store: FolderStore, clock: FakeClock
+) -> None:
+    with folder_store.lock(Deadline(clock, 1)):
+        before = clock.boot()
+        with pytest.raises(DeadlinePassed), folder_store.lock(Deadline(clock, 1)):
+            pass
+        assert 1 <= clock.boot() - before < 1 + 2 * LOCK_POLL_SECONDS
+
+
+def test_lock_that_is_given_back_is_taken(
+    folder_store: FolderStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = folder_store.lock(Deadline(clock, 1))
+    first.__enter__()
+    monkeypatch.setattr(clock, "sleep", lambda _: first.__exit__(None, None, None))
+    with folder_store.lock(Deadline(clock, 1)):
+        pass
+
+
 def link(path: Path) -> None:
     """Put a link to the same content in its place."""
     path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
@@ -224,7 +270,7 @@ def test_what_is_damaged_is_replaced(path: Path, folder_store: FolderStore) -> N
 
 def test_link_is_not_written_through(path: Path, folder_store: FolderStore, tmp_path: Path) -> None:
     target = tmp_path / "target"
-    target.write_text("untouched", encoding="ascii")
+    credentials.write_private(target, b"untouched")
     for name in ("pending.json", "pending.json.new", "runs.jsonl", "background.log"):
         (path / name).symlink_to(target)
     folder_store.save_pending(PENDING)
@@ -256,8 +302,10 @@ def test_folder_that_others_may_write_to_is_refused(path: Path, mode: int) -> No
         Folder(path)
 
 
-def test_folder_that_others_may_only_read_is_closed_to_them(path: Path) -> None:
-    path.mkdir(mode=0o755)
+@pytest.mark.parametrize("mode", [0o740, 0o710, 0o704, 0o701, 0o755])
+def test_folder_that_others_may_only_read_is_closed_to_them(path: Path, mode: int) -> None:
+    path.mkdir()
+    path.chmod(mode)
     with Folder(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
@@ -266,6 +314,13 @@ def test_link_to_a_folder_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StateFolderUnsafe, match="is a link"):
+        Folder(path)
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["file", "pipe"])
+def test_what_is_no_folder_is_told(path: Path, make: Callable[[Path], object]) -> None:
+    make(path)
+    with pytest.raises(StateFolderUnwritable, match="Not a directory"):
         Folder(path)
 
 
@@ -289,10 +344,6 @@ def test_disk_that_fails_leaves_the_old_file(
     folder_store: FolderStore, call: str, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     folder_store.save_pending(PENDING)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patched:
         if call == "write":
             patched.setattr(os, "fdopen", fail)
@@ -302,6 +353,80 @@ def test_disk_that_fails_leaves_the_old_file(
             folder_store.save_pending(ANSWERED)
     assert folder_store.load_pending() == PENDING
     assert not (path / "pending.json.new").exists()
+
+
+def test_folder_in_the_place_of_a_file_is_told(
+    path: Path, folder_store: FolderStore, clock: FakeClock
+) -> None:
+    for name in ("pending.json", "exchange.lock"):
+        (path / name).mkdir()
+    with pytest.raises(StateFolderUnwritable, match=r"pending\.json"):
+        folder_store.drop_pending()
+    with (
+        pytest.raises(StateFolderUnwritable, match=r"exchange\.lock"),
+        folder_store.lock(Deadline(clock, 1)),
+    ):
+        pass
+
+
+def test_disk_that_cannot_be_read_is_damage(
+    folder: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials.write_private(path / "x", b"x")
+    monkeypatch.setattr(os, "fdopen", fail)
+    with pytest.raises(StateDamaged, match="No space left"):
+        folder.read("x")
+
+
+def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
+    folder: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves an empty file in the place of the old one."""
+    done: list[object] = []
+    sync, rename, unlink = os.fsync, os.rename, os.unlink
+
+    def synced(fd: int) -> None:
+        found = os.fstat(fd)
+        done.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        sync(fd)
+
+    def renamed(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        done.append("rename")
+        rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    def unlinked(name: str, *, dir_fd: int) -> None:
+        unlink(name, dir_fd=dir_fd)
+        done.append("unlink")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "unlink", unlinked)
+    folder.replace("x", b"four")
+    assert done == [4, "rename", "folder"]
+    done.clear()
+    folder.remove("x")
+    assert done == ["unlink", "folder"]
+    assert not list(path.iterdir())
+
+
+def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) -> None:
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    with Folder(path) as folder:
+        store = FolderStore(folder, clock)
+        store.save_credential(credentials.make(0))
+        store.load_credential()
+        (path / "credential.pem").chmod(0o644)
+        store.load_credential()
+        replace_file(tmp_path / "kubelet.conf", b"x")
+        (path / "runs.jsonl").touch(mode=0o644)
+        with pytest.raises(StateFolderUnwritable):
+            store.append_run({})
+        with store.lock(Deadline(clock, 1)):
+            pass
+    path.chmod(0o777)
+    with pytest.raises(StateFolderUnsafe):
+        Folder(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
 
 
 def test_new_credential_removes_the_mark(path: Path, folder_store: FolderStore) -> None:
@@ -326,6 +451,7 @@ def test_runs_are_bounded_and_the_last_ones_stay(path: Path, folder_store: Folde
         folder_store.append_run({**record, "number": number})
     sizes = [entry.stat().st_size for entry in path.iterdir() if entry.name.startswith("runs")]
     assert len(sizes) == 2
+    assert (path / "runs.jsonl.1").exists()
     assert max(sizes) < LOG_LIMIT + 2000
     assert folder_store.runs()[-1]["number"] == 399
 
@@ -338,8 +464,77 @@ def test_broken_record_hides_no_other(path: Path, folder_store: FolderStore) -> 
     assert folder_store.runs() == [{"number": 1}, {"number": 2}]
 
 
-def test_file_of_others_is_damaged_for_who_reads_it(folder: Folder, path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
+def test_file_of_others_is_damaged_for_who_reads_it(folder: Folder, path: Path, mode: int) -> None:
     (path / "x").write_bytes(b"x")
-    (path / "x").chmod(0o666)
+    (path / "x").chmod(0o600)
+    assert folder.read("x") == b"x"
+    (path / "x").chmod(mode)
     with pytest.raises(StateDamaged):
         folder.read("x")
+
+
+def test_pipe_is_damaged_for_who_reads_it(folder: Folder, path: Path) -> None:
+    os.mkfifo(path / "x", 0o600)
+    with pytest.raises(StateDamaged, match="not a private, regular file"):
+        folder.read("x")
+
+
+def test_pipe_that_somebody_reads_is_no_log(folder: Folder, path: Path) -> None:
+    os.mkfifo(path / "x", 0o600)
+    reader = os.open(path / "x", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(StateFolderUnwritable, match="not a private, regular file"):
+            folder.append_to("x", LOG_LIMIT)
+    finally:
+        os.close(reader)
+
+
+def test_log_that_others_may_read_is_not_written(folder: Folder, path: Path) -> None:
+    (path / "x").touch(mode=0o600)
+    os.close(folder.append_to("x", LOG_LIMIT))
+    (path / "x").chmod(0o604)
+    with pytest.raises(StateFolderUnwritable, match="not a private, regular file"):
+        folder.append_to("x", LOG_LIMIT)
+
+
+def test_log_of_two_at_once_keeps_both(folder: Folder, path: Path) -> None:
+    """A descriptor is what a detached run gets, and another may begin meanwhile."""
+    first, second = folder.append_to("x", LOG_LIMIT), folder.append_to("x", LOG_LIMIT)
+    for fd in (first, second):
+        os.write(fd, b"%d" % (fd == second))
+        os.close(fd)
+    assert (path / "x").read_bytes() == b"01"
+
+
+def test_link_to_a_full_log_is_no_log(folder: Folder, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").write_bytes(bytes(5000))
+    (path / "x").symlink_to(tmp_path / "full")
+    with pytest.raises(StateFolderUnwritable):
+        folder.append_to("x", 4096)
+
+
+def test_log_is_begun_anew_when_it_is_over_its_limit(folder: Folder, path: Path) -> None:
+    for content, is_kept in ((b"xx", False), (b"xxx", True)):
+        credentials.write_private(path / "x", content)
+        os.close(folder.append_to("x", 2))
+        assert (path / "x.1").exists() is is_kept
+
+
+def test_link_in_the_place_of_the_lock_is_not_followed(
+    path: Path, folder_store: FolderStore, clock: FakeClock, tmp_path: Path
+) -> None:
+    (path / "exchange.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(StateFolderUnwritable), folder_store.lock(Deadline(clock, 1)):
+        pass
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("size", [SIZE_LIMIT, SIZE_LIMIT + 1])
+def test_file_is_read_up_to_its_limit(folder: Folder, path: Path, size: int) -> None:
+    credentials.write_private(path / "x", bytes(size))
+    if size > SIZE_LIMIT:
+        with pytest.raises(StateDamaged, match="larger"):
+            folder.read("x")
+    else:
+        assert folder.read("x") == bytes(size)
