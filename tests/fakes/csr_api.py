@@ -45,7 +45,8 @@ class Issuance:
     lifetime: timedelta = timedelta(days=7)
     backdated: timedelta = timedelta(minutes=5)
     usage: x509.ExtendedKeyUsage | None = CLIENT_AUTH
-    authority: bool = False
+    authority: bool | None = False
+    """None: it says nothing of it."""
     names: tuple[x509.GeneralName, ...] | None = None
     """Instead of those that were asked for."""
     node_name: str | None = None
@@ -74,10 +75,10 @@ class Issuance:
             .serial_number(x509.random_serial_number())
             .not_valid_before(moment - self.backdated)
             .not_valid_after(moment + self.lifetime)
-            .add_extension(
-                x509.BasicConstraints(ca=self.authority, path_length=None), critical=True
-            )
         )
+        if self.authority is not None:
+            constraints = x509.BasicConstraints(ca=self.authority, path_length=None)
+            builder = builder.add_extension(constraints, critical=True)
         if self.usage is not None:
             builder = builder.add_extension(self.usage, critical=False)
         told = _general_names(request) if self.names is None else self.names

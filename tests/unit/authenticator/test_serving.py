@@ -235,6 +235,16 @@ def test_chain_may_have_intermediates() -> None:
     for chain in (leaf, leaf + other.pair.certificate + above):
         with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
             keys.require_authority(chain, anchor)
+    upper = Authority.make("upper", ec_key())
+    keys.require_authority(leaf + certified(middle, upper) + certified(upper, root), anchor)
+    for chain in (
+        other.pair.certificate + above,
+        other.pair.certificate + leaf + above,
+        other.server("worker-1").certificate + other.pair.certificate + above,
+        leaf + certified(other, root) + above,
+    ):
+        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+            keys.require_authority(chain, anchor)
     with pytest.raises(CertificateNotAccepted, match="cannot be read"):
         keys.require_authority(leaf + above, anchor.replace("MII", "AAA"))
 
