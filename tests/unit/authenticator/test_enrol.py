@@ -102,6 +102,15 @@ def test_expired_certificate_is_not_asked_with() -> None:
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
+def test_expired_certificate_is_as_good_as_none() -> None:
+    node = expired(joined())
+    node.bootstrap = None
+    node.cluster.calls.clear()
+    with pytest.raises(BootstrapCredentialUnusable, match="there is no certificate"):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
 def test_certificate_of_another_exec_info_asks_and_is_not_served() -> None:
     node = joined()
     old = node.store.credential
@@ -127,8 +136,10 @@ def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
     node = joined()
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.calls.clear()
     node.obtain(Occasion.SUSPECTED)
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+    assert node.cluster.calls.count("create") == 2, "none with what was just refused"
 
 
 def test_suspicion_in_an_outage_decides_nothing() -> None:
@@ -248,6 +259,13 @@ def test_cooldown_ends_when_settings_change() -> None:
     node.obtain()
 
 
+def test_cooldown_ends_when_the_exec_info_changes() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.exec_info = b'{"another":"CA"}\n'
+    node.obtain()
+
+
 def test_cooldown_ends_with_another_bootstrap_credential() -> None:
     node = denied()
     node.cluster.deny.clear()
@@ -329,12 +347,23 @@ def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk
     assert second.pair.key != first.pair.key
 
 
+def test_exchange_on_disk_whose_certificate_was_refused_is_not_taken_up_again() -> None:
+    node = FakeNode()
+    node.store.drop_pending = lambda: None  # type: ignore[method-assign]
+    first = node.obtain()
+    assert node.store.pending is not None
+    node.cluster.revoked.add(first.pair.certificate)
+    assert node.obtain(Occasion.SUSPECTED).pair.key != first.pair.key
+
+
 def test_assessment_errs_towards_serving() -> None:
     node = joined()
     credential = node.store.credential
     assert credential is not None
     received, ends = credential.received, credential.not_after
     assert assess(credential, received) is Freshness.FRESH
+    assert assess(credential, received - 300) is Freshness.FRESH
+    assert assess(credential, received - 301) is Freshness.DUE
     assert assess(credential, received - 3600) is Freshness.DUE, "the clock went back"
     assert assess(credential, credential.renew_at) is Freshness.DUE
     assert assess(credential, ends) is Freshness.EXPIRED
@@ -344,6 +373,8 @@ def test_assessment_errs_towards_serving() -> None:
     # Made while the clock was ahead: its dates do not hold, its life since receipt does.
     late = replace(credential, received=received + 300 * 86400)
     assert assess(late, late.received) is Freshness.FRESH
+    assert assess(late, late.renew_at) is Freshness.DUE
+    assert assess(late, late.received + late.lifetime) is Freshness.EXPIRED
 
 
 def test_outage_never_discards_the_exchange() -> None:

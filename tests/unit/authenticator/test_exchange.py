@@ -9,7 +9,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from authenticator.exchange import CHALLENGE_SECONDS, OFFER_SECONDS, PENDING_SECONDS
+from authenticator.exchange import (
+    CHALLENGE_SECONDS,
+    LOOK_SECONDS,
+    OFFER_SECONDS,
+    PENDING_SECONDS,
+)
 from authenticator.model import CsrRequest
 from common.csr import split
 from common.errors import (
@@ -20,6 +25,8 @@ from common.errors import (
     CredentialNotForThisTpm,
     CredentialRefused,
     DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
     RequestDenied,
     RequestFailed,
     RequestTaken,
@@ -29,7 +36,7 @@ from common.errors import (
 from common.names import CHALLENGE_ANNOTATION
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import FakeCluster, Issuance
-from tests.fakes.node_world import NODE_NAME, Executioner, FakeNode, Killed
+from tests.fakes.node_world import BUDGET_SECONDS, NODE_NAME, Executioner, FakeNode, Killed
 
 
 def moments_of_a_join() -> int:
@@ -157,6 +164,80 @@ def test_offer_unanswered_for_ten_minutes_is_replaced_within_a_long_call() -> No
     assert node.store.cooldown is None, "ten minutes of waiting were pause enough"
 
 
+@pytest.mark.parametrize(("age", "in_all"), [(OFFER_SECONDS, 2), (OFFER_SECONDS + 1, 3)])
+def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
+    age: float, in_all: int
+) -> None:
+    """The signer may come back while no call looks."""
+    node = pending_after(FakeNode(), age - BUDGET_SECONDS)
+    node.cluster.look()
+    node.obtain()
+    assert len(filed(node)) == in_all
+
+
+@pytest.mark.parametrize(("age", "in_all"), [(PENDING_SECONDS, 2), (PENDING_SECONDS + 1, 4)])
+def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
+    age: float, in_all: int
+) -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "MachineNotFound"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    del node.cluster.wait["answer"]
+    node.cluster.look()
+    node.clock.pass_time(age - BUDGET_SECONDS)
+    node.obtain()
+    assert len(filed(node)) == in_all
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"),
+    [(OFFER_SECONDS, DeadlinePassed), (OFFER_SECONDS + LOOK_SECONDS, OfferUnanswered)],
+)
+def test_call_that_ends_with_its_offer_begins_no_other(
+    seconds: float, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    with pytest.raises(error):
+        node.obtain(seconds=seconds)
+    assert len(filed(node)) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"),
+    [(PENDING_SECONDS, DeadlinePassed), (PENDING_SECONDS + LOOK_SECONDS, ExchangeExpired)],
+)
+def test_call_that_ends_with_its_exchange_begins_no_other(
+    seconds: float, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "MachineNotFound"
+    with pytest.raises(error):
+        node.obtain(seconds=seconds)
+    assert len(filed(node)) == 2
+
+
+def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    looks: list[float] = []
+    node.cluster.on_wait = lambda: looks.append(node.clock.boot())
+    before = node.clock.boot()
+    with pytest.raises(DeadlinePassed):
+        node.obtain(seconds=45)
+    assert [look - before for look in looks] == [0, LOOK_SECONDS]
+    assert node.clock.boot() - before == 45
+
+
+def test_deadline_that_passes_in_a_look_is_told_with_what_the_signer_waits_for() -> None:
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound"
+    node.cluster.on_wait = lambda: node.cluster.errors.append(DeadlinePassed("no answer"))
+    with pytest.raises(DeadlinePassed, match="MachineNotFound"):
+        node.obtain()
+
+
 def test_exchange_of_another_boot_is_replaced() -> None:
     node = pending_after(FakeNode(), 0)
     node.clock.reboot()
@@ -175,6 +256,14 @@ def test_exchange_of_another_boot_is_replaced() -> None:
 def test_exchange_under_other_settings_is_replaced(change: dict[str, object]) -> None:
     node = pending_after(FakeNode(), 0)
     node.settings |= change
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+def test_exchange_under_another_exec_info_is_replaced() -> None:
+    """It may be with another API server."""
+    node = pending_after(FakeNode(), 0)
+    node.exec_info = b'{"another":"server"}\n'
     node.obtain()
     assert len(filed(node)) == 3
 
@@ -216,6 +305,21 @@ def test_challenge_older_than_four_minutes_is_left() -> None:
     node.clock.pass_time(CHALLENGE_SECONDS + 1)
     node.obtain()
     assert len(filed(node)) == 3, "another offer, and its answer"
+
+
+def test_challenge_that_is_left_is_not_opened() -> None:
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    opened: list[bytes] = []
+    activate = node.tpm.activate_credential
+
+    def watched(credential_blob: bytes, encrypted_secret: bytes) -> bytes:
+        opened.append(credential_blob)
+        return activate(credential_blob, encrypted_secret)
+
+    node.tpm.activate_credential = watched  # type: ignore[method-assign]
+    node.obtain()
+    assert len(opened) == 1, "that of the next exchange"
 
 
 def before_the_answer_arrives(node: FakeNode) -> FakeNode:
@@ -300,6 +404,35 @@ def test_failed_request_ends_the_exchange() -> None:
         node.obtain()
 
 
+@pytest.mark.parametrize(
+    ("condition", "error"), [("Denied", RequestDenied), ("Failed", RequestFailed)]
+)
+def test_certificate_of_a_request_that_is_denied_or_failed_is_not_taken(
+    condition: str, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+
+    def decide() -> None:
+        node.cluster.look()
+        for csr in list(node.cluster.csrs.values()):
+            if csr.certificate is not None:
+                conditions = {**csr.conditions, condition: ("No", "no")}
+                node.cluster.update(replace(csr, conditions=conditions))
+
+    node.cluster.on_wait = decide
+    with pytest.raises(error):
+        node.obtain()
+    assert node.store.credential is None
+
+
+def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
+    node = FakeNode()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "another key")
+    node.cluster.on_wait = lambda: setattr(node.store, "is_full", True)
+    with pytest.raises(RequestDenied):
+        node.obtain()
+
+
 def test_refused_version_is_told_with_what_the_signer_takes() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
@@ -379,6 +512,14 @@ def test_outage_is_waited_out_within_the_call() -> None:
     assert node.clock.slept == sorted(node.clock.slept), "more patience each time"
 
 
+def test_pauses_in_an_outage_double_up_to_a_limit() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(7)]
+    node.obtain()
+    pauses = [0.25, 0.5, 1, 2, 4, 5, 5]
+    assert node.clock.slept == [pause * 1.5 for pause in pauses], "with half of the jitter"
+
+
 def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(100)]
@@ -430,6 +571,7 @@ WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[Attestat
         change_issuance(backdated=-timedelta(days=2)),
         CertificateNotAsAsked,
     ),
+    "of no length": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateNotAsAsked),
     "just over": (change_issuance(lifetime=-timedelta(seconds=1)), CertificateNotAccepted),
     "taken for another's": (
         lambda cluster: setattr(cluster, "known_as", "system:node:worker-2"),
@@ -459,6 +601,12 @@ def test_text_around_a_certificate_is_left_out() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
     assert node.obtain().pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
+
+
+def test_certificate_that_says_nothing_of_authorities_is_none() -> None:
+    node = FakeNode()
+    node.cluster.issuance = Issuance(authority=None)
+    assert node.obtain() == node.store.credential
 
 
 @pytest.mark.parametrize("skew", [-7200.0, 7200.0, 86000.0])
