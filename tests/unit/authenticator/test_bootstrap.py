@@ -37,6 +37,18 @@ def test_token_file_is_read_beside_the_kubeconfig(tmp_path: Path) -> None:
     assert bootstrap.load(written(tmp_path, {"tokenFile": "token"})) == Token(token="a.b")
 
 
+def test_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"a\xff")
+    with pytest.raises(BootstrapCredentialUnusable, match="one word"):
+        bootstrap.load(written(tmp_path, {"tokenFile": "token"}))
+
+
+def test_what_is_empty_is_absent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a.b\n", encoding="ascii")
+    user = {"token": "", "tokenFile": "token"}
+    assert bootstrap.load(written(tmp_path, user)) == Token(token="a.b")
+
+
 def test_certificate_and_key_are_taken(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(credentials.KEY)
     data = base64.b64encode(credentials.CERTIFICATE).decode()
@@ -55,13 +67,21 @@ WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
     "password": ({"username": "a", "password": "b"}, "username"),
     "impersonation": ({"token": "a", "as": "system:admin"}, "has as"),
     "nothing": ({}, "neither a token"),
+    "key without certificate": ({"client-key-data": "QQ=="}, "neither a token"),
     "certificate without key": ({"client-certificate-data": "QQ=="}, "neither a token"),
     "key that is no base64": (
         {"client-certificate-data": "QQ==", "client-key-data": "!"},
         "not base64",
     ),
+    "key that is no ASCII": (
+        {"client-certificate-data": "QQ==", "client-key-data": "ä"},
+        "not base64",
+    ),
     "token that is a number": ({"token": 5}, "not a string"),
     "token that would end the header": ({"token": "a\r\nX: y"}, "one word"),
+    "token that is no ASCII": ({"token": "ä"}, "one word"),
+    "token with a control character": ({"token": "a\x7fb"}, "one word"),
+    "token of two words": ({"token": "a b"}, "one word"),
     "token of nothing": ({"token": " "}, "one word"),
     "file that is not there": ({"tokenFile": "/nonexistent/token"}, "No such file"),
 }

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from authenticator.arguments import parse
-from authenticator.config import SETTINGS, resolve
+from authenticator.config import SETTINGS, Settings, resolve
 from common.errors import ConfigurationInvalid
+from common.evidence import MAX_EVENT_LOG
+from common.names import CLIENT_SIGNER
 
 HOST = "Worker-1.Example\n"
 
@@ -37,6 +39,51 @@ GOOD: dict[str, object] = {
     "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
     "expirationSeconds": 3600,
 }
+
+
+def test_settings_are_as_they_were_given() -> None:
+    assert resolve(GOOD, {}, HOST) == Settings(
+        node_name="worker-2",
+        node_name_is_given=True,
+        provider_id="aws:///eu-1a/i-0",
+        provider_id_file=None,
+        provider="openstack:RegionOne",
+        bootstrap_kubeconfig=Path("/b"),
+        state_dir=Path("/s"),
+        tcti="swtpm:path=/x",
+        endorsement_key_type="ecc",
+        endorsement_password_file=Path("/p"),
+        event_log_file=Path("/e"),
+        timeout_seconds=30,
+        signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        expiration_seconds=3600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "wrong"),
+    [
+        ("timeoutSeconds", (1, "900"), (0, 901, "1.0", "-1", 1.0, True, "")),
+        ("expirationSeconds", (600, "2147483647"), (599, 2**31, "599", 600.0, None)),
+        ("endorsementKeyType", ("auto", "rsa", "ecc"), ("RSA", "", None)),
+        ("signerName", (CLIENT_SIGNER,), (CLIENT_SIGNER + "x", "", None)),
+    ],
+)
+def test_values_are_taken_up_to_their_limits(
+    key: str, good: tuple[object, ...], wrong: tuple[object, ...]
+) -> None:
+    for value in good:
+        resolve({key: value}, {}, HOST)
+    for value in wrong:
+        with pytest.raises(ConfigurationInvalid, match=key):
+            resolve({key: value}, {}, HOST)
+
+
+def test_name_of_the_host_is_the_nodes_unless_a_provider_could_tell_another() -> None:
+    assert resolve({}, {}, HOST).is_for("worker-1.example")
+    assert not resolve({}, {}, HOST).is_for("worker-2")
+    assert resolve({"provider": "aws"}, {}, HOST).is_for("worker-2")
+    assert not resolve({"provider": "aws", "nodeName": "worker-1"}, {}, HOST).is_for("worker-2")
 
 
 def test_extension_and_flags_say_the_same() -> None:
@@ -131,6 +178,8 @@ def test_event_log_that_is_not_there_is_the_signers_business(tmp_path: Path) -> 
     assert settings.event_log() is None
     path.write_bytes(b"log")
     assert settings.event_log() == b"log"
+    path.write_bytes(bytes(MAX_EVENT_LOG + 2))
+    assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, "too large for whoever packs it"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """The credential file: what is written is read again, and damage is found."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from authenticator.credential import (
+    CHECK_MODULUS,
     SERVED_AGAIN_SECONDS,
     Credential,
     decode,
@@ -14,6 +16,7 @@ from authenticator.credential import (
     exec_credential,
     expiration,
 )
+from authenticator.model import KeyPair
 from common.errors import StateDamaged
 from tests.unit.authenticator import credentials
 
@@ -37,6 +40,42 @@ def test_damage_is_found(data: st.DataObject) -> None:
     content[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StateDamaged):
         decode(bytes(content))
+
+
+def with_details(details: bytes) -> bytes:
+    """Return a file whose details are these, and whose checksum is right."""
+    magic, _, signed = encode(credentials.make(NOW)).split(b"\n", 2)
+    lines = signed.split(b"\n", 7)
+    lines[6] = details
+    signed = b"\n".join(lines)
+    check = int.from_bytes(signed, "big") % CHECK_MODULUS
+    return b"%s\n%d\n%s" % (magic, check, signed)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        b"null",
+        b"{}",
+        b'{"nodeName": "n", "notBefore": null, "notAfter": 2, "received": 1}',
+        b'{"nodeName": "n", "notBefore": Infinity, "notAfter": 2, "received": 1}',
+    ],
+)
+def test_file_that_is_whole_and_says_something_else_is_damaged(details: bytes) -> None:
+    good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}'
+    assert decode(with_details(good)).node_name == "n"
+    with pytest.raises(StateDamaged):
+        decode(with_details(details))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"text\n", b""), (b"", b"text\n")], ids=["before", "after"]
+)
+def test_file_with_text_around_its_pem_is_damaged(before: bytes, after: bytes) -> None:
+    good = credentials.make(NOW).pair
+    pair = KeyPair(certificate=before + good.certificate, key=good.key + after)
+    with pytest.raises(StateDamaged):
+        decode(encode(credentials.make(NOW, pair=pair)))
 
 
 @given(st.integers(0, len(encode(credentials.make(NOW))) - 1))
@@ -74,6 +113,25 @@ def test_expiration_is_not_after_the_end_while_that_lies_ahead() -> None:
     """client-go would go on with the certificate until it meets a 401."""
     credential = credentials.make(NOW)
     assert expiration(credential, credential.not_after - 30) == credential.not_after
+
+
+@pytest.mark.parametrize(("left", "served"), [(2, 2), (1, SERVED_AGAIN_SECONDS)])
+def test_expiration_is_never_now(left: int, served: int) -> None:
+    credential = credentials.make(NOW)
+    now = credential.not_after - left
+    assert expiration(credential, now) == now + served
+
+
+def test_lifetime_is_the_certificates_own_when_it_came_outside_of_it() -> None:
+    made = credentials.make(NOW)
+    whole = made.not_after - made.not_before
+    for received, lifetime in (
+        (made.not_before - 1, whole),
+        (made.not_before, whole),
+        (made.not_after - 1, 1),
+        (made.not_after, whole),
+    ):
+        assert replace(made, received=received).lifetime == lifetime
 
 
 def test_fleet_is_spread_over_ten_points() -> None:

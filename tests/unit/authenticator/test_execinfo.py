@@ -68,6 +68,11 @@ def test_optional_parts_may_be_absent_or_empty() -> None:
     assert (info.server.tls_server_name, info.server.proxy, info.settings) == (None, None, {})
 
 
+@pytest.mark.parametrize("proxy", ["http://p.example:1", "https://p.example:1"])
+def test_proxy_may_be_either_http(proxy: str) -> None:
+    assert parse(changed(in_cluster(proxy_url=proxy))).server.proxy == proxy
+
+
 def in_cluster(**change: object) -> Callable[[dict[str, Any]], object]:
     """Return a change of the cluster; underscores are dashes."""
     named = {key.replace("_", "-"): value for key, value in change.items()}
@@ -91,6 +96,8 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
     "no server": (changed(in_cluster(server=None)), "https"),
     "no host": (changed(in_cluster(server="https://")), "https"),
     "no port": (changed(in_cluster(server="https://a:x")), "https"),
+    "port 0": (changed(in_cluster(server="https://a:0")), "https"),
+    "a fragment": (changed(in_cluster(server="https://a/#x")), "https"),
     "a query": (changed(in_cluster(server="https://a/?x=1")), "https"),
     "blank before the server": (changed(in_cluster(server=" https://api.example")), "https"),
     "line end in the server": (changed(in_cluster(server="https://api.\nexample")), "https"),
@@ -99,6 +106,7 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
     "CA that is no base64": (changed(in_cluster(certificate_authority_data="!")), "not base64"),
     "CA that is no text": (changed(in_cluster(certificate_authority_data="/w==")), "not base64"),
     "socks proxy": (changed(in_cluster(proxy_url="socks5://p:1080")), "neither http nor https"),
+    "blank in the proxy": (changed(in_cluster(proxy_url="http://p .example")), "neither http"),
     "number for a name": (changed(in_cluster(tls_server_name=5)), "not a string"),
     "list of settings": (changed(in_cluster(config=[])), "not an object"),
 }
