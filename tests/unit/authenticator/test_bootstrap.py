@@ -94,6 +94,36 @@ def test_wrong_user_is_refused_with_what_is_wrong(tmp_path: Path, wrong: str) ->
         bootstrap.load(written(tmp_path, user))
 
 
+@pytest.mark.parametrize(
+    "key", ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups"]
+)
+def test_nothing_is_taken_beside_what_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(BootstrapCredentialUnusable, match=f"has {key},"):
+        bootstrap.load(written(tmp_path, {"token": "a.b", key: "x"}))
+
+
+@pytest.mark.parametrize(("more", "told"), [(0, None), (1, "over 1 MiB")])
+def test_file_is_read_up_to_its_limit(tmp_path: Path, more: int, told: str | None) -> None:
+    path = written(tmp_path, {"token": "a.b"})
+    content = path.read_bytes()
+    path.write_bytes(content + b"#" * (kubeconfig.SIZE_LIMIT - len(content) + more))
+    if told is None:
+        assert bootstrap.load(path) == Token(token="a.b")
+    else:
+        with pytest.raises(BootstrapCredentialUnusable, match=told):
+            bootstrap.load(path)
+
+
+@pytest.mark.parametrize("entry", [{"name": "u", "user": ["token"]}, {"name": "u"}, {}])
+def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+    path = written(tmp_path, {})
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["users"] = [entry]
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(BootstrapCredentialUnusable, match="does not lead to"):
+        bootstrap.load(path)
+
+
 WRONG_FILES: dict[str, bytes] = {
     "empty": b"",
     "no YAML": b"{",

@@ -139,3 +139,24 @@ def test_value_is_made_as_client_go_makes_it() -> None:
         '"spec":{"cluster":{"server":"https://a.example","certificate-authority-data":"QQ==",'
         '"config":{"a":["ä"],"b":"\\u003c\\u0026\\u003e\\u2028"}},"interactive":false}}\n'
     )
+
+
+def test_value_holds_all_that_client_go_gives_in_its_order() -> None:
+    """Above all what is refused: unverified TLS must not be overlooked where a call is made up."""
+    cluster = {
+        "config": {"a": 1},
+        "disable-compression": True,
+        "proxy-url": "http://p.example",
+        "certificate-authority-data": "QQ==",
+        "insecure-skip-tls-verify": True,
+        "tls-server-name": "kubernetes",
+        "server": "https://a.example",
+        "certificate-authority": "left out",
+    }
+    assert as_client_go(cluster, "v").decode() == (
+        '{"kind":"ExecCredential","apiVersion":"v","spec":{"cluster":{'
+        '"server":"https://a.example","tls-server-name":"kubernetes",'
+        '"insecure-skip-tls-verify":true,"certificate-authority-data":"QQ==",'
+        '"proxy-url":"http://p.example","disable-compression":true,"config":{"a":1}},'
+        '"interactive":false}}\n'
+    )
