@@ -72,3 +72,24 @@ def test_refused_parameter_may_mean_an_unsupported_template(code: int) -> None:
 )
 def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
     assert not response.means_unsupported(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "blames"),
+    [
+        pytest.param(0x2DF, True, id="a parameter's integrity"),
+        pytest.param(RESOURCE_MANAGER | 0x2DF, True, id="passed on"),
+        pytest.param(0x99F, False, id="a session's"),
+        pytest.param(0x19F, False, id="a handle's"),
+        pytest.param(0x149, False, id="a code of the other format"),
+        pytest.param(ESYS | 0x2DF, False, id="another layer"),
+        pytest.param(0, False, id="success"),
+    ],
+)
+def test_parameters_are_blamed_only_by_codes_that_name_one(code: int, *, blames: bool) -> None:
+    assert response.blames_parameter(code) is blames
+
+
+def test_code_of_another_layer_has_no_base() -> None:
+    assert response.base(ESYS | response.RC_FAILURE) == 0
+    assert response.base(RESOURCE_MANAGER | response.RC_FAILURE) == response.RC_FAILURE

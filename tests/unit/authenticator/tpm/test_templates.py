@@ -8,6 +8,8 @@ import pytest
 from authenticator.tpm.device import KeyType
 from authenticator.tpm.templates import (
     ATTESTATION_TEMPLATES,
+    CHAIN_FIRST,
+    CHAIN_LAST,
     ENDORSEMENT_TEMPLATES,
     POLICY_A,
     POLICY_B,
@@ -76,6 +78,35 @@ def test_high_range_is_the_profile_to_the_byte(name: str, expected: str) -> None
     public = TEMPLATES[name].public
     policy = POLICY_B[public.name_alg].hex()
     assert public.encode() == bytes.fromhex(expected.format(policy))
+
+
+@pytest.mark.parametrize(
+    ("name", "certificate", "handle"),
+    [
+        ("L-1", 0x01C00002, 0x81010001),
+        ("L-2", 0x01C0000A, 0x81010002),
+        ("H-1", 0x01C00012, 0x81010012),
+        ("H-2", 0x01C00014, 0x81010014),
+        ("H-3", 0x01C00016, 0x81010016),
+        ("H-6", 0x01C0001C, 0x8101001C),
+    ],
+)
+def test_places_are_the_profiles(name: str, certificate: int, handle: int) -> None:
+    template = TEMPLATES[name]
+    assert (template.certificate_index, template.persistent_handle) == (certificate, handle)
+
+
+def test_chain_lies_where_the_profile_says() -> None:
+    assert (CHAIN_FIRST, CHAIN_LAST) == (0x01C00100, 0x01C001FF)
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
+def test_policy_is_an_or_of_its_branches_or_has_none(template: EndorsementTemplate) -> None:
+    algorithm = template.public.name_alg
+    both = POLICY_A[algorithm], POLICY_C[algorithm]
+    is_low = template.name.startswith("L-")
+    assert template.policy_or == (() if is_low else both)
+    assert template.public.auth_policy == (POLICY_A if is_low else POLICY_B)[algorithm]
 
 
 @pytest.mark.parametrize(
