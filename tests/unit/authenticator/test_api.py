@@ -4,20 +4,21 @@ The server here is scripted: each test says what it answers, however odd.
 """
 
 import base64
+import errno
 import json
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from authenticator import api
+from authenticator import api, refusals
 from authenticator.api import KubernetesApi
 from authenticator.clock import SystemClock
 from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
@@ -201,6 +202,8 @@ def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
     (asked,) = script.asked
     assert (asked.method, asked.path) == ("POST", api.CSRS)
     assert asked.headers["Authorization"] == "Bearer abcdef.secret"
+    assert asked.body["apiVersion"] == "certificates.k8s.io/v1"
+    assert asked.body["kind"] == "CertificateSigningRequest"
     assert asked.body["metadata"] == {"name": "kubelet-tpm-1"}
     assert asked.body["spec"] == {
         "request": base64.b64encode(b"-----BEGIN").decode(),
@@ -208,6 +211,19 @@ def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
         "usages": ["client auth", "digital signature"],
         "expirationSeconds": 3600,
     }
+
+
+def test_lifetime_that_is_not_wanted_is_not_written(script: Script) -> None:
+    script.says(201, {**DOCUMENT, "spec": without_lifetime()})
+    wanted = replace(REQUEST, expiration_seconds=None)
+    assert script.ask().create(wanted).spec == wanted
+    (asked,) = script.asked
+    assert "expirationSeconds" not in asked.body["spec"]
+
+
+def without_lifetime() -> dict[str, object]:
+    """Return the document's spec without a lifetime."""
+    return {k: v for k, v in DOCUMENT["spec"].items() if k != "expirationSeconds"}
 
 
 def test_csr_that_exists_is_returned(script: Script) -> None:
@@ -309,12 +325,16 @@ def test_deletion_is_seen(script: Script) -> None:
 
 REFUSALS: dict[int, type[AttestationError]] = {
     400: RequestRejected,
+    413: RequestRejected,
+    415: RequestRejected,
     401: CredentialRefused,
     403: PermissionMissing,
     404: AnswerMalformed,
     422: RequestRejected,
     429: ApiServerUnavailable,
     500: ApiServerUnavailable,
+    502: ApiServerUnavailable,
+    504: ApiServerUnavailable,
     503: ApiServerUnavailable,
     418: AnswerMalformed,
     204: AnswerMalformed,
@@ -331,6 +351,43 @@ def test_refusal_has_its_name(script: Script, status: int) -> None:
         script.ask().create(REQUEST)
     assert told.value.message.isprintable()
     assert len(script.asked) == 1, "nothing is followed"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"message": "because\\n of \\u001b[2J this"}', ": because of [2J this"),
+        (json.dumps({"message": "x" * 301}).encode(), ": " + "x" * 300),
+        (b'{"message": 5}', ": 5"),
+        (b'{"reason": "x"}', ": "),
+        (b"<html>", ": "),
+        (b"[]", ": "),
+    ],
+    ids=["blanks", "long", "a number", "none", "no JSON", "a list"],
+)
+def test_message_of_a_refusal_is_told_in_one_short_line(body: bytes, told: str) -> None:
+    """It is the API server's word, and goes to logs and terminals."""
+    assert refusals.refusal(422, body).message == f"the API server rejects the request (422){told}"
+
+
+def test_cause_is_found_however_it_is_wrapped() -> None:
+    gone = OSError(errno.ECONNREFUSED, "Connection refused")
+    untrusted = ssl.SSLCertVerificationError()
+    untrusted.verify_message = "self-signed certificate"
+    for cause, error in ((gone, ApiServerUnavailable), (untrusted, ApiServerUntrusted)):
+        by_cause, by_context = ValueError("told"), ValueError("told")
+        by_cause.__cause__ = cause
+        by_context.__context__ = cause
+        in_a_ring = ValueError("told", cause)
+        in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
+        for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
+            found = refusals.unreachable(outer)
+            assert type(found) is error
+            assert ("Connection refused" if cause is gone else "self-signed") in found.message
+
+
+def test_error_without_a_cause_is_told_by_its_kind() -> None:
+    assert refusals.unreachable(OSError()).message.endswith(": OSError")
 
 
 def spec_without(key: str) -> dict[str, object]:
@@ -355,6 +412,7 @@ MALFORMED: dict[str, object] = {
     },
     "conditions that are none": {**DOCUMENT, "status": {"conditions": [5]}},
     "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
+    "certificate that is no base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
     "certificate that is none": {**DOCUMENT, "status": {"certificate": 5}},
 }
 

@@ -24,6 +24,7 @@ from authenticator.store import FolderStore
 from authenticator.tpm.device import EndorsementKey, Tpm
 from common.errors import (
     AttestationError,
+    ConfigurationInvalid,
     CredentialRefused,
     ExecInfoInvalid,
     RequestDenied,
@@ -212,6 +213,16 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
         lambda m: m.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True}),
         "rotateCertificates: true",
     ),
+    "rotation by a flag in capitals": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
+        "30-own.conf has --rotate-certificates",
+    ),
+    "list for a kubelet configuration": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", "[]"),
+        "not a kubelet configuration",
+    ),
     "broken kubelet configuration": (
         "rotateCertificates",
         lambda m: m.write("var/lib/kubelet/config.yaml", "{"),
@@ -382,8 +393,9 @@ def test_manifest_registers_this_machine_for_its_cluster() -> None:
 @pytest.mark.parametrize("cluster", ["c", "/c", "ns/"])
 def test_cluster_of_a_manifest_has_a_namespace(cluster: str) -> None:
     document = endorsement.gather(FakeTpm().endorsement_key())
-    with pytest.raises(AttestationError):
-        endorsement.manifest(document, resolve({}, {}, "x"), cluster)
+    settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
+    with pytest.raises(ConfigurationInvalid, match="NAMESPACE/NAME"):
+        endorsement.manifest(document, settings, cluster)
 
 
 def test_endorsement_key_that_is_none_is_a_failed_tpm() -> None:
