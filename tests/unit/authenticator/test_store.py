@@ -1,6 +1,7 @@
 """One contract for the store, over the fake and the folder; then what only a folder can meet."""
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -538,3 +539,99 @@ def test_file_is_read_up_to_its_limit(folder: Folder, path: Path, size: int) -> 
             folder.read("x")
     else:
         assert folder.read("x") == bytes(size)
+
+
+@pytest.mark.parametrize("mark", [b"5 soon", b"5", b"\xff"])
+def test_mark_that_cannot_be_read_is_no_sign(
+    path: Path, folder_store: FolderStore, mark: bytes
+) -> None:
+    credentials.write_private(path / "served", mark)
+    assert folder_store.asked_again(5, 1000) is False
+
+
+def test_mark_that_is_unsafe_or_cannot_be_written_is_no_sign(
+    path: Path, folder_store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_store.asked_again(5, 1000)
+    (path / "served").chmod(0o604)
+    assert folder_store.asked_again(5, 2000) is False
+    (path / "served").chmod(0o600)
+    monkeypatch.setattr(os, "rename", fail)
+    assert folder_store.asked_again(5, 2000) is False
+
+
+@pytest.mark.parametrize(("since", "again"), [(1000, False), (1001, True), (989, True)])
+def test_mark_counts_for_its_time_alone(
+    folder_store: FolderStore, since: int, *, again: bool
+) -> None:
+    folder_store.asked_again(5, since)
+    assert folder_store.asked_again(5, 1000) is again
+
+
+def test_records_of_runs_that_others_may_read_are_left_out(
+    path: Path, folder_store: FolderStore
+) -> None:
+    folder_store.append_run({"number": 1})
+    (path / "runs.jsonl").chmod(0o644)
+    assert folder_store.runs() == []
+
+
+def test_record_that_is_nested_without_end_hides_no_other(
+    path: Path, folder_store: FolderStore
+) -> None:
+    credentials.write_private(path / "runs.jsonl", b"[" * 100_000 + b"\n")
+    folder_store.append_run({"number": 1})
+    assert folder_store.runs() == [{"number": 1}]
+
+
+def rewritten(path: Path, **change: object) -> None:
+    """Write a file again with one change, whole by its checksum."""
+    members = json.loads(path.read_bytes())
+    del members["check"]
+    members |= change
+    path.write_bytes(sealed({k: v for k, v in members.items() if v is not ...}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"format": ...},
+        {"key": ...},
+        {"key": 5},
+        {"key": None},
+        {"key": "!"},
+        {"key": "QQ==!"},
+        {"answer": 5},
+        {"offer_uid": 5},
+        {"began": "12.5"},
+        {"boot_id": ...},
+    ],
+)
+def test_exchange_that_is_whole_and_says_something_else_is_absent(
+    path: Path, folder_store: FolderStore, change: dict[str, object]
+) -> None:
+    folder_store.save_pending(ANSWERED)
+    rewritten(path / "pending.json")
+    assert folder_store.load_pending() == ANSWERED
+    rewritten(path / "pending.json", **change)
+    assert folder_store.load_pending() is None
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"until": ...}, {"failures": "2"}])
+def test_cooldown_that_is_whole_and_says_something_else_is_absent(
+    path: Path, folder_store: FolderStore, change: dict[str, object]
+) -> None:
+    folder_store.save_cooldown(COOLDOWN)
+    rewritten(path / "cooldown.json")
+    assert folder_store.load_cooldown() == COOLDOWN
+    rewritten(path / "cooldown.json", **change)
+    assert folder_store.load_cooldown() is None
+
+
+def test_what_was_never_there_is_not_complained_about(
+    folder_store: FolderStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert folder_store.load_pending() is None
+    assert folder_store.load_cooldown() is None
+    assert caplog.messages == []
