@@ -8,7 +8,7 @@ import pytest
 from authenticator.cooldown import pause_after
 from authenticator.credential import Freshness, assess
 from authenticator.enrol import Occasion
-from authenticator.model import Token
+from authenticator.model import Pending, Token
 from common.errors import (
     ApiServerUnavailable,
     BootstrapCredentialUnusable,
@@ -274,6 +274,39 @@ def test_cooldown_ends_with_another_bootstrap_credential() -> None:
     node.obtain()
 
 
+@pytest.mark.parametrize("change", ["boot", "settings"])
+def test_failures_are_counted_anew_for_something_else(change: str) -> None:
+    node = denied()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
+    for _ in range(2):
+        with pytest.raises(RequestDenied):
+            node.obtain(Occasion.DEMANDED)
+    assert node.store.cooldown is not None
+    assert node.store.cooldown.failures == 2
+    if change == "boot":
+        node.clock.reboot()
+    else:
+        node.settings["expirationSeconds"] = 3600
+    with pytest.raises(RequestDenied):
+        node.obtain(Occasion.DEMANDED)
+    assert node.store.cooldown.failures == 0
+
+
+def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
+    node = FakeNode(bootstrap=Token(token="expired"))
+    node.cluster.errors = [PermissionMissing("no")]
+    save = node.store.save_pending
+
+    def fill(pending: Pending) -> None:
+        save(pending)
+        node.store.is_full = True
+
+    node.store.save_pending = fill  # type: ignore[method-assign]
+    with pytest.raises(PermissionMissing):
+        node.obtain()
+    assert node.store.cooldown is None
+
+
 def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
     node = denied()
     for jump in (-86400, 86400 * 400):
@@ -321,6 +354,12 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
 def test_pause_fits_the_failure(error: Exception, failures: int, seconds: float) -> None:
     assert pause_after(error, failures, 0) == seconds
     assert pause_after(error, failures, 1) == seconds / 2
+
+
+def test_pauses_double_up_to_their_limit() -> None:
+    pauses = [pause_after(RequestDenied(""), failures, 0) for failures in range(10)]
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
+    assert pause_after(RequestDenied(""), 10**6, 0) == 600, "no number grows too large for it"
 
 
 def test_refused_version_is_tried_again_hourly() -> None:

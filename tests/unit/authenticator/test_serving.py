@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from authenticator import keys, serving
 from authenticator.config import resolve
 from authenticator.credential import Credential
+from authenticator.enrol import Occasion
 from authenticator.model import Deadline
 from authenticator.providers.identity import Address, Identity
 from common.csr import split
@@ -273,6 +274,41 @@ def test_denial_is_told_and_not_repeated_at_once(node: ServingNode) -> None:
     node.names = NAMES[:1]
     del node.cluster.deny["answer"]
     node.obtain()
+    assert node.store.cooldown is None
+
+
+def renewed(node: ServingNode) -> None:
+    """Give the node another client certificate."""
+    node.cluster.issuance = Issuance()
+    node.client = node.node.obtain(Occasion.DEMANDED)
+    node.cluster.issuance = Issuance(usage=SERVER_AUTH)
+
+
+ENDINGS: dict[str, Callable[[ServingNode], object]] = {
+    "provider ID": lambda n: n.node.settings.update(providerID="test:///2"),
+    "lifetime": lambda n: n.node.settings.update(expirationSeconds=3600),
+    "names": lambda n: setattr(n, "names", NAMES[:1]),
+    "exec info": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "client certificate": renewed,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> None:
+    node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
+    with pytest.raises(RequestDenied):
+        node.obtain()
+    node.cluster.deny.clear()
+    with pytest.raises(CoolingDown):
+        node.obtain()
+    ENDINGS[ending](node)
+    node.obtain()
+
+
+def test_names_are_listed_one_way(node: ServingNode) -> None:
+    """Addresses come last, each kind in order, so that nothing is asked for twice."""
+    node.names = (ip_address("192.0.2.1"), "b.example", ip_address("192.0.2.0"), "a.example")
+    assert node.obtain().arguments == ("a.example", "b.example", "192.0.2.0", "192.0.2.1")
 
 
 def test_refused_client_certificate_names_the_step(node: ServingNode) -> None:
