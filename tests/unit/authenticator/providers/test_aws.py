@@ -51,6 +51,11 @@ def test_instance_tells_zone_id_and_private_name(deadline: Deadline) -> None:
     )
 
 
+def test_name_is_written_as_a_nodes(deadline: Deadline) -> None:
+    found = identity(instance(hostname=key("IP-10-0-1-23.Example")), deadline)
+    assert found.node_name == "ip-10-0-1-23.example"
+
+
 def test_ipv6_address_comes_after_the_ipv4_one(deadline: Deadline) -> None:
     found = identity(instance(ipv6=key("2001:db8::23")), deadline)
     assert found.addresses[:2] == (ip_address("10.0.1.23"), ip_address("2001:db8::23"))

@@ -32,6 +32,12 @@ def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Deadli
     )
 
 
+@pytest.mark.parametrize("name", [None, "", 7])
+def test_equinix_device_may_have_no_name(tmp_path: Path, deadline: Deadline, name: object) -> None:
+    path = instance_data(tmp_path, v1={"instance_id": DEVICE, "local_hostname": name})
+    assert Equinix("", path=path).identity(deadline).node_name is None
+
+
 @pytest.mark.parametrize("v1", [None, [], {}, {"instance_id": "i-0abcdef1234567890"}])
 def test_equinix_refuses_the_instance_of_another_platform(
     tmp_path: Path, deadline: Deadline, v1: object

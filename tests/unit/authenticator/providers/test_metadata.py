@@ -5,7 +5,12 @@ import http.server
 import pytest
 
 from authenticator.providers.identity import Deadline
-from authenticator.providers.metadata import ANSWER_LIMIT, TOTAL_SECONDS, MetadataService
+from authenticator.providers.metadata import (
+    ANSWER_LIMIT,
+    READ_SECONDS,
+    TOTAL_SECONDS,
+    MetadataService,
+)
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 
@@ -132,6 +137,16 @@ class Over:
     def remaining(self) -> float:
         """See `Deadline`."""
         return 0.0
+
+
+def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
+    deadline: Deadline, soon: Deadline
+) -> None:
+    for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):
+        with MetadataService("http://127.0.0.1", given, {}) as service:
+            assert service._at_most(0.1) == pytest.approx(0.1)
+            assert service._at_most(READ_SECONDS) == pytest.approx(min(READ_SECONDS, longest))
+            assert service._at_most(60) == pytest.approx(longest)
 
 
 def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:

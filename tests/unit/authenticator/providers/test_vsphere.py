@@ -64,6 +64,25 @@ def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
     assert found == Identity(provider_id=PROVIDER_ID, node_name=None)
 
 
+def test_serial_number_in_capitals_is_the_same_uuid(tmp_path: Path, deadline: Deadline) -> None:
+    serial = "VMware-" + SERIAL.removeprefix("VMware-").upper()
+    found = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
+    assert found.provider_id == PROVIDER_ID
+
+
+def test_tool_gets_nothing_of_the_environment(
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAME_OF_ANOTHER", "local-hostname: another")
+    found = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
+    assert name(found, tmp_path, deadline) is None
+
+
+def test_tool_that_fails_tells_nothing(tmp_path: Path, deadline: Deadline) -> None:
+    found = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
+    assert name(found, tmp_path, deadline) is None
+
+
 def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: Deadline) -> None:
     """From virtual hardware 13 on it is the same UUID with its first fields turned around."""
     (tmp_path / "product_uuid").write_text("2f940342-98ce-273f-455c-463d34b8af41\n")
