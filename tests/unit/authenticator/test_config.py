@@ -20,6 +20,7 @@ def test_defaults() -> None:
     assert settings.state_dir == Path("/var/lib/kubelet-authenticator")
     assert settings.bootstrap_kubeconfig == Path("/etc/kubernetes/bootstrap-kubelet.conf")
     assert settings.tcti == "device:/dev/tpmrm0"
+    assert settings.event_log_file == Path("/sys/kernel/security/tpm0/binary_bios_measurements")
     assert settings.endorsement_key_type == "auto"
     assert settings.timeout_seconds == 60
     assert settings.expiration_seconds is None

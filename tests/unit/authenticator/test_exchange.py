@@ -51,6 +51,12 @@ def filed(node: FakeNode) -> list[str]:
     return list(node.cluster.csrs)
 
 
+def test_limits_are_the_protocols() -> None:
+    limits = (PENDING_SECONDS, OFFER_SECONDS, CHALLENGE_SECONDS)
+    assert limits == (15 * 60, 10 * 60, 4 * 60)
+    assert LOOK_SECONDS <= 60, "a pending exchange is looked at every minute at least"
+
+
 def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None:
     node = FakeNode()
     credential = node.obtain()
