@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.providers.cloudinit import SIZE_LIMIT
+from authenticator.providers.cloudinit import INSTANCE_DATA, SIZE_LIMIT
 from authenticator.providers.equinix import Equinix
 from authenticator.providers.file import File
 from authenticator.providers.identity import Deadline, Identity
@@ -23,6 +23,10 @@ def instance_data(path: Path, *, v1: object = None, meta_data: object = None) ->
     path /= "instance-data.json"
     path.write_text(json.dumps(written))
     return path
+
+
+def test_instance_data_is_where_cloud_init_puts_it() -> None:
+    assert Path("/run/cloud-init/instance-data.json") == INSTANCE_DATA
 
 
 def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Deadline) -> None:

@@ -7,6 +7,7 @@ import pytest
 from authenticator.providers.identity import Deadline
 from authenticator.providers.metadata import (
     ANSWER_LIMIT,
+    LINK_LOCAL,
     READ_SECONDS,
     TOTAL_SECONDS,
     MetadataService,
@@ -39,6 +40,16 @@ def test_headers_go_with_each_question(deadline: Deadline) -> None:
         ask(answering(Exchange(body=b"v", asks={"Metadata": "other"})), deadline)
 
 
+def test_service_is_at_the_address_of_the_link() -> None:
+    """Plain HTTP goes nowhere else."""
+    assert LINK_LOCAL == "http://169.254.169.254"
+
+
+def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: Deadline) -> None:
+    asks = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenticator-tpm"}
+    assert ask(answering(Exchange(body=b"v", asks=asks)), deadline) == "v"
+
+
 def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
     assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
 
@@ -63,7 +74,7 @@ def test_answers_that_no_platform_gives_are_refused(
         ask(answering(exchange), deadline)
 
 
-@pytest.mark.parametrize("status", [401, 403, 410, 429, 500, 503])
+@pytest.mark.parametrize("status", [401, 403, 408, 410, 429, 500, 503, 599])
 def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, status: int) -> None:
     with pytest.raises(ProviderUnavailable, match=str(status)):
         ask(answering(Exchange(status=status)), deadline)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from authenticator.providers.identity import Deadline, Identity
-from authenticator.providers.vsphere import METADATA_LIMIT, VSphere
+from authenticator.providers.vsphere import DMI, METADATA_LIMIT, TOOLS, VSphere
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 
 SERIAL = "VMware-42 03 94 2f ce 98 3f 27-45 5c 46 3d 34 b8 af 41\n"
@@ -55,6 +55,17 @@ def name(tools: Path, folder: Path, deadline: Deadline) -> str | None:
     found = VSphere("", dmi=machine(folder), tools=(missing, tools)).identity(deadline)
     assert found.provider_id == PROVIDER_ID
     return found.node_name
+
+
+def test_places_are_those_of_the_distributions() -> None:
+    """What lies there is run, and as root."""
+    assert Path("/sys/class/dmi/id") == DMI
+    assert (
+        Path("/usr/bin/vmware-rpctool"),
+        Path("/usr/share/oem/bin/vmware-rpctool"),
+        Path("/usr/bin/vmtoolsd"),
+        Path("/usr/share/oem/bin/vmtoolsd"),
+    ) == TOOLS
 
 
 def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
