@@ -395,6 +395,32 @@ def spec_without(key: str) -> dict[str, object]:
     return {**DOCUMENT, "spec": {k: v for k, v in DOCUMENT["spec"].items() if k != key}}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": None},
+        {"status": {"conditions": None, "certificate": None}},
+        {"metadata": {**DOCUMENT["metadata"], "annotations": None}},
+    ],
+    ids=["status", "parts of the status", "annotations"],
+)
+def test_part_that_is_null_is_as_one_that_is_not_there(
+    script: Script, change: dict[str, object]
+) -> None:
+    script.says(200, DOCUMENT | change)
+    found = script.ask().get("x")
+    assert found is not None
+    assert found.spec == CSR.spec
+
+
+def test_condition_needs_no_words(script: Script) -> None:
+    conditions = [{"type": "Denied", "reason": None}]
+    script.says(200, {**DOCUMENT, "status": {"conditions": conditions}})
+    found = script.ask().get("x")
+    assert found is not None
+    assert found.conditions == {"Denied": ("", "")}
+
+
 MALFORMED: dict[str, object] = {
     "no JSON": b"<html>",
     "nested without end": b"[" * 100_000,

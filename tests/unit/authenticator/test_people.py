@@ -309,6 +309,37 @@ def test_without_a_call_the_rest_is_not_blamed(machine: Healthy) -> None:
     assert machine.findings()["rotateCertificates"].remedy == ""
 
 
+def test_kubelet_without_a_configuration_rotates_nothing(machine: Healthy) -> None:
+    (machine.root / "var/lib/kubelet/config.yaml").unlink(missing_ok=True)
+    finding = machine.findings()["rotateCertificates"]
+    assert finding.remedy == ""
+    assert "is not there" in finding.found
+
+
+def test_record_of_a_run_says_what_and_why() -> None:
+    clock = FakeClock()
+    run = Run(clock, "needed")
+    clock.pass_time(0.5)
+    with contextlib.suppress(ZeroDivisionError), run.phase("offer"):
+        clock.pass_time(1.23456)
+        raise ZeroDivisionError
+    told = {
+        "time": "2027-01-15T08:00:00Z",
+        "purpose": "needed",
+        "result": "failed",
+        "seconds": 1.735,
+        "phases": [{"name": "offer", "seconds": 1.235}],
+    }
+    assert run.record("failed") == told
+    why = {"reason": "RequestDenied", "message": "no"}
+    assert run.record("failed", RequestDenied("no")) == told | why
+    denied = RequestDenied("no", detail="MachineNotFound")
+    assert run.record("failed", denied) == told | why | {"signerReason": "MachineNotFound"}
+    bug = run.record("failed", ZeroDivisionError("a secret"))
+    assert bug["reason"] == "ZeroDivisionError"
+    assert "secret" not in str(bug)
+
+
 def test_missing_bootstrap_credential_is_fine_with_a_certificate(machine: Healthy) -> None:
     (machine.root / "etc/kubernetes/bootstrap.conf").unlink()
     assert "not needed" in machine.findings()["bootstrap credential"].found
