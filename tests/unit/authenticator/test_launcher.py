@@ -5,6 +5,7 @@ import json
 import marshal
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -210,6 +211,56 @@ def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoil
     assert left_to_the_full_program(call.run())
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
+def test_file_is_read_when_it_is_nobody_elses(tmp_path: Path, mode: int) -> None:
+    credentials.write_private(tmp_path / "x", b"content")
+    folder = launcher.open_folder(str(tmp_path))
+    try:
+        assert launcher.read_private(folder, "x") == b"content"
+        (tmp_path / "x").chmod(mode)
+        with pytest.raises(ValueError, match=r"^$"):
+            launcher.read_private(folder, "x")
+    finally:
+        os.close(folder)
+
+
+def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    credentials.write_private(tmp_path / "x", bytes(launcher.SIZE_LIMIT))
+    credentials.write_private(tmp_path / "y", bytes(launcher.SIZE_LIMIT + 1))
+    folder = launcher.open_folder(str(tmp_path))
+    try:
+        assert len(launcher.read_private(folder, "x")) == launcher.SIZE_LIMIT
+        with pytest.raises(ValueError, match=r"^$"):
+            launcher.read_private(folder, "y")
+    finally:
+        os.close(folder)
+
+
+def test_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(NotADirectoryError):
+        launcher.open_folder(str(tmp_path / "x"))
+
+
+def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call() -> None:
+    made = credentials.make(1_800_000_000, arguments=("a", "b"))
+    content, made_for = encode(made), (b"a\0b".hex().encode(), made.exec_info.hex().encode())
+    begin = made.received - credential_file.CLOCK_SLACK_SECONDS
+    wanted = exec_credential(made, made.api_version, made.renew_at)
+    for now in (begin, made.renew_at - 1):
+        assert launcher.output(content, made_for, now) == wanted
+    other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
+    for file, call, now in (
+        (content, made_for, begin - 1),
+        (content, made_for, made.renew_at),
+        (content, (b"ab".hex().encode(), made_for[1]), begin),
+        (content, (made_for[0], b"7b7d"), begin),
+        (other, made_for, begin),
+    ):
+        with pytest.raises(ValueError, match=r"^$"):
+            launcher.output(file, call, now)
+
+
 def test_link_in_the_place_of_the_folder_is_not_followed(call: Call) -> None:
     call.keep(call.fresh())
     replace_by_link(call.folder)
@@ -228,6 +279,41 @@ def test_first_call_leaves_its_mark(call: Call) -> None:
     parent, at = (call.folder / "served").read_bytes().split()
     assert int(parent) == os.getpid()
     assert abs(int(at) - time.time()) < 30
+
+
+def test_mark_is_private_whatever_the_mask(tmp_path: Path) -> None:
+    folder, before = launcher.open_folder(str(tmp_path)), os.umask(0)
+    try:
+        assert launcher.asked_again(folder, 1000) is False
+    finally:
+        os.umask(before)
+        os.close(folder)
+    assert stat.S_IMODE((tmp_path / "served").stat().st_mode) == 0o600
+
+
+def test_link_in_the_place_of_the_mark_is_not_followed(tmp_path: Path) -> None:
+    credentials.write_private(tmp_path / "target", b"untouched")
+    (tmp_path / "served").symlink_to(tmp_path / "target")
+    folder = launcher.open_folder(str(tmp_path))
+    try:
+        assert launcher.asked_again(folder, 1000) is False
+    finally:
+        os.close(folder)
+    assert (tmp_path / "target").read_bytes() == b"untouched"
+
+
+@pytest.mark.parametrize(
+    ("ago", "again"),
+    [(0, False), (launcher.SUSPICION_SECONDS, False), (launcher.SUSPICION_SECONDS + 1, True)],
+)
+def test_mark_counts_for_its_time_alone(tmp_path: Path, ago: int, *, again: bool) -> None:
+    folder = launcher.open_folder(str(tmp_path))
+    try:
+        launcher.asked_again(folder, 1000)
+        assert launcher.asked_again(folder, 1000 + ago) is again
+        assert launcher.asked_again(folder, 999) is True, "the clock went back"
+    finally:
+        os.close(folder)
 
 
 def test_same_parent_is_served_again_at_once(call: Call) -> None:
@@ -261,6 +347,25 @@ def test_mark_that_cannot_be_written_costs_nothing(call: Call) -> None:
     call.keep(call.fresh())
     (call.folder / "served").mkdir()
     assert call.run().returncode == 0
+
+
+def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "program")
+    calls: list[tuple[str, list[str], dict[str, str]]] = []
+
+    def execve(path: str, arguments: list[str], environment: dict[str, str]) -> None:
+        calls.append((path, arguments, environment))
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "link"), "status", "--output=json"])
+    given = {"PYTHONPATH": "/x", "PYTHONSTARTUP": "/x", "A_PYTHON": "1", "PATH": "/bin"}
+    monkeypatch.setattr(os, "environ", given)
+    launcher.become_full_program()
+    program = str(tmp_path / "program-full")
+    kept = {"A_PYTHON": "1", "PATH": "/bin"}
+    assert calls == [(program, [program, "status", "--output=json"], kept)]
 
 
 def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
