@@ -137,8 +137,11 @@ def main() -> None:
     except (OSError, ValueError, LookupError):
         become_full_program()
         return
-    while printed:
-        printed = printed[posix.write(1, printed) :]
+    try:
+        while printed:
+            printed = printed[posix.write(1, printed) :]
+    except OSError as error:
+        sys.exit(f"kubelet-authenticator-tpm: cannot print the credential: {error.strerror}")
     posix._exit(0)  # noqa: SLF001 - nothing to clean up
 
 

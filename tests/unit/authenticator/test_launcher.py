@@ -368,6 +368,23 @@ def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
     assert calls == [(program, [program, "status", "--output=json"], kept)]
 
 
+def test_credential_that_nobody_takes_is_told_in_one_line(call: Call) -> None:
+    call.keep(call.fresh())
+    taken, given = os.pipe()
+    os.close(taken)
+    with os.fdopen(given) as stdout:
+        result = subprocess.run(
+            [PROGRAM, *call.arguments],
+            env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert result.returncode == 1
+    said = b"kubelet-authenticator-tpm: cannot print the credential: Broken pipe\n"
+    assert result.stderr == said
+
+
 def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(PROGRAM)
