@@ -181,14 +181,15 @@ class Enclosure:
         """Have a /var/lib/kubelet in here: a kubelet has a socket there, wherever its root is.
 
         There may be none to mount on, and none is made on the machine that all share. What else
-        is in /var/lib, the programs under test perhaps, is found through links.
+        is in /var/lib, the programs under test perhaps, is found through links; but not what this
+        machine's own plugin keeps, if it has one.
         """
         rest = self.folder / "lib"
         rest.mkdir()
         self.run("mount", "--rbind", "/var/lib", rest)
         self.run("mount", "-t", "tmpfs", "tmpfs", "/var/lib")
         self.run("sh", "-c", 'ln -s "$0"/* /var/lib/', rest)
-        self.run("rm", "-f", "/var/lib/kubelet")
+        self.run("rm", "-f", "/var/lib/kubelet", "/var/lib/kubelet-authenticator")
         self.run("mkdir", "/var/lib/kubelet")
 
     def _enter(self) -> tuple[str, ...]:

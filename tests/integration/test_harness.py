@@ -156,9 +156,12 @@ def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None
         text=True,
     )
     assert runner.stdout is not None
-    with runner.stdout:
-        assert runner.stdout.readline() == "up\n"
-    assert len(processes_of(tmp_path)) == 6
-    runner.send_signal(signal.SIGINT)
-    runner.wait(60)
+    try:
+        with runner.stdout:
+            assert runner.stdout.readline() == "up\n"
+        assert len(processes_of(tmp_path)) == 6
+        runner.send_signal(signal.SIGINT)
+        runner.wait(60)
+    finally:
+        runner.kill()
     assert processes_of(tmp_path) == []
