@@ -95,7 +95,7 @@ def test_error_that_does_not_pass_comes_back_at_once() -> None:
 
 def test_error_that_passes_comes_back_when_time_is_up() -> None:
     with pytest.raises(Passing):
-        bounded(Left(0.1)).run(failing(1000, Passing()))
+        bounded(Left(1)).run(failing(1000, Passing()))
 
 
 def test_tidying_up_is_tried_again_after_the_deadline() -> None:
