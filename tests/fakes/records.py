@@ -66,17 +66,23 @@ class FakeRecords:
 
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
         """Collect the registrations for this Cluster that have one of the values."""
+        return [
+            (key, registration)
+            for key, registration in self._registrations()
+            if not {
+                registration.provider_id,
+                registration.machine_name,
+                registration.node_name,
+            }.isdisjoint(values)
+        ]
+
+    def _registrations(self) -> Sequence[tuple[str, Registration]]:
         self._require_filled()
         return [
             (key.name, registration)
             for key in self.store.keys.values()
             for registration in key.registered_for
             if registration.cluster == self.of.key
-            and not {
-                registration.provider_id,
-                registration.machine_name,
-                registration.node_name,
-            }.isdisjoint(values)
         ]
 
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
@@ -104,9 +110,4 @@ class AllRegistrations(FakeRecords):
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
         """Collect the registrations for this Cluster."""
         assert values
-        return [
-            (key.name, registration)
-            for key in self.store.keys.values()
-            for registration in key.registered_for
-            if registration.cluster == self.of.key
-        ]
+        return self._registrations()
