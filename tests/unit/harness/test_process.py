@@ -18,7 +18,7 @@ def alive(pid: int) -> bool:
     """Say whether a process runs; one that ended and that nobody waited for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
