@@ -8,7 +8,7 @@ from cryptography import x509
 
 from common import evidence
 from common.csr import split
-from common.names import CLIENT_SIGNER
+from common.names import CLIENT_SIGNER, PENDING_REASON_ANNOTATION
 from tests.harness.client import Client
 from tests.harness.node import Node
 from tests.harness.process import wait_until
@@ -82,7 +82,7 @@ def conditions(client: Client, name: str) -> dict[str, str]:
 
 def decided(client: Client, name: str) -> dict[str, str]:
     """Wait for a verdict on a CSR, and return its conditions."""
-    wait_until(lambda: bool(conditions(client, name)), what=f"a verdict on {name}", seconds=20)
+    wait_until(lambda: bool(conditions(client, name)), what=f"a verdict on {name}")
     return conditions(client, name)
 
 
@@ -94,13 +94,27 @@ def certificate(client: Client, name: str) -> bytes:
 
 def annotated(client: Client, name: str, key: str) -> str:
     """Wait for an annotation on a CSR, and return its value."""
+    wait_until(lambda: bool(_annotation(client, name, key)), what=f"{key} on {name}")
+    return _annotation(client, name, key)
 
-    def value() -> str:
-        found: str = client.get(f"{CSRS}/{name}")["metadata"].get("annotations", {}).get(key, "")
-        return found
 
-    wait_until(lambda: bool(value()), what=f"{key} on {name}", seconds=20)
-    return value()
+def waiting_for(client: Client, name: str, reason: str) -> str:
+    """Wait until a CSR waits for this reason, and return all that is said of it.
+
+    It may have waited for another one before: the signer hears of Machines and of CSRs from two
+    API servers, and nobody knows of which first.
+    """
+    key = PENDING_REASON_ANNOTATION
+    wait_until(
+        lambda: _annotation(client, name, key).startswith(f"{reason}: "),
+        what=f"{name} waits for {reason}",
+    )
+    return _annotation(client, name, key)
+
+
+def _annotation(client: Client, name: str, key: str) -> str:
+    found: str = client.get(f"{CSRS}/{name}")["metadata"].get("annotations", {}).get(key, "")
+    return found
 
 
 def claim(node: Node, management: Client) -> dict[str, Any]:

@@ -72,6 +72,10 @@ class Script:
         """Wait for an annotation on the offer."""
         return csrs.annotated(self.client, self.offer, key)
 
+    def waiting_for(self, reason: str) -> str:
+        """Wait until the offer waits for this reason, and return all that is said of it."""
+        return csrs.waiting_for(self.client, self.offer, reason)
+
     def challenge(self) -> evidence.Challenge:
         """Wait for the challenge to the offer."""
         return evidence.decode_challenge(self.annotation(CHALLENGE_ANNOTATION))

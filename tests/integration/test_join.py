@@ -14,7 +14,7 @@ from tests.harness.node import Node, finished
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
-from tests.integration import csrs
+from tests.integration import csrs, verdicts
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -109,10 +109,7 @@ def test_machine_that_appears_late_is_waited_for(machines: Machines, fleet: Flee
     workload = fleet.first.workload.admin
     wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
     [offer] = csrs.offers(node)
-    reason = csrs.annotated(
-        workload, offer["metadata"]["name"], "attestation.cluster.x-k8s.io/pending-reason"
-    )
-    assert reason.startswith("MachineNotFound: ")
+    csrs.waiting_for(workload, offer["metadata"]["name"], "MachineNotFound")
     machines.register(node)
     assert finished(call).status == 0
 
@@ -123,12 +120,8 @@ def test_bootstrap_that_gets_ready_late_is_waited_for(machines: Machines, fleet:
     call = node.start()
     wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
     [offer] = csrs.offers(node)
-    reason = csrs.annotated(
-        fleet.first.workload.admin,
-        offer["metadata"]["name"],
-        "attestation.cluster.x-k8s.io/pending-reason",
-    )
-    assert reason.startswith("BootstrapNotReady: ")
+    workload = fleet.first.workload.admin
+    csrs.waiting_for(workload, offer["metadata"]["name"], "BootstrapNotReady")
     machine = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{fleet.first.namespace}/machines"
     fleet.management.admin.patch(
         f"{machine}/{node.name}/status",
@@ -153,10 +146,9 @@ def test_key_is_on_record_on_either_object(machines: Machines, fleet: Fleet, whe
 def test_verdicts_are_logged_as_json(machines: Machines, signer: Signer) -> None:
     node = machines.registered()
     assert node.call().status == 0
+    [issued] = verdicts.logged(signer, node, "issued")
     [answer] = csrs.answers(node)
-    [issued] = [
-        line for line in signer.verdicts(answer["metadata"]["name"]) if line["outcome"] == "issued"
-    ]
+    assert issued["csr"] == answer["metadata"]["name"]
     assert issued["node"] == issued["machine"] == node.name
     assert issued["pcrs"]["sha256"]["0"] == node.tpm.pcrs["sha256"][0].hex()
     assert "resetCount" in issued

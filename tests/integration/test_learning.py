@@ -1,15 +1,13 @@
 """Learning mode: from the first boots to a policy, and to the first boot that is another (Q4)."""
 
-from collections.abc import Mapping
 from subprocess import CalledProcessError
-from typing import Any
 
 import pytest
 
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.signer import Signer
-from tests.integration import csrs
+from tests.integration import csrs, verdicts
 
 
 def renew(node: Node) -> str:
@@ -18,20 +16,11 @@ def renew(node: Node) -> str:
     return call.complaint if call.status else ""
 
 
-def refusal(signer: Signer, node: Node) -> Mapping[str, Any]:
-    """Return what the operator reads of a node's last denial."""
-    *_, line = (
-        line
-        for line in signer.lines
-        if line.get("node") == node.name and line.get("outcome") == "denied"
-    )
-    return line
-
-
 def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, signer: Signer) -> None:
     nodes = [machines.registered() for _ in range(3)]
     for node in nodes:
         assert node.call().status == 0
+        verdicts.logged(signer, node, "issued")
     good, also_good, other = nodes
     with signer.under(signer.learn(good.tenant, good.name, also_good.name)):
         assert renew(good) == ""
@@ -44,7 +33,7 @@ def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, sign
         # What is expected is for the operator alone.
         assert before not in told
         assert before not in str(good.tenant.workload.admin.list(csrs.CSRS))
-        line = refusal(signer, good)
+        *_, line = verdicts.logged(signer, good, "denied")
         assert (line["reason"], line["check"]) == ("PcrPolicyMismatch", "Q4")
         now = good.tpm.pcrs["sha256"][4].hex()
         assert line["detail"].startswith(f"sha256:4 is {now}, allowed ")

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.machines import Machines
 from tests.harness.node import Node
+from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration.script import Script
 
@@ -33,12 +34,17 @@ def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:
     before = verdicts(signer, node)
     assert Script(node).attest() == {"Approved": "Attested"}
     assert Script(machines.power_on(name=node.name)).refusal() == "EndorsementKeyMismatch"
-    after = verdicts(signer, node)
-    for kind in (
+    kinds = (
         ("offer", "challenged", ""),
         ("answer", "issued", ""),
         ("offer", "denied", "EndorsementKeyMismatch"),
-    ):
+    )
+
+    def counted() -> bool:
+        """Tell whether there is one more of each; they are counted when all is written."""
+        after = verdicts(signer, node)
         # What earlier tests left behind may still be looked at.
-        assert after[kind] > before.get(kind, 0)
+        return all(after.get(kind, 0) > before.get(kind, 0) for kind in kinds)
+
+    wait_until(counted, what="the verdicts are counted")
     assert node.name not in signer.ask("/metrics").text
