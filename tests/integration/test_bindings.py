@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.names import PENDING_REASON_ANNOTATION
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.process import wait_until
@@ -61,8 +60,7 @@ def test_wait_issues_nothing_until_they_are_gone(
     tenant = fleet.second
     wait_until(lambda: alarms(tolerant, tenant.namespace) == set(NAMES), what="the alarm")
     script = Script(machines.registered(tenant))
-    told = script.annotation(PENDING_REASON_ANNOTATION)
-    assert told.startswith("AutoApproveBindingPresent: ")
+    script.waiting_for("AutoApproveBindingPresent")
     assert found(tenant.workload) == set(NAMES)
     for name in NAMES:
         tenant.workload.admin.delete(f"{BINDINGS}/{name}")
