@@ -39,7 +39,8 @@ def attested_node(name: str) -> Object:
             "nodeName": "node-1.example.com",
             "providerID": "test://team-a/node-1",
             "endorsementKey": DIGEST,
-            "notAfter": "2026-01-09T03:04:05Z",
+            # Far away: a signer that runs removes what has long expired
+            "notAfter": "2126-01-09T03:04:05Z",
             "lastAttested": "2026-01-02T03:04:05Z",
             "boot": {"resetCount": 4294967295, "restartCount": 0, "firmwareVersion": "1.2"},
         },

@@ -97,6 +97,7 @@ def test_controllers_sign_serving_certificates(fleet: Fleet) -> None:
     assert issued.issuer == workload.authority.certificate.subject
 
 
+@pytest.mark.timeout(300)
 def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
     management, workload = fleet.management, fleet.second.workload
     management.create_namespace("managed")
@@ -112,15 +113,15 @@ def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
         return bool(status.get("nodeRef") == {"name": "joined"})
 
     with management.cluster_api("managed"):
-        wait_until(joined, what="Cluster API has found the Node")
+        wait_until(joined, what="Cluster API has found the Node", seconds=120)
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return the command lines that name a folder."""
+    """Return the command lines that name a folder; those of others may hold any bytes."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = entry.read_bytes().replace(b"\0", b" ").decode()
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if f"--data-dir={folder}" in command or f"={folder}/" in command:
@@ -139,6 +140,7 @@ def test_failure_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.timeout(300)
 def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     script = (
         "import pathlib, signal, sys\n"
