@@ -34,6 +34,7 @@ from common.errors import (
     RequestRejected,
 )
 from tests.harness.pki import Authority, ec_key
+from tests.harness.process import wait_until
 
 AUTHORITY = Authority.make("cluster", ec_key())
 STRANGER = Authority.make("stranger", ec_key())
@@ -142,13 +143,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         protocol_version = "HTTP/1.1"
         timeout = 10
 
+        def setup(self) -> None:
+            """Remember whose connection it is: a client may give up before it is looked at."""
+            super().setup()
+            self.asked = script.asked
+
         def _take(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             assert isinstance(self.connection, ssl.SSLSocket)
             certificate = self.connection.getpeercert() or {}
             names = dict(pair[0] for pair in certificate.get("subject", ()))  # type: ignore[misc]
             content = self.rfile.read(length)
-            script.asked.append(
+            self.asked.append(
                 Asked(
                     method=self.command,
                     path=self.path,
@@ -191,7 +197,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
 @pytest.fixture
 def script(running: Script) -> Script:
     """Return the server with nothing asked yet."""
-    running.asked.clear()
+    running.asked = []
     running.says(200, DOCUMENT)
     return running
 
@@ -495,7 +501,7 @@ def test_answer_that_drips_ends_with_the_deadline(script: Script) -> None:
     with pytest.raises(DeadlinePassed):
         script.ask(seconds=0.6).get("x")
     gone.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "it would drip for hours"
 
 
 def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
@@ -650,10 +656,16 @@ def test_pair_that_does_not_belong_together_is_refused(script: Script) -> None:
         script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
 
 
+def open_descriptors() -> int:
+    """Count what is open in this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_nothing_stays_open(script: Script) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for _ in range(5):
         asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
         asked.get("x")
         asked._session.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    # The server's ends are in this process too, and are closed by other threads.
+    wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -410,8 +411,17 @@ def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
     assert not list(path.iterdir())
 
 
+def descriptors() -> set[tuple[str, str]]:
+    """Return what is open in this process, by number and what it is."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that looked for them, or another thread's
+            found.add((path.name, str(path.readlink())))
+    return found
+
+
 def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) -> None:
-    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     with Folder(path) as folder:
         store = FolderStore(folder, clock)
         store.save_credential(credentials.make(0))
@@ -427,7 +437,8 @@ def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) 
     path.chmod(0o777)
     with pytest.raises(StateFolderUnsafe):
         Folder(path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    # A server of an earlier test may have closed its last connection meanwhile.
+    assert descriptors() <= before
 
 
 def test_new_credential_removes_the_mark(path: Path, folder_store: FolderStore) -> None:

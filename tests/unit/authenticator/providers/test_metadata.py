@@ -1,6 +1,7 @@
 """How metadata services are asked: what a service that misbehaves can cost."""
 
 import http.server
+import socket
 
 import pytest
 
@@ -81,13 +82,14 @@ def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, statu
 
 
 def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
-    with Recorded({}).running() as url:
-        pass  # its port is closed again
-    with (
-        MetadataService(url, deadline, {}) as service,
-        pytest.raises(ProviderUnavailable, match="is this machine on that platform"),
-    ):
-        service.ask("/key")
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with (
+            MetadataService(url, deadline, {}) as service,
+            pytest.raises(ProviderUnavailable, match="is this machine on that platform"),
+        ):
+            service.ask("/key")
 
 
 def test_service_that_never_answers_is_left(soon: Deadline) -> None:

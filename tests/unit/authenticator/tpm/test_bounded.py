@@ -8,6 +8,7 @@ import pytest
 
 from authenticator.tpm.bounded import BoundedCalls
 from common.errors import TpmBusy
+from tests.unit.authenticator.tpm.conftest import MovedTime
 
 
 @dataclass
@@ -93,9 +94,14 @@ def test_error_that_does_not_pass_comes_back_at_once() -> None:
     assert call() == 2
 
 
-def test_error_that_passes_comes_back_when_time_is_up() -> None:
+def test_error_that_passes_comes_back_when_time_is_up(moved: MovedTime) -> None:
+    def call() -> None:
+        moved.sleep(10)
+        raise Passing
+
     with pytest.raises(Passing):
-        bounded(Left(1)).run(failing(1000, Passing()))
+        bounded(Left(30)).run(call)
+    assert moved.now >= 30
 
 
 def test_tidying_up_is_tried_again_after_the_deadline() -> None:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from authenticator.tpm import esapi
 from common import errors
+from tests.unit.authenticator.tpm.conftest import MovedTime
 
 
 class Minute:
@@ -18,19 +20,14 @@ class Minute:
         return 60.0
 
 
-class Second:
-    """A deadline that leaves time for a few tries, each of them long enough for a busy machine."""
-
-    def remaining(self) -> float:
-        """Return a second."""
-        return 1.0
-
-
-def fail_to_open(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Make the system refuse to open any file so."""
+def fail_to_open(
+    monkeypatch: pytest.MonkeyPatch, number: int, *, took: Callable[[], None] = lambda: None
+) -> None:
+    """Make the system refuse to open any file so, and take its time for it."""
 
     def refuse(path: str, flags: int) -> int:
         del flags
+        took()
         raise OSError(number, os.strerror(number), path)
 
     monkeypatch.setattr(os, "open", refuse)
@@ -61,13 +58,16 @@ def test_missing_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_device_in_use_is_told_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_to_open(monkeypatch, errno.EBUSY)
+def test_device_in_use_is_told_when_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, moved: MovedTime
+) -> None:
+    fail_to_open(monkeypatch, errno.EBUSY, took=lambda: moved.sleep(20))
     with (
         pytest.raises(errors.TpmBusy, match="/dev/tpmrm0"),
-        esapi.open_tpm("device:/nonexistent/tpm", deadline=Second()),
+        esapi.open_tpm("device:/nonexistent/tpm", deadline=Minute()),
     ):
         pass
+    assert moved.now >= 60
 
 
 def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
