@@ -6,7 +6,7 @@ or mounts ends with the first process in here, whatever happens to the test run.
 """
 
 import os
-import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.harness.process import start, wait_until, wait_until_ready
+from tests.harness.process import claim, start, wait_until, wait_until_ready
 
 PACKAGES: Final = {
     "containerd": "containerd",
@@ -75,11 +75,10 @@ class Enclosure:
     """The machine. A context manager; `host_address` and `address` are the two ends of its wire."""
 
     def __init__(self) -> None:
-        subnet = f"{NETWORK}.{random.randrange(256)}.{random.randrange(64) * 4}"
-        prefix, _, last = subnet.rpartition(".")
-        self.host_address = f"{prefix}.{int(last) + 1}"
-        self.address = f"{prefix}.{int(last) + 2}"
-        self.interface = f"e2e{random.randrange(16**8):08x}"
+        third, last = _unused_subnet()
+        self.host_address = f"{NETWORK}.{third}.{last + 1}"
+        self.address = f"{NETWORK}.{third}.{last + 2}"
+        self.interface = f"e2e{secrets.token_hex(4)}"
         """The host's end of the wire."""
         self.folder = Path()
         """A folder with a short name, for sockets; gone at the end."""
@@ -194,6 +193,13 @@ class Enclosure:
 
     def _enter(self) -> tuple[str, ...]:
         return ("nsenter", "--target", str(self._first), "--net", "--mount", "--pid", "--")
+
+
+def _unused_subnet() -> tuple[int, int]:
+    """Return the last two numbers of a network of four addresses that no other test run has."""
+    numbers = secrets.SystemRandom().sample(range(256 * 64), 256 * 64)
+    found = next(number for number in numbers if claim(f"network/{number}"))
+    return found // 64, found % 64 * 4
 
 
 def _output(*argv: str | Path) -> str:

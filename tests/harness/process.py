@@ -4,7 +4,7 @@ Each program gets a session of its own and its output goes into a file.
 """
 
 import os
-import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -26,7 +26,9 @@ _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 # Below the kernel's range for outgoing connections, so that a port that a stopped program leaves
 # is still free when it is started again.
 _PORTS = range(20000, 32000)
-_handed_out: set[int] = set()
+_claims: dict[str, socket.socket] = {}
+# Not the common source of random numbers: what each test begins with there is always the same.
+_random = secrets.SystemRandom()
 
 
 class ProcessFailed(Exception):
@@ -142,16 +144,31 @@ def _became_the_program(process: subprocess.Popen[bytes]) -> bool:
     return executable.name != _DIE_WITH_PARENT[0]
 
 
+def claim(name: str) -> bool:
+    """Take a name for as long as this process lives; tell whether nobody had it before.
+
+    All test runs of this machine share the names, and so do all workers of one. They are those of
+    abstract sockets, which the kernel forgets with the process, however that ends.
+    """
+    claimed = socket.socket(socket.AF_UNIX)
+    try:
+        claimed.bind(f"\0node-attestation-tests/{name}")
+    except OSError:
+        claimed.close()
+        return False
+    _claims[name] = claimed
+    return True
+
+
 def free_port() -> int:
-    """Return a TCP port on loopback that nothing listens on, and that was not given out before."""
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if port in _handed_out:
+    """Return a TCP port on loopback that nothing listens on, and that nobody was given before."""
+    for port in _random.sample(_PORTS, len(_PORTS)):
+        if not claim(f"port/{port}"):
             continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        _handed_out.add(port)
         return port
     raise RuntimeError(f"no port is free from {_PORTS.start} to {_PORTS.stop}")

@@ -1,6 +1,7 @@
 """Programs that tests start: they end with the test run, however that ends."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def alive(pid: int) -> bool:
 def test_output_is_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     started = process.start(["sh", "-c", "echo out; echo err >&2"], log=log)
-    assert started.wait(10) == 0
+    assert started.wait(60) == 0
     assert log.read_text() == "out\nerr\n"
 
 
@@ -111,6 +112,34 @@ def test_ports_are_free_and_never_given_twice() -> None:
     ports = [process.free_port() for _ in range(50)]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 32768, "the kernel may give it to an outgoing connection"
+
+
+def test_a_name_is_one_processs_until_that_ends() -> None:
+    name = f"test/{secrets.token_hex(8)}"
+    script = (
+        "import signal, sys; from tests.harness import process;"
+        "print(process.claim(sys.argv[1]), flush=True); signal.pause()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, name], stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    with other.stdout:
+        assert other.stdout.readline() == "True\n"
+    assert not process.claim(name)
+    other.kill()
+    other.wait()
+    assert process.claim(name)
+    assert not process.claim(name)
+
+
+def test_port_that_was_given_is_not_given_although_nothing_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = process.free_port()
+    monkeypatch.setattr(process, "_PORTS", range(given, given + 1))
+    with pytest.raises(RuntimeError, match="no port is free"):
+        process.free_port()
 
 
 def test_every_program_has_a_session_of_its_own(tmp_path: Path) -> None:
