@@ -6,6 +6,7 @@ or mounts ends with the first process in here, whatever happens to the test run.
 """
 
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -197,7 +198,7 @@ class Enclosure:
 
 def _unused_subnet() -> tuple[int, int]:
     """Return the last two numbers of a network of four addresses that no other test run has."""
-    numbers = secrets.SystemRandom().sample(range(256 * 64), 256 * 64)
+    numbers = random.Random().sample(range(256 * 64), 256 * 64)
     found = next(number for number in numbers if claim(f"network/{number}"))
     return found // 64, found % 64 * 4
 

@@ -4,7 +4,7 @@ Each program gets a session of its own and its output goes into a file.
 """
 
 import os
-import secrets
+import random
 import signal
 import socket
 import subprocess
@@ -26,9 +26,8 @@ _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 # Below the kernel's range for outgoing connections, so that a port that a stopped program leaves
 # is still free when it is started again.
 _PORTS = range(20000, 32000)
-_claims: dict[str, socket.socket] = {}
-# Not the common source of random numbers: what each test begins with there is always the same.
-_random = secrets.SystemRandom()
+# Not the common source of random numbers, which begins each test with the same ones.
+_random = random.Random()
 
 
 class ProcessFailed(Exception):
@@ -156,7 +155,7 @@ def claim(name: str) -> bool:
     except OSError:
         claimed.close()
         return False
-    _claims[name] = claimed
+    claimed.detach()  # it stays open
     return True
 
 
