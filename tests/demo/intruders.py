@@ -78,7 +78,7 @@ def _file(attacker: Client, victim: Node) -> dict[str, Any]:
         )
         return found
 
-    wait_until(lambda: bool(conditions()), what="the signer has decided", seconds=20)
+    wait_until(lambda: bool(conditions()), what="the signer has decided")
     return conditions()[0]
 
 

@@ -14,7 +14,7 @@ import yaml
 
 Object = dict[str, Any]
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 60
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
@@ -82,7 +82,7 @@ class Client:
         """Say whether the API server answers and calls itself ready."""
         try:
             return self._send("GET", "/readyz").ok
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def _request(self, method: str, path: str, **more: Any) -> Object:  # noqa: ANN401 - see _send

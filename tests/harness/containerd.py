@@ -46,7 +46,7 @@ class Containerd:
         process = self._process = self._enclosure.start(argv, log=self._log)
         try:
             wait_until_ready(
-                process, self._answers, what="containerd answers", log=self._log, seconds=30
+                process, self._answers, what="containerd answers", log=self._log, seconds=90
             )
         except BaseException:
             self.__exit__()

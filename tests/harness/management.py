@@ -9,7 +9,7 @@ import yaml
 
 from tests.controlplane import provide
 from tests.harness import kubeconfig, objects
-from tests.harness.client import Client, Object
+from tests.harness.client import ApiError, Client, Object
 from tests.harness.controlplane import HOST, ApiServer
 from tests.harness.pki import Pair
 from tests.harness.process import free_port, running, wait_until, wait_until_ready
@@ -138,17 +138,31 @@ class ManagementCluster(ApiServer):
         self.kubectl("create", "-f", "-", stdin=json.dumps(bundle))
         self.kubectl("create", "-f", str(MANIFESTS / "infrastructure-crds.yaml"))
         self.kubectl("create", "-f", str(PACKAGING / "crds"))
-        wait_until(self._crds_established, what="the CRDs are established")
+        wait_until(self._crds_served, what="the CRDs are served")
 
-    def _crds_established(self) -> bool:
+    def _crds_served(self) -> bool:
+        """Tell whether objects of each kind are found: some time after CRDs are established."""
         crds = self.admin.list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-        return all(
-            any(
-                condition["type"] == "Established" and condition["status"] == "True"
-                for condition in crd["status"].get("conditions") or ()
+        return all(_is_established(crd) and self._is_served(crd) for crd in crds)
+
+    def _is_served(self, crd: Object) -> bool:
+        [stored] = [version["name"] for version in crd["spec"]["versions"] if version["storage"]]
+        try:
+            self.admin.list(
+                f"/apis/{crd['spec']['group']}/{stored}/{crd['spec']['names']['plural']}"
             )
-            for crd in crds
-        )
+        except ApiError as error:
+            if error.code not in {404, 429, 503}:  # not there yet, or not ready to be asked
+                raise
+            return False
+        return True
+
+
+def _is_established(crd: Object) -> bool:
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for condition in crd["status"].get("conditions") or ()
+    )
 
 
 def _authority(pair: Pair) -> dict[str, str]:

@@ -78,7 +78,7 @@ class Signer:
         with requests.Session() as session:
             session.trust_env = False
             try:
-                return session.get(f"http://{self._address}{path}", timeout=10)
+                return session.get(f"http://{self._address}{path}", timeout=60)
             except requests.ConnectionError:
                 nobody = requests.Response()
                 nobody.status_code = 503

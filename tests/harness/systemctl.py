@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def stop(root: Path) -> None:
     """End the service and what supervises it."""
     pid = root / "pid"
     if pid.exists():
-        os.killpg(int(pid.read_text()), signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(int(pid.read_text()), signal.SIGTERM)
         pid.unlink()
 
 
