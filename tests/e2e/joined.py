@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -24,6 +25,8 @@ from tests.harness.signer import Signer
 from tests.harness.workload import WorkloadCluster
 from tests.integration import csrs
 
+WAIT_SECONDS = 180
+"""For what a kubelet, the plugin and the signer bring about together, on a busy machine too."""
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
@@ -57,11 +60,7 @@ class Joined:
 
     def wait_until_ready(self) -> str:
         """Wait until the node is Ready, and return since when."""
-
-        def ready() -> bool:
-            return self._ready_condition().get("status") == "True"
-
-        wait_until(ready, what=f"{self.node.name} is Ready", seconds=90)
+        wait_until(self._ready, what=f"{self.node.name} is Ready", seconds=WAIT_SECONDS)
         return self.ready_since()
 
     def ready_since(self) -> str:
@@ -94,7 +93,7 @@ class Joined:
         wait_until(
             lambda: wanted in self.lease_calls(after=before),
             what=f"the kubelet uses {wanted.credential}",
-            seconds=90,
+            seconds=WAIT_SECONDS,
         )
 
     def renew(self) -> x509.Certificate:
@@ -117,9 +116,28 @@ class Joined:
         self.certify_for(lifetime)
         short = self.renew()
         self.certify_for()
-        self.kubelet.restart()
+        self.restart_kubelet()
         self.wait_until_used(short)
         return short
+
+    def restart_kubelet(self) -> None:
+        """Stop the kubelet, and start it again."""
+        self.kubelet.stop()
+        self.start_kubelet()
+
+    def start_kubelet(self) -> None:
+        """Start a kubelet that was stopped, and wait until it has called the node Ready itself.
+
+        What the one before has reported stands until then, and this one may first say that it is
+        not ready yet: the node would not have been Ready without a break since it was asked.
+        """
+        before = self._ready_condition()["lastHeartbeatTime"]
+        self.kubelet.start()
+        wait_until(
+            lambda: self._ready() and self._ready_condition()["lastHeartbeatTime"] != before,
+            what="the new kubelet reports that the node is Ready",
+            seconds=WAIT_SECONDS,
+        )
 
     def certify_for(self, lifetime: timedelta = LIFETIME) -> None:
         """Let certificates from now on end with an authority that lasts no longer than this."""
@@ -138,7 +156,8 @@ class Joined:
 
     def wait_until_answers(self) -> None:
         """Wait until the kubelet has a serving certificate, and the API server trusts it."""
-        wait_until(self.answers, what="the API server gets through to the kubelet")
+        what = "the API server gets through to the kubelet"
+        wait_until(self.answers, what=what, seconds=WAIT_SECONDS)
 
     def ask_kubelet(self, path: str) -> str:
         """Ask the kubelet for something, through the API server."""
@@ -154,6 +173,11 @@ class Joined:
         """Return who has filed which request for a client certificate of this node, by name."""
         return {csr["metadata"]["name"]: csr["spec"]["username"] for csr in csrs.of_node(self.node)}
 
+    def filed_beyond(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Return those that were not known; the cluster forgets some when they are old."""
+        filed = self.attested_requests()
+        return {name: user for name, user in filed.items() if name not in known}
+
     def serving_requests(self) -> set[str]:
         """Return the names of the kubelet's own requests for serving certificates."""
         return {
@@ -166,6 +190,9 @@ class Joined:
     def object(self) -> dict[str, Any]:
         """Return the Node."""
         return self.admin.get(self._path())
+
+    def _ready(self) -> bool:
+        return self._ready_condition().get("status") == "True"
 
     def _ready_condition(self) -> dict[str, Any]:
         try:

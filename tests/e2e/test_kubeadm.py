@@ -12,9 +12,11 @@ import pytest
 
 from common.names import SERVING_SIGNER
 from tests.controlplane import pins
+from tests.e2e.joined import WAIT_SECONDS
 from tests.harness import kubeadm, objects
 from tests.harness.client import ApiError
 from tests.harness.containerd import Containerd
+from tests.harness.controlplane import KubectlFailed
 from tests.harness.fleet import Fleet
 from tests.harness.kubeadm import KUBERNETES, Machine
 from tests.harness.netns import Enclosure
@@ -57,6 +59,15 @@ def is_ready(node: Node) -> bool:
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
+def is_healthy(node: Node) -> bool:
+    """Tell whether the kubelet calls itself healthy when the API server asks it."""
+    path = f"/api/v1/nodes/{node.name}/proxy/healthz"
+    try:
+        return node.tenant.workload.kubectl("get", "--raw", path) == "ok"
+    except KubectlFailed:
+        return False
+
+
 def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: Enclosure, node: Node) -> None:
     workload = node.tenant.workload
     workload.start_controllers()
@@ -82,7 +93,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: Enclosure, node: Node) 
 
 def has_joined(machine: Machine, node: Node) -> None:
     """Look at a machine that has joined: with attested certificates, and with no others."""
-    wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=90)
+    wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=WAIT_SECONDS)
     [user] = machine.read("/etc/kubernetes/kubelet.conf")["users"]
     assert user["user"].keys() == {"exec"}
     assert not machine.has("/etc/kubernetes/bootstrap-kubelet.conf")
@@ -100,14 +111,18 @@ def has_joined(machine: Machine, node: Node) -> None:
 
 def serves_what_is_attested(machine: Machine, node: Node) -> None:
     """Look at the kubelet's own TLS: the API server verifies it, and it is reloaded in place."""
+    # A node may be Ready a moment before its kubelet listens.
+    wait_until(lambda: is_healthy(node), what="the API server gets through", seconds=WAIT_SECONDS)
     before = machine.presented()
     assert before in machine.served.read_text(encoding="ascii")
-    health = f"/api/v1/nodes/{node.name}/proxy/healthz"
-    assert node.tenant.workload.kubectl("get", "--raw", health) == "ok"
     serving = ("kubelet-authenticator-tpm", "serving", f"--dns={node.name}")
     machine.run(*serving, "--kubeconfig=/etc/kubernetes/kubelet.conf")
     assert before not in machine.served.read_text(encoding="ascii")
-    wait_until(lambda: machine.presented() != before, what="the kubelet has reloaded", seconds=90)
+    wait_until(
+        lambda: machine.presented() != before,
+        what="the kubelet has reloaded",
+        seconds=WAIT_SECONDS,
+    )
     assert machine.presented() in machine.served.read_text(encoding="ascii")
 
 
@@ -115,5 +130,9 @@ def joins_no_second_time(machine: Machine, node: Node) -> None:
     """Restart the kubelet's unit."""
     machine.run("systemctl", "restart", "kubelet")
     already = b"kubelet.conf runs kubelet-authenticator-tpm already"
-    wait_until(lambda: already in machine.log.read_bytes(), what="join has nothing to do")
+    wait_until(
+        lambda: already in machine.log.read_bytes(),
+        what="join has nothing to do",
+        seconds=WAIT_SECONDS,
+    )
     assert len(csrs.of_node(node)) == 2

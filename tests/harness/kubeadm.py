@@ -25,7 +25,7 @@ from tests.harness.workload import MANIFESTS, WorkloadCluster
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 NODE_PACKAGING = Path(__file__).parents[2] / "packaging/node"
 KUBERNETES = Path("/etc/kubernetes")
-JOIN_SECONDS = 120
+JOIN_SECONDS = 240
 KUBELET: Mapping[str, Any] = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",

@@ -45,8 +45,7 @@ class WorkloadCluster(ApiServer):
     def reach_kubelets(self, authority: pki.Authority) -> None:
         """Start the API server again, to trust the kubelets whom an authority certifies."""
         self._write_pair("kubelets", authority.pair)
-        self.stop_apiserver()
-        self.start_apiserver()
+        self.restart_apiserver()
 
     def rotate_client_authority(self) -> None:
         """Put another authority in the place of the one for clients, whose certificates all end.
@@ -55,10 +54,19 @@ class WorkloadCluster(ApiServer):
         """
         self.client_authority = pki.Authority.make(self.name, pki.ec_key())
         self._write_client_authority()
+        self.restart_apiserver()
+
+    def restart_apiserver(self) -> None:
+        """Stop the API server and start it again, and with it the controllers if they run.
+
+        To them a long absence of the API server would be silence of all nodes.
+        """
+        controlled = CONTROLLERS in self._running
+        if controlled:
+            self._end(CONTROLLERS)
         self.stop_apiserver()
         self.start_apiserver()
-        if CONTROLLERS in self._running:
-            self._end(CONTROLLERS)
+        if controlled:
             self.start_controllers()
 
     def start_controllers(self) -> None:
