@@ -88,14 +88,19 @@ def ask(client: Client, node_name: str, names: Names) -> str:
     )
 
 
-def pending(client: Client, name: str) -> str:
-    """Return why a request waits."""
-    return csrs.annotated(client, name, PENDING_REASON_ANNOTATION).partition(":")[0]
+def wait_for_reason(client: Client, name: str, reason: str) -> None:
+    """Wait until this is why a request waits: at first the signer may not know of a claim yet."""
+
+    def is_told() -> bool:
+        told = csrs.annotated(client, name, PENDING_REASON_ANNOTATION)
+        return told.partition(":")[0] == reason
+
+    wait_until(is_told, what=f"{name} waits with {reason}")
 
 
 def certified(client: Client, name: str) -> x509.Certificate:
     """Wait for the certificate of a request that was approved."""
-    wait_until(lambda: bool(csrs.certificate(client, name)), what="a certificate", seconds=20)
+    wait_until(lambda: bool(csrs.certificate(client, name)), what="a certificate")
     assert csrs.conditions(client, name) == {"Approved": "Attested"}
     return x509.load_pem_x509_certificate(csrs.certificate(client, name))
 
@@ -124,7 +129,7 @@ def test_an_address_that_is_not_reported_yet_is_waited_for(
     node, client, address = joined(machines)
     later = f"{node.name}.later.example"
     name = ask(client, node.name, [node.name, address, later])
-    assert pending(client, name) == "AddressNotOfMachine"
+    wait_for_reason(client, name, "AddressNotOfMachine")
     addresses = [("Hostname", node.name), ("InternalIP", address), ("ExternalDNS", later)]
     status = {"status": {"addresses": Machine(node.name, addresses=addresses).listed_addresses()}}
     fleet.management.admin.patch(f"{machine_path(node)}/status", status)
@@ -143,7 +148,7 @@ def test_another_machines_address_waits_for_an_operator(machines: Machines) -> N
     """S3: both say that it is theirs."""
     victim, _, address = joined(machines)
     node, client, _ = joined(machines, address=address)
-    assert pending(client, ask(client, node.name, [address])) == "AddressOfAnotherMachine"
+    wait_for_reason(client, ask(client, node.name, [address]), "AddressOfAnotherMachine")
     assert victim.name != node.name
 
 
@@ -152,7 +157,7 @@ def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
     node, address = with_addresses(machines)
     client = node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
     name = ask(client, node.name, [node.name, address])
-    assert pending(client, name) == "NodeNameUnknown"
+    wait_for_reason(client, name, "NodeNameUnknown")
     assert node.call().status == 0
     assert named(certified(client, name)) == {node.name, address}
 
@@ -199,7 +204,7 @@ def test_our_signer_keeps_to_the_same_names(machines: Machines) -> None:
     foreign = ServingScript(node, client=client, dns_names=["other.example"])
     name = csrs.new_name()
     foreign.put(name, foreign.encoded(name))
-    assert pending(client, name) == "AddressNotOfMachine"
+    wait_for_reason(client, name, "AddressNotOfMachine")
     stolen = ServingScript(node, client=client, dns_names=["kubernetes.default"])
     assert stolen.attest() == {"Denied": "AddressOfControlPlane"}
     nameless = ServingScript(node, client=client)
