@@ -19,6 +19,7 @@ from common.names import (
 )
 from tests.harness.client import Client
 from tests.harness.node import Node
+from tests.harness.process import wait_until
 from tests.harness.tpm import SoftwareTpm
 from tests.integration import csrs
 from tests.integration.tpms import Seconds
@@ -125,6 +126,21 @@ class Script:
     def refusal(self) -> str:
         """Wait until the offer is denied, and return the reason."""
         return csrs.decided(self.client, self.offer)["Denied"]
+
+    def refusal_by_claim(self) -> str:
+        """Return why offer or answer is denied, where that hangs on a claim.
+
+        The offer is judged by what the signer has heard of claims, the answer by what they are.
+        """
+
+        def judged() -> bool:
+            metadata = self.client.get(f"{csrs.CSRS}/{self.offer}")["metadata"]
+            challenged = CHALLENGE_ANNOTATION in metadata.get("annotations", {})
+            return challenged or bool(csrs.conditions(self.client, self.offer))
+
+        wait_until(judged, what=f"a challenge for {self.offer}, or a verdict on it")
+        denied = csrs.conditions(self.client, self.offer) or self.attest()
+        return denied["Denied"]
 
     def attest(self) -> dict[str, str]:
         """Answer as an honest node does, and return what became of it."""

@@ -56,7 +56,7 @@ def test_a_banned_tpm_is_refused_in_every_cluster(machines: Machines, fleet: Fle
     assert "EndorsementKeyBanned" in renew(node)
     elsewhere = machines.power_on(fleet.second, tpm=node.tpm)
     machines.register(elsewhere)
-    assert Script(elsewhere).refusal() == "EndorsementKeyBanned"
+    assert Script(elsewhere).refusal_by_claim() == "EndorsementKeyBanned"
     row = fleet.management.kubectl("get", "endorsementkey", key)
     assert "mainboard replaced" in row
 
@@ -109,7 +109,7 @@ def test_a_name_is_not_taken_while_its_machine_lives(machines: Machines) -> None
     other_machine = Machine(other.name, addresses=[("Hostname", node.name)])
     machines.register(other, other_machine)
     impostor = replace(other, name=node.name, provider_id=other.provider_id)
-    assert Script(impostor).refusal() == "NodeNameTaken"
+    assert Script(impostor).refusal_by_claim() == "NodeNameTaken"
     assert renew(node) == ""
 
 

@@ -48,7 +48,7 @@ def test_the_first_to_come_joins_and_stays(machines: Machines, fleet: Fleet) -> 
 def test_a_second_tpm_is_refused(machines: Machines) -> None:
     node = machines.known()
     assert node.call().status == 0
-    assert Script(machines.power_on(name=node.name)).refusal() == "NodeNameTaken"
+    assert Script(machines.power_on(name=node.name)).refusal_by_claim() == "NodeNameTaken"
     assert renew(node) == ""
 
 
