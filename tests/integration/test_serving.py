@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.csr import subject
-from common.names import BUILTIN_SERVING_SIGNER, PENDING_REASON_ANNOTATION
+from common.names import BUILTIN_SERVING_SIGNER
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import HOST, SERVICE_ADDRESS
 from tests.harness.fleet import Fleet
@@ -88,16 +88,6 @@ def ask(client: Client, node_name: str, names: Names) -> str:
     )
 
 
-def wait_for_reason(client: Client, name: str, reason: str) -> None:
-    """Wait until this is why a request waits: at first the signer may not know of a claim yet."""
-
-    def is_told() -> bool:
-        told = csrs.annotated(client, name, PENDING_REASON_ANNOTATION)
-        return told.partition(":")[0] == reason
-
-    wait_until(is_told, what=f"{name} waits with {reason}")
-
-
 def certified(client: Client, name: str) -> x509.Certificate:
     """Wait for the certificate of a request that was approved."""
     wait_until(lambda: bool(csrs.certificate(client, name)), what="a certificate")
@@ -129,7 +119,7 @@ def test_an_address_that_is_not_reported_yet_is_waited_for(
     node, client, address = joined(machines)
     later = f"{node.name}.later.example"
     name = ask(client, node.name, [node.name, address, later])
-    wait_for_reason(client, name, "AddressNotOfMachine")
+    csrs.waiting_for(client, name, "AddressNotOfMachine")
     addresses = [("Hostname", node.name), ("InternalIP", address), ("ExternalDNS", later)]
     status = {"status": {"addresses": Machine(node.name, addresses=addresses).listed_addresses()}}
     fleet.management.admin.patch(f"{machine_path(node)}/status", status)
@@ -148,7 +138,7 @@ def test_another_machines_address_waits_for_an_operator(machines: Machines) -> N
     """S3: both say that it is theirs."""
     victim, _, address = joined(machines)
     node, client, _ = joined(machines, address=address)
-    wait_for_reason(client, ask(client, node.name, [address]), "AddressOfAnotherMachine")
+    csrs.waiting_for(client, ask(client, node.name, [address]), "AddressOfAnotherMachine")
     assert victim.name != node.name
 
 
@@ -157,7 +147,7 @@ def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
     node, address = with_addresses(machines)
     client = node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
     name = ask(client, node.name, [node.name, address])
-    wait_for_reason(client, name, "NodeNameUnknown")
+    csrs.waiting_for(client, name, "NodeNameUnknown")
     assert node.call().status == 0
     assert named(certified(client, name)) == {node.name, address}
 
@@ -204,7 +194,7 @@ def test_our_signer_keeps_to_the_same_names(machines: Machines) -> None:
     foreign = ServingScript(node, client=client, dns_names=["other.example"])
     name = csrs.new_name()
     foreign.put(name, foreign.encoded(name))
-    wait_for_reason(client, name, "AddressNotOfMachine")
+    csrs.waiting_for(client, name, "AddressNotOfMachine")
     stolen = ServingScript(node, client=client, dns_names=["kubernetes.default"])
     assert stolen.attest() == {"Denied": "AddressOfControlPlane"}
     nameless = ServingScript(node, client=client)
