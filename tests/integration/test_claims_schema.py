@@ -2,11 +2,16 @@
 
 import pytest
 
+from signer.model import ClusterKey
+from signer.verify.claims import attested_node_name
 from tests.harness.client import ApiError, Object
 from tests.harness.fleet import Fleet
 
 ATTESTATION = "/apis/attestation.cluster.x-k8s.io/v1alpha1"
 DIGEST = "0123456789abcdef" * 4
+NODE = "node-1.example.com"
+NAME = attested_node_name(ClusterKey(namespace="team-a", name="workload"), NODE)
+"""Another would be unreadable, and be told of by each signer that starts after these tests."""
 
 
 def endorsement_key(name: str) -> Object:
@@ -19,7 +24,7 @@ def endorsement_key(name: str) -> Object:
             "heldBy": {
                 "clusterNamespace": "team-a",
                 "clusterName": "workload",
-                "nodeName": "node-1.example.com",
+                "nodeName": NODE,
                 "providerID": "test://team-a/node-1",
                 "ground": "Record",
                 "since": "2026-01-02T03:04:05Z",
@@ -36,7 +41,7 @@ def attested_node(name: str) -> Object:
         "metadata": {"name": name},
         "spec": {
             "clusterName": "workload",
-            "nodeName": "node-1.example.com",
+            "nodeName": NODE,
             "providerID": "test://team-a/node-1",
             "endorsementKey": DIGEST,
             # Far away: a signer that runs removes what has long expired
@@ -49,7 +54,7 @@ def attested_node(name: str) -> Object:
 
 def test_claims_are_stored_whole_and_shown(fleet: Fleet) -> None:
     admin = fleet.management.admin
-    key, node = endorsement_key(DIGEST), attested_node(DIGEST)
+    key, node = endorsement_key(DIGEST), attested_node(NAME)
     stored = admin.create(f"{ATTESTATION}/endorsementkeys", key)
     assert stored["spec"] == key["spec"]
     stored = admin.create(f"{ATTESTATION}/namespaces/team-a/attestednodes", node)
@@ -83,7 +88,7 @@ def test_a_registration_must_say_of_which_machine(fleet: Fleet) -> None:
     said = [
         {"providerID": "test://team-a/node-1"},
         {"machineName": "machine-1"},
-        {"nodeName": "node-1.example.com"},
+        {"nodeName": NODE},
     ]
     key["spec"]["registeredFor"] = [{**home, **one} for one in said]
     stored = admin.create(f"{ATTESTATION}/endorsementkeys", key)
