@@ -31,7 +31,7 @@ from tests.integration import csrs
 from tests.integration.filings import Filings
 from tests.integration.tampering import KILLED, steps, tampered
 
-pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
 
 KILLS = 100
 NODES = 4
@@ -115,6 +115,8 @@ def test_hundred_kills_at_random_steps(machines: Machines, filings: Filings) -> 
                 kills += dying.result().returncode in KILLED
                 tidy(node)
                 require_served(node.call(), node)
+                # This call may have started a renewal behind it, too.
+                behind.wait_for_end(node)
                 require_whole(node)
 
     with ThreadPoolExecutor(NODES) as pool:
