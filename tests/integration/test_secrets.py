@@ -202,7 +202,7 @@ def test_renewal_behind_a_call_inherits_nothing(machines: Machines, signer: Sign
         )
         os.close(its)
         [pid] = behind.running(node)
-        readable, _, _ = select.select([ours], [], [], 10)
+        readable, _, _ = select.select([ours], [], [], 60)
         assert readable, "somebody has the pipe open still"
         assert os.read(ours, 1) == b""
         assert behind.running(node) == [pid]
