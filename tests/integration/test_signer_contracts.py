@@ -46,7 +46,8 @@ from tests.harness.management import NAMESPACE
 from tests.harness.signer import Signer
 from tests.integration import csrs
 
-NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+# Of a claim that expired long ago, a signer that runs beside would make an end.
+NOW = datetime.now(UTC).replace(microsecond=0)
 HOME = ClusterKey(namespace="team-a", name="workload")
 
 
