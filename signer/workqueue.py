@@ -2,7 +2,8 @@
 
 One requester's flood delays that requester's own requests, one slow cluster its own: clusters take
 turns, in each the requesters take turns, and no cluster may occupy more than its share of the
-workers. An item that was asked for while it was in work is looked at once more.
+workers. What happens to an item while it is in work, or to a topic that its look then names, may
+have come too late for that look: it is looked at once more.
 """
 
 import heapq
@@ -65,6 +66,21 @@ class _Pending:
 
 
 @dataclass(slots=True)
+class _Work:
+    """What has happened since a look began."""
+
+    asked_for: bool = False
+    touched: set[str | None] = field(default_factory=set)
+    """Topics of the item's cluster; `None` is all of them."""
+
+    def came_too_late(self, look: Look) -> bool:
+        """Tell whether something may have come too late for a look that ended like this."""
+        return self.asked_for or (
+            look.then is Then.WAIT and not self.touched.isdisjoint({None, *look.topics})
+        )
+
+
+@dataclass(slots=True)
 class _Turns:
     """The ready items of one cluster: requesters in turn, each with its items in order."""
 
@@ -87,8 +103,7 @@ class WorkQueue:
         self._pending: dict[Item, _Pending] = {}
         self._waiting: dict[str, set[Item]] = {}
         """Which items wait for a topic."""
-        self._in_work: dict[Item, bool] = {}
-        """Items in work, and whether to look at them once more."""
+        self._in_work: dict[Item, _Work] = {}
         self._later: list[tuple[float, int, Item]] = []
         self._order = itertools.count()
         self._closed = False
@@ -117,6 +132,9 @@ class WorkQueue:
             for item in [i for i in waiting if cluster is None or i.cluster == cluster]:
                 if self._pending[item].due is not None:
                     self._add(item)
+            for item, work in self._in_work.items():
+                if cluster is None or item.cluster == cluster:
+                    work.touched.add(topic)
             self._changed.notify_all()
 
     def take(self) -> Item | None:
@@ -126,7 +144,7 @@ class WorkQueue:
                 self._ripen()
                 item = self._next()
                 if item is not None:
-                    self._in_work[item] = False
+                    self._in_work[item] = _Work()
                     self._clusters[item.cluster].busy += 1
                     return item
                 self._changed.wait(self._until_due())
@@ -135,10 +153,10 @@ class WorkQueue:
     def done(self, item: Item, look: Look) -> None:
         """Take note of how a look at an item ended."""
         with self._changed:
-            again = self._in_work.pop(item)
+            work = self._in_work.pop(item)
             self._clusters[item.cluster].busy -= 1
             pending = self._pending.get(item)
-            if again:
+            if pending is not None and work.came_too_late(look):
                 self._add(item)
             elif look.then is Then.DONE:
                 self._settle(item)
@@ -162,7 +180,7 @@ class WorkQueue:
         pending.due = None
         self._unsubscribe(item, pending)
         if item in self._in_work:
-            self._in_work[item] = True
+            self._in_work[item].asked_for = True
             return
         turns = self._clusters.setdefault(item.cluster, _Turns())
         turns.requesters.setdefault(item.requester, OrderedDict())[item] = None

@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import pytest
+
 from signer.model import ClusterKey
 from signer.workqueue import DONE, RETRY, Item, Look, Then, WorkQueue
 
@@ -122,6 +124,54 @@ def test_a_waiting_item_is_woken_by_its_topics() -> None:
     queued.look(item("a"), DONE)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "topic", "again"),
+    [
+        (BLUE, "node-1", True),
+        (None, "metal://1", True),
+        (BLUE, None, True),
+        (None, None, True),
+        (BLUE, "node-2", False),
+        (GREEN, "node-1", False),
+        (GREEN, None, False),
+    ],
+)
+def test_a_topic_that_is_touched_during_a_look_is_not_missed(
+    cluster: ClusterKey | None,
+    topic: str | None,
+    again: bool,  # noqa: FBT001 # a parameter of the case
+) -> None:
+    """The look may have read what was there before; which topics count is known at its end."""
+    queued = Queued()
+    queued.queue.add(item("a"))
+    assert queued.names() == ["a"]
+    queued.queue.wake(cluster, topic)
+    queued.queue.done(item("a"), waiting("node-1", "metal://1"))
+    assert queued.names() == (["a"] if again else [])
+
+
+def test_what_was_touched_during_a_look_counts_for_that_look() -> None:
+    queued = Queued()
+    queued.queue.add(item("a"))
+    assert queued.names() == ["a"]
+    queued.queue.wake(BLUE, "node-1")
+    queued.queue.done(item("a"), waiting("node-1"))
+    queued.look(item("a"), waiting("node-1"))
+    assert queued.names() == []
+
+
+def test_a_touched_topic_changes_no_decision_and_no_backoff() -> None:
+    queued = Queued()
+    for name, look in (("decided", DONE), ("undecided", RETRY)):
+        queued.queue.add(item(name))
+        assert queued.names() == [name]
+        queued.queue.wake(BLUE, None)
+        queued.queue.done(item(name), look)
+        assert queued.names() == []
+    queued.seconds += 0.25
+    assert queued.names() == ["undecided"]
+
+
 def test_a_waiting_item_is_looked_at_each_minute_whatever_happens() -> None:
     queued = Queued()
     queued.queue.add(item("a"))
@@ -148,8 +198,10 @@ def test_a_forgotten_item_does_not_come_back() -> None:
     assert queued.names() == ["waiting", "in work"]
     queued.queue.done(item("waiting", "waiting"), waiting("x"))
     queued.queue.forget(item("waiting", "waiting"))
+    queued.queue.add(item("in work", "in work"))
     queued.queue.forget(item("in work", "in work"))
-    queued.queue.done(item("in work", "in work"), RETRY)
+    queued.queue.wake(BLUE, "y")
+    queued.queue.done(item("in work", "in work"), waiting("y"))
     queued.queue.wake(None, "x")
     queued.seconds += 1000.0
     assert queued.names() == []
