@@ -19,8 +19,6 @@ from tests.harness.signer import Signer
 from tests.integration import csrs
 from tests.integration.script import Script
 
-pytestmark = pytest.mark.timeout(300)
-
 POLICY = {"endorsementKey": {"trust": "FirstUse"}}
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 

@@ -97,7 +97,6 @@ def test_controllers_sign_serving_certificates(fleet: Fleet) -> None:
     assert issued.issuer == workload.authority.certificate.subject
 
 
-@pytest.mark.timeout(300)
 def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
     management, workload = fleet.management, fleet.second.workload
     management.create_namespace("managed")
@@ -140,7 +139,6 @@ def test_failure_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.timeout(300)
 def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None:
     script = (
         "import pathlib, signal, sys\n"

@@ -27,8 +27,6 @@ from tests.integration import csrs
 from tests.integration.budgets import enough, within
 from tests.integration.script import Script
 
-pytestmark = pytest.mark.timeout(300)
-
 LIFETIME = 3600
 BUDGET = 2
 GENEROUS = 30
