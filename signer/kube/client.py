@@ -7,7 +7,6 @@ goes to the operator's log alone.
 
 import json
 import socket
-import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,7 +18,7 @@ import urllib3
 
 from common.errors import ApiServerUnavailable
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import client_context
+from signer.kube.tls import bounded_socket, client_context
 
 Json = Mapping[str, Any]
 """An object as JSON has it: what is in it is known to nobody yet."""
@@ -35,6 +34,9 @@ _ANSWER_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 100.0
 """For the next byte of a watch. Bookmarks come about each minute; a longer silence is a server
 that hangs, or a watch that may as well be asked for again."""
+_WATCH_SECONDS: Final = 400.0
+"""For a whole watch, which servers end earlier: an event without an end does not hold its thread
+once the cluster is closed."""
 _CONNECTIONS: Final = 16
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE: Final = "application/merge-patch+json"
@@ -79,14 +81,8 @@ class Api:
         self.name = name
         self._connection = connection
         self._agent = user_agent
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            maxsize=_CONNECTIONS,
-            ssl_context=client_context(connection),
-            server_hostname=connection.server_name,
-            socket_options=_SOCKET_OPTIONS,
-            retries=False,
-        )
+        self._answers = _pool(connection, _ANSWER_SECONDS)
+        self._watches = _pool(connection, _WATCH_SECONDS)
 
     def get(
         self,
@@ -132,7 +128,7 @@ class Api:
         """
         request = _Request(method="GET", path=path, query={**query, "watch": "true"})
         try:
-            with self._send(request, _SILENCE_SECONDS) as response:
+            with self._send(self._watches, request, _SILENCE_SECONDS) as response:
                 if response.status == HTTPStatus.GONE:
                     raise Expired
                 if response.status != HTTPStatus.OK:
@@ -143,11 +139,12 @@ class Api:
 
     def close(self) -> None:
         """Let go of the idle connections."""
-        self._pool.clear()
+        self._answers.clear()
+        self._watches.clear()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Answer:
         try:
-            with self._send(request, _ANSWER_SECONDS) as response:
+            with self._send(self._answers, request, _ANSWER_SECONDS) as response:
                 content = _read(response)
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
@@ -155,8 +152,10 @@ class Api:
             raise _refused(request, response.status, content)
         return Answer(status=response.status, body=_object(content))
 
-    def _send(self, request: _Request, silence: float) -> urllib3.BaseHTTPResponse:
-        """Send a request; `silence` is how many seconds the server may be silent."""
+    def _send(
+        self, pool: urllib3.PoolManager, request: _Request, seconds: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request; for `seconds` the server may be silent."""
         query = f"?{urlencode(request.query)}" if request.query else ""
         headers = {"Accept": "application/json", "User-Agent": self._agent}
         if request.body is not None:
@@ -164,12 +163,12 @@ class Api:
         token = self._token()
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return self._pool.request(
+        return pool.request(
             request.method,
             self._connection.server + request.path + query,
             body=None if request.body is None else json.dumps(request.body).encode(),
             headers=headers,
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=silence),
+            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
             redirect=False,
             preload_content=False,
             decode_content=False,
@@ -181,16 +180,27 @@ class Api:
         return self._connection.token
 
 
+def _pool(connection: Connection, seconds: float) -> urllib3.PoolManager:
+    """Return connections on which no answer takes longer."""
+    context = client_context(connection)
+    context.sslsocket_class = bounded_socket(seconds)
+    return urllib3.PoolManager(
+        num_pools=1,
+        maxsize=_CONNECTIONS,
+        ssl_context=context,
+        server_hostname=connection.server_name,
+        socket_options=_SOCKET_OPTIONS,
+        retries=False,
+    )
+
+
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """Read an answer to its end, within the limits of size and time."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
+    """Read an answer to its end, within the limit of size."""
     content = bytearray()
     for chunk in response.stream(_CHUNK, decode_content=False):
         content += chunk
         if len(content) > _MAX_ANSWER:
             raise ApiServerUnavailable("the API server's answer is too large")
-        if time.monotonic() > deadline:
-            raise ApiServerUnavailable("the API server's answer takes too long")
     return bytes(content)
 
 

@@ -1,10 +1,44 @@
 """TLS to one API server: its own CA and nobody else's, and keys that never touch a disk."""
 
+import math
 import os
 import ssl
+import time
+from typing import TYPE_CHECKING
 
 from common.errors import KubeconfigRefused
 from signer.kube.kubeconfig import ClientCertificate, Connection
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+def bounded_socket(whole: float) -> type[ssl.SSLSocket]:
+    """Return sockets that give each answer `whole` seconds, whatever their timeout.
+
+    A timeout begins anew with each byte: a server that sends one now and then would hold its reader
+    for ever, in the headers or in the content.
+    """
+
+    class Bounded(ssl.SSLSocket):
+        _silence: float | None = None
+        _until = math.inf
+
+        def settimeout(self, value: float | None, /) -> None:
+            # Called before each answer.
+            self._silence, self._until = value, time.monotonic() + whole
+            super().settimeout(value)
+
+        def recv_into(
+            self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
+        ) -> int:
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the answer takes too long")
+            super().settimeout(left if self._silence is None else min(left, self._silence))
+            return super().recv_into(buffer, nbytes, flags)
+
+    return Bounded
 
 
 def client_context(connection: Connection) -> ssl.SSLContext:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -128,14 +129,61 @@ def test_an_endless_answer_is_left(tmp_path: Path) -> None:
         assert unavailable(endless, tmp_path).message == "the API server's answer is too large"
 
 
-def test_a_dripping_answer_is_left(tmp_path: Path) -> None:
+DRIPS = {
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "content of known length": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
+    "content until the end": (b"HTTP/1.0 200 OK\r\n\r\n", b"x"),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n\n\r\n"),
+    "one chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"x"),
+}
+"""How an answer begins, and what then comes now and then."""
+
+
+def dripping(drip: str) -> Handler:
+    """Return what sends a byte now and then, for much longer than it may."""
+    start, unit = DRIPS[drip]
+
+    def drips(answering: Answering) -> None:
+        answering.wfile.write(start)
+        for _ in range(200):
+            answering.wfile.write(unit)
+            time.sleep(0.05)
+
+    return drips
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
     """Each byte would renew the time that a socket is given: only the whole has a limit."""
+    with patch.object(client, "_ANSWER_SECONDS", 0.5):
+        begun = time.monotonic()
+        error = unavailable(dripping(drip), tmp_path)
+        assert time.monotonic() - begun < 5.0
+    assert "timed out" in error.detail
 
-    def dripping(answering: Answering) -> None:
-        answering.give_chunks(itertools.repeat(b"x"))
 
-    with patch.object(client, "_ANSWER_SECONDS", 0.2):
-        assert unavailable(dripping, tmp_path).message == "the API server's answer takes too long"
+def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
+    """A connection is used again and again, for longer than one answer may take."""
+    with (
+        patch.object(client, "_ANSWER_SECONDS", 1.0),
+        serving(lambda a: a.give({}), tmp_path) as (_, api),
+    ):
+        for _ in range(5):
+            api.get(PATH)
+            time.sleep(0.3)
+
+
+@pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
+def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
+    """It would hold its thread long after its cluster is closed."""
+    begun = time.monotonic()
+    with (
+        patch.object(client, "_WATCH_SECONDS", 0.5),
+        serving(dripping(drip), tmp_path) as (_, api),
+        pytest.raises(ApiServerUnavailable, match="cannot be reached"),
+    ):
+        list(api.watch(PATH, {}))
+    assert time.monotonic() - begun < 5.0
 
 
 def test_compression_is_not_undone(tmp_path: Path) -> None:
