@@ -22,6 +22,8 @@ _FIRST_WAIT: Final = 2.0
 _LONGEST_RETRY: Final = 15.0
 _LONGEST_WAIT: Final = 60.0
 """Seconds between two looks at most: a pending exchange is looked at every minute."""
+_MOST_TOUCHED: Final = 4096
+"""Topics that are told apart while a look goes on; more are as good as all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +72,17 @@ class _Work:
     """What has happened since a look began."""
 
     asked_for: bool = False
-    touched: set[str | None] = field(default_factory=set)
-    """Topics of the item's cluster; `None` is all of them."""
+    touched: set[int] = field(default_factory=set)
+    """Hashes of topics of the item's cluster; that of `None` is for all of them."""
+
+    def touch(self, topic: str | None) -> None:
+        """Take note of a topic, in bounded room: a hostile cluster makes up any size and number."""
+        self.touched.add(hash(topic if len(self.touched) < _MOST_TOUCHED else None))
 
     def came_too_late(self, look: Look) -> bool:
         """Tell whether something may have come too late for a look that ended like this."""
         return self.asked_for or (
-            look.then is Then.WAIT and not self.touched.isdisjoint({None, *look.topics})
+            look.then is Then.WAIT and not self.touched.isdisjoint(map(hash, (None, *look.topics)))
         )
 
 
@@ -134,7 +140,7 @@ class WorkQueue:
                     self._add(item)
             for item, work in self._in_work.items():
                 if cluster is None or item.cluster == cluster:
-                    work.touched.add(topic)
+                    work.touch(topic)
             self._changed.notify_all()
 
     def take(self) -> Item | None:

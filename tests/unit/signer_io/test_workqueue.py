@@ -1,5 +1,6 @@
 """Who is looked at next: fairly, once, and again when there is a reason."""
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -148,6 +149,19 @@ def test_a_topic_that_is_touched_during_a_look_is_not_missed(
     queued.queue.wake(cluster, topic)
     queued.queue.done(item("a"), waiting("node-1", "metal://1"))
     assert queued.names() == (["a"] if again else [])
+
+
+def test_a_flood_of_topics_during_a_look_takes_no_room() -> None:
+    """A hostile cluster makes up Nodes while it lets a look hang."""
+    queued = Queued()
+    queued.queue.add(item("a"))
+    assert queued.names() == ["a"]
+    for n in range(5000):
+        queued.queue.wake(BLUE, str(n) + "x" * 1000)
+    (work,) = queued.queue._in_work.values()
+    assert len(pickle.dumps(work.touched)) < 100_000
+    queued.queue.done(item("a"), waiting("node-1"))
+    assert queued.names() == ["a"]
 
 
 def test_what_was_touched_during_a_look_counts_for_that_look() -> None:
