@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from common.errors import (
     AnnotationsFull,
@@ -19,6 +19,7 @@ from common.errors import (
     CsrChanged,
     Denied,
     Ignored,
+    NotOptedIn,
     Unavailable,
     UnsupportedVersion,
     Waiting,
@@ -44,9 +45,11 @@ from signer.policy import Policies, Policy
 from signer.recognise import Kind, recognise
 from signer.verdict import Verified, claim, judge_answer, judge_builtin_serving
 from signer.verify.endorsement_certificate import TrustAnchors
+from signer.verify.endorsement_key import EndorsementKey
 from signer.workqueue import DONE, RETRY, Look, Then
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _ATTESTED: Final = "Attested"
 """The reason of Approved."""
@@ -130,8 +133,9 @@ class Reconciler:
         look = _Look(self, side, csr)
         try:
             return look.run()
-        except ChallengeKeyUnknown as e:
-            # Another signer's, or ours of a moment ago that this one has not read yet.
+        except (ChallengeKeyUnknown, NotOptedIn) as e:
+            # Another signer's, or ours of a moment ago that this one has not read yet; or of a
+            # Cluster that may opt in again before it is closed.
             look.record("ignored", e, new=False)
             return Look(then=Then.WAIT)
         except Ignored as e:
@@ -200,8 +204,8 @@ class _Look:
             policy=policy,
             anchors=common.anchors[policy.name],
             now=now,
+            told=self._hear,
         )
-        self._trail.endorsement_key = challengeable.endorsement_key.name
         masters = common.masters.masters()
         state = self._challenge_state(policy, masters, now)
         if state is ChallengeState.FOREIGN_KEY:
@@ -287,12 +291,18 @@ class _Look:
             anchors=self._common.anchors[policy.name],
             masters=masters,
             now=self._common.now(),
+            told=self._hear,
         )
+
+    def _hear(self, _: str, proved: T) -> T:
+        """Learn as early as can be which key it is: a wait may be for a change of that key."""
+        if isinstance(proved, EndorsementKey):
+            self._trail.endorsement_key = proved.name
+        return proved
 
     def _learn(self, verified: Verified) -> None:
         trail = self._trail
         trail.machine = verified.machine.name
-        trail.endorsement_key = verified.endorsement_key.name
         trail.ground = verified.holder.ground.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
         trail.measured_boot = verified.measured_boot

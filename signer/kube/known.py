@@ -36,7 +36,10 @@ class KnownManagement(ABC):
     """The objects of the management cluster that requests are judged by."""
 
     def __init__(self) -> None:
-        self.clusters: Cache[ClusterObject] = Cache("Clusters")
+        self.clusters: Cache[ClusterObject] = Cache(
+            "Clusters",
+            indexes={"refers": lambda c: [c.infrastructure] if c.infrastructure else []},
+        )
         self.machines: Cache[MachineObject] = Cache(
             "Machines",
             indexes={

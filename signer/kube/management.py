@@ -83,7 +83,7 @@ class Management(KnownManagement):
     def _watch_references(
         self, what: str, kind: tuple[str, str], read: Callable[[Json], V], cache: Cache[V]
     ) -> None:
-        """Watch a kind that Machines refer to: a change of it is a change of theirs."""
+        """Watch a kind that Machines or Clusters refer to: a change of it is a change of theirs."""
 
         def changed(key: str, _before: V | None, _after: V | None) -> None:
             namespace, _, name = key.partition("/")
@@ -91,6 +91,8 @@ class Management(KnownManagement):
             refers = Reference(group=group, kind=kind_name, namespace=namespace, name=name)
             for machine in self.machines.by("refers", refers) if self.machines.filled else ():
                 self._wake(machine.cluster, machine.provider_id)
+            for cluster in self.clusters.by("refers", refers) if self.clusters.filled else ():
+                self._wake(cluster.key, None)
 
         cache.listen(changed)
         self._watch(what, kind, read, cache)
@@ -111,14 +113,25 @@ class Management(KnownManagement):
     def _machine_changed(self, machine: MachineObject) -> None:
         if machine.infrastructure is not None:
             self._require_infrastructure(machine.infrastructure)
-        self._wake(machine.cluster, machine.provider_id)
+        if machine.node_ref is not None:
+            self._wake(machine.cluster, machine.node_ref)
+        self._holder_changed(machine.cluster, machine.provider_id)
 
     def _pool_changed(self, pool: PoolObject) -> None:
         for provider_id in pool.provider_ids:
-            self._wake(pool.cluster, provider_id)
+            self._holder_changed(pool.cluster, provider_id)
+
+    def _holder_changed(self, cluster: ClusterKey, provider_id: str) -> None:
+        """Wake a Machine's own requests, and others' that its claims stand against."""
+        self._wake(cluster, provider_id)
+        held_by = (cluster, provider_id)
+        for node in self.nodes.by("provider ID", held_by) if self.nodes.filled else ():
+            self._node_changed(node)
 
     def _key_changed(self, key: EndorsementKeyObject) -> None:
         self._wake(None, key.name)
+        if key.held_by is not None:
+            self._wake(key.held_by.cluster, key.held_by.node_name)
         for entry in key.registered_for:
             machine = None
             if entry.machine_name is not None and self.machines.filled:

@@ -584,6 +584,29 @@ def test_a_name_whose_certificate_lives_waits_by_policy() -> None:
     assert desk.csrs.events == [(csr.name, "NameInUse")]
 
 
+@pytest.mark.parametrize("filed", ["offer_csr", "answer_csr"])
+def test_a_wait_is_for_the_key_too(filed: str) -> None:
+    """The key's object may change, and who holds it may go: neither touches Machine or name."""
+    desk = Desk()
+    desk.scenario.put_claim(node_name="node-2.example", provider_id="metal://leaving")
+    leaving = machine(provider_id="metal://leaving", deleting=True)
+    desk.scenario.store.machines[HOME].append(leaving)
+    csr = desk.file(getattr(desk.scenario, filed)())
+    look = desk.look(csr)
+    told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert told.startswith("EndorsementKeyHolderDeleting: ")
+    assert look.topics == {NODE, PROVIDER_ID, key_name(desk.scenario.ek)}
+
+
+def test_a_cluster_that_opts_out_may_opt_in_again() -> None:
+    """As long as it is open, nobody files the request anew in the caches."""
+    desk = Desk()
+    desk.scenario.change_cluster(client_signers=frozenset())
+    csr = desk.file(desk.scenario.offer_csr())
+    assert desk.look(csr) == Look(then=Then.WAIT)
+    assert desk.csrs.writes == []
+
+
 def test_builtin_serving_is_approved_and_never_signed() -> None:
     desk = Desk()
     desk.scenario.put_claim()
