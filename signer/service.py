@@ -31,9 +31,10 @@ from signer.workqueue import DONE, RETRY, Item, Look, WorkQueue
 
 _logger = logging.getLogger(__name__)
 
-_WORKERS: Final = 8
+_WORKERS: Final = 32
 _PER_CLUSTER: Final = 4
-"""Workers that one cluster may hold up: each of its requests may take half a minute to fail."""
+"""Workers that one cluster may hold up: each of its requests may take half a minute to fail. Seven
+clusters that are away or hostile still leave some to the others."""
 _TICK: Final = 1.0
 _LOOK_AT_FILES: Final = 1.0
 _UPKEEP: Final = 60.0

@@ -138,10 +138,10 @@ class WorkQueue:
             for item in [i for i in waiting if cluster is None or i.cluster == cluster]:
                 if self._pending[item].due is not None:
                     self._add(item)
+                    self._changed.notify()
             for item, work in self._in_work.items():
                 if cluster is None or item.cluster == cluster:
                     work.touch(topic)
-            self._changed.notify_all()
 
     def take(self) -> Item | None:
         """Return the item whose turn it is, waiting for one; `None` once the queue is closed."""

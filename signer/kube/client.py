@@ -37,7 +37,8 @@ that hangs, or a watch that may as well be asked for again."""
 _WATCH_SECONDS: Final = 400.0
 """For a whole watch, which servers end earlier: an event without an end does not hold its thread
 once the cluster is closed."""
-_CONNECTIONS: Final = 16
+_CONNECTIONS: Final = 32
+"""Kept for the next requests: workers ask the management cluster at once."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from signer import service
 from signer.model import ClusterKey
 from signer.workqueue import DONE, RETRY, Item, Look, Then, WorkQueue
 
@@ -93,6 +94,18 @@ def test_a_cluster_occupies_no_more_than_its_share() -> None:
     assert sorted(queued.names()) == ["quick", "slow0", "slow1"]
     queued.queue.done(item("slow0"), DONE)
     assert queued.names() == ["slow2"]
+
+
+def test_clusters_that_hang_leave_workers_for_the_others() -> None:
+    """An outage takes several clusters away at once."""
+    queued = Queued(per_cluster=service._PER_CLUSTER)
+    for n in range(7):
+        hanging = ClusterKey(namespace="n", name=f"hanging-{n}")
+        for name in "abcdefgh":
+            queued.queue.add(item(f"hanging {name}", cluster=hanging))
+    assert len(queued.names()) < service._WORKERS
+    queued.queue.add(item("quick"))
+    assert queued.names() == ["quick"]
 
 
 def test_a_retry_comes_later_each_time_up_to_a_limit() -> None:
