@@ -51,14 +51,16 @@ class AnchorFiles:
         self._seen: dict[str, _Bundle] = {}
         self._judged: dict[str, _Bundle] = {}
 
-    def tend(self) -> None:
-        """Look at all files once, and take what has changed."""
+    def tend(self) -> bool:
+        """Look at all files once, and take what has changed; tell whether anything was taken."""
+        before = dict(self.current)
         for policy in self._policies:
             found, seen = _read(policy), self._seen.get(policy.name)
             self._seen[policy.name] = found
             if found == seen and found != self._judged.get(policy.name):
                 self._judged[policy.name] = found
                 self._take(policy.name, found)
+        return self.current != before
 
     def _take(self, name: str, found: _Bundle) -> None:
         try:

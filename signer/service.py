@@ -180,7 +180,12 @@ class Service:
 
     def _tend_anchors(self) -> None:
         while not self._stop.wait(_LOOK_AT_FILES):
-            _guarded(self._anchors.tend, "looking at trust anchors")
+            _guarded(self._look_at_anchors, "looking at trust anchors")
+
+    def _look_at_anchors(self) -> None:
+        if self._anchors.tend():
+            # A revocation list may have been waited for.
+            self._queue.wake(None, None)
 
     def _tend_management(self) -> None:
         done = True
