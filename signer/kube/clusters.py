@@ -117,8 +117,14 @@ class Clusters:
         if known.workload is not None:
             known.workload.stop()
         known.workload = workload
-        self._opened(workload)
-        workload.start()
+        try:
+            self._opened(workload)
+            workload.start()
+        except Exception:
+            # Half of its threads would be there for ever.
+            known.workload = None
+            workload.stop()
+            raise
         _logger.info("cluster opened", extra=_fields(cluster.key, server=connection.server))
 
     def _close(self, key: ClusterKey) -> None:

@@ -169,6 +169,23 @@ def test_a_secret_that_is_spoilt_later_leaves_the_connection(landscape: Landscap
     assert landscape.after(60) is workload
 
 
+def test_a_cluster_that_could_not_be_opened_is_opened_again(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no more threads for a while."""
+
+    def fails(_: Workload) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workload, "start", fails)
+        with pytest.raises(RuntimeError):
+            landscape.after(0)
+    assert landscape.opened[0].stopped.is_set()
+    assert landscape.clusters.open(HOME) is None
+    assert landscape.after(15) is landscape.opened[1]
+
+
 def test_one_bad_cluster_costs_the_others_nothing(landscape: Landscape) -> None:
     landscape.secrets.put("team-a", "bad-kubeconfig", {"value": b"bad"})
     body = landscape.body()
