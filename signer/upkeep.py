@@ -5,6 +5,7 @@ policy, removed (R0). Source: docs/protocol.md sections 2, 3 and 5.
 """
 
 import logging
+import random
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -65,7 +66,8 @@ def remove_dead_claims(
     `lives` tells from caches which need not be asked for.
     """
     expired = [n for n in nodes if now - n.not_after > _CLAIM_REST and not lives(n)]
-    for node in expired[:_CLAIMS_AT_ONCE]:
+    # Any of them: some that nobody can tell of would stand before the others for ever.
+    for node in random.sample(expired, min(len(expired), _CLAIMS_AT_ONCE)):
         if claims.liveness(node.cluster, node.provider_id) is Liveness.GONE:
             claims.delete_attested_node(node)
             fields = {

@@ -1,5 +1,6 @@
 """What is done from time to time: old offers, dead claims, bindings that approve by themselves."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -56,10 +57,14 @@ class Removing:
 
     scenario: Scenario = field(default_factory=Scenario)
     removed: list[str] = field(default_factory=list)
+    unknown: set[object] = field(default_factory=set)
+    """Provider IDs of which nobody can tell whether they live."""
     asked: int = 0
 
     def liveness(self, *arguments: object) -> Liveness:
         self.asked += 1
+        if arguments[1] in self.unknown:
+            raise ApiServerUnavailable("a Machine cannot be read")
         return FakeClaims(store=self.scenario.store).liveness(*arguments)  # type: ignore[arg-type]
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
@@ -104,6 +109,19 @@ def test_what_the_caches_say_is_not_asked_for() -> None:
     removing.put("alive", -EXPIRED)
     assert removing.tend(cached=True) == []
     assert removing.asked == 0
+
+
+def test_claims_that_nobody_can_tell_of_hold_up_no_others() -> None:
+    """One Machine that cannot be read is enough for its whole namespace."""
+    removing = Removing()
+    for n in range(3):
+        removing.put(f"unknown-{n}", -EXPIRED)
+        removing.unknown.add(f"metal://unknown-{n}")
+    removing.put("dead", -EXPIRED)
+    for _ in range(200):
+        with suppress(ApiServerUnavailable):
+            removing.tend()
+    assert "dead" in removing.removed
 
 
 def test_few_claims_are_asked_for_at_once() -> None:
