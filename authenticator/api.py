@@ -42,6 +42,7 @@ HEADERS: Final = {
     "User-Agent": "kubelet-authenticator-tpm",
 }
 CONFLICT: Final = 409
+GONE: Final = 410
 NOT_FOUND: Final = 404
 ANSWER_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one answer or one event: etcd keeps no object of more than 1.5 MiB, and JSON escapes."""
@@ -109,7 +110,7 @@ class KubernetesApi:
             if event.get("type") in {"ADDED", "MODIFIED"}:
                 return objects.csr(event.get("object"))
             break  # deleted, or the known version is too old to go on from
-        return self.get(csr.spec.name)
+        return self._listed(csr.spec.name)
 
     def whoami(self) -> str:
         """Ask for a SelfSubjectReview."""
@@ -141,9 +142,27 @@ class KubernetesApi:
         review = self._json("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=body)
         return objects.mapping(objects.mapping(review).get("status")).get("allowed") is True
 
-    def _json(self, method: str, path: str, *, body: object = None, but: int = 0) -> Any:  # noqa: ANN401
+    def _listed(self, name: str) -> Csr | None:
+        """Read a CSR as a list of one, whose version a watch can go on from.
+
+        Its own is too old for that when it was not changed since the API server's start, or while
+        many others were: each watch would end at once.
+        """
+        return objects.listed_csr(self._json("GET", CSRS, parameters=_only(name)))
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        but: int = 0,
+    ) -> Any:  # noqa: ANN401
         """Return the answer, None when its status is `but`."""
-        with self._request(method, path, READ_SECONDS, body=body, but=but) as response:
+        with self._request(
+            method, path, READ_SECONDS, parameters=parameters, body=body, but=but
+        ) as response:
             content = b"".join(self._chunks(response))
             return None if response.status_code == but else objects.parsed(content)
 
@@ -152,12 +171,12 @@ class KubernetesApi:
         whole = max(1, round(self._deadline.at_most(seconds)))
         parameters = {
             "watch": "1",
-            "fieldSelector": f"metadata.name={csr.spec.name}",
+            **_only(csr.spec.name),
             "resourceVersion": csr.resource_version,
             "timeoutSeconds": str(whole),
         }
         silence = whole + WATCH_GRACE_SECONDS
-        with self._request("GET", CSRS, silence, parameters=parameters) as response:
+        with self._request("GET", CSRS, silence, parameters=parameters, but=GONE) as response:
             rest = b""
             for chunk in self._chunks(response):
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -216,6 +235,10 @@ class KubernetesApi:
                 raise AnswerMalformed("the API server's answer is too large")
             yield chunk
             self._deadline.at_most(CONNECT_SECONDS)
+
+
+def _only(name: str) -> Mapping[str, str]:
+    return {"fieldSelector": f"metadata.name={name}"}
 
 
 def _tls_context(server: Server, requester: Requester) -> ssl.SSLContext:

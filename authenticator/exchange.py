@@ -64,7 +64,8 @@ LOOK_SECONDS: Final = 30
 
 FIRST_PAUSE_SECONDS: Final = 0.25
 LAST_PAUSE_SECONDS: Final = 5.0
-"""How long the API server is left alone when it was not there; doubled from the first to this."""
+"""How long the API server is left alone when it was not there, or told nothing at once; doubled
+from the first to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +130,13 @@ def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified
 
 
 class _Exchange:
-    __slots__ = ("_around", "_deadline", "_wanted")
+    __slots__ = ("_around", "_deadline", "_pause", "_wanted")
 
     def __init__(self, wanted: Wanted, around: Surroundings, deadline: Deadline) -> None:
         self._wanted = wanted
         self._around = around
         self._deadline = deadline
+        self._pause = FIRST_PAUSE_SECONDS
 
     def resume(self) -> Pending | None:
         """Return the exchange on disk if it can still end well."""
@@ -274,13 +276,25 @@ class _Exchange:
         if self._deadline.remaining() <= 0:
             raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}")
         seconds = min(LOOK_SECONDS, self._deadline.remaining())
+        began = self._around.clock.boot()
         try:
             changed = self._patiently(lambda: self._around.api.changed(csr, seconds))
         except DeadlinePassed:
             raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}") from None
         if changed is None:
             raise RequestVanished(f"{csr.spec.name} was deleted")
+        nothing_new = replace(changed, resource_version=csr.resource_version) == csr
+        self._pace(in_vain=nothing_new and self._age(began) < LAST_PAUSE_SECONDS)
         return changed
+
+    def _pace(self, *, in_vain: bool) -> None:
+        """Pause after a look that ended at once with nothing new, longer after each in a row."""
+        if not in_vain:
+            self._pause = FIRST_PAUSE_SECONDS
+            return
+        wait = self._pause * (1 + self._around.jitter())
+        self._around.clock.sleep(max(0.0, min(wait, self._deadline.remaining())))
+        self._pause = min(self._pause * 2, LAST_PAUSE_SECONDS)
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
         """Call again while the API server is away and there is time."""

@@ -79,6 +79,7 @@ class Csr:
 
     uid: str
     resource_version: str
+    """From where on changes of it are still to be seen."""
     spec: CsrRequest
     annotations: Mapping[str, str]
     conditions: Mapping[str, tuple[str, str]]

@@ -7,6 +7,7 @@ kind that was asked for is `AnswerMalformed`.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from authenticator.model import Csr, CsrRequest
@@ -58,6 +59,16 @@ def csr(document: object) -> Csr:
         )
     except (KeyError, ValueError) as error:
         raise AnswerMalformed("the API server's answer is no CertificateSigningRequest") from error
+
+
+def listed_csr(document: object) -> Csr | None:
+    """Read a list of one CSR, or of none; it gets the list's version. Raises AnswerMalformed."""
+    found = mapping(document)
+    items = _sequence(found.get("items") or [])
+    if not items:
+        return None
+    version = _text(mapping(found.get("metadata")).get("resourceVersion"))
+    return replace(csr(items[0]), resource_version=version)
 
 
 def _condition(entry: Mapping[str, object]) -> tuple[str, tuple[str, str]]:

@@ -123,6 +123,7 @@ class FakeCluster:
     known_as: str | None = None
     """What SelfSubjectReview answers, where that is not the truth."""
     errors: list[Exception] = field(default_factory=list)
+    watches_end_at_once: bool = False
     on_wait: Callable[[], None] = lambda: None
     calls: list[str] = field(default_factory=list)
     answers: list[evidence.Answer] = field(default_factory=list)
@@ -280,7 +281,8 @@ class FakeCsrApi:
         self._cluster.on_wait()
         self._cluster.look()
         found = self._cluster.csrs.get(csr.spec.name)
-        if found is not None and found.resource_version == csr.resource_version:
+        nothing_new = found is not None and found.resource_version == csr.resource_version
+        if nothing_new and not self._cluster.watches_end_at_once:
             self._cluster.clock.pass_time(seconds)
         return found
 

@@ -108,6 +108,13 @@ def filed(subject: Subject) -> Csr:
     return subject.ask(subject.bootstrapper).create(wanted())
 
 
+def looked_at(api: CsrApi, csr: Csr) -> Csr:
+    """Return a CSR after a while, as of the version that was known before."""
+    found = api.changed(csr, 1)
+    assert found is not None
+    return replace(found, resource_version=csr.resource_version)
+
+
 def test_what_is_filed_comes_back_as_it_was(subject: Subject) -> None:
     request = wanted()
     csr = subject.ask(subject.bootstrapper).create(request)
@@ -147,8 +154,25 @@ def test_denial_is_seen_with_its_reason(subject: Subject) -> None:
 def test_nothing_new_comes_back_as_it_was_after_a_while(subject: Subject) -> None:
     csr = filed(subject)
     began = time.monotonic()
-    assert subject.ask(subject.bootstrapper).changed(csr, 1) == csr
+    assert looked_at(subject.ask(subject.bootstrapper), csr) == csr
     assert time.monotonic() - began < 20
+
+
+def test_change_of_long_ago_is_watched_on_from(fleet: Fleet) -> None:
+    """An API server knows of no change before its start: a watch from there ends at once.
+
+    Whoever began it again from the same version would ask some hundred times a second.
+    """
+    subject = real(fleet.first.workload)
+    csr = filed(subject)
+    filed(subject)
+    fleet.first.workload.restart_apiserver()
+    api = subject.ask(subject.bootstrapper)
+    looked_at = api.changed(csr, 1)
+    assert looked_at is not None
+    began = time.monotonic()
+    assert api.changed(looked_at, 1) is not None
+    assert time.monotonic() - began > 0.5
 
 
 def test_deletion_is_seen(subject: Subject) -> None:
@@ -166,7 +190,7 @@ def test_node_may_do_all_of_it(subject: Subject) -> None:
     api = subject.ask(subject.node)
     csr = api.create(wanted())
     assert api.get(csr.spec.name) == csr
-    assert api.changed(csr, 1) == csr
+    assert looked_at(api, csr) == csr
 
 
 def test_unknown_requester_is_refused(subject: Subject) -> None:

@@ -286,15 +286,19 @@ def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
     handler.wfile.write(b"0\r\n\r\n")
 
 
-def watching(*events: dict[str, object], then: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
-    """Answer a watch with events, and a read with a document or 404."""
+def listing(*documents: dict[str, Any]) -> bytes:
+    """Return a list, of another version than what is in it."""
+    return json.dumps({"metadata": {"resourceVersion": "9"}, "items": documents}).encode()
+
+
+def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noqa: ANN401
+    """Answer a watch with events, and a read with a list."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if "watch=1" in handler.path:
             stream(handler, *events)
         else:
-            body = json.dumps(then or {}).encode()
-            send(handler, 404 if then is None else 200, body, {})
+            send(handler, 200, then, {})
 
     return answer
 
@@ -319,9 +323,30 @@ WATCHES: dict[str, tuple[dict[str, object], ...]] = {
 
 @pytest.mark.parametrize("events", WATCHES)
 def test_watch_without_a_change_is_followed_by_a_look(script: Script, events: str) -> None:
-    script.answer = watching(*WATCHES[events], then=DOCUMENT)
-    assert script.ask().changed(CSR, 5) == CSR
+    script.answer = watching(*WATCHES[events], then=listing(DOCUMENT))
+    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
     assert len(script.asked) == 2
+    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in script.asked[1].path
+
+
+def test_watch_that_is_refused_for_its_version_is_followed_by_a_look(script: Script) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "watch=1" in handler.path:
+            send(handler, 410, json.dumps({"kind": "Status", "code": 410}).encode(), {})
+        else:
+            send(handler, 200, listing(DOCUMENT), {})
+
+    script.answer = answer
+    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
+
+
+def test_watch_goes_on_from_the_last_look_and_not_from_the_last_change(script: Script) -> None:
+    """A change of long ago is too old to watch from, and stays so however often it is read."""
+    script.answer = watching(*WATCHES["an expired version"], then=listing(DOCUMENT))
+    looked_at = script.ask().changed(CSR, 5)
+    assert looked_at is not None
+    script.ask().changed(looked_at, 5)
+    assert "resourceVersion=9" in script.asked[2].path
 
 
 def test_deletion_is_seen(script: Script) -> None:
@@ -342,6 +367,7 @@ REFUSALS: dict[int, type[AttestationError]] = {
     502: ApiServerUnavailable,
     504: ApiServerUnavailable,
     503: ApiServerUnavailable,
+    410: AnswerMalformed,
     418: AnswerMalformed,
     204: AnswerMalformed,
     302: AnswerMalformed,

@@ -539,6 +539,23 @@ def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> Non
     assert len(filed(node)) == 2
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["offer", "answer"])
+def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
+    """As behind a proxy that passes no streams on: what is new is seen by looking all the same."""
+    node = FakeNode()
+    node.cluster.watches_end_at_once = True
+    node.cluster.wait[kind] = "MachineNotFound"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    pauses = [0.25, 0.5, 1, 2, 4, 5]
+    assert node.clock.slept[:6] == [pause * 1.5 for pause in pauses]
+    assert node.cluster.calls.count("changed") < 20
+    del node.cluster.wait[kind]
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
 def change_issuance(**change: object) -> Callable[[FakeCluster], None]:
     """Return a change of the next certificates."""
 
