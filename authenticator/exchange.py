@@ -106,11 +106,12 @@ def run(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
         try:
             return _once(wanted, around, deadline)
         except StartOver as error:
+            too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
             with contextlib.suppress(StateFolderUnwritable):
                 around.store.drop_pending()
-            too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
-            if not too_old or deadline.remaining() <= 0:
-                raise
+                if too_old and deadline.remaining() > 0:
+                    continue
+            raise
 
 
 def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:

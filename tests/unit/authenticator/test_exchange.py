@@ -439,6 +439,16 @@ def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
         node.obtain()
 
 
+@pytest.mark.timeout(30)
+def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
+    """As on a disk that has become read-only: it would be taken up again, and again."""
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.store.is_full = True
+    with pytest.raises(ExchangeExpired):
+        node.obtain()
+
+
 def test_refused_version_is_told_with_what_the_signer_takes() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
