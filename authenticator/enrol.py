@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from authenticator import cooldown, exchange
 from authenticator.config import Settings
@@ -43,6 +44,7 @@ from common.errors import (
 )
 from common.names import CLIENT_USAGES, NODE_USER_PREFIX
 
+_REFUSED: Final = "the API server does not accept the current certificate (401)"
 _logger = logging.getLogger(__name__)
 
 
@@ -138,7 +140,7 @@ class _Enrolment:
         if occasion is not Occasion.DEMANDED:
             cooldown.require_none(self._world.store, self._world.clock, sources.digest)
         try:
-            return self._keep(self._first_accepted(sources))
+            return self._keep(self._first_accepted(sources, refused=refused))
         except Exception as error:
             world = self._world
             cooldown.keep(error, world.store, world.clock, sources.digest, world.jitter())
@@ -154,7 +156,7 @@ class _Enrolment:
             with self._world.phases.phase("trial of the current certificate"):
                 self._connect(current.pair).whoami()
         except CredentialRefused:
-            _logger.warning("the API server does not accept the current certificate (401)")
+            _logger.warning(_REFUSED)
             return False
         return True
 
@@ -188,18 +190,19 @@ class _Enrolment:
             digest=self._digest(_identity(pair), _identity(bootstrap)),
         )
 
-    def _first_accepted(self, sources: "_Sources") -> exchange.Certified:
+    def _first_accepted(self, sources: "_Sources", *, refused: bool) -> exchange.Certified:
         """Run the exchange with the certificate, and with the bootstrap credential if refused."""
         path = self._call.settings.bootstrap_kubeconfig
-        told = "there is no certificate"
         if sources.certificate is not None:
             try:
                 return self._exchange(sources.certificate)
             except CredentialRefused:
-                told = "the API server does not accept the current certificate (401)"
-                _logger.warning("%s: the bootstrap credential is used", told)
+                refused = True
+                _logger.warning("%s: the bootstrap credential is used", _REFUSED)
+        told = _REFUSED if refused else "there is no certificate"
         if isinstance(sources.bootstrap, BootstrapCredentialUnusable):
-            raise BootstrapCredentialUnusable(
+            # Where nothing was sent no cooldown follows; after a 401 one has to.
+            raise (CredentialRefused if refused else BootstrapCredentialUnusable)(
                 f"{told}, and no bootstrap credential to get one with: {sources.bootstrap.message};"
                 f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
             )

@@ -165,8 +165,34 @@ def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_ste
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.pair.certificate)
     node.bootstrap = None
-    with pytest.raises(BootstrapCredentialUnusable, match=r"401.*kubeadm token create"):
+    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
         node.obtain()
+
+
+@pytest.mark.parametrize("occasion", [Occasion.NEEDED, Occasion.SUSPECTED])
+def test_refused_certificate_is_not_sent_again_and_again(occasion: Occasion) -> None:
+    """Each 401 that the kubelet meets is another call, and each call another run behind it."""
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.bootstrap = None
+    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+        node.obtain(occasion)
+    node.cluster.calls.clear()
+    with pytest.raises(CoolingDown, match=r"CredentialRefused.*401"):
+        node.obtain(occasion)
+    assert "create" not in node.cluster.calls
+
+
+def test_new_bootstrap_credential_ends_the_pause_after_a_refused_certificate() -> None:
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    bootstrap, node.bootstrap = node.bootstrap, None
+    with pytest.raises(CredentialRefused):
+        node.obtain()
+    node.bootstrap = bootstrap
+    assert node.obtain() == node.store.credential
 
 
 def test_refused_bootstrap_credential_names_the_operators_step() -> None:
