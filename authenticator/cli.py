@@ -27,6 +27,7 @@ from authenticator.credential import (
     exec_credential,
     expiration,
 )
+from authenticator.detached import STDERR
 from authenticator.enrol import Call, Occasion
 from authenticator.exchange import PENDING_SECONDS
 from authenticator.folder import Folder
@@ -45,13 +46,28 @@ CHANGE_FIRST: Final = 2
 _logger = logging.getLogger(__name__)
 
 
+class _Lines(logging.Handler):
+    """Writes to stderr what can be written: a log on a full disk costs no credential.
+
+    Lines that Python's own stream could not get rid of would make its exit code 120, and client-go
+    would throw away what was printed.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        with contextlib.suppress(OSError):
+            os.write(STDERR, f"{self.format(record)}\n".encode(errors="backslashreplace"))
+
+
 def main() -> int:
     """Run with this process's arguments and environment; return the exit code."""
     os.umask(0o077)
     os.environ.setdefault("TSS2_LOG", "all+none")  # the TPM libraries' own lines, unless wanted
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no keys in core dumps
     when = "%(asctime)s " if sys.argv[1:2] == [BEHIND] else ""
-    logging.basicConfig(format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING)
+    logging.basicConfig(
+        format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING, handlers=[_Lines()]
+    )
     try:
         return run(sys.argv[1:], os.environ)
     except AttestationError as error:

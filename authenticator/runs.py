@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -13,6 +12,7 @@ from authenticator.arguments import PROGRAM
 from authenticator.clock import SystemClock
 from authenticator.config import Settings
 from authenticator.credential import Credential
+from authenticator.detached import STDERR
 from authenticator.enrol import Call, Occasion, World, obtain
 from authenticator.model import Deadline
 from authenticator.report import Run
@@ -23,6 +23,7 @@ NOT_NOW: Final = 1
 WATCHDOG_SECONDS: Final = 5
 """How long after its deadline a run that hangs in somebody else's code is ended from outside."""
 
+_TOLD: Final = "something did not come back in time"
 _logger = logging.getLogger(__name__)
 
 
@@ -68,9 +69,10 @@ def watchdog(deadline: Deadline) -> Iterator[None]:
     """
 
     def end() -> None:
-        sys.stderr.write(f"{PROGRAM}: DeadlinePassed: something did not come back in time\n")
-        sys.stderr.flush()
-        os._exit(NOT_NOW)
+        try:
+            os.write(STDERR, f"{PROGRAM}: DeadlinePassed: {_TOLD}\n".encode())
+        finally:
+            os._exit(NOT_NOW)
 
     timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
     timer.daemon = True

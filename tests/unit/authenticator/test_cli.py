@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +80,9 @@ class Node:
         credentials.write_private(self.state / "credential.pem", encode(credential))
         return credential
 
-    def run(self, *arguments: str, exec_info: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, exec_info: bool = True, stderr: int = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[str]:
         """Run the program, with pipes as client-go makes them."""
         environment = dict(os.environ)
         if exec_info:
@@ -88,7 +90,8 @@ class Node:
         return subprocess.run(
             [PROGRAM, *arguments],
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             stdin=subprocess.DEVNULL,
             timeout=PROMPT_SECONDS,
@@ -164,6 +167,57 @@ def test_failed_renewal_is_not_tried_again_at_once(node: Node) -> None:
     assert again.stderr.count("\n") == 1
     node.logged_behind("CoolingDown")
     assert [record["reason"] for record in node.records(1)] == ["TpmUnavailable"]
+
+
+@contextlib.contextmanager
+def log_on_a_full_disk() -> Iterator[int]:
+    """Return a descriptor that takes nothing."""
+    with Path("/dev/full").open("wb") as full:
+        yield full.fileno()
+
+
+@contextlib.contextmanager
+def log_that_nobody_reads() -> Iterator[int]:
+    """Return a pipe whose other end is closed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("log", [log_on_a_full_disk, log_that_nobody_reads])
+def test_certificate_is_served_though_nothing_can_be_logged(
+    node: Node, log: Callable[[], contextlib.AbstractContextManager[int]]
+) -> None:
+    """client-go discards what a program printed that ends with another exit code than 0."""
+    node.keep(age_days=6)
+    credentials.write_private(node.state / "runs.jsonl", b'{"result": "failed"}\n')
+    with log() as stderr:
+        result = node.run(stderr=stderr)
+    assert result.returncode == 0
+    assert "clientKeyData" in result.stdout
+    assert "the last renewal failed" in node.run().stderr
+
+
+HANGING = """\
+import threading
+from authenticator.clock import SystemClock
+from authenticator.model import Deadline
+from authenticator.runs import watchdog
+with watchdog(Deadline(SystemClock(), -4)):
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("log", [log_on_a_full_disk, log_that_nobody_reads])
+def test_hanging_run_ends_though_nothing_can_be_logged(
+    log: Callable[[], contextlib.AbstractContextManager[int]],
+) -> None:
+    with log() as stderr:
+        command = [sys.executable, "-c", HANGING]
+        assert subprocess.run(command, stderr=stderr, timeout=60, check=False).returncode == 1
 
 
 def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node) -> None:
