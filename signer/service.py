@@ -39,6 +39,8 @@ _TICK: Final = 1.0
 _LOOK_AT_FILES: Final = 1.0
 _UPKEEP: Final = 60.0
 _UPKEEP_RETRY: Final = 5.0
+_UPKEEP_REST: Final = 1.0
+"""At least, between two rounds for a cluster: a hostile one may ask for the next all the time."""
 _LAST_LOOKS: Final = 15.0
 """Seconds that looks in work are given at the end."""
 
@@ -165,9 +167,10 @@ class Service:
 
     def _tend_workload(self, workload: Workload) -> None:
         while not workload.stopped.is_set():
-            workload.attend.clear()
             done = _guarded(lambda: self._tend_once(workload), "upkeep of a cluster")
+            workload.stopped.wait(_UPKEEP_REST)
             workload.attend.wait(_UPKEEP if done else _UPKEEP_RETRY)
+            workload.attend.clear()
 
     def _tend_once(self, workload: Workload) -> None:
         workload.read_hosts()

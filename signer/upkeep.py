@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, Protocol
 
 from common.errors import CsrChanged, Denied, Unavailable
@@ -24,6 +25,8 @@ _CLAIM_REST: Final = timedelta(days=1)
 the claims that name them."""
 _CLAIMS_AT_ONCE: Final = 20
 """Each costs a list of Machines."""
+_BINDINGS_AT_ONCE: Final = 20
+"""kubeadm makes two; a hostile cluster that makes thousands is not to fill the log."""
 
 
 class OfferDeleter(Protocol):
@@ -80,8 +83,11 @@ def remove_dead_claims(
 def tend_bindings(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
 ) -> None:
-    """R0: raise the alarm over each auto-approving binding, and by policy remove it."""
-    for name in names:
+    """R0: raise the alarm over each auto-approving binding, and by policy remove it.
+
+    Where there are many, over some of them each time.
+    """
+    for name in islice(names, _BINDINGS_AT_ONCE):
         fields = {
             "cluster": f"{cluster.namespace}/{cluster.name}",
             "reason": "AutoApproveBindingPresent",

@@ -162,6 +162,15 @@ def test_a_binding_is_told_whatever_the_policy(
     assert all(vars(r)["fields"]["alarm"] for r in told)
 
 
+def test_thousands_of_bindings_are_told_some_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    """A hostile cluster must not fill the log."""
+    policy = replace(Policy(name="test"), auto_approve_bindings=AutoApproveBindings.REMOVE)
+    bindings = Bindings()
+    tend_bindings(HOME, [f"{BINDING}-{n}" for n in range(1000)], policy, bindings.remove)
+    assert len(bindings.removed) == 20
+    assert len(caplog.records) == 40
+
+
 def test_a_binding_that_cannot_be_removed_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     Bindings(away=True).tend(AutoApproveBindings.REMOVE)
     assert [r.message for r in caplog.records].count("binding not removed") == 2
