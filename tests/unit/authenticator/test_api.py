@@ -482,6 +482,23 @@ def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> Non
         script.ask().get("x")
 
 
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        [],
+        {"items": {"a": 1}},
+        {"items": [DOCUMENT]},
+        {"items": [DOCUMENT], "metadata": {"resourceVersion": 9}},
+        {"items": [{}], "metadata": {"resourceVersion": "9"}},
+    ],
+    ids=lambda malformed: json.dumps(malformed)[-40:],
+)
+def test_malformed_list_is_not_believed(script: Script, malformed: object) -> None:
+    script.answer = watching(then=json.dumps(malformed).encode())
+    with pytest.raises(AnswerMalformed):
+        script.ask().changed(CSR, 5)
+
+
 @pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
 def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
     script.says(201, malformed)
