@@ -94,8 +94,8 @@ class Service:
         Thread(target=self._tend_management, name="upkeep", daemon=True).start()
         Thread(target=self._tend_anchors, name="trust anchors", daemon=True).start()
         _logger.info("signer started")
-        while not stop.wait(_TICK):
-            _guarded(self._clusters.tend, "tending clusters")
+        Thread(target=self._tend_clusters, name="clusters", daemon=True).start()
+        stop.wait()
         self._stop.set()
         self._clusters.stop()
         self._queue.close()
@@ -180,6 +180,10 @@ class Service:
             tend_bindings(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.filled:
             remove_old_offers(workload.csrs.all(), workload.writer, _now())
+
+    def _tend_clusters(self) -> None:
+        while not self._stop.wait(_TICK):
+            _guarded(self._clusters.tend, "tending clusters")
 
     def _tend_anchors(self) -> None:
         while not self._stop.wait(_LOOK_AT_FILES):

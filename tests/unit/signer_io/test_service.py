@@ -1,14 +1,16 @@
 """The threads beside the workers: hostile clusters neither drive nor outlive them."""
 
 import time
-from threading import Thread
+from threading import Event, Thread
 from types import MappingProxyType
 
 import pytest
 
 from signer import service
 from signer.config import Config
+from signer.kube.clusters import Clusters
 from signer.kube.kubeconfig import parse_kubeconfig
+from signer.kube.management import Management
 from signer.kube.workload import Workload
 from signer.policy import Policies
 from signer.service import Service
@@ -23,8 +25,7 @@ def workload() -> Workload:
     return Workload(HOME, "uid", made, agent="test")
 
 
-def tending(workload: Workload) -> Thread:
-    """Return the upkeep of a workload cluster."""
+def service_of(workload: Workload) -> Service:
     config = Config(
         management=workload.connection,
         namespace="n",
@@ -32,8 +33,12 @@ def tending(workload: Workload) -> Thread:
         anchors={},
         metrics_address=None,
     )
-    made = Service(config, agent="test")
-    return Thread(target=made._tend_workload, args=(workload,), daemon=True)
+    return Service(config, agent="test")
+
+
+def tending(workload: Workload) -> Thread:
+    """Return the upkeep of a workload cluster."""
+    return Thread(target=service_of(workload)._tend_workload, args=(workload,), daemon=True)
 
 
 def test_a_cluster_that_always_asks_for_upkeep_is_given_a_round_at_a_time(
@@ -79,3 +84,24 @@ def test_upkeep_ends_with_its_cluster(workload: Workload, monkeypatch: pytest.Mo
     upkeep.join(30)
     assert not upkeep.is_alive()
     assert rounds == 1
+
+
+def test_the_end_waits_for_no_management_cluster(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each Secret that is asked for in vain takes half a minute."""
+    asked, ended, stop = Event(), Event(), Event()
+
+    def hang(_: Clusters) -> None:
+        asked.set()
+        ended.wait()
+
+    monkeypatch.setattr(Management, "start", lambda _: None)
+    monkeypatch.setattr(Clusters, "tend", hang)
+    running = Thread(target=service_of(workload).run, args=(stop,), daemon=True)
+    running.start()
+    assert asked.wait(30)
+    stop.set()
+    running.join(30)
+    assert not running.is_alive()
+    ended.set()
