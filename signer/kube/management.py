@@ -76,8 +76,10 @@ class Management(KnownManagement):
             cache = self._infrastructure.get(kind)
             if cache is None:
                 what = f"{reference.kind}s"
-                cache = self._infrastructure[kind] = Cache(what)
+                cache = Cache(what)
                 self._watch_references(what, kind, read_infrastructure, cache)
+                # Last: where no thread can be started, the next question tries again.
+                self._infrastructure[kind] = cache
             return cache
 
     def _watch_references(

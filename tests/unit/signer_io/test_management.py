@@ -147,3 +147,23 @@ def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape
     read = read_infrastructure(objects.infrastructure(HOME.name))
     management._infrastructure[kind].fill({"team-a/blue": read})
     assert landscape.woken == {ANY}
+
+
+def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no more threads for a while."""
+    machine = read_machine(objects.machine())
+    assert machine.infrastructure is not None
+    watched: list[str] = []
+
+    def follow(_: Management, what: str, *_more: object) -> None:
+        watched.append(what)
+        if len(watched) == 1:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Management, "_follow", follow)
+    for error in (RuntimeError, ApiServerUnavailable, ApiServerUnavailable):
+        with pytest.raises(error):
+            landscape.management.infrastructure(machine.infrastructure)
+    assert watched == ["TestMachines", "TestMachines"]
