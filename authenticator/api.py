@@ -10,7 +10,7 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -27,6 +27,9 @@ from common.errors import (
     CredentialRefused,
     ExecInfoInvalid,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SELF_SUBJECT_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -86,6 +89,7 @@ class KubernetesApi:
         if server.proxy is not None:
             self._session.proxies = {"https": server.proxy}
         context = _tls_context(server, requester)
+        context.sslsocket_class = _socket_until(deadline)
         self._session.mount("https://", _Adapter(context, server.tls_server_name))
 
     def create(self, request: CsrRequest) -> Csr:
@@ -239,6 +243,26 @@ class KubernetesApi:
 
 def _only(name: str) -> Mapping[str, str]:
     return {"fieldSelector": f"metadata.name={name}"}
+
+
+def _socket_until(deadline: Deadline) -> type[ssl.SSLSocket]:
+    """Return sockets that read until the deadline, and no longer.
+
+    Their timeout begins anew with each byte: one now and then, in the headers or between chunks,
+    would hold whoever reads for ever.
+    """
+
+    class Bounded(ssl.SSLSocket):
+        def recv_into(
+            self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
+        ) -> int:
+            left, silence = deadline.remaining(), self.gettimeout()
+            if left <= 0:
+                raise TimeoutError("the time for this call is used up")
+            self.settimeout(left if silence is None else min(left, silence))
+            return super().recv_into(buffer, nbytes, flags)
+
+    return Bounded
 
 
 def _tls_context(server: Server, requester: Requester) -> ssl.SSLContext:

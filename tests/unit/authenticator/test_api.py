@@ -4,6 +4,7 @@ The server here is scripted: each test says what it answers, however odd.
 """
 
 import base64
+import contextlib
 import errno
 import json
 import socket
@@ -526,18 +527,22 @@ def test_compressed_answer_is_not_inflated(script: Script) -> None:
     assert script.asked[0].headers["Accept-Encoding"] == "identity"
 
 
-def test_answer_that_drips_ends_with_the_deadline(script: Script) -> None:
+DRIPS: dict[str, bytes] = {
+    "content": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+    "headers": b"HTTP/1.1 200 OK\r\nX-Endless: ",
+    "the size of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", DRIPS)
+def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) -> None:
     gone = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000000")
-        handler.end_headers()
-        try:
+        handler.wfile.write(DRIPS[begun])
+        with contextlib.suppress(OSError):
             while not gone.wait(0.05):
-                handler.wfile.write(b" ")
-        except OSError:
-            pass
+                handler.wfile.write(b"0")
 
     script.answer = drip
     began = time.monotonic()
