@@ -12,7 +12,7 @@ Client and serving certificates differ in what is asked for, and in the trial.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -131,13 +131,13 @@ def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified
 
 
 class _Exchange:
-    __slots__ = ("_around", "_deadline", "_pause", "_wanted")
+    __slots__ = ("_around", "_deadline", "_in_vain", "_wanted")
 
     def __init__(self, wanted: Wanted, around: Surroundings, deadline: Deadline) -> None:
         self._wanted = wanted
         self._around = around
         self._deadline = deadline
-        self._pause = FIRST_PAUSE_SECONDS
+        self._in_vain = self._pauses()
 
     def resume(self) -> Pending | None:
         """Return the exchange on disk if it can still end well."""
@@ -290,25 +290,30 @@ class _Exchange:
 
     def _pace(self, *, in_vain: bool) -> None:
         """Pause after a look that ended at once with nothing new, longer after each in a row."""
-        if not in_vain:
-            self._pause = FIRST_PAUSE_SECONDS
-            return
-        wait = self._pause * (1 + self._around.jitter())
-        self._around.clock.sleep(max(0.0, min(wait, self._deadline.remaining())))
-        self._pause = min(self._pause * 2, LAST_PAUSE_SECONDS)
+        if in_vain:
+            wait = min(next(self._in_vain), self._deadline.remaining())
+            self._around.clock.sleep(max(0.0, wait))
+        else:
+            self._in_vain = self._pauses()
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
         """Call again while the API server is away and there is time."""
-        pause = FIRST_PAUSE_SECONDS
+        pauses = self._pauses()
         while True:
             try:
                 return call()
             except ApiServerUnavailable:
-                wait = pause * (1 + self._around.jitter())
+                wait = next(pauses)
                 if self._deadline.remaining() <= wait:
                     raise
                 self._around.clock.sleep(wait)
-                pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+    def _pauses(self) -> Iterator[float]:
+        """Yield how many seconds to leave the API server alone, longer each time."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            yield pause * (1 + self._around.jitter())
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
     def _age(self, since: float) -> float:
         return self._around.clock.boot() - since
