@@ -10,8 +10,8 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import Machine
-from tests.harness.process import wait_until
 from tests.integration import csrs
+from tests.integration.budgets import enough
 from tests.integration.script import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -19,13 +19,7 @@ pytestmark = pytest.mark.usefixtures("signer")
 
 def require_kept_waiting(node: Node, reason: str) -> None:
     """Call until the reason is told: the time of one call may be over before the signer's word."""
-
-    def is_told() -> bool:
-        call = node.call()
-        assert call.status == 1
-        return reason in call.complaint
-
-    wait_until(is_told, what=f"{reason} is told")
+    enough(node.call, lambda end: reason in end.complaint)
 
 
 def test_scripted_answer_is_certified(machines: Machines) -> None:
@@ -130,14 +124,14 @@ def test_one_tpm_for_two_machines(machines: Machines) -> None:
     """K1: two records give one key to two nodes; the second waits for an operator."""
     node = machines.registered()
     assert node.call().status == 0
-    twin = machines.power_on(tpm=node.tpm, settings={"timeoutSeconds": 5})
+    twin = machines.power_on(tpm=node.tpm)
     machines.register(twin, Machine(twin.name))
     require_kept_waiting(twin, "EndorsementKeyRecordConflict")
 
 
 def test_machine_without_a_record_waits(machines: Machines, fleet: Fleet) -> None:
     """E2, Registered: no record is no yes, and no no."""
-    node = machines.power_on(settings={"timeoutSeconds": 5})
+    node = machines.power_on()
     fleet.add_machine(node.tenant, Machine(node.name))
     require_kept_waiting(node, "EndorsementKeyNotRegistered")
     [offer] = csrs.offers(node)

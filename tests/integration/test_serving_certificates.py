@@ -12,10 +12,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.names import SERVING_SIGNER
 from tests.harness.machines import Machines
-from tests.harness.node import Call, Node
+from tests.harness.node import Node
 from tests.harness.objects import Machine
-from tests.harness.process import wait_until
 from tests.integration import csrs
+from tests.integration.budgets import enough
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -94,17 +94,10 @@ def test_client_certificate_is_left_alone(node: Node, address: str) -> None:
 
 def test_address_of_nobody_is_told_and_waited_for(node: Node) -> None:
     """S2: the Machine may come to have it."""
-    node.settings = {"timeoutSeconds": 3}
-    calls: list[Call] = []
-
-    def is_told() -> bool:
-        """Go on with what the call before had no time for."""
-        calls.append(node.call("serving", "--address", "203.0.113.77"))
-        assert calls[-1].status == 1
-        return "AddressNotOfMachine" in calls[-1].complaint
-
-    wait_until(is_told, what="the node tells what the signer waits for")
-    assert calls[-1].complaint.count("\n") == 1
+    enough(
+        lambda budget: node.call("serving", "--address", "203.0.113.77", budget),
+        lambda end: "AddressNotOfMachine" in end.complaint,
+    )
     assert not file_of(node).exists()
 
 

@@ -12,6 +12,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Call, Node, finished
 from tests.harness.process import wait_until
 from tests.integration import csrs
+from tests.integration.budgets import enough
 from tests.integration.joining import call, join
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -56,14 +57,10 @@ def test_signer_that_was_rolled_back_is_asked_at_once_by_hand(machines: Machines
 
 def test_what_the_signer_waits_for_is_told(machines: Machines) -> None:
     node = machines.power_on()
-
-    def is_told() -> bool:
-        """Go on with what the call before had no time for."""
-        waiting = join(node, "--timeout-seconds=2")
-        assert waiting.status == 1
-        return "the signer waits: MachineNotFound: " in waiting.complaint
-
-    wait_until(is_told, what="the node tells what the signer waits for")
+    enough(
+        lambda budget: join(node, budget),
+        lambda end: "the signer waits: MachineNotFound: " in end.complaint,
+    )
     machines.register(node)
     assert join(node).status == 0
     assert call(node).status == 0
