@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -20,11 +21,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable, KubeconfigRefused
-from signer.kube import client
+from signer.kube import client, tls
 from signer.kube.client import Api, Expired
 from signer.kube.kubeconfig import ClientCertificate, Connection
 from signer.kube.tls import client_context
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
+from tests.fakes.clock import FakeClock
 from tests.harness import pki
 
 PATH = "/api/v1/things"
@@ -164,13 +166,14 @@ def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
 
 def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
     """A connection is used again and again, for longer than one answer may take."""
+    clock = FakeClock()
     with (
-        patch.object(client, "_ANSWER_SECONDS", 1.0),
+        patch.object(tls, "time", SimpleNamespace(monotonic=clock.boot)),
         serving(lambda a: a.give({}), tmp_path) as (_, api),
     ):
         for _ in range(5):
             api.get(PATH)
-            time.sleep(0.3)
+            clock.pass_time(client._ANSWER_SECONDS * 0.9)
 
 
 @pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
