@@ -16,24 +16,25 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from authenticator import detached, execinfo
-from authenticator.arguments import BEHIND, PROGRAM, Arguments, parse
+from authenticator import background
+from authenticator.background import STDERR
 from authenticator.clock import SystemClock
-from authenticator.config import resolve
-from authenticator.credential import (
+from authenticator.commands.run import NOT_NOW, obtained, watchdog
+from authenticator.config import exec_info
+from authenticator.config.arguments import BEHIND, PROGRAM, Arguments, parse
+from authenticator.config.settings import resolve
+from authenticator.enroll.enroll import Call, Occasion
+from authenticator.enroll.exchange import PENDING_SECONDS
+from authenticator.model import Deadline
+from authenticator.state.credential import (
     Credential,
     Freshness,
     assess,
     exec_credential,
     expiration,
 )
-from authenticator.detached import STDERR
-from authenticator.enrol import Call, Occasion
-from authenticator.exchange import PENDING_SECONDS
-from authenticator.folder import Folder
-from authenticator.model import Deadline
-from authenticator.runs import NOT_NOW, obtained, watchdog
-from authenticator.store import FolderStore
+from authenticator.state.directory import Folder
+from authenticator.state.store import FolderStore
 from common.errors import (
     AttestationError,
     Consequence,
@@ -82,7 +83,7 @@ def main() -> int:
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run one command. Raises leaves of common/errors."""
-    raw = environment.get(execinfo.VARIABLE)
+    raw = environment.get(exec_info.VARIABLE)
     info = None if raw is None else os.fsencode(raw)
     if arguments[:1] == [BEHIND]:
         return _behind(Occasion(arguments[1]), arguments[2:], info)
@@ -91,17 +92,17 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         case "credential":
             return _credential(_call(parsed, info, tuple(arguments)), environment)
         case "renew" | "join" | "serving":
-            from authenticator import fetching  # noqa: PLC0415 - see above
+            from authenticator.commands import certificates
 
-            return fetching.run(parsed, info, sys.argv[0], sys.stdout)
+            return certificates.run(parsed, info, sys.argv[0], sys.stdout)
         case _:
-            from authenticator import people  # noqa: PLC0415 - see above
+            from authenticator.commands import inspection
 
-            return people.run(parsed, info, sys.stdout)
+            return inspection.run(parsed, info, sys.stdout)
 
 
 def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Call:
-    exec_info = execinfo.parse(raw)
+    exec_info = exec_info.parse(raw)
     hostname = os.uname().nodename
     settings = resolve(exec_info.settings, parsed.flags, hostname, parsed.problems)
     return Call(exec_info=exec_info, settings=settings, arguments=arguments)
@@ -154,7 +155,7 @@ def _see_to_it(
         with store.lock(Deadline(SystemClock(), 0)):
             log = store.background_log()
         try:
-            detached.start((BEHIND, occasion.value, *call.arguments), environment, log)
+            background.start((BEHIND, occasion.value, *call.arguments), environment, log)
         finally:
             os.close(log)
     except DeadlinePassed:

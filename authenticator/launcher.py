@@ -5,7 +5,7 @@ every CPython has built in, because start-up is all that it costs. It decides no
 an intact credential file of ours, made for exactly this call (exec info and arguments, byte for
 byte), between its receipt and its renewal point? Everything else is for `authenticator.cli`.
 
-The format of the credential file is that of `authenticator.credential`; a test holds them together.
+The format of the credential file is that of `authenticator.state.credential`; a test holds them together.
 Times are unix seconds by the node's clock.
 """
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from authenticator.providers.identity import Address
+from authenticator.providers.provider import Address
 from common.errors import DeadlinePassed
 
 

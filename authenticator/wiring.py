@@ -11,34 +11,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from authenticator import execinfo
-from authenticator.arguments import Arguments, parse
-from authenticator.config import DEFAULT_STATE_DIR, Settings, resolve
-from authenticator.credential import Credential
-from authenticator.enrol import Call, World
-from authenticator.folder import Folder
+from authenticator.config import exec_info
+from authenticator.config.arguments import Arguments, parse
+from authenticator.config.settings import DEFAULT_STATE_DIR, Settings, resolve
+from authenticator.enroll.enroll import Call, World
 from authenticator.model import Clock, Deadline, Phases, Requester, Server
-from authenticator.providers.identity import Identity
-from authenticator.store import FolderStore
+from authenticator.providers.provider import Identity
+from authenticator.state.credential import Credential
+from authenticator.state.directory import Folder
+from authenticator.state.store import FolderStore
 from authenticator.tpm.device import Tpm
 from common.errors import ExecInfoInvalid, KubeconfigUnusable
 
 if TYPE_CHECKING:
-    from authenticator.api import KubernetesApi
+    from authenticator.kube.client import KubernetesApi
 
 
 def connect(server: Server, requester: Requester, deadline: Deadline) -> "KubernetesApi":
     """Make ready to ask the API server."""
-    from authenticator import api  # noqa: PLC0415 - see above
+    from authenticator.kube import client
 
-    return api.KubernetesApi(server, requester, deadline)
+    return client.KubernetesApi(server, requester, deadline)
 
 
 def load_bootstrap(path: Path) -> Requester:
     """Read the bootstrap credential."""
-    from authenticator import bootstrap  # noqa: PLC0415 - see above
+    from authenticator.config import bootstrap_credential
 
-    return bootstrap.load(path)
+    return bootstrap_credential.load(path)
 
 
 @contextlib.contextmanager
@@ -85,12 +85,12 @@ def world(settings: Settings, store: FolderStore, clock: Clock, report: Phases) 
 
 def by_hand(parsed: Arguments, raw: bytes | None, clock: Clock) -> Call:
     """Make the call that the kubelet makes, with the flags that were given now."""
-    from authenticator import byhand  # noqa: PLC0415 - see above
+    from authenticator.config import invocation
 
     folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
-    found = byhand.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
+    found = invocation.find(raw, kept_in(folder, clock), Path(parsed.kubeconfig))
     flags = {**parse(found.arguments).flags, **parsed.flags}
-    exec_info = execinfo.parse(found.exec_info)
+    exec_info = exec_info.parse(found.exec_info)
     settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
     return Call(exec_info=exec_info, settings=settings, arguments=found.arguments)
 

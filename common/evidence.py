@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common import wire
+from common import strict_json
 from common.errors import (
     AttestationDataMalformed,
     ChallengeMalformed,
@@ -96,7 +96,7 @@ class Challenge:
 
 def encode(document: Offer | Answer) -> bytes:
     """Write the attestation data of an offer or answer."""
-    return wire.dump(
+    return strict_json.dump(
         _encode_answer(document) if isinstance(document, Answer) else _head(document, "offer")
     ).encode()
 
@@ -113,24 +113,24 @@ def decode(data: bytes) -> Offer | Answer:
     if len(data) > MAX_SIZE_WITH_EVENT_LOG:
         raise TooLarge("attestation data is over 1 MiB")
     try:
-        document = wire.load(data)
+        document = strict_json.load(data)
         _require_version(document.get("version"))
         if len(data) > MAX_SIZE and "eventLog" not in document:
             raise TooLarge("attestation data without event log is over 64 KiB")
         return _decode_kind(document)
-    except wire.WireMalformed as error:
+    except strict_json.WireMalformed as error:
         raise AttestationDataMalformed(f"attestation data: {error}") from None
 
 
 def encode_challenge(challenge: Challenge) -> str:
     """Write the challenge annotation."""
-    return wire.dump(
+    return strict_json.dump(
         {
             "version": VERSION,
             "issuedAt": challenge.issued_at,
             "key": challenge.key,
-            "credentialBlob": wire.base64_text(challenge.credential_blob),
-            "encryptedSecret": wire.base64_text(challenge.encrypted_secret),
+            "credentialBlob": strict_json.base64_text(challenge.credential_blob),
+            "encryptedSecret": strict_json.base64_text(challenge.encrypted_secret),
             "pcrs": {bank: list(indices) for bank, indices in challenge.pcrs.items()},
             "eventLog": challenge.event_log,
             "tag": challenge.tag,
@@ -146,14 +146,14 @@ def decode_challenge(text: str) -> Challenge:
     if len(text) > MAX_CHALLENGE:
         raise ChallengeMalformed("challenge is over its size limit")
     try:
-        return _decode_challenge(wire.load(text.encode("utf-8", errors="surrogatepass")))
-    except wire.WireMalformed as error:
+        return _decode_challenge(strict_json.load(text.encode("utf-8", errors="surrogatepass")))
+    except strict_json.WireMalformed as error:
         raise ChallengeMalformed(f"challenge: {error}") from None
 
 
 def _require_version(version: object) -> None:
     if not isinstance(version, str):
-        raise wire.WireMalformed("version is missing, or not a string")
+        raise strict_json.WireMalformed("version is missing, or not a string")
     if version != VERSION:
         raise UnsupportedVersion("attestation data is of a version that is not spoken here")
 
@@ -163,10 +163,10 @@ def _head(keys: OfferedKeys, kind: str) -> dict[str, object]:
         "version": VERSION,
         "kind": kind,
         "ek": {
-            "public": wire.base64_text(keys.ek_public),
-            "certificates": [wire.base64_text(c) for c in keys.ek_certificates],
+            "public": strict_json.base64_text(keys.ek_public),
+            "certificates": [strict_json.base64_text(c) for c in keys.ek_certificates],
         },
-        "ak": {"public": wire.base64_text(keys.ak_public)},
+        "ak": {"public": strict_json.base64_text(keys.ak_public)},
     }
 
 
@@ -178,84 +178,84 @@ def _encode_answer(answer: Answer) -> dict[str, object]:
             "issuedAt": reference.issued_at,
             "key": reference.key,
         },
-        "quote": wire.base64_text(answer.quote),
-        "signature": wire.base64_text(answer.signature),
+        "quote": strict_json.base64_text(answer.quote),
+        "signature": strict_json.base64_text(answer.signature),
         "pcrs": {
             bank: {str(index): value.hex() for index, value in values.items()}
             for bank, values in answer.pcrs.items()
         },
     }
     if answer.event_log is not None:
-        document["eventLog"] = wire.base64_text(zlib.compress(answer.event_log, wbits=_GZIP))
+        document["eventLog"] = strict_json.base64_text(zlib.compress(answer.event_log, wbits=_GZIP))
     return document
 
 
 def _decode_kind(document: dict[str, object]) -> Offer | Answer:
     match document.get("kind"):
         case "offer":
-            _, _, ek, ak = wire.members(document, "version", "kind", "ek", "ak")
+            _, _, ek, ak = strict_json.members(document, "version", "kind", "ek", "ak")
             ek_public, ek_certificates, ak_public = _keys(ek, ak)
             return Offer(ek_public=ek_public, ek_certificates=ek_certificates, ak_public=ak_public)
         case "answer":
             return _decode_answer(document)
         case _:
-            raise wire.WireMalformed("kind is neither offer nor answer")
+            raise strict_json.WireMalformed("kind is neither offer nor answer")
 
 
 def _decode_answer(document: dict[str, object]) -> Answer:
     names = ["version", "kind", "ek", "ak", "challenge", "quote", "signature", "pcrs"]
     if "eventLog" in document:
         names.append("eventLog")
-    _, _, ek, ak, challenge, quote, signature, pcrs, *log = wire.members(document, *names)
+    _, _, ek, ak, challenge, quote, signature, pcrs, *log = strict_json.members(document, *names)
     ek_public, ek_certificates, ak_public = _keys(ek, ak)
     return Answer(
         ek_public=ek_public,
         ek_certificates=ek_certificates,
         ak_public=ak_public,
         challenge=_reference(challenge),
-        quote=wire.binary(quote),
-        signature=wire.binary(signature),
+        quote=strict_json.binary(quote),
+        signature=strict_json.binary(signature),
         pcrs={bank: _pcr_values(bank, values) for bank, values in _banks(pcrs).items()},
-        event_log=_inflate(wire.binary(log[0])) if log else None,
+        event_log=_inflate(strict_json.binary(log[0])) if log else None,
     )
 
 
 def _keys(ek: object, ak: object) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    ek_public, certificates = wire.members(ek, "public", "certificates")
-    (ak_public,) = wire.members(ak, "public")
+    ek_public, certificates = strict_json.members(ek, "public", "certificates")
+    (ak_public,) = strict_json.members(ak, "public")
     return (
-        wire.binary(ek_public),
-        tuple(wire.binary(c) for c in wire.sequence(certificates)),
-        wire.binary(ak_public),
+        strict_json.binary(ek_public),
+        tuple(strict_json.binary(c) for c in strict_json.sequence(certificates)),
+        strict_json.binary(ak_public),
     )
 
 
 def _reference(value: object) -> ChallengeReference:
-    uid, issued_at, key = wire.members(value, "uid", "issuedAt", "key")
+    uid, issued_at, key = strict_json.members(value, "uid", "issuedAt", "key")
     return ChallengeReference(
-        uid=wire.text(uid, wire.UID),
-        issued_at=wire.time_text(issued_at),
-        key=wire.text(key, wire.KEY_ID),
+        uid=strict_json.text(uid, strict_json.UID),
+        issued_at=strict_json.time_text(issued_at),
+        key=strict_json.text(key, strict_json.KEY_ID),
     )
 
 
 def _banks(value: object) -> dict[str, object]:
-    banks = wire.mapping(value)
+    banks = strict_json.mapping(value)
     if not banks or not banks.keys() <= BANKS.keys():
-        raise wire.WireMalformed("pcrs is empty, or names an unknown bank")
+        raise strict_json.WireMalformed("pcrs is empty, or names an unknown bank")
     return banks
 
 
 def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     size = DIGEST_SIZES[BANKS[bank]]
-    values = wire.mapping(value)
+    values = strict_json.mapping(value)
     if not values.keys() <= _INDICES.keys():
-        raise wire.WireMalformed("a PCR index is none, or not written as decimals are")
-    return {_INDICES[index]: wire.digest(digest, size) for index, digest in values.items()}
+        raise strict_json.WireMalformed("a PCR index is none, or not written as decimals are")
+    return {_INDICES[index]: strict_json.digest(digest, size) for index, digest in values.items()}
 
 
 def _decode_challenge(document: dict[str, object]) -> Challenge:
-    version, issued_at, key, blob, secret, pcrs, event_log, tag = wire.members(
+    version, issued_at, key, blob, secret, pcrs, event_log, tag = strict_json.members(
         document,
         "version",
         "issuedAt",
@@ -267,24 +267,30 @@ def _decode_challenge(document: dict[str, object]) -> Challenge:
         "tag",
     )
     if version != VERSION:
-        raise wire.WireMalformed("its version is not spoken here")
+        raise strict_json.WireMalformed("its version is not spoken here")
     return Challenge(
-        issued_at=wire.time_text(issued_at),
-        key=wire.text(key, wire.KEY_ID),
-        credential_blob=wire.binary(blob),
-        encrypted_secret=wire.binary(secret),
+        issued_at=strict_json.time_text(issued_at),
+        key=strict_json.text(key, strict_json.KEY_ID),
+        credential_blob=strict_json.binary(blob),
+        encrypted_secret=strict_json.binary(secret),
         pcrs={bank: _pcr_indices(indices) for bank, indices in _banks(pcrs).items()},
-        event_log=wire.boolean(event_log),
-        tag=wire.text(tag, _TAG),
+        event_log=strict_json.boolean(event_log),
+        tag=strict_json.text(tag, _TAG),
     )
 
 
 def _pcr_indices(value: object) -> tuple[int, ...]:
-    indices = [index for index in wire.sequence(value) if type(index) is int]
-    if not indices or indices != sorted(set(indices)) or len(indices) != len(wire.sequence(value)):
-        raise wire.WireMalformed("PCR indices are not ascending integers, once each, at least one")
+    indices = [index for index in strict_json.sequence(value) if type(index) is int]
+    if (
+        not indices
+        or indices != sorted(set(indices))
+        or len(indices) != len(strict_json.sequence(value))
+    ):
+        raise strict_json.WireMalformed(
+            "PCR indices are not ascending integers, once each, at least one"
+        )
     if indices[-1] >= PCR_COUNT:
-        raise wire.WireMalformed("a PCR index is over 23")
+        raise strict_json.WireMalformed("a PCR index is over 23")
     return tuple(indices)
 
 
@@ -294,9 +300,9 @@ def _inflate(compressed: bytes) -> bytes:
     try:
         log = stream.decompress(compressed, MAX_EVENT_LOG + 1)
     except zlib.error:
-        raise wire.WireMalformed("eventLog is not gzip") from None
+        raise strict_json.WireMalformed("eventLog is not gzip") from None
     if len(log) > MAX_EVENT_LOG:
         raise TooLarge("event log is over 4 MiB when decompressed")
     if not stream.eof or stream.unused_data:
-        raise wire.WireMalformed("eventLog is not exactly one gzip member")
+        raise strict_json.WireMalformed("eventLog is not exactly one gzip member")
     return log

@@ -22,17 +22,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509 import ObjectIdentifier
 
-from common.certification_request import (
-    Attribute,
-    AttributeTypeAndValue,
-    CertificationRequest,
-    CertificationRequestInfo,
-    Extension,
-    ExtensionRequest,
-    GeneralNames,
-    RsaPublicKey,
-    SubjectPublicKeyInfo,
-)
 from common.der import SEQUENCE, encode
 from common.errors import (
     AttributeNotAllowed,
@@ -45,8 +34,19 @@ from common.errors import (
     SubjectNotAllowed,
     TooLarge,
 )
-from common.keys import RSA_EXPONENT, PublicKey
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PROVIDER_ID_OID
+from common.pkcs10_asn1 import (
+    Attribute,
+    AttributeTypeAndValue,
+    CertificationRequest,
+    CertificationRequestInfo,
+    Extension,
+    ExtensionRequest,
+    GeneralNames,
+    RsaPublicKey,
+    SubjectPublicKeyInfo,
+)
+from common.public_keys import RSA_EXPONENT, PublicKey
 
 T = TypeVar("T")
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from threading import Event
 from typing import TextIO
 
-from signer.audit import JsonFormatter
 from signer.config import Config, ConfigurationInvalid, Flags, load
+from signer.controller.audit import JsonFormatter
+from signer.controller.service import Service
 from signer.explain.command import Files, explain
-from signer.explain.objects import FilesInvalid
+from signer.explain.manifests import FilesInvalid
 from signer.explain.report import NOT_NOW
-from signer.learn import NothingLearned, draft
 from signer.model import ClusterKey
-from signer.service import Service
+from signer.policy.learn import NothingLearned, draft
 
 _PROGRAM = "node-attestation-signer"
 _COMMANDS = ("run", "check-config", "learn", "verify")

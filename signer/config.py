@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Final
 
 from common.errors import KubeconfigRefused
-from signer.anchors import TrustAnchorsInvalid, read_anchors
 from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.tls import client_context
 from signer.policy import Policies, Policy, PolicyFileInvalid, load_policies
-from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from signer.trust_bundles import TrustAnchorsInvalid, read_anchors
+from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LAST_PORT: Final = 65535

@@ -8,9 +8,9 @@ asked in the old way. Sources: EC2 user guide, "Use IMDSv2"; cluster-api-provide
 import re
 from typing import Final
 
-from authenticator.providers.answers import address, matched
-from authenticator.providers.identity import Deadline, Identity, no_option
 from authenticator.providers.metadata import LINK_LOCAL, Answer, MetadataService
+from authenticator.providers.provider import Deadline, Identity, no_option
+from authenticator.providers.validation import address, matched
 from common.errors import ProviderAnswerInvalid
 
 TOKEN: Final = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name

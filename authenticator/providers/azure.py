@@ -8,9 +8,9 @@ the resource ID with its subscription and resource group in lower case, else as 
 import re
 from typing import Final
 
-from authenticator.providers.answers import address, document, member
-from authenticator.providers.identity import Address, Deadline, Identity, no_option
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
+from authenticator.providers.provider import Address, Deadline, Identity, no_option
+from authenticator.providers.validation import address, document, member
 from common.errors import ProviderAnswerInvalid
 
 API_VERSION: Final = "2021-10-01"

@@ -8,9 +8,9 @@ in DMI: the UUID there is the mainboard's.
 
 from pathlib import Path
 
-from authenticator.providers.answers import UUID, matched, member
-from authenticator.providers.cloudinit import INSTANCE_DATA, instance_data
-from authenticator.providers.identity import Deadline, Identity, no_option
+from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
+from authenticator.providers.provider import Deadline, Identity, no_option
+from authenticator.providers.validation import UUID, matched, member
 
 
 class Equinix:

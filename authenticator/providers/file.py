@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.identity import Address, Deadline, Identity
-from common import plain_yaml
+from authenticator.providers.provider import Address, Deadline, Identity
+from common import strict_yaml
 from common.errors import ConfigurationInvalid
 
 SIZE_LIMIT: Final = 64 * 1024
@@ -47,10 +47,10 @@ class File:
     def _read(self) -> Mapping[str, object]:
         try:
             with self._path.open("rb") as file:
-                found = plain_yaml.load(file.read(SIZE_LIMIT))
+                found = strict_yaml.load(file.read(SIZE_LIMIT))
         except OSError as error:
             raise ConfigurationInvalid(f"{self._path}: {error.strerror}") from error
-        except plain_yaml.YamlMalformed:
+        except strict_yaml.YamlMalformed:
             found = None
         if not isinstance(found, dict):
             raise ConfigurationInvalid(f"{self._path}: not a YAML mapping")

@@ -9,9 +9,9 @@ cloud-provider-gcp names Nodes as the instances.
 import re
 from typing import Final
 
-from authenticator.providers.answers import address, matched
-from authenticator.providers.identity import Deadline, Identity, no_option
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
+from authenticator.providers.provider import Deadline, Identity, no_option
+from authenticator.providers.validation import address, matched
 from common.errors import ProviderAnswerInvalid
 
 FLAVOR: Final = {"Metadata-Flavor": "Google"}

@@ -14,7 +14,7 @@ from typing import Final, Self
 import requests
 from urllib3.exceptions import HTTPError
 
-from authenticator.providers.identity import Deadline
+from authenticator.providers.provider import Deadline
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 LINK_LOCAL: Final = "http://169.254.169.254"

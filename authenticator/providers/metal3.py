@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.answers import UUID, matched, member
-from authenticator.providers.cloudinit import INSTANCE_DATA, instance_data
-from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
+from authenticator.providers.provider import Deadline, Identity
+from authenticator.providers.validation import UUID, matched, member
 from common.errors import ConfigurationInvalid
 
 LEGACY: Final = "uuid"

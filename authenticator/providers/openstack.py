@@ -9,9 +9,9 @@ OpenStackMachine's identityRef names one, for cluster-api-provider-openstack the
 import re
 from typing import Final
 
-from authenticator.providers.answers import UUID, document, matched
-from authenticator.providers.identity import Deadline, Identity
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
+from authenticator.providers.provider import Deadline, Identity
+from authenticator.providers.validation import UUID, document, matched
 from common.errors import ConfigurationInvalid
 
 _REGION: Final = re.compile(r"[\w.-]{0,255}", re.ASCII)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, cast
 
-from authenticator.providers.identity import Address, Deadline, Factory, Identity, Provider
+from authenticator.providers.provider import Address, Deadline, Factory, Identity, Provider
 from common.errors import (
     AttestationError,
     ConfigurationInvalid,

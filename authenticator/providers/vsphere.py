@@ -14,9 +14,9 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.answers import matched
-from authenticator.providers.identity import Deadline, Identity, no_option
-from common import plain_yaml
+from authenticator.providers.provider import Deadline, Identity, no_option
+from authenticator.providers.validation import matched
+from common import strict_yaml
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 DMI: Final = Path("/sys/class/dmi/id")
@@ -60,7 +60,7 @@ class VSphere:
         coded = _guestinfo(tool, "guestinfo.metadata", deadline)
         encoding = _guestinfo(tool, "guestinfo.metadata.encoding", deadline)
         try:
-            found = plain_yaml.load(_decoded(coded, encoding.decode()))
+            found = strict_yaml.load(_decoded(coded, encoding.decode()))
         except (ValueError, zlib.error):
             raise ProviderAnswerInvalid("guestinfo.metadata cannot be read") from None
         name = found.get("local-hostname") if isinstance(found, dict) else None

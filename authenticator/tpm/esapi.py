@@ -28,16 +28,11 @@ from tpm2_pytss.types import (
     TPML_PCR_SELECTION,
 )
 
-from authenticator.tpm import response
-from authenticator.tpm.attesting import (
-    AttestingTpm,
-    LoadedKey,
-    Quoted,
-    TemplateUnsupported,
-)
-from authenticator.tpm.bounded import GRACE_SECONDS, BoundedCalls
+from authenticator.tpm import response_codes
+from authenticator.tpm.attestation import AttestingTpm, LoadedKey, Quoted, TemplateUnsupported
+from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
 from authenticator.tpm.device import DEFAULT_TCTI, Deadline, KeyType, Tpm
-from authenticator.tpm.opening import DeviceInUse, why_not
+from authenticator.tpm.open_errors import DeviceInUse, why_not
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import (
     AttestationError,
@@ -67,12 +62,12 @@ _AUTH_LONGEST: Final = 64
 """Bytes of a TPM2B_AUTH: the largest digest."""
 _UNREADABLE: Final = frozenset(
     {
-        response.RC_AUTH_FAIL,
-        response.RC_BAD_AUTH,
-        response.RC_HANDLE,
-        response.RC_NV_AUTHORIZATION,
-        response.RC_NV_LOCKED,
-        response.RC_NV_UNINITIALIZED,
+        response_codes.RC_AUTH_FAIL,
+        response_codes.RC_BAD_AUTH,
+        response_codes.RC_HANDLE,
+        response_codes.RC_NV_AUTHORIZATION,
+        response_codes.RC_NV_LOCKED,
+        response_codes.RC_NV_UNINITIALIZED,
     }
 )
 
@@ -250,8 +245,8 @@ class _Connection:
         libtpms answers an RSA ciphertext that does not decrypt with TPM_RC_FAILURE, which else
         means failure mode; a TPM in that mode does nothing more.
         """
-        failure = response.base(code) == response.RC_FAILURE
-        if not response.blames_parameter(code) and not (failure and self._works()):
+        failure = response_codes.base(code) == response_codes.RC_FAILURE
+        if not response_codes.blames_parameter(code) and not (failure and self._works()):
             return None
         return CredentialNotForThisTpm(
             "the challenge was made for another TPM or another attestation key, or was changed on"
@@ -329,7 +324,7 @@ class _Connection:
         try:
             return self._calls.run(call)
         except TSS2_Exception as error:
-            raise special(error.rc) or response.error(error.rc, name) from error
+            raise special(error.rc) or response_codes.error(error.rc, name) from error
 
 
 class _Unreadable(Exception):
@@ -348,16 +343,16 @@ def _open(tcti: str) -> ESAPI:
 def _passes(error: Exception) -> bool:
     """Tell whether the same call may succeed a moment later."""
     if isinstance(error, TSS2_Exception):
-        return response.means_busy(error.rc)
+        return response_codes.means_busy(error.rc)
     return isinstance(error, DeviceInUse)
 
 
 def _unsupported(code: int) -> Exception | None:
-    return TemplateUnsupported() if response.means_unsupported(code) else None
+    return TemplateUnsupported() if response_codes.means_unsupported(code) else None
 
 
 def _unreadable(code: int) -> Exception | None:
-    return _Unreadable(hex(code)) if response.base(code) in _UNREADABLE else None
+    return _Unreadable(hex(code)) if response_codes.base(code) in _UNREADABLE else None
 
 
 def _pcrs_of(selection: TPML_PCR_SELECTION) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 Only RSA and ECC keys whose Name is a SHA-1, SHA-256, SHA-384 or SHA-512 digest are known. What
 is read writes back to the same bytes, so the Name is that of the bytes that were read. Whether
-the key is a valid or permitted one is for common/keys.py and the signer to say.
+the key is a valid or permitted one is for common/public_keys.py and the signer to say.
 
 Source: TPM 2.0 Part 2, sections 11.2.3 to 12.2.4; Name: Part 1, section 16.
 """

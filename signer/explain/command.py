@@ -6,18 +6,18 @@ from datetime import datetime
 from pathlib import Path
 
 from common.errors import AttestationError
-from signer.challenge import Masters
 from signer.config import load_policy_file
-from signer.explain.claims import FiledClaims
-from signer.explain.dump import Dump
-from signer.explain.judgement import Case, judge
-from signer.explain.objects import FilesInvalid, kind_of, read_objects
+from signer.explain.manifests import FilesInvalid, kind_of, read_objects
+from signer.explain.offline_claims import FiledClaims
+from signer.explain.offline_inventory import Dump
+from signer.explain.replay import Case, judge
 from signer.explain.report import as_json, as_text, status_of
+from signer.inventory.challenge_keys import masters_of
+from signer.inventory.lister import ClusterRecords
+from signer.issue.challenge import Masters
 from signer.kube.csrs import read_csr
-from signer.kube.masters import masters_of
 from signer.kube.secrets import read_secret
 from signer.model import ClusterKey, Csr
-from signer.records.view import ClusterRecords
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")
 _SECRET = ("", "Secret")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from common.errors import AttestationError
-from signer.explain.judgement import Judgement, Outcome, Step, Verdict
-from signer.explain.proofs import TITLES, proof_of
-from signer.parse import ParsedAnswer, ParsedOffer
+from signer.explain.descriptions import TITLES, proof_of
+from signer.explain.replay import Judgement, Outcome, Step, Verdict
+from signer.verify.parse import ParsedAnswer, ParsedOffer
 
 YES, NO, NOT_NOW = 0, 1, 3
 """Exit statuses: certified, challenged or approved; denied; waiting, undecided or left alone."""

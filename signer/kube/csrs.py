@@ -16,8 +16,8 @@ from urllib.parse import quote
 from common.errors import AnnotationsFull, CsrChanged
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
 from signer.kube.client import Answer, Api
+from signer.kube.fields import Json, annotations, at, instant, mappings, required, text, texts
 from signer.model import Condition, Csr
-from signer.records.raw import Json, annotations, at, instant, mappings, required, text, texts
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _EVENTS: Final = "/api/v1/namespaces/default/events"

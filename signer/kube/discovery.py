@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from signer.kube.client import Answer
-from signer.records.raw import mappings, text
+from signer.kube.fields import mappings, text
 
 _FOUND = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
 from signer.kube.client import Api
-from signer.records.raw import Json, at, required
+from signer.kube.fields import Json, at, required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ A file that is empty, unknown in any key or contradictory in any point is refuse
 Cluster that no policy is for gets nothing: a broken configuration approves nothing.
 """
 
-from signer.policy.reading import PolicyFileInvalid, load_policies
-from signer.policy.values import (
+from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.policy import (
     AutoApproveBindings,
     BuiltinServing,
     EventLogRules,

@@ -6,17 +6,17 @@ common/errors.py that carries its number; none returns a bool.
 
 | check | what | where |
 |---|---|---|
-| R0 | the Cluster has opted in, and nothing leads around the signer | signer/recognise.py |
-| R1 | the signer name is ours, and nothing is decided yet | signer/recognise.py |
+| R0 | the Cluster has opted in, and nothing leads around the signer | signer/verify/recognize.py |
+| R1 | the signer name is ours, and nothing is decided yet | signer/verify/recognize.py |
 | R2 | usages | request.py |
 | R3 | requester | request.py |
 | P1 | size limits | common/csr.py, common/pkcs10.py, common/evidence.py |
 | P2 | PEM blocks | common/csr.py |
-| P3 | request: own signature, key | common/pkcs10.py, signer/parse.py, weak_keys.py |
+| P3 | request: own signature, key | common/pkcs10.py, signer/verify/parse.py, weak_keys.py |
 | P4 | subject | common/pkcs10.py |
-| P5 | extensions | common/pkcs10.py, signer/parse.py |
+| P5 | extensions | common/pkcs10.py, signer/verify/parse.py |
 | P6 | attestation data | common/evidence.py |
-| C1 | age and master of the challenge | signer/verdict.py |
+| C1 | age and master of the challenge | signer/verify/answer.py |
 | A1 | attestation key | attestation_key.py |
 | Q1 | quote: form and signature | quote.py |
 | Q2 | quote: binding | quote.py |
@@ -37,7 +37,7 @@ common/errors.py that carries its number; none returns a bool.
 | S1 | serving: form of the names | serving.py |
 | S2 | serving: names of the Machine | serving.py |
 | S3 | serving: names of others | serving.py |
-| I1 | certificate | signer/issue.py |
+| I1 | certificate | signer/issue/certificate.py |
 
 `builtin_serving.py` puts together what requests to `kubernetes.io/kubelet-serving` have to pass.
 """

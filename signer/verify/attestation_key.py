@@ -14,7 +14,7 @@ from common.errors import (
     AttestationKeySchemeNotAllowed,
     AttestationKeyWeak,
 )
-from common.keys import KeyInvalid, PublicKey, public_key_of
+from common.public_keys import KeyInvalid, PublicKey, public_key_of
 from common.tpm.constants import (
     HASHES,
     TPM_ALG_ECDSA,

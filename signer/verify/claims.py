@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from common.digests import fields, sha256
+from common.binding import fields, sha256
 from common.errors import (
     AttestationError,
     ClaimConflict,

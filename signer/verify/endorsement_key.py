@@ -1,7 +1,7 @@
 """The endorsement key's form: of a TCG template, and strong (E1).
 
 A key of a template only decrypts, under a policy of the TCG's, so what it opens was opened inside
-a TPM's endorsement hierarchy. Whose it is, is for signer/verify/trust.py. Source: TCG EK Credential
+a TPM's endorsement hierarchy. Whose it is, is for signer/verify/endorsement_trust.py. Source: TCG EK Credential
 Profile 2.x, annex B; docs/protocol.md sections 4 and 5.
 """
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from common.digests import sha256
+from common.binding import sha256
 from common.errors import (
     EndorsementKeyMalformed,
     EndorsementKeyNotTemplate,
     EndorsementKeyWeak,
 )
-from common.keys import RSA_EXPONENT, KeyInvalid, PublicKey, public_key_of, spki
+from common.public_keys import RSA_EXPONENT, KeyInvalid, PublicKey, public_key_of, spki
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,

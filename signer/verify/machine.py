@@ -21,7 +21,7 @@ from common.errors import (
 from signer.model import Cluster, Ground, Machine, Records
 from signer.policy import Policy
 from signer.verify.claims import names_each_other
-from signer.verify.keys_on_record import keys_on_record
+from signer.verify.registered_keys import keys_on_record
 from signer.verify.request import Bootstrapper, NodeItself, Requester, require_own_name
 
 _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})

@@ -24,7 +24,7 @@ from common.names import (
 )
 from signer.model import Csr
 from signer.policy import Policy
-from signer.recognise import Kind
+from signer.verify.recognize import Kind
 
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
 """User name of a bootstrap token, before its ID (Kubernetes' bootstrap token authenticator)."""

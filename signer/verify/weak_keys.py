@@ -10,7 +10,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from common.keys import CURVES, PublicKey
+from common.public_keys import CURVES, PublicKey
 
 _FERMAT_ROUNDS: Final = 16
 """Primes of the keys in CVE-2022-26320 come out in the first round."""

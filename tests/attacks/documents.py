@@ -7,7 +7,7 @@ from typing import Any
 from common.csr import compose
 from common.evidence import encode
 from signer.model import Csr
-from tests.attacks.arena import Mutation, World
+from tests.attacks.runner import Mutation, World
 
 Document = dict[str, Any]
 

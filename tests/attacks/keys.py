@@ -11,10 +11,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.digests import sha256
+from common.binding import sha256
 from common.tpm.structures import EccPoint, Public
 from signer.model import Csr, KeyRecord
-from tests.attacks.arena import Mutation, World
+from tests.attacks.runner import Mutation, World
 from tests.builders.scenario import key_name
 from tests.builders.software_tpm import TpmKey, unique_field
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.names import PROVIDER_ID_OID
 from signer.model import Csr
-from tests.attacks.arena import Mutation, World
+from tests.attacks.runner import Mutation, World
 from tests.builders.forgery import (
     OID_PROVIDER_ID,
     ORGANIZATION,

@@ -36,7 +36,6 @@ from common.tpm.constants import (
 )
 from common.tpm.structures import Public, RsaParameters, Scheme, Signature, Symmetric
 from signer.model import Csr
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import (
     POINTS,
     ak_bytes,
@@ -49,7 +48,8 @@ from tests.attacks.keys import (
     trivial_ak,
     with_ak,
 )
-from tests.attacks.worlds import rsa_world
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.scenarios import rsa_world
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario

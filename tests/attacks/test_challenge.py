@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.digests import answer_extra_data, key_id, sha256
+from common.binding import answer_extra_data, key_id, sha256
 from common.errors import (
     AnswerExpired,
     AnswerNotBound,
@@ -26,17 +26,17 @@ from common.errors import (
     QuoteSignatureInvalid,
 )
 from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode_challenge
-from common.keys import public_key_of, spki_sha256
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
+from common.public_keys import public_key_of, spki_sha256
+from common.strict_json import format_time
 from common.tpm.structures import Public
-from common.wire import format_time
-from signer.challenge import Masters
+from signer.issue.challenge import Masters
 from signer.model import Condition, Csr
 from signer.policy import Trust
-from signer.recognise import Kind
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from signer.verify.recognize import Kind
 from tests.attacks.keys import ANSWER
-from tests.attacks.worlds import renewal
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import renewal
 from tests.builders.scenario import (
     OFFER_UID,
     Scenario,

@@ -26,8 +26,8 @@ from common.errors import (
 )
 from signer.model import Claims, Csr, EndorsementKeyObject, Ground, Holder
 from signer.policy import NameReuse
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
-from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import ClaimStore, FakeClaims

@@ -30,8 +30,7 @@ from common.errors import (
 from common.evidence import MAX_EVENT_LOG, MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, encode
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from signer.model import Csr
-from signer.policy import values
-from tests.attacks.arena import Attack, World, accept, look, repel
+from signer.policy import policy
 from tests.attacks.documents import (
     Document,
     answered,
@@ -42,6 +41,7 @@ from tests.attacks.documents import (
     text_of,
     without,
 )
+from tests.attacks.runner import Attack, World, accept, look, repel
 from tests.builders.scenario import Scenario
 
 DEPTH = 3000
@@ -387,7 +387,7 @@ def test_a_large_event_log_is_no_attack() -> None:
 
 def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """`minimumVersion` holds: no downgrade to a version that is known to be weaker."""
-    monkeypatch.setattr(values, "SUPPORTED_VERSIONS", ("v1", "v2"))
+    monkeypatch.setattr(policy, "SUPPORTED_VERSIONS", ("v1", "v2"))
     world = Scenario()
     world.policy = replace(world.policy, minimum_version="v2")
     for csr in (world.offer_csr(), world.answer_csr()):

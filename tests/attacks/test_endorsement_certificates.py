@@ -30,10 +30,10 @@ from common.errors import (
     NeedsOperator,
     RevocationListOutOfDate,
 )
-from common.keys import PublicKey
+from common.public_keys import PublicKey
 from signer.policy import Trust
-from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,

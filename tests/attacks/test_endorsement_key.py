@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.digests import sha256
+from common.binding import sha256
 from common.errors import (
     AttestationError,
     EndorsementKeyMalformed,
@@ -34,7 +34,6 @@ from common.tpm.constants import (
 from common.tpm.structures import EccParameters, Public, RsaParameters, Scheme, Symmetric
 from signer.model import Csr
 from signer.verify.endorsement_key import TEMPLATES
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import (
     POINTS,
     ek_bytes,
@@ -46,6 +45,7 @@ from tests.attacks.keys import (
     replaced,
     with_ek,
 )
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario

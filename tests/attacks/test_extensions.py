@@ -15,8 +15,8 @@ from common.errors import (
     ProviderIDMissing,
     RequestMalformed,
 )
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders.forgery import (
     OID_EXTENSION_REQUEST,
     OID_KEY_USAGE,

@@ -25,8 +25,8 @@ from common.errors import (
     NodeRefMismatch,
 )
 from signer.model import Address, Ground, Node, Registration
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
-from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use, renewal
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
 from tests.builders.scenario import (
     ABROAD,
     HOME,

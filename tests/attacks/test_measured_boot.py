@@ -22,7 +22,7 @@ from common.errors import (
 )
 from signer.model import Csr
 from signer.policy import EventLogRules
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     EV_NO_ACTION,

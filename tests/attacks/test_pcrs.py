@@ -23,9 +23,9 @@ from common.errors import (
 from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
 from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.keys import ANSWER
-from tests.attacks.worlds import p384_world
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.scenarios import p384_world
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
     Pcrs,

@@ -17,7 +17,7 @@ from common.evidence import encode
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
 from common.pem import decode_blocks, encode_block
 from signer.model import Csr
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders.scenario import Scenario
 
 Edit = Callable[[bytes], bytes]

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from common.digests import sha256
+from common.binding import sha256
 from common.errors import (
     AnswerNotBound,
     AttestationError,
@@ -37,8 +37,8 @@ from common.tpm.constants import (
 from common.tpm.reader import join, sized
 from common.tpm.structures import EcdsaValue, Signature
 from signer.model import Csr
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
-from tests.attacks.worlds import p384_world, pss_world, rsa_world
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.scenarios import p384_world, pss_world, rsa_world
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attestation_key
 

@@ -11,7 +11,6 @@ from common.csr import compose
 from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
 from common.evidence import encode
 from signer.model import Csr
-from tests.attacks.arena import Attack, World, accept, repel
 from tests.attacks.requests import (
     ATTRIBUTES,
     CN,
@@ -21,6 +20,7 @@ from tests.attacks.requests import (
     forgery,
     rewritten,
 )
+from tests.attacks.runner import Attack, World, accept, repel
 from tests.builders.forgery import (
     ECDSA_SHA256,
     FALSE,

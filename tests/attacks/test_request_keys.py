@@ -30,8 +30,8 @@ from common.errors import (
     RequestMalformed,
     RequestSignatureInvalid,
 )
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.requests import forged, forgery, rewritten
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders import der, odd_rsa
 from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
 from tests.builders.odd_rsa import OddRsa

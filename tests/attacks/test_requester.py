@@ -31,8 +31,8 @@ from common.names import (
 )
 from signer.model import Condition, Csr
 from signer.policy import AutoApproveBindings, BuiltinServing
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
-from tests.attacks.worlds import renewal
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import renewal
 from tests.builders.scenario import NODE, Scenario
 
 CLIENT = ("client auth", "digital signature")

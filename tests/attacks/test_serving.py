@@ -30,10 +30,10 @@ from common.errors import (
 from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
 from common.pem import encode_block
 from signer.model import Address, Csr, Ground, Machine
-from signer.recognise import Kind
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
+from signer.verify.recognize import Kind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
-from tests.attacks.worlds import OTHER_ID
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import OTHER_ID
 from tests.builders.forgery import (
     OID_SAN,
     SEQUENCE,

@@ -13,8 +13,8 @@ import pytest
 
 from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
 from signer.model import Address
-from tests.attacks.arena import Attack, Mutation, World, accept, repel
 from tests.attacks.requests import CN, forged, forgery
+from tests.attacks.runner import Attack, Mutation, World, accept, repel
 from tests.builders.forgery import (
     OID_CN,
     OID_O,

@@ -27,8 +27,8 @@ from common.errors import (
 )
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.model import Csr, Ground, KeyRecord, Node, Registration
-from tests.attacks.arena import Attack, Mutation, World, accept, look, repel
-from tests.attacks.worlds import OTHER_ID, OTHER_NODE, first_use
+from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import (
     ABROAD,
     HOME,

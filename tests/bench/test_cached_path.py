@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.credential import Credential, encode, exec_credential
-from authenticator.execinfo import VARIABLE
+from authenticator.config.exec_info import VARIABLE
 from authenticator.model import KeyPair
-from tests.bench import launchers, peers
-from tests.bench.measuring import Program, medians
+from authenticator.state.credential import Credential, encode, exec_credential
+from tests.bench import launchers, reference_plugins
+from tests.bench.measure import Program, medians
 from tests.harness import pki
 
 TURNS = 300
@@ -137,8 +137,8 @@ def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
         (fresh.call(built.path, f"launcher on {built.name}"), bare(built, fresh.environment))
         for built in launchers.all_here(tmp_path / "debian")
     ]
-    named = peers.named(fresh.environment)
-    ours = peers.compiled(tmp_path, fresh.printed, fresh.environment)
+    named = reference_plugins.named(fresh.environment)
+    ours = reference_plugins.compiled(tmp_path, fresh.printed, fresh.environment)
     programs = [*(program for pair in pairs for program in pair), *named, *ours]
     figures = Figures(
         seconds=medians(programs, TURNS),
@@ -152,7 +152,7 @@ def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
             f"{'':{width}} {'ms':>7} {'MiB':>6} {'system calls':>13}",
             *(row(program, figures, width) for program in programs),
             *([] if ours else ["No Go on PATH: nothing to compile peers with."]),
-            *([] if named else [f"{peers.NAMED} names no other exec plugin."]),
+            *([] if named else [f"{reference_plugins.NAMED} names no other exec plugin."]),
         ]
     )
     for launcher, interpreter in pairs:

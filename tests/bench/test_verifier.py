@@ -10,9 +10,9 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 
-from signer.issue import issue
-from signer.verdict import claim
-from tests.bench.answers import Node, certified, issued, ordinary, rsa_only
+from signer.issue.certificate import issue
+from signer.verify.answer import claim
+from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
 from tests.fakes.claims import ClaimStore, FakeClaims

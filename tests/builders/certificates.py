@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from common.keys import PublicKey
-from signer.verify.trust_anchors import TrustAnchors, load_trust_anchors
+from common.public_keys import PublicKey
+from signer.verify.x509.trust_anchors import TrustAnchors, load_trust_anchors
 from tests.builders import der
 from tests.builders.software_tpm import PrivateKey
 

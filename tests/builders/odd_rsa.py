@@ -7,7 +7,7 @@ primes were searched for once, from the round numbers that stand here, by the Fe
 import math
 from dataclasses import dataclass, field
 
-from common.digests import sha256
+from common.binding import sha256
 from tests.builders import der
 
 _RSA_ENCRYPTION = bytes.fromhex("300d06092a864886f70d0101010500")

@@ -10,10 +10,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from common.binding import ChallengeInputs, answer_extra_data, challenge_secret, key_id, sha256
 from common.csr import PrivateKey, build_pkcs10, compose
-from common.digests import ChallengeInputs, answer_extra_data, challenge_secret, key_id, sha256
 from common.evidence import Answer, ChallengeReference, Offer, encode
-from common.keys import public_key_of, spki_sha256
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
@@ -21,9 +20,10 @@ from common.names import (
     SERVING_SIGNER,
     SERVING_USAGES,
 )
+from common.public_keys import public_key_of, spki_sha256
+from common.strict_json import format_time
 from common.tpm.structures import Attest
-from common.wire import format_time
-from signer.challenge import Challengeable, Masters, judge_offer
+from signer.issue.challenge import Challengeable, Masters, judge_offer
 from signer.model import (
     Address,
     AttestedNodeObject,
@@ -37,12 +37,12 @@ from signer.model import (
     KeyRecord,
     Machine,
 )
-from signer.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
 from signer.policy import Policy
-from signer.recognise import Kind
-from signer.verdict import Verified, VerifiedServing, judge_answer, judge_builtin_serving
+from signer.verify.answer import Verified, VerifiedServing, judge_answer, judge_builtin_serving
 from signer.verify.claims import attested_node_name
-from signer.verify.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from signer.verify.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
+from signer.verify.recognize import Kind
+from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
 from tests.builders.software_tpm import (
     TpmKey,
     attest,

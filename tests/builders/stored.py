@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from signer.challenge import Masters
+from signer.inventory.claim_objects import new_endorsement_key, written_attested_node
+from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION
+from signer.issue.challenge import Masters
 from signer.model import Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
-from signer.records.clusters import CLIENT_SIGNER_ANNOTATION
-from signer.records.endorsement_keys import new_endorsement_key, written_attested_node
 from tests.builders.scenario import NOW, Scenario
 
 Body = dict[str, Any]

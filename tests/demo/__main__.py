@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.controlplane import pins, provide
 from tests.demo import intruders
-from tests.demo.stage import Stage, require
-from tests.demo.story import Story
+from tests.demo.environment import Stage, require
+from tests.demo.narration import Story
 from tests.harness.fleet import Fleet
 from tests.harness.node import Node
 from tests.harness.objects import Machine

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from common.csr import build_pkcs10
 from common.names import CLIENT_SIGNER
-from tests.demo.stage import Stage, require
+from tests.demo.environment import Stage, require
 from tests.harness.client import Client
 from tests.harness.node import Node
 from tests.harness.objects import Machine

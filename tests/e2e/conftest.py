@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import pins, provide
-from tests.e2e.joined import Joined
+from tests.e2e.joined_node import Joined
 from tests.harness import capi
 from tests.harness.containerd import Containerd
 from tests.harness.fleet import Fleet

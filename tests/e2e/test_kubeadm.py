@@ -12,7 +12,7 @@ import pytest
 
 from common.names import SERVING_SIGNER
 from tests.controlplane import pins
-from tests.e2e.joined import WAIT_SECONDS
+from tests.e2e.joined_node import WAIT_SECONDS
 from tests.harness import kubeadm, objects
 from tests.harness.client import ApiError
 from tests.harness.containerd import Containerd

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.e2e.joined import WAIT_SECONDS, Joined, LeaseCall, credential_id
+from tests.e2e.joined_node import WAIT_SECONDS, Joined, LeaseCall, credential_id
 from tests.harness import capi
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.process import wait_until

@@ -18,8 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from authenticator.model import Csr, CsrRequest, Requester, Token
 from common import evidence
+from common.binding import answer_extra_data
 from common.csr import long_names, split, subject
-from common.digests import answer_extra_data
 from common.errors import CredentialRefused
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -28,7 +28,7 @@ from common.names import (
 )
 from common.pkcs10 import Other, Pkcs10, parse_pkcs10
 from common.tpm.structures import Attest, Public
-from signer.credential import make_credential
+from signer.issue.make_credential import make_credential
 from tests.fakes.clock import FakeClock
 
 MASTER_KEY_ID = "0123456789abcdef"

@@ -1,11 +1,11 @@
-"""A store in memory: `authenticator.store.Store` for tests of what is above it."""
+"""A store in memory: `authenticator.state.store.Store` for tests of what is above it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from authenticator.credential import Credential
 from authenticator.model import Cooldown, Deadline, Pending
+from authenticator.state.credential import Credential
 from common.errors import DeadlinePassed, StateFolderUnwritable
 
 

@@ -12,21 +12,24 @@ from unittest.mock import patch
 
 import yaml
 
-from authenticator import bootstrap, byhand, credential, execinfo, kubeconfig, launcher, objects
-from authenticator.config import SETTINGS, resolve
-from authenticator.folder import Folder
+from authenticator import launcher
+from authenticator.config import bootstrap_credential, exec_info, invocation, kubeconfig
+from authenticator.config.settings import SETTINGS, resolve
+from authenticator.kube import objects
 from authenticator.providers import registry, vsphere
 from authenticator.providers.aws import TOKEN_TTL, Aws
 from authenticator.providers.azure import Azure
 from authenticator.providers.equinix import Equinix
 from authenticator.providers.file import File
 from authenticator.providers.gce import Gce
-from authenticator.providers.identity import Provider
 from authenticator.providers.metadata import Answer, MetadataService
 from authenticator.providers.metal3 import Metal3
 from authenticator.providers.openstack import OpenStack
-from authenticator.store import COOLDOWN, FORMAT, PENDING, RUNS, SERVED, FolderStore, sealed
-from authenticator.tpm.certificates import split_chain
+from authenticator.providers.provider import Provider
+from authenticator.state import credential
+from authenticator.state.directory import Folder
+from authenticator.state.store import COOLDOWN, FORMAT, PENDING, RUNS, SERVED, FolderStore, sealed
+from authenticator.tpm.nv_certificates import split_chain
 from common.errors import (
     AnswerMalformed,
     BootstrapCredentialUnusable,
@@ -37,19 +40,19 @@ from common.errors import (
     ProviderUnavailable,
     StateDamaged,
 )
+from tests.builders import credentials
 from tests.fakes.clock import FakeClock
 from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR, kubeconfigs
 from tests.fuzz.target import Refused, Target, file, folder
 from tests.fuzz.verify_targets import leaves
-from tests.unit.authenticator import credentials
 
 PROVIDER_ERRORS = (ProviderUnavailable, ProviderAnswerInvalid)
 
 
 def _exec_info(data: bytes) -> None:
     """Read the call, then its settings: what is taken is of the types that it says."""
-    info = execinfo.parse(data)
+    info = exec_info.parse(data)
     assert info.server.url.lower().startswith("https://")
     assert info.server.ca
     settings = resolve(info.settings, {}, "worker-1")
@@ -79,7 +82,7 @@ def _exec_infos() -> list[bytes]:
         "proxy-url": "http://proxy.example:3128",
         "config": config,
     }
-    return [execinfo.as_client_go(cluster, version) for version in sorted(execinfo.API_VERSIONS)]
+    return [exec_info.as_client_go(cluster, version) for version in sorted(exec_info.API_VERSIONS)]
 
 
 def _credential(data: bytes) -> None:
@@ -161,12 +164,12 @@ def _states() -> list[bytes]:
 
 
 def _bootstrap(data: bytes) -> None:
-    bootstrap.load(file("bootstrap.conf", data))
+    bootstrap_credential.load(file("bootstrap.conf", data))
 
 
 def _by_hand(data: bytes) -> None:
     """Find the call in the kubelet's kubeconfig, and read it as if client-go had made it."""
-    found = byhand.in_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
+    found = invocation.in_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
     _exec_info(found.exec_info)
 
 
@@ -174,7 +177,7 @@ def _kubelet_kubeconfigs() -> list[bytes]:
     document = yaml.safe_load(kubeconfigs()[0])
     stanza = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--node-name=worker-1"]}
     document["users"][0]["user"] = {"exec": stanza}
-    extension = {"name": byhand.EXTENSION, "extension": {"nodeName": "worker-1"}}
+    extension = {"name": invocation.EXTENSION, "extension": {"nodeName": "worker-1"}}
     document["clusters"][0]["cluster"]["extensions"] = [extension]
     return [yaml.safe_dump(document).encode()]
 

@@ -12,37 +12,36 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from common import plain_yaml
+from common import strict_yaml
 from common.errors import ApiServerUnavailable, AuthorityUnavailable, KubeconfigRefused
-from common.keys import public_key_of
 from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
-from signer.authority import read_authority
-from signer.explain.dump import Dump
-from signer.explain.objects import FilesInvalid, read_objects
+from common.public_keys import public_key_of
+from signer.explain.manifests import FilesInvalid, read_objects
+from signer.explain.offline_inventory import Dump
 from signer.host_names import every_form
-from signer.kube.client import _object
-from signer.kube.csrs import read_csr
-from signer.kube.kubeconfig import parse_kubeconfig
-from signer.policy import PolicyFileInvalid, load_policies
-from signer.records.clusters import read_cluster
-from signer.records.endorsement_keys import (
+from signer.inventory.claim_objects import (
     new_endorsement_key,
     read_attested_node,
     read_endorsement_key,
     written_attested_node,
 )
-from signer.records.key_records import key_records
-from signer.records.machines import read_bootstrap, read_infrastructure, read_machine, read_pool
-from signer.records.view import ClusterRecords
-from signer.verify.endorsement_certificate import load_trust_anchors
-from tests.builders import certificates
+from signer.inventory.cluster import read_cluster
+from signer.inventory.key_annotation import key_records
+from signer.inventory.lister import ClusterRecords
+from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
+from signer.issue.authority import read_authority
+from signer.kube.client import _object
+from signer.kube.csrs import read_csr
+from signer.kube.kubeconfig import parse_kubeconfig
+from signer.policy import PolicyFileInvalid, load_policies
+from signer.verify.x509.endorsement_certificate import load_trust_anchors
+from tests.builders import certificates, kube_objects
 from tests.builders.scenario import NOW, Scenario
 from tests.fuzz.mutations import Form
 from tests.fuzz.shared_targets import scenario
 from tests.fuzz.target import Refused, Target, file
 from tests.fuzz.verify_targets import leaves, vendor
-from tests.unit.signer_io import objects
 
 CSR: Final = {
     "metadata": {
@@ -111,8 +110,8 @@ def _kubeconfig_of(cluster: dict[str, str], user: dict[str, str]) -> bytes:
 
 def _plain_yaml(data: bytes) -> None:
     """Write what was read, and read it again."""
-    documents = plain_yaml.load_all(data)
-    again = plain_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
+    documents = strict_yaml.load_all(data)
+    again = strict_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
     assert repr(again) == repr(documents)
 
 
@@ -208,14 +207,22 @@ def _objects(data: bytes) -> None:
 def _bodies() -> list[bytes]:
     key, node = Scenario().put_claim()
     assert key.held_by is not None
-    cluster = objects.cluster()
+    cluster = kube_objects.cluster()
     cluster["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]}}
     cluster["spec"]["security"] = {"kubeletAuthentication": True}
     made = new_endorsement_key(key.name, "PEM", key.held_by, NOW)
     made["metadata"]["resourceVersion"] = "1"
     bodies = [
-        *(objects.machine(), objects.old_machine(), objects.pool("pool-1", "a://1", "a://2")),
-        *(cluster, objects.infrastructure("i", **objects.RECORD), objects.bootstrap("b", "a.b")),
+        *(
+            kube_objects.machine(),
+            kube_objects.old_machine(),
+            kube_objects.pool("pool-1", "a://1", "a://2"),
+        ),
+        *(
+            cluster,
+            kube_objects.infrastructure("i", **kube_objects.RECORD),
+            kube_objects.bootstrap("b", "a.b"),
+        ),
         *(made, written_attested_node(node, "1"), CSR),
     ]
     return [json.dumps(body).encode() for body in bodies]
@@ -224,10 +231,10 @@ def _bodies() -> list[bytes]:
 def _dump(data: bytes) -> None:
     """Read objects from a file, and put them together as records."""
     dump = Dump(read_objects(file("objects", data)))
-    workload = dump.workload(objects.HOME)
+    workload = dump.workload(kube_objects.HOME)
     records = ClusterRecords(dump, workload)
     try:
-        assert records.cluster().key == objects.HOME
+        assert records.cluster().key == kube_objects.HOME
     except ApiServerUnavailable as error:
         raise Refused from error
     for machine in dump.machines.all():
@@ -251,7 +258,7 @@ _VERSIONS: Final = {
     "MachinePool": "cluster.x-k8s.io/v1beta2",
     "Cluster": "cluster.x-k8s.io/v1beta2",
     "KubeadmConfig": "bootstrap.cluster.x-k8s.io/v1beta2",
-    "TestMachine": f"{objects.INFRASTRUCTURE}/v1beta2",
+    "TestMachine": f"{kube_objects.INFRASTRUCTURE}/v1beta2",
 }
 
 
@@ -286,7 +293,7 @@ TARGETS = (
         name="plain-yaml",
         run=_plain_yaml,
         seeds=_yamls,
-        errors=(plain_yaml.YamlMalformed,),
+        errors=(strict_yaml.YamlMalformed,),
         form=Form.YAML,
     ),
     Target(

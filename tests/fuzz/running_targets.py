@@ -7,18 +7,18 @@ from collections.abc import Container, Iterator, Mapping
 from threading import Event
 from typing import Any, Final
 
-from common.digests import SECRET_SIZE
+from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable, MasterKeyUnavailable
+from signer.inventory.challenge_keys import SECRET_NAME, MasterKeys
+from signer.inventory.workload import _csr_weight
 from signer.kube.cache import Cache, Room
 from signer.kube.client import Answer, Expired, Json, _object
 from signer.kube.csrs import read_open_csr
-from signer.kube.masters import SECRET_NAME, MasterKeys
 from signer.kube.secrets import read_secret
 from signer.kube.watch import Collection, Watch
-from signer.kube.workload import _csr_weight
-from signer.learn import NothingLearned, draft
 from signer.model import Csr
 from signer.policy import PcrMode, load_policies
+from signer.policy.learn import NothingLearned, draft
 from tests.builders.scenario import NOW
 from tests.fakes.secrets import FakeSecrets
 from tests.fuzz.mutations import Form

@@ -40,7 +40,7 @@ from common.tpm.structures import (
     encode_selection,
     parse_selection,
 )
-from signer.challenge import make_challenge
+from signer.issue.challenge import make_challenge
 from tests import vectors
 from tests.builders import der, event_logs, forgery
 from tests.builders.der import DerMalformed, Element

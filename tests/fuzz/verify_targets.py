@@ -19,21 +19,21 @@ from common.errors import (
     PcrSelectionMismatch,
     QuoteMalformed,
 )
-from common.keys import public_key_of
 from common.names import PEM_REQUEST
 from common.pem import encode_block
+from common.public_keys import public_key_of
 from common.tpm.structures import Attest, StructureMalformed
-from signer.credential import make_credential
-from signer.parse import parse
+from signer.issue.make_credential import make_credential
 from signer.policy import EventLogRules, Policy
-from signer.recognise import Kind
 from signer.verify.attestation_key import verify_attestation_key
-from signer.verify.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
 from signer.verify.endorsement_key import verify_template
 from signer.verify.event_log import parse_event_log
 from signer.verify.measured_boot import verify_event_log
+from signer.verify.parse import parse
 from signer.verify.pcrs import verify_pcrs
 from signer.verify.quote import verify_quote
+from signer.verify.recognize import Kind
+from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
 from tests.builders import certificates, event_logs
 from tests.builders.scenario import NOW
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key

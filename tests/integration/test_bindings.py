@@ -9,7 +9,7 @@ from tests.harness.machines import Machines
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import WorkloadCluster
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 NAMES = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")

@@ -15,7 +15,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import EndorsementKey, TrustDomain
 from tests.integration import csrs
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 RSA = EndorsementKey.RSA_2048
 TAKEN = "trust anchors taken"

@@ -17,7 +17,7 @@ from tests.harness.node import Node
 from tests.harness.objects import CORE, Machine
 from tests.harness.process import wait_until
 from tests.integration import csrs
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from authenticator.api import KubernetesApi
 from authenticator.clock import SystemClock
+from authenticator.kube.client import KubernetesApi
 from authenticator.model import Csr, CsrApi, CsrRequest, Deadline, KeyPair, Requester, Server, Token
 from common.csr import build_pkcs10, compose
 from common.errors import CredentialRefused

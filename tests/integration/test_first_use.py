@@ -17,7 +17,7 @@ from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 POLICY = {"endorsementKey": {"trust": "FirstUse"}}
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"

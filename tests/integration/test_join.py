@@ -14,7 +14,7 @@ from tests.harness.node import Node, finished
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
-from tests.integration import csrs, verdicts
+from tests.integration import audit_log, csrs
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -146,7 +146,7 @@ def test_key_is_on_record_on_either_object(machines: Machines, fleet: Fleet, whe
 def test_verdicts_are_logged_as_json(machines: Machines, signer: Signer) -> None:
     node = machines.registered()
     assert node.call().status == 0
-    [issued] = verdicts.logged(signer, node, "issued")
+    [issued] = audit_log.logged(signer, node, "issued")
     [answer] = csrs.answers(node)
     assert issued["csr"] == answer["metadata"]["name"]
     assert issued["node"] == issued["machine"] == node.name

@@ -5,14 +5,14 @@ import stat
 
 import pytest
 
-from authenticator import credential
+from authenticator.state import credential
 from tests.harness import kubeconfig
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.programs import PLUGIN
-from tests.integration import budgets, csrs
-from tests.integration.joining import join, kubelet_conf, whoami
+from tests.integration import csrs, timeouts
+from tests.integration.node_join import join, kubelet_conf, whoami
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -77,7 +77,7 @@ def test_join_that_was_killed_before_the_kubeconfig_files_nothing_again(
 
 def test_join_without_a_certificate_leaves_no_kubeconfig(machines: Machines) -> None:
     node = machines.power_on()
-    budgets.enough(
+    timeouts.enough(
         lambda budget: join(node, budget), lambda end: "MachineNotFound" in end.complaint
     )
     assert not kubelet_conf(node).exists()

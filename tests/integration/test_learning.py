@@ -7,7 +7,7 @@ import pytest
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.signer import Signer
-from tests.integration import csrs, verdicts
+from tests.integration import audit_log, csrs
 
 
 def renew(node: Node) -> str:
@@ -20,7 +20,7 @@ def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, sign
     nodes = [machines.registered() for _ in range(3)]
     for node in nodes:
         assert node.call().status == 0
-        verdicts.logged(signer, node, "issued")
+        audit_log.logged(signer, node, "issued")
     good, also_good, other = nodes
     with signer.under(signer.learn(good.tenant, good.name, also_good.name)):
         assert renew(good) == ""
@@ -33,7 +33,7 @@ def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, sign
         # What is expected is for the operator alone.
         assert before not in told
         assert before not in str(good.tenant.workload.admin.list(csrs.CSRS))
-        *_, line = verdicts.logged(signer, good, "denied")
+        *_, line = audit_log.logged(signer, good, "denied")
         assert (line["reason"], line["check"]) == ("PcrPolicyMismatch", "Q4")
         now = good.tpm.pcrs["sha256"][4].hex()
         assert line["detail"].startswith(f"sha256:4 is {now}, allowed ")

@@ -9,7 +9,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.signer import Signer, of_cluster
-from tests.integration import verdicts
+from tests.integration import audit_log
 
 GOOD = firmware()
 PLATFORM_KEY, DATABASE = (event.digest("sha256").hex() for event in (GOOD[2], GOOD[4]))
@@ -84,5 +84,5 @@ def test_a_measured_boot_is_learned(machines: Machines, fleet: Fleet, measuring:
     node = machines.registered(fleet.second)
     boot(node, GOOD)
     assert node.call().status == 0
-    verdicts.logged(measuring, node, "issued")
+    audit_log.logged(measuring, node, "issued")
     assert measuring.learn(fleet.second, node.name)["eventLog"] == RULES

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from authenticator.tpm.attesting import AttestingTpm
+from authenticator.tpm.attestation import AttestingTpm
 from authenticator.tpm.esapi import open_tpm
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.integration import csrs
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 from tests.integration.tpms import Seconds
 
 BANKS = ("sha256", "sha384")

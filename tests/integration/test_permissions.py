@@ -11,7 +11,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.workload import SIGNER
 from tests.integration.plain_requests import CSRS, approve, csr
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 BUILTIN_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 

@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from authenticator import credential
 from authenticator.model import KeyPair
+from authenticator.state import credential
 from common.csr import subject
 from tests.harness import kubeconfig
 from tests.harness.fleet import Fleet
@@ -20,7 +20,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Call, Node
 from tests.harness.pki import Authority, ec_key, key_pem
 from tests.integration import csrs
-from tests.integration.joining import call, join, kubelet_conf, whoami
+from tests.integration.node_join import call, join, kubelet_conf, whoami
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -19,16 +19,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from authenticator import launcher
-from authenticator.credential import decode
-from authenticator.store import sealed
+from authenticator.state.credential import decode
+from authenticator.state.store import sealed
 from common import evidence
 from common.errors import StateDamaged
-from tests.harness import behind, clocks
+from tests.harness import background_runs, clocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Call, Node
 from tests.integration import csrs
-from tests.integration.filings import Filings
+from tests.integration.csr_watch import Filings
 from tests.integration.tampering import KILLED, steps, tampered
 
 pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
@@ -79,7 +79,7 @@ def require_one_after_the_other(filed: list[dict[str, Any]]) -> None:
 
 def tidy(node: Node) -> None:
     """Do as the kernel's resource manager does when a program that held the TPM is gone."""
-    behind.wait_for_end(node)
+    background_runs.wait_for_end(node)
     node.tpm.run("flushcontext", "--transient-object")
     node.tpm.run("flushcontext", "--loaded-session")
 
@@ -116,7 +116,7 @@ def test_hundred_kills_at_random_steps(machines: Machines, filings: Filings) -> 
                 tidy(node)
                 require_served(node.call(), node)
                 # This call may have started a renewal behind it, too.
-                behind.wait_for_end(node)
+                background_runs.wait_for_end(node)
                 require_whole(node)
 
     with ThreadPoolExecutor(NODES) as pool:
@@ -249,7 +249,7 @@ def test_certificate_is_served_from_a_disk_that_takes_nothing(
         with spoil(node.state):
             assert require_served(node.call(), node) == first
             assert require_served(later.call(), node) == first
-            behind.wait_for_end(node)
+            background_runs.wait_for_end(node)
             failed = node.call(*renewing(node))
             assert failed.status == 1
             assert told in failed.complaint
@@ -337,9 +337,9 @@ def test_clock_that_jumps_costs_no_certificate(machines: Machines, filings: Fili
             else:
                 assert call.status == 1
                 assert "ApiServerUntrusted" in call.complaint
-        behind.wait_for_end(node)
+        background_runs.wait_for_end(node)
         require_served(node.call(), node)
-        behind.wait_for_end(node)
+        background_runs.wait_for_end(node)
         require_whole(node)
     require_one_after_the_other(filings.of_node(node))
 

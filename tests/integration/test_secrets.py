@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from tests.harness import behind, clocks
+from tests.harness import background_runs, clocks
 from tests.harness.machines import Machines
 from tests.harness.node import Node, finished
 from tests.harness.process import wait_until
@@ -118,7 +118,7 @@ def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer)
     renewal = clocks.until(calls[0].credential["expirationTimestamp"])
     node.environment = clocks.shifted(renewal + 60)
     calls.append(node.call())
-    behind.wait_for_end(node)
+    background_runs.wait_for_end(node)
     secrets += forms(key_on_disk(node))
     node.environment = {}
     signer.stop()
@@ -179,7 +179,7 @@ def test_environment_changes_nothing(machines: Machines, surroundings: dict[str,
     renewal = clocks.until(first.credential["expirationTimestamp"])
     node.environment = {**surroundings, **clocks.shifted(renewal + 60)}
     assert node.call().certificate == first.certificate
-    behind.wait_for_end(node)
+    background_runs.wait_for_end(node)
     node.environment = surroundings
     assert node.call().certificate != first.certificate
     assert not Path(surroundings["SSLKEYLOGFILE"]).exists()
@@ -201,11 +201,11 @@ def test_renewal_behind_a_call_inherits_nothing(machines: Machines, signer: Sign
             check=True,
         )
         os.close(its)
-        [pid] = behind.running(node)
+        [pid] = background_runs.running(node)
         readable, _, _ = select.select([ours], [], [], 60)
         assert readable, "somebody has the pipe open still"
         assert os.read(ours, 1) == b""
-        assert behind.running(node) == [pid]
+        assert background_runs.running(node) == [pid]
         # The last is what shifts its clock.
         own = ("/dev/null", str(node.state), "socket:", "anon_inode:", "/dev/shm/faketime")  # noqa: S108
 
@@ -219,7 +219,7 @@ def test_renewal_behind_a_call_inherits_nothing(machines: Machines, signer: Sign
     finally:
         os.close(ours)
         signer.start()
-    behind.wait_for_end(node)
+    background_runs.wait_for_end(node)
 
 
 def opened(pid: int) -> list[str]:

@@ -22,7 +22,7 @@ from tests.harness.node import Node
 from tests.harness.objects import CORE, Machine
 from tests.harness.process import wait_until
 from tests.integration import csrs
-from tests.integration.script import ServingScript
+from tests.integration.scripted_node import ServingScript
 
 pytestmark = pytest.mark.usefixtures("signer", "controllers")
 

@@ -15,7 +15,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import Machine
 from tests.integration import csrs
-from tests.integration.budgets import enough
+from tests.integration.timeouts import enough
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -16,14 +16,14 @@ from common.errors import (
     ClaimConflict,
     CsrChanged,
 )
-from common.keys import canonical_spki, spki_sha256
 from common.names import CLIENT_SIGNER, PEM_REQUEST
 from common.pem import encode_block
-from signer.kube.claims import LiveClaims
+from common.public_keys import canonical_spki, spki_sha256
+from signer.inventory.challenge_keys import SecretStore
+from signer.inventory.claims import LiveClaims
 from signer.kube.client import Api
 from signer.kube.csrs import CsrWriter
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.kube.masters import SecretStore
 from signer.kube.secrets import Secrets
 from signer.model import (
     AttestedNodeObject,

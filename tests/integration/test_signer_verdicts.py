@@ -15,7 +15,7 @@ from tests.harness.node import Node, finished
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -13,7 +13,7 @@ from authenticator.tpm.device import Tpm
 from authenticator.tpm.esapi import open_tpm
 from common.errors import CredentialNotForThisTpm, PcrBankNotAllocated, PcrSelectionUnsupported
 from common.tpm.structures import Public
-from signer.credential import make_credential
+from signer.issue.make_credential import make_credential
 from signer.policy import Policy
 from signer.verify.attestation_key import verify_attestation_key
 from signer.verify.endorsement_key import verify_template

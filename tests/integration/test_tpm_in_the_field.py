@@ -19,9 +19,9 @@ from authenticator.tpm.device import KeyType, Quote, Tpm
 from authenticator.tpm.esapi import open_tpm
 from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
 from common import errors
-from common.keys import spki_sha256
+from common.public_keys import spki_sha256
 from common.tpm.structures import Attest, EccParameters, Public, RsaParameters
-from signer.credential import make_credential
+from signer.issue.make_credential import make_credential
 from signer.verify.endorsement_key import verify_template
 from tests.harness import tpm_relay as relayed
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain

@@ -12,8 +12,8 @@ from tests.harness.machines import Machines
 from tests.harness.node import Call, Node, finished
 from tests.harness.process import wait_until
 from tests.integration import csrs
-from tests.integration.budgets import enough
-from tests.integration.joining import call, join
+from tests.integration.node_join import call, join
+from tests.integration.timeouts import enough
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -8,7 +8,7 @@ from common import evidence
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from tests.harness.machines import Machines
 from tests.harness.node import Node
-from tests.integration.script import Script
+from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from authenticator import arguments
-from authenticator.config import SETTINGS
+from authenticator.config import arguments
+from authenticator.config.settings import SETTINGS
 from signer import cli as signer_cli
 
 PACKAGING = Path(__file__).parents[2] / "packaging"

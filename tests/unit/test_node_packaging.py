@@ -9,20 +9,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from authenticator import arguments, byhand, execinfo, kubeconfig, kubelet, serving
-from authenticator.config import (
+from authenticator.commands import doctor_kubelet
+from authenticator.commands.run import WATCHDOG_SECONDS
+from authenticator.config import arguments, exec_info, invocation, kubeconfig
+from authenticator.config.settings import (
     DEFAULT_BOOTSTRAP_KUBECONFIG,
     DEFAULT_STATE_DIR,
     DEFAULT_TIMEOUT_SECONDS,
     MAX_TIMEOUT_SECONDS,
     SETTINGS,
 )
-from authenticator.runs import WATCHDOG_SECONDS
-from authenticator.store import CREDENTIAL
+from authenticator.enroll import serving
+from authenticator.state.store import CREDENTIAL
 from authenticator.tpm.device import DEFAULT_TCTI
 from tests.fakes.clock import FakeClock
 from tests.fakes.tpm import FakeTpm
-from tests.unit.authenticator.test_people import KUBEADM_FLAGS, Healthy, drop_in
+from tests.unit.authenticator.commands.test_inspection import KUBEADM_FLAGS, Healthy, drop_in
 
 NODE = Path(__file__).parents[2] / "packaging/node"
 SYSTEMD = NODE / "systemd"
@@ -167,8 +169,8 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
     assert yaml.safe_load(text)["kind"] == "Config"
     for check in ("kubeconfig", "program"):
         assert machine.findings()[check].remedy == ""
-    found = byhand.in_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
-    assert execinfo.parse(found.exec_info).settings == {"provider": "aws"}
+    found = invocation.in_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
+    assert exec_info.parse(found.exec_info).settings == {"provider": "aws"}
 
 
 def test_guide_has_every_setting_and_no_other() -> None:
@@ -193,4 +195,4 @@ def test_kubeconfigs_lie_where_kubeadm_has_them() -> None:
     folder = Path("/etc/kubernetes")
     assert Path(arguments.DEFAULT_KUBECONFIG) == folder / "kubelet.conf"
     assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == folder / "bootstrap-kubelet.conf"
-    assert Path("/usr/lib/systemd/system/kubelet.service.d") in kubelet.KUBELET_UNITS
+    assert Path("/usr/lib/systemd/system/kubelet.service.d") in doctor_kubelet.KUBELET_UNITS

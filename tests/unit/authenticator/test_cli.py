@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from authenticator.credential import SERVED_AGAIN_SECONDS, Credential, encode
 from authenticator.model import KeyPair
-from authenticator.store import SUSPICION_SECONDS, sealed
+from authenticator.state.credential import SERVED_AGAIN_SECONDS, Credential, encode
+from authenticator.state.store import SUSPICION_SECONDS, sealed
+from tests.builders import credentials
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
-from tests.unit.authenticator import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
 NO_TPM = "swtpm:path=/nonexistent/socket"
@@ -415,4 +415,10 @@ def test_cached_path_of_the_full_program_needs_no_tpm_stack() -> None:
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
     )
     loaded = set(result.stdout.split())
-    assert not loaded & {"tpm2_pytss", "requests", "urllib3", "yaml", "authenticator.people"}
+    assert not loaded & {
+        "tpm2_pytss",
+        "requests",
+        "urllib3",
+        "yaml",
+        "authenticator.commands.inspection",
+    }

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from authenticator import credential as credential_file
-from authenticator import launcher, store
-from authenticator.credential import Credential, encode, exec_credential
-from tests.unit.authenticator import credentials
+from authenticator import launcher
+from authenticator.state import credential as credential_file
+from authenticator.state import store
+from authenticator.state.credential import Credential, encode, exec_credential
+from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
 FULL_PROGRAM_SPEAKS = b"kubelet-authenticator-tpm: "

@@ -25,7 +25,6 @@ from common.errors import (
     SubjectNotAllowed,
     TooLarge,
 )
-from common.keys import spki_sha256
 from common.pkcs10 import (
     MAX_PKCS10,
     Other,
@@ -34,6 +33,7 @@ from common.pkcs10 import (
     valid_node_name,
     valid_provider_id,
 )
+from common.public_keys import spki_sha256
 from tests import vectors
 from tests.builders import forgery
 from tests.builders.forgery import (

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from authenticator.providers.aws import Aws
-from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.provider import Deadline, Identity
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from authenticator.providers.azure import Azure
-from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.provider import Deadline, Identity
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.providers.cloudinit import INSTANCE_DATA, SIZE_LIMIT
+from authenticator.providers.cloud_init import INSTANCE_DATA, SIZE_LIMIT
 from authenticator.providers.equinix import Equinix
 from authenticator.providers.file import File
-from authenticator.providers.identity import Deadline, Identity
 from authenticator.providers.metal3 import Metal3
+from authenticator.providers.provider import Deadline, Identity
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 
 DEVICE = "2885032e-61a8-4786-bd26-7b2e2e6ba1ea"

@@ -5,7 +5,6 @@ import socket
 
 import pytest
 
-from authenticator.providers.identity import Deadline
 from authenticator.providers.metadata import (
     ANSWER_LIMIT,
     LINK_LOCAL,
@@ -13,6 +12,7 @@ from authenticator.providers.metadata import (
     TOTAL_SECONDS,
     MetadataService,
 )
+from authenticator.providers.provider import Deadline
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 

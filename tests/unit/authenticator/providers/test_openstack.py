@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from authenticator.providers.identity import Deadline, Identity
 from authenticator.providers.openstack import OpenStack
+from authenticator.providers.provider import Deadline, Identity
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from authenticator.providers import registry
-from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.provider import Deadline, Identity
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 
 BUILT_IN: Final = {

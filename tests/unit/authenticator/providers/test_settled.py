@@ -2,15 +2,15 @@
 
 import pytest
 
-from authenticator.config import Settings, resolve
-from authenticator.enrol import Occasion
+from authenticator.config.settings import Settings, resolve
+from authenticator.enroll.enroll import Occasion
 from authenticator.model import Token
-from authenticator.providers.identity import Identity
+from authenticator.providers.provider import Identity
 from common.csr import split
 from common.errors import ConfigurationInvalid, ProviderUnavailable
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import BOOTSTRAP_USER
-from tests.fakes.node_world import NODE_NAME, FakeNode
+from tests.fakes.node import NODE_NAME, FakeNode
 
 TOLD = Identity(provider_id="aws:///eu-1a/i-0", node_name="told")
 HOST = "Host"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from authenticator.providers import vsphere
-from authenticator.providers.identity import Deadline, Identity
+from authenticator.providers.provider import Deadline, Identity
 from authenticator.providers.vsphere import DMI, METADATA_LIMIT, TOOLS, VSphere
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 

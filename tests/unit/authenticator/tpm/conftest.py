@@ -2,7 +2,7 @@
 
 import pytest
 
-from authenticator.tpm import bounded
+from authenticator.tpm import bounded_calls
 
 
 class MovedTime:
@@ -24,5 +24,5 @@ class MovedTime:
 def moved(monkeypatch: pytest.MonkeyPatch) -> MovedTime:
     """Put such time in the place of the machine's."""
     made = MovedTime()
-    monkeypatch.setattr(bounded, "time", made)
+    monkeypatch.setattr(bounded_calls, "time", made)
     return made

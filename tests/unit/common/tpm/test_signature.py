@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.keys import public_key_of
+from common.public_keys import public_key_of
 from common.tpm.constants import (
     DIGEST_SIZES,
     TPM_ALG_ECDSA,

@@ -1,0 +1,87 @@
+"""Commands that fetch certificates while somebody waits: renew, join, serving.
+
+Each holds the lock of the folder that its certificate goes to, and keeps a record of its run there.
+"""
+
+import os
+from dataclasses import replace
+from typing import TextIO
+
+from authenticator import wiring
+from authenticator.clock import SystemClock
+from authenticator.commands import join
+from authenticator.commands.run import obtained, recorded, watchdog
+from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.enroll import serving
+from authenticator.enroll.enroll import Occasion
+from authenticator.model import Deadline
+from authenticator.state.credential import Credential, rfc3339
+from authenticator.state.directory import Folder
+from authenticator.state.store import FolderStore
+from common.errors import StateFolderUnwritable
+
+
+def run(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:
+    """Run the command; return the exit code. `program` is argv[0]. Raises common/errors leaves."""
+    match parsed.command:
+        case "renew":
+            credential = _renew(parsed, raw)
+        case "join":
+            made = join.plan(parsed, join.launcher_of(program), os.uname().nodename)
+            if made is None:
+                out.write(f"{parsed.kubeconfig} runs {PROGRAM} already\n")
+                return 0
+            credential = _join(parsed, made)
+        case _:
+            credential = _serving(parsed, raw)
+    out.write(f"{credential.node_name}: certificate until {rfc3339(credential.not_after)}\n")
+    return 0
+
+
+def _renew(parsed: Arguments, raw: bytes | None) -> Credential:
+    """Get a new certificate for the call that the kubelet makes.
+
+    Nobody is served it here, so one that is not kept is a failure.
+    """
+    clock = SystemClock()
+    call = wiring.by_hand(parsed, raw, clock)
+    deadline = Deadline(clock, call.settings.timeout_seconds)
+    occasion = Occasion.NEEDED if parsed.if_due else Occasion.DEMANDED
+    with Folder(call.settings.state_dir) as folder, watchdog(deadline):
+        store = FolderStore(folder, clock)
+        with store.lock(deadline):
+            credential = obtained(call, store, deadline, occasion)
+            if store.load_credential() != credential:
+                raise StateFolderUnwritable(f"the new certificate is not kept in {folder.path}")
+    return credential
+
+
+def _join(parsed: Arguments, made: join.Plan) -> Credential:
+    """Get the first certificate, then write the kubeconfig that asks for the next ones."""
+    clock = SystemClock()
+    deadline = Deadline(clock, made.call.settings.timeout_seconds)
+    with Folder(made.call.settings.state_dir) as folder, watchdog(deadline):
+        store = FolderStore(folder, clock)
+        with store.lock(deadline):
+            credential = obtained(made.call, store, deadline, Occasion.NEEDED)
+            join.write(made, may_replace=parsed.replace)
+    return credential
+
+
+def _serving(parsed: Arguments, raw: bytes | None) -> Credential:
+    """Get a serving certificate for the node of the call that the kubelet makes, if one is due."""
+    clock = SystemClock()
+    names, problems = serving.names_given(parsed.addresses, parsed.dns)
+    call = wiring.by_hand(replace(parsed, problems=parsed.problems + problems), raw, clock)
+    deadline = Deadline(clock, call.settings.timeout_seconds)
+    with watchdog(deadline), Folder(call.settings.state_dir) as folder:
+        current = FolderStore(folder, clock).load_credential()
+        with Folder(serving.folder_in(folder.path)) as own:
+            store = FolderStore(own, clock)
+            with store.lock(deadline):
+                return recorded(
+                    call.settings,
+                    store,
+                    parsed.command,
+                    lambda world: serving.obtain(call, names, current, world, deadline),
+                )

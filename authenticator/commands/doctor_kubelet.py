@@ -1,0 +1,122 @@
+"""What the kubelet's own configuration may have wrong; checks of `doctor`.
+
+With `rotateCertificates` or `--bootstrap-kubeconfig` the kubelet goes round this program.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from authenticator.commands.doctor_check import Problem, Surroundings
+from authenticator.config import kubeconfig
+from authenticator.config.exec_info import API_VERSIONS
+from common import strict_yaml
+
+KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
+KUBELET_ENVIRONMENT: Final = (
+    Path("/var/lib/kubelet/kubeadm-flags.env"),
+    Path("/etc/default/kubelet"),
+    Path("/etc/sysconfig/kubelet"),
+)
+KUBELET_UNITS: Final = tuple(
+    Path(folder, "systemd/system/kubelet.service.d") for folder in ("/usr/lib", "/etc")
+)
+"""Drop-ins of the first are hidden by those of the same name in the second."""
+
+_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=([^\"\n]*)", re.MULTILINE)
+_ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
+_TRUE: Final = frozenset({"", "1", "t", "true"})
+"""What Go's flags take for true; without a value they are."""
+
+
+def exec_stanza(around: Surroundings) -> str:
+    """Look at how the kubeconfig runs this program."""
+    found = kubeconfig.load(around.place(around.kubeconfig))
+    stanza = found.user.get("exec")
+    if not isinstance(stanza, dict):
+        raise Problem(f"{found.path} does not run this program")
+    problems = [
+        told
+        for told, wrong in (
+            ("apiVersion is not v1", stanza.get("apiVersion") not in API_VERSIONS),
+            ("interactiveMode is not Never", stanza.get("interactiveMode") != "Never"),
+            ("provideClusterInfo is not true", stanza.get("provideClusterInfo") is not True),
+            ("command is no absolute path", not _is_absolute(stanza.get("command"))),
+            ("its user has a credential beside exec", len(found.user) > 1),
+        )
+        if wrong
+    ]
+    if problems:
+        raise Problem("; ".join(problems))
+    return f"{found.path} runs {stanza['command']}"
+
+
+def _is_absolute(command: object) -> bool:
+    return isinstance(command, str) and Path(command).is_absolute()
+
+
+def program(around: Surroundings) -> str:
+    """Look for the program that it runs."""
+    stanza = kubeconfig.load(around.place(around.kubeconfig)).user.get("exec")
+    command = around.place(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
+    if command is None or not os.access(command, os.X_OK):
+        raise Problem(f"{command} cannot be run")
+    return f"{command} can be run"
+
+
+def rotation(around: Surroundings) -> str:
+    """Look whether the kubelet rotates certificates itself: its last flag beats its file.
+
+    kubeadm writes rotateCertificates: true whatever it is told, so the flag is how it is set.
+    """
+    said = [(where, word) for where, text in _flags(around) for word in _ROTATE.findall(text)]
+    if said:
+        where, word = said[-1]
+        if word.lower() in _TRUE:
+            raise Problem(f"{where} has --rotate-certificates")
+        return f"{where} has --rotate-certificates=false"
+    path = around.place(KUBELET_CONFIG)
+    if not path.exists():
+        return f"{path} is not there"
+    if _yaml(path).get("rotateCertificates") is True:
+        raise Problem(f"{path} has rotateCertificates: true")
+    return "rotateCertificates is not set"
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        document = strict_yaml.load(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Problem(f"{path} is not YAML") from error
+    if not isinstance(document, dict):
+        raise Problem(f"{path} is not a kubelet configuration")
+    return document
+
+
+def bootstrap_flag(around: Surroundings) -> str:
+    """Look for the flag that makes the kubelet overwrite its kubeconfig."""
+    for where, text in _flags(around):
+        if "--bootstrap-kubeconfig" in text:
+            raise Problem(f"{where} has --bootstrap-kubeconfig")
+    return "the kubelet has no --bootstrap-kubeconfig"
+
+
+def _flags(around: Surroundings) -> list[tuple[str, str]]:
+    """Return what the kubelet is started with, and where that is said, in the kubelet's order.
+
+    Of drop-ins the last one that sets KUBELET_KUBECONFIG_ARGS counts.
+    """
+    drop_ins = {
+        path.name: path
+        for folder in KUBELET_UNITS
+        for path in sorted(around.place(folder).glob("*.conf"))
+    }
+    counts: list[tuple[str, str]] = []
+    for name in sorted(drop_ins):
+        said = _KUBECONFIG_ARGS.findall(drop_ins[name].read_text(encoding="utf-8"))
+        if said:
+            counts = [(str(drop_ins[name]), said[-1])]
+    files = [path for path in map(around.place, KUBELET_ENVIRONMENT) if path.exists()]
+    return counts + [(str(path), path.read_text(encoding="utf-8")) for path in files]

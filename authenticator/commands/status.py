@@ -1,0 +1,111 @@
+"""status: what is in the state folder, for people; nothing is asked of anybody."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from authenticator.model import Clock
+from authenticator.state.cooldown import remaining
+from authenticator.state.credential import Credential, assess, rfc3339
+from authenticator.state.store import FolderStore
+
+Document = dict[str, Any]
+
+
+def gather(store: FolderStore, serving: Credential | None, clock: Clock) -> Document:
+    """Return certificates, exchange, cooldown and the last run; what there is not is None."""
+    runs = store.runs()
+    return {
+        "certificate": _certificate(store.load_credential(), clock),
+        "servingCertificate": _certificate(serving, clock),
+        "exchange": _exchange(store, clock),
+        "cooldown": _cooldown(store, clock),
+        "lastRun": runs[-1] if runs else None,
+        "lastFailure": next((run for run in reversed(runs) if run.get("result") != "done"), None),
+    }
+
+
+def text(document: Document) -> str:
+    """Write it in lines."""
+    lines = _certificate_lines(document["certificate"])
+    serving = document["servingCertificate"]
+    if serving is not None:
+        lines.append(f"serving      {serving['state']}, until {serving['notAfter']}")
+    lines += _exchange_lines(document["exchange"])
+    cooldown = document["cooldown"]
+    if cooldown is not None:
+        lines.append(
+            f"cooldown     {cooldown['secondsLeft']} s until the next attempt, after"
+            f" {cooldown['reason']}: {cooldown['message']}"
+        )
+    lines += _run_lines("last run", document["lastRun"])
+    if document["lastFailure"] is not None and document["lastFailure"] != document["lastRun"]:
+        lines += _run_lines("last failure", document["lastFailure"])
+    return "\n".join(lines) + "\n"
+
+
+def _certificate(credential: Credential | None, clock: Clock) -> Document | None:
+    if credential is None:
+        return None
+    now = clock.wall()
+    return {
+        "node": credential.node_name,
+        "state": assess(credential, now).value,
+        "received": rfc3339(credential.received),
+        "renewAt": rfc3339(credential.renew_at),
+        "notAfter": rfc3339(credential.not_after),
+        "secondsLeft": max(0, round(credential.not_after - now)),
+    }
+
+
+def _exchange(store: FolderStore, clock: Clock) -> Document | None:
+    pending = store.load_pending()
+    if pending is None or pending.boot_id != clock.boot_id():
+        return None
+    stage = "answer" if pending.answer else "challenge" if pending.challenge else "offer"
+    return {
+        "offer": pending.offer_name,
+        "answer": pending.answer_name,
+        "stage": stage,
+        "seconds": round(clock.boot() - pending.began),
+    }
+
+
+def _cooldown(store: FolderStore, clock: Clock) -> Document | None:
+    cooldown = store.load_cooldown()
+    left = 0.0 if cooldown is None else remaining(cooldown, clock)
+    if cooldown is None or left <= 0:
+        return None
+    return {
+        "secondsLeft": round(left),
+        "failures": cooldown.failures + 1,
+        "reason": cooldown.reason,
+        "message": cooldown.message,
+    }
+
+
+def _certificate_lines(certificate: Document | None) -> list[str]:
+    if certificate is None:
+        return ["certificate  none"]
+    return [
+        f"node         {certificate['node']}",
+        f"certificate  {certificate['state']}, until {certificate['notAfter']}",
+        f"renewal      from {certificate['renewAt']}",
+    ]
+
+
+def _exchange_lines(exchange: Document | None) -> list[str]:
+    if exchange is None:
+        return []
+    names = f"kubectl get csr {exchange['offer']} {exchange['answer']}"
+    return [f"exchange     at its {exchange['stage']}, begun {exchange['seconds']} s ago: {names}"]
+
+
+def _run_lines(title: str, run: Mapping[str, Any] | None) -> list[str]:
+    if run is None:
+        return []
+    head = f"{title:<12} {run.get('time')}: {run.get('purpose')}: {run.get('result')}"
+    if "reason" in run:
+        head += f": {run['reason']}: {run.get('message')}"
+    phases = run.get("phases")
+    listed = phases if isinstance(phases, list) else []
+    return [head, *(f"{'':<12} {p['seconds']:>8.3f} s  {p['name']}" for p in listed)]

@@ -1,0 +1,1 @@
+"""What this call is: flags, settings, exec info, kubeconfig and bootstrap credential."""

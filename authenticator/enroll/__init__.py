@@ -1,0 +1,1 @@
+"""The exchange with the signer, and the certificates that it returns."""

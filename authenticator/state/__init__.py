@@ -1,0 +1,1 @@
+"""What survives a call: the state directory and the files in it."""

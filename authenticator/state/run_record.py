@@ -1,0 +1,60 @@
+"""One record per run: what it was for, how long each phase took, and how it ended.
+
+Records hold no secrets: times, names of phases, reasons and messages of common/errors, and the
+names of CSRs.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from authenticator.model import Clock
+from authenticator.state.credential import rfc3339
+from common.errors import AttestationError
+
+
+class Run:
+    """One run of the program; `exchange` tells it its phases."""
+
+    __slots__ = ("_began", "_clock", "_phases", "_purpose", "_started")
+
+    def __init__(self, clock: Clock, purpose: str) -> None:
+        self._clock = clock
+        self._purpose = purpose
+        self._started = clock.wall()
+        self._began = clock.boot()
+        self._phases: list[dict[str, object]] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what happens inside, also when it fails."""
+        began = self._clock.boot()
+        try:
+            yield
+        finally:
+            self._phases.append({"name": name, "seconds": self._since(began)})
+
+    def record(self, result: str, error: BaseException | None = None) -> dict[str, object]:
+        """Return the record: `result` in a word, and why when it was an error."""
+        record: dict[str, object] = {
+            "time": rfc3339(self._started),
+            "purpose": self._purpose,
+            "result": result,
+            "seconds": self._since(self._began),
+            "phases": self._phases,
+        }
+        if error is not None:
+            record |= describe(error)
+        return record
+
+    def _since(self, began: float) -> float:
+        return round(self._clock.boot() - began, 3)
+
+
+def describe(error: BaseException) -> dict[str, object]:
+    """Return reason and message of an error; a bug has its type for a reason."""
+    if not isinstance(error, AttestationError):
+        return {"reason": type(error).__name__, "message": "a bug: see the log for its traceback"}
+    described: dict[str, object] = {"reason": error.reason, "message": error.message}
+    if error.detail:
+        described["signerReason"] = error.detail
+    return described

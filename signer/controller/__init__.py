@@ -1,0 +1,1 @@
+"""Work queue, reconciliation, housekeeping, audit log and metrics."""

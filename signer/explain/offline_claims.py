@@ -1,0 +1,82 @@
+"""Claims as files have them (K1 to K3): judged by the signer's own function, and never written."""
+
+from datetime import datetime
+
+from common.errors import ApiServerUnavailable
+from signer.explain.offline_inventory import Dump
+from signer.inventory.caches import cluster_key
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    Holder,
+    Liveness,
+)
+from signer.verify.claims import attested_node_name
+
+
+class FiledClaims:
+    """`signer.model.Claims` as the files have them; what would be written is handed back."""
+
+    def __init__(self, dump: Dump) -> None:
+        """Look at these files."""
+        self._dump = dump
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Read the EndorsementKey."""
+        return self._dump.keys.get(name)
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Read the AttestedNode of a node, of any Cluster."""
+        name = attested_node_name(cluster, node_name)
+        return self._dump.nodes.get(f"{cluster.namespace}/{name}")
+
+    def create_endorsement_key(
+        self,
+        name: str,
+        public_key_pem: str,  # noqa: ARG002 - nothing is written
+        held_by: Holder,
+        now: datetime,  # noqa: ARG002 - as above
+    ) -> EndorsementKeyObject:
+        """Return the EndorsementKey that would be created."""
+        return EndorsementKeyObject(
+            name=name, resource_version="", registered_for=(), banned=False, held_by=held_by
+        )
+
+    def hold_endorsement_key(
+        self,
+        current: EndorsementKeyObject,
+        held_by: Holder,  # noqa: ARG002 - nothing is written
+        now: datetime,  # noqa: ARG002 - as above
+    ) -> EndorsementKeyObject:
+        """Return the EndorsementKey, which would be written."""
+        return current
+
+    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+        """Return the AttestedNode that would be created."""
+        return wanted
+
+    def replace_attested_node(
+        self,
+        current: AttestedNodeObject,  # noqa: ARG002 - nothing is written
+        wanted: AttestedNodeObject,
+    ) -> AttestedNodeObject:
+        """Return the AttestedNode that would be written."""
+        return wanted
+
+    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+        """Tell whether a Machine of that Cluster has the provider ID.
+
+        A Cluster that is in no file may well exist: then nobody knows.
+        """
+        if self._dump.clusters.get(cluster_key(cluster)) is None:
+            raise ApiServerUnavailable(
+                "another Cluster holds a claim, and no file tells whether it lives",
+                detail=cluster_key(cluster),
+            )
+        under = (cluster, provider_id)
+        machines = [machine.deleting for machine in self._dump.machines.by("provider ID", under)]
+        pools = [pool.deleting for pool in self._dump.pools.by("provider ID", under)]
+        if not machines and not pools:
+            return Liveness.GONE
+        return Liveness.DELETING if all((*machines, *pools)) else Liveness.LIVING

@@ -1,0 +1,137 @@
+"""Records from objects in files, put together as the signer puts together its caches.
+
+What is not in the files counts as not there, so what was found is told beside each verdict.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from common.names import API_GROUP
+from signer.explain.manifests import FilesInvalid, kind_of
+from signer.inventory.caches import (
+    KnownManagement,
+    KnownWorkload,
+    cluster_key,
+    read_binding,
+    read_node,
+    read_service,
+)
+from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.cluster import read_cluster
+from signer.inventory.machine import (
+    KUBEADM_CONFIG,
+    InfrastructureObject,
+    Reference,
+    read_bootstrap,
+    read_infrastructure,
+    read_machine,
+    read_pool,
+)
+from signer.kube.cache import Cache
+from signer.kube.fields import Json, text
+from signer.kube.watch import key_of
+from signer.model import ClusterKey
+
+V = TypeVar("V")
+
+_CLUSTER: Final = ("cluster.x-k8s.io", "Cluster")
+_MACHINE: Final = ("cluster.x-k8s.io", "Machine")
+_POOL: Final = ("cluster.x-k8s.io", "MachinePool")
+_ENDORSEMENT_KEY: Final = (API_GROUP, "EndorsementKey")
+_ATTESTED_NODE: Final = (API_GROUP, "AttestedNode")
+_NODE: Final = ("", "Node")
+_BINDING: Final = ("rbac.authorization.k8s.io", "ClusterRoleBinding")
+_SERVICE: Final = ("", "Service")
+
+_ASKED: Final = (_CLUSTER, _MACHINE, _NODE, _ENDORSEMENT_KEY, _ATTESTED_NODE, _BINDING, _SERVICE)
+"""Kinds that a verdict may hang on although no other object names one of them."""
+
+
+class Dump(KnownManagement):
+    """The objects of some files, of the management cluster and of one workload cluster."""
+
+    def __init__(self, bodies: Sequence[Json]) -> None:
+        """Read all that can be judged by.
+
+        Raises:
+            FilesInvalid: with every object that cannot be read.
+
+        """
+        super().__init__()
+        self._problems: list[str] = []
+        self._by_reference = dict(self._named(bodies))
+        self._bodies = tuple(self._by_reference.values())
+        self._fill(self.clusters, _CLUSTER, read_cluster)
+        self._fill(self.machines, _MACHINE, read_machine)
+        self._fill(self.pools, _POOL, read_pool)
+        self._fill(self.bootstraps, KUBEADM_CONFIG, read_bootstrap)
+        self._fill(self.keys, _ENDORSEMENT_KEY, read_endorsement_key)
+        self._fill(self.nodes, _ATTESTED_NODE, read_attested_node)
+        if self._problems:
+            raise FilesInvalid(*self._problems)
+
+    def workload(self, key: ClusterKey) -> KnownWorkload:
+        """Return what is known of that Cluster's workload cluster: all that the files have of one.
+
+        Raises:
+            FilesInvalid: with every object that cannot be read.
+
+        """
+        cluster = self.clusters.get(cluster_key(key))
+        known = KnownWorkload(key, "" if cluster is None else cluster.uid, host="")
+        self._fill(known.nodes, _NODE, read_node)
+        self._fill(known.bindings, _BINDING, read_binding)
+        hosts = (read_service(body) for body in self._of(_SERVICE) if _is_api_server(body))
+        known.hosts.fill({host: host for found in hosts for host in found})
+        if self._problems:
+            raise FilesInvalid(*self._problems)
+        return known
+
+    def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
+        """Return an infrastructure object of whatever kind, `None` when it is in no file."""
+        body = self._by_reference.get(reference)
+        if body is None:
+            return None
+        try:
+            return read_infrastructure(body)
+        except ValueError:
+            # As a watch leaves out what cannot be read.
+            return None
+
+    def found(self) -> Mapping[str, int]:
+        """Count the objects by kind; kinds that are asked for and are not there have none."""
+        counted = Counter(kind for _, kind in map(kind_of, self._bodies))
+        return {kind: counted[kind] for kind in sorted({*counted, *(k for _, k in _ASKED)})}
+
+    def _named(self, bodies: Sequence[Json]) -> Iterator[tuple[Reference, Json]]:
+        for body in bodies:
+            group, kind = kind_of(body)
+            name = text(body, "metadata", "name")
+            if name is None:
+                self._problems.append(f"{kind}: metadata.name is missing")
+                continue
+            namespace = text(body, "metadata", "namespace") or ""
+            yield Reference(group=group, kind=kind, namespace=namespace, name=name), body
+
+    def _of(self, kind: tuple[str, str]) -> list[Json]:
+        return [body for body in self._bodies if kind_of(body) == kind]
+
+    def _fill(
+        self, cache: Cache[V], kind: tuple[str, str], read: Callable[[Json], V | None]
+    ) -> None:
+        values: dict[str, V] = {}
+        for body in self._of(kind):
+            try:
+                value, key = read(body), key_of(body)
+            except ValueError as e:
+                self._problems.append(f"{kind[1]} {text(body, 'metadata', 'name')}: {e}")
+                continue
+            if value is not None:
+                values[key] = value
+        cache.fill(values)
+
+
+def _is_api_server(body: Json) -> bool:
+    place = (text(body, "metadata", "namespace"), text(body, "metadata", "name"))
+    return place == ("default", "kubernetes")

@@ -1,0 +1,174 @@
+"""The claims, live: every call asks the management cluster's API server (K1 to K3)."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from common.errors import ApiServerUnavailable, ClaimConflict
+from common.names import API_GROUP, API_VERSION
+from signer.inventory.claim_objects import (
+    new_endorsement_key,
+    read_attested_node,
+    read_endorsement_key,
+    replaced,
+    written_attested_node,
+    written_holder,
+)
+from signer.inventory.machine import read_machine, read_pool
+from signer.kube.client import Answer, Api
+from signer.kube.discovery import collection_path
+from signer.kube.fields import Json, mappings, text
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    Holder,
+    Liveness,
+)
+from signer.verify.claims import attested_node_name
+
+_API: Final = f"/apis/{API_GROUP}/{API_VERSION}"
+ENDORSEMENT_KEYS: Final = f"{_API}/endorsementkeys"
+ATTESTED_NODES: Final = f"{_API}/attestednodes"
+_CAPI: Final = "cluster.x-k8s.io"
+_PAGE: Final = "500"
+V = TypeVar("V")
+_DONE: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
+
+
+class LiveClaims:
+    """`signer.model.Claims` on the management cluster."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Read the EndorsementKey."""
+        answer = self._api.get(_key_path(name), accepted=(200, 404))
+        return None if answer.status == HTTPStatus.NOT_FOUND else _key(answer)
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Read the AttestedNode of a node, of any Cluster."""
+        path = _node_path(cluster.namespace, attested_node_name(cluster, node_name))
+        answer = self._api.get(path, accepted=(200, 404))
+        return None if answer.status == HTTPStatus.NOT_FOUND else _node(answer)
+
+    def create_endorsement_key(
+        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Create the EndorsementKey, held by this node."""
+        body = new_endorsement_key(name, public_key_pem, held_by, now)
+        return _key(self._api.create(ENDORSEMENT_KEYS, body, accepted=(201, 409)))
+
+    def hold_endorsement_key(
+        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`.
+
+        What operators wrote beside it is left alone.
+        """
+        body = {
+            "metadata": replaced(current.resource_version),
+            "spec": {"heldBy": written_holder(held_by, now)},
+        }
+        return _key(self._api.merge(_key_path(current.name), body, accepted=(200, 404, 409)))
+
+    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+        """Create the AttestedNode (`resource_version` is not looked at)."""
+        path = _node_path(wanted.cluster.namespace)
+        body = written_attested_node(wanted, "")
+        return _node(self._api.create(path, body, accepted=(201, 409)))
+
+    def replace_attested_node(
+        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+    ) -> AttestedNodeObject:
+        """Write all of `wanted` under the resourceVersion of `current`."""
+        path = _node_path(current.cluster.namespace, current.name)
+        body = written_attested_node(wanted, current.resource_version)
+        return _node(self._api.replace(path, body, accepted=(200, 404, 409)))
+
+    def delete_attested_node(self, dead: AttestedNodeObject) -> None:
+        """Delete an AttestedNode, if it is still as it was read."""
+        path = _node_path(dead.cluster.namespace, dead.name)
+        preconditions = {"resourceVersion": dead.resource_version}
+        self._api.delete(path, preconditions, accepted=(200, 404, 409))
+
+    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+        """Tell whether a Machine of that Cluster has the provider ID."""
+        if not self._exists(cluster):
+            return Liveness.GONE
+        found = list(self._deleting(cluster, provider_id))
+        if not found:
+            return Liveness.GONE
+        return Liveness.DELETING if all(found) else Liveness.LIVING
+
+    def _exists(self, cluster: ClusterKey) -> bool:
+        path = f"{self._collection('Cluster', cluster.namespace)}/{quote(cluster.name, safe='')}"
+        return self._api.get(path, accepted=(200, 404)).status == HTTPStatus.OK
+
+    def _deleting(self, cluster: ClusterKey, provider_id: str) -> Iterator[bool]:
+        """Yield, for each Machine and pool with the provider ID, whether it is being deleted."""
+        for machine in self._read("Machine", cluster.namespace, read_machine):
+            if machine.cluster == cluster and machine.provider_id == provider_id:
+                yield machine.deleting
+        for pool in self._read("MachinePool", cluster.namespace, read_pool):
+            if pool.cluster == cluster and provider_id in pool.provider_ids:
+                yield pool.deleting
+
+    def _read(self, kind: str, namespace: str, read: Callable[[Json], V]) -> Iterator[V]:
+        for body in self._list(kind, namespace):
+            try:
+                value = read(body)
+            except ValueError as e:
+                # It may be the one that is asked for, and "nobody" would free its key and name.
+                detail = f"{namespace}/{text(body, 'metadata', 'name')}: {e}"
+                raise ApiServerUnavailable(f"a {kind} cannot be read", detail=detail) from e
+            yield value
+
+    def _list(self, kind: str, namespace: str) -> Iterator[Json]:
+        # All of the namespace: what lacks a label must not be as good as gone.
+        path = self._collection(kind, namespace)
+        query = {"limit": _PAGE}
+        while True:
+            answer = self._api.get(path, query)
+            yield from mappings(answer.body, "items")
+            further = text(answer.body, "metadata", "continue")
+            if further is None:
+                return
+            query["continue"] = further
+
+    def _collection(self, kind: str, namespace: str) -> str:
+        path = collection_path(self._api, _CAPI, kind)
+        if path is None:
+            # Then it cannot be known who lives; "nobody" would free every key and name.
+            raise ApiServerUnavailable(f"the management cluster has no {kind}s")
+        version, plural = path.rsplit("/", 1)
+        return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+
+
+def _key(answer: Answer) -> EndorsementKeyObject:
+    return _written(answer, read_endorsement_key)
+
+
+def _node(answer: Answer) -> AttestedNodeObject:
+    return _written(answer, read_attested_node)
+
+
+def _written(answer: Answer, read: Callable[[Json], V]) -> V:
+    if answer.status not in _DONE:
+        raise ClaimConflict("another claim was made at the same time")
+    try:
+        return read(answer.body)
+    except ValueError as e:
+        raise ApiServerUnavailable("a claim cannot be read", detail=str(e)) from e
+
+
+def _key_path(name: str) -> str:
+    return f"{ENDORSEMENT_KEYS}/{quote(name, safe='')}"
+
+
+def _node_path(namespace: str, name: str = "") -> str:
+    path = f"{_API}/namespaces/{quote(namespace, safe='')}/attestednodes"
+    return f"{path}/{name}" if name else path

@@ -1,0 +1,77 @@
+"""The annotation in which somebody with authority says which endorsement key a Machine has.
+
+One or several of: PEM public key, PEM certificate, `sha256:` and the digest of the
+SubjectPublicKeyInfo in hex; between them nothing but spaces, line ends and commas. All of it is
+understood or none: a record that is half read would be another record. See docs/protocol.md
+section 2.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from common.names import ENDORSEMENT_KEY_ANNOTATION
+from common.public_keys import KeyInvalid, spki_sha256
+from signer.kube.fields import Json, annotations
+from signer.model import KeyRecord
+
+_ENTRY: Final = re.compile(
+    r"[\s,]*(?:sha256:(?P<digest>[0-9A-Fa-f]{64})(?![^\s,])"
+    r"|(?P<pem>-----BEGIN (?P<label>PUBLIC KEY|CERTIFICATE)-----"
+    r"[A-Za-z0-9+/=\s]+-----END (?P=label)-----))"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecords:
+    """What one object's annotation says, or why it cannot be read."""
+
+    records: tuple[KeyRecord, ...] = ()
+    error: str | None = None
+
+
+NO_RECORDS: Final = KeyRecords()
+
+
+def key_records(body: Json, source: str) -> KeyRecords:
+    """Read an object's annotation; `source` says for people whose it is."""
+    value = annotations(body).get(ENDORSEMENT_KEY_ANNOTATION)
+    if value is None:
+        return NO_RECORDS
+    try:
+        digests = _digests(value)
+    except ValueError as e:
+        return KeyRecords(error=f"{source}: {e}")
+    return KeyRecords(records=tuple(KeyRecord(source=source, spki_sha256=d) for d in digests))
+
+
+def _digests(value: str) -> tuple[bytes, ...]:
+    digests, end = [], 0
+    while entry := _ENTRY.match(value, end):
+        digests.append(_digest(entry))
+        end = entry.end()
+    if value[end:].strip(" \t\r\n,") or not digests:
+        raise ValueError("neither PEM public keys, PEM certificates nor sha256:<hex>")
+    return tuple(dict.fromkeys(digests))
+
+
+def _digest(entry: re.Match[str]) -> bytes:
+    if entry["digest"] is not None:
+        return bytes.fromhex(entry["digest"])
+    pem = entry["pem"].encode()
+    try:
+        return spki_sha256(_public_key(entry["label"], pem))
+    except (KeyInvalid, UnsupportedAlgorithm, x509.InvalidVersion, ValueError, TypeError) as e:
+        # OpenSSL's words are not for the record; the operator has a form that always works.
+        raise ValueError(f"a {entry['label']} cannot be read; sha256:<hex> can always") from e
+
+
+def _public_key(label: str, pem: bytes) -> PublicKeyTypes:
+    if label == "PUBLIC KEY":
+        return load_pem_public_key(pem)
+    return x509.load_pem_x509_certificate(pem).public_key()

@@ -1,0 +1,113 @@
+"""`signer.model.Records` of one Cluster, put together from the caches: reading asks nobody."""
+
+from collections.abc import Sequence
+
+from common.errors import ApiServerUnavailable
+from signer.host_names import HostName
+from signer.inventory.caches import KnownManagement, KnownWorkload, cluster_key
+from signer.inventory.cluster import ClusterObject, cluster_of
+from signer.inventory.machine import MachineObject, is_kubeadm_config, machine_of, member_of
+from signer.model import (
+    AttestedNodeObject,
+    Cluster,
+    ClusterKey,
+    EndorsementKeyObject,
+    Machine,
+    Node,
+    Registration,
+)
+from signer.verify.claims import attested_node_name
+
+
+def named_signer(cluster: ClusterObject, management: KnownManagement) -> str | None:
+    """Return the client signer that the infrastructure cluster names, where it may (R0)."""
+    if not cluster.authentication or cluster.infrastructure is None:
+        return None
+    infrastructure = management.infrastructure(cluster.infrastructure)
+    return None if infrastructure is None else infrastructure.client_signer
+
+
+class ClusterRecords:
+    """What is known of one Cluster."""
+
+    def __init__(self, management: KnownManagement, workload: KnownWorkload) -> None:
+        self._management = management
+        self._workload = workload
+        self._key: ClusterKey = workload.key
+
+    def cluster(self) -> Cluster:
+        """Return the Cluster itself."""
+        cluster = self._management.clusters.get(cluster_key(self._key))
+        if cluster is None or cluster.uid != self._workload.uid:
+            raise ApiServerUnavailable("the Cluster is gone")
+        return cluster_of(
+            cluster,
+            named_signer(cluster, self._management),
+            hosts=self._workload.control_plane(),
+            auto_approve_bindings=self._workload.bindings.all(),
+        )
+
+    def machines(self, provider_id: str) -> Sequence[Machine]:
+        """Return the Machines and pool members of this Cluster with exactly this provider ID.
+
+        A member of a pool that has a Machine of its own is that Machine.
+        """
+        under = (self._key, provider_id)
+        pools = self._management.pools.by("provider ID", under)
+        machines = self._management.machines.by("provider ID", under)
+        if machines:
+            return tuple(map(self._machine, machines))
+        return tuple(member_of(pool, provider_id) for pool in pools)
+
+    def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
+        """Return the Machines of this Cluster that have an address with this name for a form."""
+        found = self._management.machines.by("host name", (self._key, name))
+        return tuple(map(self._machine, found))
+
+    def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
+        """Return the Machines of this Cluster whose `nodeRef` names this Node."""
+        found = self._management.machines.by("nodeRef", (self._key, node_name))
+        return tuple(map(self._machine, found))
+
+    def node(self, name: str) -> Node | None:
+        """Return the workload cluster's Node of that name."""
+        return self._workload.nodes.get(name)
+
+    def nodes_with_provider_id(self, provider_id: str) -> Sequence[Node]:
+        """Return the workload cluster's Nodes with exactly this provider ID."""
+        return self._workload.nodes.by("provider ID", provider_id)
+
+    def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
+        """Return the EndorsementKey of that name."""
+        return self._management.keys.get(name)
+
+    def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
+        """Return the registrations of each EndorsementKey that is registered under a value."""
+        keys = {
+            key.name: key
+            for value in values
+            for key in self._management.keys.by("registered", (self._key, value))
+        }
+        return tuple(
+            (name, registration)
+            for name, key in keys.items()
+            for registration in key.registered_for
+            if registration.cluster == self._key
+        )
+
+    def attested_node(self, node_name: str) -> AttestedNodeObject | None:
+        """Return this Cluster's AttestedNode for a node name."""
+        name = attested_node_name(self._key, node_name)
+        return self._management.nodes.get(f"{self._key.namespace}/{name}")
+
+    def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
+        """Return this Cluster's AttestedNodes with exactly this provider ID."""
+        return self._management.nodes.by("provider ID", (self._key, provider_id))
+
+    def _machine(self, machine: MachineObject) -> Machine:
+        infrastructure = bootstrap = None
+        if machine.infrastructure is not None:
+            infrastructure = self._management.infrastructure(machine.infrastructure)
+        if machine.bootstrap is not None and is_kubeadm_config(machine.bootstrap):
+            bootstrap = self._management.bootstraps.get(machine.bootstrap.key)
+        return machine_of(machine, infrastructure, bootstrap)

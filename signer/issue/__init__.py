@@ -1,0 +1,1 @@
+"""Challenges, credential activation, certificate authorities and certificates."""

@@ -1,0 +1,123 @@
+"""The certificate (I1), built from scratch: only the public key comes from the request.
+
+Subject and names are those that were verified and claimed; nothing else of what the requester
+wrote gets in, so that no extension or name of its choosing is ever signed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.csr import subject
+from common.errors import AuthorityUnavailable
+from signer.model import Csr
+from signer.policy import Policy
+from signer.verify.answer import Claimed
+from signer.verify.recognize import Kind
+from signer.verify.serving_names import ServingNames
+
+_BACKDATED: Final = timedelta(minutes=5)
+"""For clocks that are behind, as kube-controller-manager does."""
+_SERIAL_BYTES: Final = 16
+"""128 random bits; RFC 5280, section 4.1.2.2 allows 20 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """A cluster's certificate authority; the key is never shown."""
+
+    certificate: x509.Certificate
+    private_key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey = field(repr=False)
+
+
+def certificate_not_after(
+    *, policy: Policy, csr: Csr, authority: Authority, now: datetime
+) -> datetime:
+    """Return now plus the least of the policy's lifetime, `expirationSeconds` and the CA's rest.
+
+    Whole seconds, as certificates and claims write it.
+
+    Raises:
+        AuthorityUnavailable: the authority is not valid now.
+
+    """
+    certificate = authority.certificate
+    if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
+        raise AuthorityUnavailable("the cluster's certificate authority is not valid now")
+    ends = [now + policy.certificate_lifetime, certificate.not_valid_after_utc]
+    if csr.expiration_seconds is not None:
+        ends.append(now + timedelta(seconds=csr.expiration_seconds))
+    return min(ends).replace(microsecond=0)
+
+
+def issue(
+    claimed: Claimed, *, authority: Authority, now: datetime, random: Callable[[int], bytes]
+) -> bytes:
+    """Return the leaf certificate, PEM, and nothing else; valid until `claimed.not_after`.
+
+    Raises:
+        AuthorityUnavailable: the authority's key is not that of its certificate.
+
+    """
+    issuer, key = authority.certificate, authority.private_key
+    if issuer.public_key() != key.public_key():
+        raise AuthorityUnavailable("the authority's key is not that of its certificate")
+    serving = claimed.verified.kind is Kind.SERVING
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        x509.CertificateBuilder()
+        .issuer_name(issuer.subject)
+        .subject_name(subject(claimed.verified.holder.node_name))
+        .public_key(claimed.verified.public_key)
+        .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
+        .not_valid_before((now - _BACKDATED).replace(microsecond=0))
+        .not_valid_after(claimed.not_after)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(claimed), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(_authority_key_identifier(authority), critical=False)
+    )
+    names = claimed.verified.serving_names
+    if names is not None:
+        builder = builder.add_extension(_subject_alternative_name(names), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _key_usage(claimed: Claimed) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=isinstance(claimed.verified.public_key, rsa.RSAPublicKey),
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_key_identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
+    """Name the issuer's key as the issuer names it itself, where it does."""
+    try:
+        named = authority.certificate.extensions.get_extension_for_class(
+            x509.SubjectKeyIdentifier
+        ).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(
+            authority.private_key.public_key()
+        )
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named)
+
+
+def _subject_alternative_name(names: ServingNames) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName(
+        [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.addresses)]
+    )

@@ -1,0 +1,186 @@
+"""Policies from YAML text, in the schema that the policy CRD will have.
+
+Unknown keys, keys given twice, empty lists and rules that contradict each other are refused, all
+problems at once. Nothing is read but the text: paths in it are for others to open.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from common import strict_yaml
+from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
+from signer.model import ClusterKey
+from signer.policy.pcr_rules import read_allowed, read_event_log, read_selection, read_variants
+from signer.policy.policy import SCHEMES, BuiltinServing, PcrMode, Policies, Policy, Trust
+from signer.policy.section import Section
+
+KIND: Final = "KubeletAttestationPolicy"
+_LEAST_LIFETIME: Final = timedelta(hours=1)
+_DEFAULTS: Final = Policy(name="defaults")
+
+
+class PolicyFileInvalid(ValueError):
+    """The file holds no policies; `problems` are all of them, one line each."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        """Keep every problem, so that one run tells them all."""
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def load_policies(text: str) -> Policies:
+    """Read one or several YAML documents.
+
+    Raises:
+        PolicyFileInvalid: with every problem at once.
+
+    """
+    problems: list[str] = []
+    policies = [_policy(document, problems) for document in _documents(text)]
+    if not policies:
+        problems.append("the file holds no policy")
+    _require_one_each((p.name for p in policies), "policies called {}", problems)
+    _require_one_each((p.cluster for p in policies), "policies for {}", problems)
+    if problems:
+        raise PolicyFileInvalid(tuple(problems))
+    return Policies(
+        by_cluster={p.cluster: p for p in policies if p.cluster is not None},
+        default=next((p for p in policies if p.cluster is None), None),
+    )
+
+
+def _documents(text: str) -> list[object]:
+    try:
+        documents = strict_yaml.load_all(text)
+    except strict_yaml.YamlMalformed as error:
+        raise PolicyFileInvalid((f"not YAML: {error}",)) from None
+    return [document for document in documents if document is not None]
+
+
+def _require_one_each(
+    values: Iterable[str | ClusterKey | None], what: str, problems: list[str]
+) -> None:
+    seen: set[str | ClusterKey | None] = set()
+    for value in values:
+        if value in seen:
+            name = value if isinstance(value, str) else _cluster_text(value)
+            problems.append(f"several {what.format(name)}")
+        seen.add(value)
+
+
+def _cluster_text(cluster: ClusterKey | None) -> str:
+    return "all other clusters" if cluster is None else f"{cluster.namespace}/{cluster.name}"
+
+
+def _policy(document: object, problems: list[str]) -> Policy:
+    root = Section(document, "", problems)
+    if root.value("apiVersion") != f"{API_GROUP}/{API_VERSION}":
+        root.problem(f"must be {API_GROUP}/{API_VERSION}", "apiVersion")
+    if root.value("kind") != KIND:
+        root.problem(f"must be {KIND}", "kind")
+    metadata = root.section("metadata")
+    name = metadata.text("name")
+    metadata.finish()
+    if "spec" not in root:
+        root.problem("missing", "spec")
+    spec = root.section("spec")
+    policy = _spec(name, spec)
+    spec.finish()
+    root.finish()
+    return policy
+
+
+def _spec(name: str, spec: Section) -> Policy:
+    trust, authorities, revocations = _endorsement_key(spec.section("endorsementKey"))
+    pcrs = spec.section("pcrs")
+    selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
+    mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
+    enforce = mode is PcrMode.ENFORCE
+    variants = read_variants(pcrs, selection, enforce=enforce)
+    allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
+    pcrs.finish()
+    builtin, by_node_ref = _serving(spec.section("serving"))
+    return Policy(
+        name=name,
+        cluster=_cluster(spec),
+        minimum_version=_minimum_version(spec),
+        bootstrap_groups=frozenset(
+            spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
+        ),
+        trust=trust,
+        certificate_authorities=authorities,
+        certificate_revocation_lists=revocations,
+        attestation_key_schemes=_schemes(spec.section("attestationKey")),
+        pcr_selection=selection,
+        pcr_mode=mode,
+        pcr_allowed=allowed,
+        pcr_variants=variants,
+        event_log=read_event_log(spec, selection),
+        machine_name_is_node_name=_machine_name(spec.section("nodeNames")),
+        certificate_lifetime=_lifetime(spec.section("certificate")),
+        name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
+        auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
+        builtin_serving=builtin,
+        serving_by_node_ref=by_node_ref,
+    )
+
+
+def _cluster(spec: Section) -> ClusterKey | None:
+    if "clusterRef" not in spec:
+        return None
+    reference = spec.section("clusterRef")
+    key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
+    reference.finish()
+    return key
+
+
+def _minimum_version(spec: Section) -> str:
+    version = spec.text("minimumVersion", _DEFAULTS.minimum_version)
+    if version in SUPPORTED_VERSIONS:
+        return version
+    spec.problem(f"must be one of {', '.join(SUPPORTED_VERSIONS)}", "minimumVersion")
+    return _DEFAULTS.minimum_version
+
+
+def _endorsement_key(section: Section) -> tuple[Trust, tuple[str, ...], tuple[str, ...]]:
+    trust = section.choice("trust", _DEFAULTS.trust)
+    authorities = section.strings("certificateAuthorities", ())
+    revocations = section.strings("certificateRevocationLists", ())
+    if trust.needs_certificate and not authorities:
+        section.problem(f"trust {trust.value} needs them", "certificateAuthorities")
+    if not trust.needs_certificate:
+        for key in ("certificateAuthorities", "certificateRevocationLists"):
+            if key in section:
+                section.problem(f"trust {trust.value} never looks at them", key)
+    section.finish()
+    return trust, authorities, revocations
+
+
+def _schemes(section: Section) -> frozenset[str]:
+    schemes = frozenset(section.strings("schemes", tuple(_DEFAULTS.attestation_key_schemes)))
+    if not schemes <= SCHEMES:
+        section.problem(f"unknown: {', '.join(sorted(schemes - SCHEMES))}", "schemes")
+    section.finish()
+    return schemes
+
+
+def _machine_name(section: Section) -> bool:
+    value = section.boolean("machineName", default=_DEFAULTS.machine_name_is_node_name)
+    section.finish()
+    return value
+
+
+def _lifetime(section: Section) -> timedelta:
+    value = section.duration("lifetime", _DEFAULTS.certificate_lifetime, least=_LEAST_LIFETIME)
+    section.finish()
+    return value
+
+
+def _serving(section: Section) -> tuple[BuiltinServing, bool]:
+    builtin = section.choice("builtin", _DEFAULTS.builtin_serving)
+    by_node_ref = section.boolean("nodeRefFallback", default=_DEFAULTS.serving_by_node_ref)
+    if by_node_ref and builtin is BuiltinServing.IGNORE:
+        section.problem("builtin Ignore never looks at it", "nodeRefFallback")
+    section.finish()
+    return builtin, by_node_ref

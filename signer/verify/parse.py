@@ -1,0 +1,80 @@
+"""From the bytes of a request to values that the checks can judge (P1 to P6).
+
+Everything in a request is of the requester's making: what comes out is well-formed and signed by
+its own key, and proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
+"""
+
+from dataclasses import dataclass
+
+from common.csr import Pkcs10, parse_pkcs10, split, split_single
+from common.errors import ExtensionNotAllowed, ProviderIDMissing, RequestKeyWeak
+from common.evidence import Answer, Offer, decode
+from signer.model import Csr
+from signer.verify.recognize import Kind
+from signer.verify.weak_keys import KeyWeak, require_strong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedOffer:
+    """CSR A: a request and the keys that it offers."""
+
+    request: Pkcs10
+    provider_id: str
+    evidence: Offer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedAnswer:
+    """CSR B: the same request, and what the TPM says."""
+
+    request: Pkcs10
+    provider_id: str
+    evidence: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedServing:
+    """A request to the built-in serving signer, without attestation."""
+
+    request: Pkcs10
+
+
+Parsed = ParsedOffer | ParsedAnswer | ParsedServing
+
+
+def parse(csr: Csr, kind: Kind) -> Parsed:
+    """Read the request strictly (P1 to P6).
+
+    Raises:
+        UnsupportedVersion: denied after the annotation `supported-versions` is written.
+        Denied: anything else that is wrong, with its reason.
+
+    """
+    if kind is Kind.BUILTIN_SERVING:
+        return ParsedServing(request=_request(split_single(csr.request)))
+    der, data = split(csr.request)
+    request = _request(der)
+    provider_id = _provider_id(request)
+    if kind is Kind.CLIENT and request.subject_alt_names is not None:
+        raise ExtensionNotAllowed("a client certificate has no subject alternative names")
+    evidence = decode(data)
+    if isinstance(evidence, Answer):
+        return ParsedAnswer(request=request, provider_id=provider_id, evidence=evidence)
+    return ParsedOffer(request=request, provider_id=provider_id, evidence=evidence)
+
+
+def _request(der: bytes) -> Pkcs10:
+    """Read the PKCS#10 request; refuse a key that is known to be weak (P3)."""
+    request = parse_pkcs10(der)
+    try:
+        require_strong(request.public_key)
+    except KeyWeak as error:
+        raise RequestKeyWeak(f"the kubelet's key is weak: {error}") from None
+    return request
+
+
+def _provider_id(request: Pkcs10) -> str:
+    """P5: without a provider ID there is no Machine to look for."""
+    if request.provider_id is None:
+        raise ProviderIDMissing("the request has no provider ID extension")
+    return request.provider_id

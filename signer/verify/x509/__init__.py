@@ -1,0 +1,1 @@
+"""Endorsement certificates, their chains and revocation lists."""

@@ -1,0 +1,181 @@
+"""A chain from an endorsement certificate to a configured root, found and checked by OpenSSL.
+
+It checks signatures, dates, CA flags, path lengths, name constraints and critical extensions. One
+thing it cannot do: it gives up on a leaf whose RSA key is named id-RSAES-OAEP, as those of Infineon
+and Nuvoton are. There, the last link is checked here, and OpenSSL checks the chain above it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from OpenSSL import crypto
+
+from common.errors import (
+    AttestationError,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateUntrusted,
+)
+from signer.verify.x509.fields import CertificateMalformed, Fields, read_fields
+from signer.verify.x509.trust_anchors import TrustAnchors
+
+REMEDY: Final = "; an operator can register the key instead"
+
+SIGNATURE_ALGORITHMS: Final = {
+    "1.2.840.113549.1.1.11": hashes.SHA256(),
+    "1.2.840.113549.1.1.12": hashes.SHA384(),
+    "1.2.840.113549.1.1.13": hashes.SHA512(),
+    "1.2.840.10045.4.3.2": hashes.SHA256(),
+    "1.2.840.10045.4.3.3": hashes.SHA384(),
+    "1.2.840.10045.4.3.4": hashes.SHA512(),
+}
+"""RSA (PKCS #1 v1.5) and ECDSA with SHA-256, SHA-384 and SHA-512; MD5 and SHA-1 prove nothing."""
+
+_OUT_OF_DATE: Final = frozenset({9, 10})
+_NO_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
+"""Codes of X509_verify_cert: not yet valid, expired; no issuer that is trusted."""
+
+_MOST_RSA_BITS: Final = 4096
+_MOST_RSA_EXPONENT: Final = 2**32
+"""Of a key that a last link is checked under: strangers send keys that take many times as long."""
+
+_NAME_CONSTRAINTS: Final = "2.5.29.30"
+_UNDERSTOOD: Final = frozenset({"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"})
+"""Extensions that may be critical in a leaf that is checked here."""
+
+
+def build_chain(
+    leaf: Fields, given: Sequence[Fields], anchors: TrustAnchors, now: datetime
+) -> list[Fields]:
+    """Return a checked chain from the leaf to a configured root, both included.
+
+    `given` are certificates beside the leaf, of nobody's making in particular.
+
+    Raises:
+        EndorsementCertificateUntrusted: no chain leads to a configured root.
+        EndorsementCertificateOutOfDate: something in it is not valid now.
+        EndorsementCertificateNotAllowed: something else is wrong with it.
+        CertificateMalformed: OpenSSL cannot read the leaf.
+
+    """
+    loaded = _load(leaf)
+    if loaded is None:
+        raise CertificateMalformed("OpenSSL cannot read it")
+    others = [fields for fields in given if fields is not leaf]
+    if _is_decodable(loaded):
+        return _build(leaf, loaded, others, anchors, now)
+    return _build_above(leaf, others, anchors, now)
+
+
+def _is_decodable(certificate: crypto.X509) -> bool:
+    try:
+        certificate.get_pubkey()
+    except crypto.Error:
+        return False
+    return True
+
+
+def _build(
+    leaf: Fields,
+    loaded: crypto.X509,
+    others: Sequence[Fields],
+    anchors: TrustAnchors,
+    now: datetime,
+) -> list[Fields]:
+    store = crypto.X509Store()
+    for root in anchors.roots:
+        store.add_cert(root.loaded)
+    store.set_time(now)
+    beside = [certificate for fields in others if (certificate := _load(fields)) is not None]
+    untrusted = [*beside, *(anchor.loaded for anchor in anchors.intermediates)]
+    try:
+        chain = crypto.X509StoreContext(store, loaded, untrusted).get_verified_chain()
+    except crypto.X509StoreContextError as error:
+        raise _chain_error(error) from None
+    authorities = (anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))
+    known = {fields.der: fields for fields in (leaf, *others, *authorities)}
+    ders = [crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate) for certificate in chain]
+    return [known.get(der) or read_fields(der) for der in ders]
+
+
+def _load(fields: Fields) -> crypto.X509 | None:
+    try:
+        return crypto.load_certificate(crypto.FILETYPE_ASN1, fields.der)
+    except crypto.Error:
+        return None
+
+
+def _chain_error(error: crypto.X509StoreContextError) -> AttestationError:
+    code, depth, text = error.errors[:3]
+    where = "the endorsement certificate" if depth == 0 else f"authority {depth} above it"
+    if code in _OUT_OF_DATE:
+        return EndorsementCertificateOutOfDate(f"{where}: {text}{REMEDY}")
+    if code in _NO_ISSUER:
+        return _untrusted(f"{where}: {text}")
+    return EndorsementCertificateNotAllowed(f"{where}: {text}{REMEDY}")
+
+
+def _untrusted(detail: str) -> EndorsementCertificateUntrusted:
+    message = f"the endorsement certificate does not lead to a configured authority{REMEDY}"
+    return EndorsementCertificateUntrusted(message, detail=detail)
+
+
+def _build_above(
+    leaf: Fields, others: Sequence[Fields], anchors: TrustAnchors, now: datetime
+) -> list[Fields]:
+    """Check the last link here, and let OpenSSL check the chain of the leaf's issuer.
+
+    An authority may have several certificates (of several dates, or written in several ways): one
+    of them is enough.
+    """
+    known = [*others, *(anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))]
+    signed_by = [fields for fields in known if _is_signed_by(leaf, fields)]
+    issuers = [(fields, loaded) for fields in signed_by if (loaded := _load(fields)) is not None]
+    if not issuers:
+        raise _untrusted("its issuer is not among the authorities")
+    if not leaf.not_before <= now <= leaf.not_after:
+        raise EndorsementCertificateOutOfDate(
+            f"the endorsement certificate is not valid now{REMEDY}"
+        )
+    if any(e.critical and oid not in _UNDERSTOOD for oid, e in leaf.extensions.items()):
+        raise _not_checked("it has a critical extension that is not known")
+    errors: list[AttestationError] = []
+    for issuer, loaded in issuers:
+        try:
+            above = _build(issuer, loaded, others, anchors, now)
+        except AttestationError as error:
+            errors.append(error)
+            continue
+        if any(_NAME_CONSTRAINTS in authority.extensions for authority in above):
+            errors.append(_not_checked("its name constraints are not checked for an OAEP key"))
+            continue
+        return [leaf, *above]
+    raise errors[0]
+
+
+def _not_checked(rule: str) -> EndorsementCertificateNotAllowed:
+    return EndorsementCertificateNotAllowed(f"endorsement certificate: {rule}{REMEDY}")
+
+
+def _is_signed_by(leaf: Fields, issuer: Fields) -> bool:
+    digest = SIGNATURE_ALGORITHMS.get(leaf.signature_algorithms[0])
+    if digest is None or issuer.public_key is None or leaf.issuer != issuer.subject:
+        return False
+    if isinstance(issuer.public_key, rsa.RSAPublicKey) and _is_costly(issuer.public_key):
+        return False
+    try:
+        if isinstance(issuer.public_key, rsa.RSAPublicKey):
+            issuer.public_key.verify(leaf.signature, leaf.tbs, padding.PKCS1v15(), digest)
+        else:
+            issuer.public_key.verify(leaf.signature, leaf.tbs, ec.ECDSA(digest))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _is_costly(key: rsa.RSAPublicKey) -> bool:
+    return key.key_size > _MOST_RSA_BITS or key.public_numbers().e > _MOST_RSA_EXPONENT

@@ -1,0 +1,308 @@
+"""The one entry of every attack: a CSR is filed, the whole signer looks at it, and leaves traces.
+
+An attack changes one thing in a world where everything is in order, and redoes whatever its
+attacker could redo: signatures of keys that are the attacker's, the challenge's secret where the
+attacker holds the TPM. So the reason it meets is the check that guards against it, and not a
+broken signature on the way there. Nothing is called but `Reconciler.look`: recognise, parse,
+judge, claim and issue run as they do for everybody, and what slips through one check is met by
+the next, or by the assertions here:
+
+- the reason and its check number are the ones that are named, in the condition, the annotation
+  and the audit record alike; no certificate is written;
+- no message tells a secret, an expected value or another cluster's name;
+- no claim of anybody is lost; none is made, unless the claims are what is attacked;
+- an honest node of the same world gets its certificate as if nothing had happened.
+"""
+
+import base64
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from random import Random
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from common.errors import AttestationError, Consequence
+from common.names import PENDING_REASON_ANNOTATION
+from signer.controller.rate_limit import ChallengeRate
+from signer.controller.reconcile import ClusterSide, Reconciler
+from signer.issue.certificate import Authority
+from signer.issue.challenge import Masters
+from signer.model import Claims, ClusterKey, Csr
+from signer.policy import Policies
+from signer.verify.claims import names_each_other
+from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
+from tests.fakes.claims import FakeClaims
+from tests.fakes.csrs import FakeCsrs
+
+World = Scenario
+"""What an attack happens in: a Cluster, its Machine, its policy, and the requester's TPM."""
+Mutation = Callable[[World], Csr | Sequence[Csr] | None]
+"""Files hostile CSRs, or (`None`) changes the world so that its offer and answer are hostile."""
+
+OUTCOMES = {
+    Consequence.DENY: "denied",
+    Consequence.WAIT: "waiting",
+    Consequence.IGNORE: "ignored",
+    Consequence.RETRY: "retried",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One hostile input: what it breaks, the reason that it meets, and how it is made."""
+
+    check: str
+    name: str
+    reason: type[AttestationError]
+    mutate: Mutation
+    world: Callable[[], World] = World
+    claims: Callable[[World], Claims] | None = None
+    """The claims as another replica leaves them, where it writes in between."""
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What a look left behind."""
+
+    outcome: str
+    reason: str
+    check: str
+    csr: Csr
+    events: Sequence[tuple[str, str]]
+    public: str
+    """Everything that was written where the requester, or any reader of CSRs, sees it."""
+    logged: str
+    """The audit record, for operators alone: it may tell PCRs, and still no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Masters:
+    """The `MasterSource` seam: the Secret says what the cache says."""
+
+    value: Masters
+
+    def masters(self) -> Masters:
+        return self.value
+
+    def read_live(self) -> Masters:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Authorities:
+    """The `AuthoritySource` seam."""
+
+    def authority(self, cluster: ClusterKey) -> Authority:
+        assert cluster.name
+        return authority()
+
+
+class _Recorder(logging.Handler):
+    """Keeps what the signer logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@cache
+def authority() -> Authority:
+    """Make the cluster's certificate authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    certificate = (
+        x509.CertificateBuilder()
+        .issuer_name(name)
+        .subject_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=365))
+        .not_valid_after(NOW + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate=certificate, private_key=key)
+
+
+def look(
+    world: World, csr: Csr, *, csrs: FakeCsrs | None = None, claims: Claims | None = None
+) -> Traces:
+    """File the CSR where it is not yet there, and let the signer look at it once."""
+    csrs = FakeCsrs() if csrs is None else csrs
+    filed = csrs.read(csr.name) or csrs.put(csr)
+    claims = FakeClaims(store=world.store) if claims is None else claims
+    side = ClusterSide(key=world.cluster.key, records=world.records, csrs=csrs)
+    verdict = _recorded(lambda: _reconciler(world, claims).look(filed, side))
+    after = csrs.read(csr.name)
+    assert after is not None
+    return Traces(
+        outcome=verdict.get("outcome", ""),
+        reason=verdict.get("reason", ""),
+        check=verdict.get("check", ""),
+        csr=after,
+        events=csrs.events,
+        public=_public(csr, after, csrs),
+        logged=repr(verdict),
+    )
+
+
+def _reconciler(world: World, claims: Claims) -> Reconciler:
+    return Reconciler(
+        policies=Policies(by_cluster={world.cluster.key: world.policy}, default=None),
+        anchors={world.policy.name: world.anchors},
+        claims=claims,
+        masters=_Masters(value=world.masters),
+        authorities=_Authorities(),
+        rate=ChallengeRate(lambda: 0.0),
+        now=lambda: world.now,
+        monotonic=lambda: 0.0,
+        random=Random(0).randbytes,
+    )
+
+
+def _recorded(look_once: Callable[[], object]) -> Mapping[str, Any]:
+    """Return the fields of the verdict; what was no error of ours is raised as the bug it is."""
+    recorder, logger = _Recorder(), logging.getLogger("signer")
+    level = logger.level
+    logger.addHandler(recorder)
+    logger.setLevel(logging.DEBUG)
+    try:
+        look_once()
+    finally:
+        logger.removeHandler(recorder)
+        logger.setLevel(level)
+    fields: dict[str, Any] = {}
+    for record in recorder.records:
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            raise AssertionError("an error that is none of ours") from record.exc_info[1]
+        told = getattr(record, "fields", {})
+        if told.get("outcome") != "alarm":
+            fields = told
+    return fields
+
+
+def _public(before: Csr, after: Csr, csrs: FakeCsrs) -> str:
+    written = {k: v for k, v in after.annotations.items() if before.annotations.get(k) != v}
+    conditions = [c for k, c in after.conditions.items() if before.conditions.get(k) != c]
+    return repr((written, conditions, csrs.events))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """Everything that outlives a look, copied."""
+
+    keys: Mapping[str, Any]
+    nodes: Mapping[tuple[str, str], Any]
+    rest: tuple[Any, ...]
+
+    def whole_claims(self) -> set[tuple[str, str]]:
+        """Which endorsement key has which node, by their names."""
+        return {
+            (key.name, node.name)
+            for key in self.keys.values()
+            for node in self.nodes.values()
+            if names_each_other(key, node)
+        }
+
+
+def _state(world: World) -> _State:
+    machines = {key: tuple(found) for key, found in world.store.machines.items()}
+    rest = (
+        *(world.policy, world.anchors, world.masters, world.now, world.cluster),
+        *(machines, tuple(world.records.nodes), world.records.filled),
+    )
+    return _State(keys=dict(world.store.keys), nodes=dict(world.store.nodes), rest=rest)
+
+
+@cache
+def _honest(make: Callable[[], World]) -> tuple[_State, Csr]:
+    """Make the good case of a world, once: its state, and the answer of its node."""
+    world = make()
+    return _state(world), world.answer_csr()
+
+
+def accept(make: Callable[[], World]) -> None:
+    """Require that the world as it is made is a good case: a challenge, then a certificate."""
+    world = make()
+    assert look(world, world.offer_csr()).outcome == "challenged"
+    traces = look(world, world.answer_csr())
+    assert (traces.outcome, traces.reason) == ("issued", "")
+    assert traces.csr.certificate is not None
+    assert set(traces.csr.conditions) == {"Approved"}
+
+
+def repel(attack: Attack) -> None:
+    """Require that the attack meets its reason, and costs nobody else anything."""
+    world = attack.world()
+    filed = attack.mutate(world)
+    if filed is None:
+        filed = [world.offer_csr(), world.answer_csr()]
+    for csr in [filed] if isinstance(filed, Csr) else filed:
+        _refused(attack, world, csr)
+    good, answer = _honest(attack.world)
+    if _state(world) == good:
+        assert look(world, answer).outcome == "issued"
+
+
+def _refused(attack: Attack, world: World, csr: Csr) -> None:
+    before = _state(world)
+    traces = look(world, csr, claims=_claims(attack, world, csr))
+    told = (traces.outcome, traces.reason, traces.check)
+    outcome = OUTCOMES[attack.reason.consequence]
+    if outcome == "denied" and "Approved" in csr.conditions:
+        outcome = "failed"
+    assert told == (outcome, attack.reason.__name__, attack.check)
+    _require_told(traces, csr, outcome)
+    _require_discreet(world, traces)
+    after = _state(world)
+    assert before.whole_claims() <= after.whole_claims()
+    about_claims = attack.claims is not None or attack.check.startswith("K")
+    assert about_claims or after == before
+
+
+def _claims(attack: Attack, world: World, csr: Csr) -> Claims:
+    """Return the live claims: for offers, where nobody may be asked, they are out of reach."""
+    if attack.claims is not None:
+        return attack.claims(world)
+    return FakeClaims(store=world.store, unavailable=csr.uid == OFFER_UID)
+
+
+def _require_told(traces: Traces, csr: Csr, outcome: str) -> None:
+    """Require one trace on the CSR, with the very reason; and none on what is not ours."""
+    after = traces.csr
+    assert after.certificate == csr.certificate
+    new = set(after.conditions) - set(csr.conditions)
+    assert new == {"denied": {"Denied"}, "failed": {"Failed"}}.get(outcome, set())
+    for kind in new:
+        assert after.conditions[kind].reason == traces.reason
+    if outcome == "waiting":
+        assert after.annotations[PENDING_REASON_ANNOTATION].startswith(f"{traces.reason}: ")
+    if csr.uid == OFFER_UID or outcome != "waiting":
+        assert not traces.events
+    if outcome in {"ignored", "retried"}:
+        assert replace(after, resource_version=csr.resource_version) == csr
+
+
+def _require_discreet(world: World, traces: Traces) -> None:
+    """No secret, no expected value and no other cluster's name (Keylime CVE-2023-38201)."""
+    masters = [m for m in (world.masters.current, world.masters.previous) if m is not None]
+    secrets = [*masters, world.extra_data(traces.csr.name)]
+    quoted = [value for bank in world.pcrs.values() for value in bank.values()]
+    for values, text in ((secrets, traces.public + traces.logged), (quoted, traces.public)):
+        for value in values:
+            assert value.hex() not in text
+            assert base64.b64encode(value).decode() not in text
+    assert ABROAD.name not in traces.public

@@ -1,0 +1,536 @@
+"""What befell other systems, once each, by its name: none of it may befall this one.
+
+Each test is named after a published incident, or after what a review found; docs/threat-model.md
+is the table of them. Where an incident is about a part that no request reaches, the table names the
+test that is beside that part. The families of attacks in this folder go further into each; here
+stands the story itself, short.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from common.binding import SECRET_SIZE, ChallengeInputs, answer_extra_data, challenge_secret
+from common.csr import build_pkcs10, compose
+from common.errors import AttestationError, TooManyChallenges
+from common.evidence import encode
+from common.names import (
+    CLIENT_USAGES,
+    ENDORSEMENT_KEY_ANNOTATION,
+    INSECURE_CLIENT_SIGNER,
+    PEM_REQUEST,
+)
+from common.pem import encode_block
+from signer.controller.rate_limit import BURST, ChallengeRate
+from signer.model import Address, Node
+from signer.policy import Policies, PolicyFileInvalid, Trust, load_policies
+from signer.verify.x509.endorsement_certificate import load_trust_anchors
+from tests.attacks.keys import ANSWER
+from tests.attacks.requests import PROVIDER_EXTENSION, forgery
+from tests.attacks.runner import Traces, World, look
+from tests.attacks.scenarios import first_use
+from tests.attacks.test_endorsement_certificates import certified
+from tests.attacks.test_measured_boot import measured
+from tests.attacks.test_quote import nv
+from tests.builders.certificates import authority, leaf
+from tests.builders.event_logs import EV_EFI_ACTION, extended, firmware, log_of
+from tests.builders.forgery import (
+    OID_PROVIDER_ID,
+    ORGANIZATION,
+    SEQUENCE,
+    UTF8,
+    alt_names,
+    common_name,
+    extension,
+    extension_request,
+    rdn,
+    subject,
+    tlv,
+)
+from tests.builders.scenario import (
+    HOME,
+    NODE,
+    NOW,
+    PROVIDER_ID,
+    Scenario,
+    default_keys,
+    key_name,
+    machine,
+    record_of,
+)
+from tests.builders.software_tpm import (
+    attest,
+    attestation_key,
+    endorsement_key,
+    pcr_values,
+)
+from tests.fakes.claims import FakeClaims
+
+EIGHT = {"sha256": tuple(range(8))}
+
+
+def answered(world: World, **changes: object) -> Traces:
+    """File an answer with these changes."""
+    return look(world, world.answer_csr(replace(world.answer(), **changes)))  # type: ignore[arg-type]
+
+
+def serving(*names: bytes) -> World:
+    """Ask for a serving certificate with these names."""
+    world = Scenario()
+    world.for_serving(NODE)
+    extensions = extension_request(PROVIDER_EXTENSION, alt_names(*names))
+    world.request_der = forgery(world, attributes=(extensions,)).der()
+    return world
+
+
+def dns(name: str) -> bytes:
+    """Write a DNS name."""
+    return tlv(0x82, name.encode())
+
+
+# Attestation verifiers
+
+
+def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
+    """The verification key comes from the bytes whose Name activation proved, and nowhere else."""
+    world, own = Scenario(), attestation_key()
+    quote = world.answer().quote
+    assert answered(world, signature=own.sign(quote)).reason == "QuoteSignatureInvalid"
+    swapped = answered(world, ak_public=own.tpm2b, signature=own.sign(quote))
+    assert swapped.reason == "AnswerNotBound"
+    document = json.loads(encode(world.answer()))
+    document["ak"]["pem"] = "-----BEGIN PUBLIC KEY-----"
+    data = json.dumps(document).encode()
+    csr = world.answer_csr(request=compose(world.pkcs10(), data))
+    assert look(world, csr).reason == "AttestationDataMalformed"
+
+
+def test_tpm2_tools_cve_2024_29038_quote_that_no_tpm_generated() -> None:
+    """Bytes that begin otherwise were signed as data, whatever else they look like."""
+    world = Scenario()
+    forged = b"\0TCG" + world.attest().encode()[4:]
+    assert look(world, world.answer_csr(world.answer(forged))).reason == "QuoteMalformed"
+
+
+def test_tpm2_tools_cve_2024_29039_selection_that_nobody_asked_for() -> None:
+    """A true quote of PCRs that never change proves nothing."""
+    world = Scenario()
+    debug = pcr_values({"sha256": (16,)})
+    quote = attest(debug, world.extra_data(ANSWER))
+    csr = world.answer_csr(world.answer(quote, pcrs=debug))
+    assert look(world, csr).reason == "PcrSelectionMismatch"
+
+
+def test_tpm2_tss_cve_2024_29040_statement_that_is_no_quote() -> None:
+    """NV memory that holds the body of a quote, certified by the right key with the right nonce."""
+    world = Scenario()
+    quote = world.attest().encode()
+    statement = quote[:4] + b"\x80\x14" + quote[6:101] + nv(world)
+    assert look(world, world.answer_csr(world.answer(statement))).reason == "QuoteMalformed"
+
+
+def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
+    """Policy values stand beside a quote of other PCRs."""
+    world = Scenario()
+    quote = attest(pcr_values({"sha256": (0, 1)}), world.extra_data(ANSWER))
+    csr = world.answer_csr(world.answer(quote, pcrs=pcr_values(EIGHT)))
+    assert look(world, csr).reason == "PcrSelectionMismatch"
+
+
+def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
+    """Each input makes another secret, each object another nonce, and all are 32 bytes."""
+    inputs = ChallengeInputs(
+        cluster_uid="a",
+        signer_name="b",
+        username="c",
+        offer_uid="d",
+        issued_at="e",
+        pkcs10_sha256=b"f",
+        ek_spki_sha256=b"g",
+        ak_name=b"h",
+    )
+    others = [inputs._replace(**{f: value * 2}) for f, value in inputs._asdict().items()]
+    secrets = {challenge_secret(m, i) for m in (b"1", b"2") for i in (inputs, *others)}
+    assert len(secrets) == 2 * (1 + len(others))
+    nonces = {
+        answer_extra_data(secret, name=name, expiration_seconds=seconds, usages=CLIENT_USAGES)
+        for secret in secrets
+        for name in ("x", "y")
+        for seconds in (None, 0, 600)
+    }
+    assert len(nonces) == 6 * len(secrets)
+    assert {len(value) for value in secrets | nonces} == {SECRET_SIZE}
+
+
+def test_kairos_4828_recorded_quote_without_a_nonce() -> None:
+    """A quote of an earlier boot passes nowhere, however good its values are."""
+    world = Scenario()
+    recorded = world.attest(extra_data=b"")
+    assert look(world, world.answer_csr(world.answer(recorded))).reason == "AnswerNotBound"
+
+
+@pytest.mark.parametrize("change", [{"extra_data": bytes(32)}, {"pcr_digest": bytes(32)}])
+def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
+    change: dict[str, bytes],
+) -> None:
+    """Neither on the CSR nor in the operator's log."""
+    world = Scenario()
+    traces = look(world, world.answer_csr(world.answer(world.attest(**change))))
+    assert traces.outcome == "denied"
+    for expected in (world.extra_data(ANSWER), world.attest().pcr_digest, world.masters.current):
+        for text in (traces.public, traces.logged):
+            assert expected.hex() not in text
+            assert base64.b64encode(expected).decode() not in text
+
+
+def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> None:
+    """The name stays with the TPM that has it; changing that is an operator's act."""
+    world = first_use()
+    assert look(world, world.answer_csr()).outcome == "issued"
+    other = Scenario(ek=endorsement_key())
+    assert look(world, other.answer_csr()).reason == "NodeNameTaken"
+    (node,) = world.store.nodes.values()
+    assert node.endorsement_key == key_name(world.ek)
+
+
+def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
+    """Two objects are swapped while a third is compared: each claim is an object of its own."""
+    world = first_use()
+
+    def other_replica() -> None:
+        look(world, Scenario(ek=other).answer_csr())
+
+    other = endorsement_key()
+    claims = FakeClaims(store=world.store, interrupt=other_replica, interrupt_before=2)
+    assert look(world, world.answer_csr(), claims=claims).reason == "NodeNameTaken"
+    (node,) = world.store.nodes.values()
+    assert node.endorsement_key == key_name(other)
+
+
+def test_spire_1_14_6_one_token_spent_twice() -> None:
+    """What two answers to one challenge get is the same key in the same TPM, and one claim."""
+    world = Scenario()
+    copied = world.answer_csr(name="kubelet-tpm-c")
+    assert look(world, world.answer_csr()).outcome == "issued"
+    assert look(world, copied).reason == "AnswerNotBound"
+    attested = world.attest(extra_data=world.extra_data("kubelet-tpm-c"))
+    again = world.answer_csr(world.answer(attested), name="kubelet-tpm-c")
+    assert look(world, again).outcome == "issued"
+    assert len(world.store.keys) == len(world.store.nodes) == 1
+
+
+def test_spire_1_14_6_signature_over_one_document_and_reading_of_another() -> None:
+    """The request that is certified is the one that the quote is bound to, byte for byte."""
+    world = Scenario()
+    answer = encode(world.answer())
+    other = build_pkcs10(world.kubelet_key, node_name=NODE, provider_id=PROVIDER_ID)
+    assert other != world.pkcs10()
+    swapped = world.answer_csr(request=compose(other, answer))
+    assert look(world, swapped).reason == "AnswerNotBound"
+    twice = encode_block(PEM_REQUEST, other) + compose(world.pkcs10(), answer)
+    assert look(world, world.answer_csr(request=twice)).reason == "PemBlocksUnexpected"
+
+
+@pytest.mark.parametrize(
+    ("name", "provider_id", "reason"),
+    [
+        ("node-1/../node-2", PROVIDER_ID, "NodeNameInvalid"),
+        ("node-1.example\0", PROVIDER_ID, "NodeNameInvalid"),
+        (NODE, "metal://rack-1/slot-1\n", "ProviderIDMalformed"),
+        (NODE, "metal://rack-1/../slot-1", "MachineNotFound"),
+    ],
+)
+def test_spire_0_12_1_identifiers_of_odd_shapes(name: str, provider_id: str, reason: str) -> None:
+    """Strict grammars, and comparison to the byte beyond them."""
+    world = Scenario()
+    value = extension(OID_PROVIDER_ID, tlv(UTF8, provider_id.encode()))
+    world.request_der = forgery(
+        world,
+        subject=subject(rdn(ORGANIZATION), rdn(common_name(name.encode()))),
+        attributes=(extension_request(value),),
+    ).der()
+    assert look(world, world.answer_csr()).reason == reason
+
+
+def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -> None:
+    """Whatever is thrown at the signer by a stranger, the node's own answer still counts."""
+    world = Scenario()
+    honest = world.answer_csr()
+    stranger = Scenario(ek=endorsement_key(), ak=attestation_key())
+    for hostile in (
+        stranger.answer_csr(),
+        world.answer_csr(request=b""),
+        world.answer_csr(replace(world.answer(), signature=b"")),
+        world.answer_csr(replace(world.answer(), quote=stranger.answer().quote)),
+    ):
+        assert look(world, hostile).outcome == "denied"
+    assert look(world, honest).outcome == "issued"
+
+
+def test_go_attestation_event_log_disclosure_type_that_no_digest_covers() -> None:
+    """Secure Boot is off; the log calls its measurement an action, and tells another one."""
+    events = firmware(secure_boot=False)
+    world = measured()
+    world.pcrs = extended(events, EIGHT)
+    relabelled = replace(events[1], type=EV_EFI_ACTION)
+    for told in ([events[0], relabelled, *events[2:]], events):
+        world.event_log = log_of(told)
+        assert look(world, world.answer_csr()).reason == "EventLogPolicyMismatch"
+
+
+DEEP = b"[" * 50_000
+NESTED = tlv(SEQUENCE, b"\5\0")
+for _ in range(200):
+    NESTED = tlv(SEQUENCE, NESTED)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ek_public": b"\xff\xff"}, "EndorsementKeyMalformed"),
+        ({"ak_public": b"\xff\xff\0\x23"}, "AttestationKeyMalformed"),
+        ({"quote": b"\xffTCG\x80\x18\xff\xff"}, "QuoteSignatureInvalid"),
+        ({"signature": b"\0\x18\0\x0b\xff\xff"}, "SignatureMalformed"),
+    ],
+)
+def test_go_attestation_506_432_143_lengths_that_overflow(
+    change: dict[str, bytes], reason: str
+) -> None:
+    """A size that is larger than the data is an error of ours, in every structure of a TPM."""
+    assert answered(Scenario(), **change).reason == reason
+
+
+def test_go_attestation_506_432_143_recursion_without_end() -> None:
+    """Depth is bounded in DER and in JSON, and numbers of events in logs."""
+    world = Scenario()
+    csr = world.answer_csr(request=compose(world.pkcs10(), DEEP))
+    assert look(world, csr).reason == "AttestationDataMalformed"
+    csr = world.answer_csr(request=compose(NESTED, encode(world.answer())))
+    assert look(world, csr).reason == "RequestMalformed"
+    logged = measured()
+    log = log_of(firmware())
+    logged.event_log = log[:28] + b"\xff\xff\xff\xff" + log[32:]
+    assert look(logged, logged.answer_csr()).reason == "EventLogMalformed"
+
+
+def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
+    """As on real laptops: told by exactly that, with the remedy."""
+    world = certified()
+    other = leaf(authority("Vendor"), endorsement_key().private.public_key())
+    world.certificates = (other,)
+    traces = look(world, world.answer_csr())
+    assert traces.reason == "EndorsementCertificateMismatch"
+    assert "register the key" in traces.public
+
+
+def test_constellation_azure_root_that_expired() -> None:
+    """A root beyond its date certifies nothing any more, and says so."""
+    world = certified()
+    world.now = NOW + timedelta(days=20 * 365)
+    traces = look(world, world.offer_csr())
+    assert traces.reason == "EndorsementCertificateOutOfDate"
+    expired = authority("Expired", begins=NOW - timedelta(days=9), ends=NOW - timedelta(days=1))
+    anchors = load_trust_anchors({"expired.der": expired.der}, {})
+    world = certified()
+    world.anchors = anchors
+    world.certificates = (leaf(expired, default_keys()[0].private.public_key()),)
+    assert look(world, world.offer_csr()).reason == "EndorsementCertificateOutOfDate"
+
+
+# What reviews of this design found
+
+
+@pytest.mark.parametrize("trust", [Trust.FIRST_USE, Trust.REGISTERED])
+def test_review_an_offer_alone_pins_no_endorsement_key(trust: Trust) -> None:
+    """Nothing is proved by an offer, so nothing is claimed by it."""
+    world = first_use()
+    world.policy = replace(world.policy, trust=trust)
+    if trust is Trust.REGISTERED:
+        world.change_machine(records=(record_of(world.ek),))
+    assert look(world, world.offer_csr()).outcome == "challenged"
+    assert not world.store.keys
+    assert not world.store.nodes
+
+
+def test_review_junk_answers_burn_no_challenge() -> None:
+    """The challenge is public; so is its uid."""
+    world = Scenario()
+    for number in range(10):
+        junk = world.answer_csr(world.answer(signature=bytes(72)), name=f"junk-{number}")
+        assert look(world, junk).outcome == "denied"
+    assert look(world, world.answer_csr()).outcome == "issued"
+
+
+def test_review_uniqueness_is_the_object_that_is_created() -> None:
+    """Whoever creates the claim has it; who read before that has lost, and begins again."""
+    world = first_use()
+    abroad = first_use()
+    abroad.change_cluster(key=replace(HOME, name="green"), uid="0" * 8 + world.cluster.uid[8:])
+    abroad.store = abroad.records.store = world.store
+    world.store.machines[abroad.cluster.key] = [machine()]
+
+    def other_cluster() -> None:
+        assert look(abroad, abroad.answer_csr()).outcome == "issued"
+
+    claims = FakeClaims(store=world.store, interrupt=other_cluster, interrupt_before=1)
+    assert look(world, world.answer_csr(), claims=claims).reason == "EndorsementKeyInUse"
+    held = world.store.keys[key_name(world.ek)].held_by
+    assert held is not None
+    assert held.cluster == abroad.cluster.key
+
+
+# CSR approvers
+
+
+def test_kubeletmein_stolen_bootstrap_credential() -> None:
+    """A pod reads the bootstrap token, and asks for every node as kubeadm's own flow would."""
+    world = Scenario()
+    bare = encode_block(PEM_REQUEST, world.pkcs10())
+    assert look(world, world.answer_csr(request=bare)).reason == "PemBlocksUnexpected"
+    software = Scenario(ek=endorsement_key(), ak=attestation_key())
+    assert look(world, software.offer_csr()).reason == "EndorsementKeyMismatch"
+    assert look(world, software.answer_csr()).reason == "EndorsementKeyMismatch"
+
+
+def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
+    """The address is the node's own, and the DNS name is anybody's."""
+    own = tlv(0x87, b"\xc0\0\2\x0b")
+    for name, reason in (
+        ("www.example.com", "AddressNotOfMachine"),
+        ("api.example", "AddressOfControlPlane"),
+    ):
+        world = serving(own, dns(name))
+        assert look(world, world.answer_csr()).reason == reason
+
+
+@pytest.mark.parametrize("value", [tlv(0x86, b"https://node-1.example"), tlv(0x81, b"a@b")])
+def test_cloud_provider_gcp_185_serving_names_of_other_types(value: bytes) -> None:
+    """What is not understood is refused."""
+    world = serving(dns(NODE), value)
+    assert look(world, world.answer_csr()).reason == "SubjectAltNameNotAllowed"
+
+
+def test_kubelet_serving_cert_approver_337_348_names_tied_to_no_node() -> None:
+    """A name of the right form is not yet the Machine's."""
+    world = serving(dns("node-2.example"))
+    assert look(world, world.answer_csr()).reason == "AddressNotOfMachine"
+
+
+@pytest.mark.parametrize("name", ["API.example", "api.example.", "Api.Example."])
+def test_talos_360_deny_list_compared_with_case(name: str) -> None:
+    """Folded on both sides, also where the guest reports it as its own."""
+    world = serving(dns(name))
+    given = Address(type="Hostname", address=name)
+    world.change_machine(addresses=(*world.machine.addresses, given))
+    assert look(world, world.answer_csr()).reason == "AddressOfControlPlane"
+
+
+@pytest.mark.parametrize("suffix", ["bootstrap", "certificate-rotation"])
+def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str) -> None:
+    """While somebody else approves unseen, nothing is approved here, and an alarm is raised."""
+    world = Scenario()
+    world.change_cluster(auto_approve_bindings=frozenset({f"kubeadm:node-autoapprove-{suffix}"}))
+    for csr in (world.offer_csr(), world.answer_csr()):
+        traces = look(world, csr)
+        assert (traces.outcome, traces.reason) == ("waiting", "AutoApproveBindingPresent")
+        assert "'alarm': True" in traces.logged
+
+
+def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
+    """Annotations on the CSR, and Nodes' provider IDs: none of them names a key."""
+    world = Scenario(ek=endorsement_key())
+    world.change_machine(records=())
+    own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
+    world.records.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
+    for csr in (world.offer_csr(annotations=own), world.answer_csr(annotations=own)):
+        assert look(world, csr).reason == "EndorsementKeyNotRegistered"
+
+
+def test_cluster_machine_approver_310_pile_that_stops_everybody() -> None:
+    """A requester that asks without end is slowed down; nobody else is."""
+    rate = ChallengeRate(lambda: 0.0)
+    flooder, other = (HOME, "system:bootstrap:aaaaaa"), (HOME, "system:bootstrap:bbbbbb")
+    for _ in range(int(BURST)):
+        rate.draw(flooder)
+    with pytest.raises(TooManyChallenges):
+        rate.draw(flooder)
+    rate.draw(other)
+
+
+Trouble = Callable[[World], FakeClaims]
+
+
+def caches_are_empty(world: World) -> FakeClaims:
+    """Let caches not have been filled yet."""
+    world.records.filled = False
+    return FakeClaims(store=world.store)
+
+
+def claims_are_away(world: World) -> FakeClaims:
+    """Let the management cluster be away."""
+    return FakeClaims(store=world.store, unavailable=True)
+
+
+@pytest.mark.parametrize("trouble", [caches_are_empty, claims_are_away])
+def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) -> None:
+    """What cannot be decided is tried again: neither a yes nor a no is written."""
+    world = Scenario()
+    claims = trouble(world)
+    traces = look(world, world.answer_csr(), claims=claims)
+    assert traces.outcome == "retried"
+    assert not traces.csr.conditions
+    world.records.filled = True
+    assert look(world, world.answer_csr()).outcome == "issued"
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: Trust) -> None:
+    """In no mode is there a way without attestation: no bare request, no other version."""
+    world = Scenario()
+    world.policy = replace(world.policy, trust=trust)
+    bare = world.answer_csr(request=encode_block(PEM_REQUEST, world.pkcs10()))
+    assert look(world, bare).reason == "PemBlocksUnexpected"
+    other = world.answer_csr(request=compose(world.pkcs10(), b'{"version":"v0"}'))
+    assert look(world, other).reason == "UnsupportedVersion"
+    insecure = world.answer_csr(signer_name=INSECURE_CLIENT_SIGNER)
+    assert look(world, insecure).reason == "NotOurSigner"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "policies:", "null", "trust: FirstUse"])
+def test_approvers_broken_configuration_that_approves(text: str) -> None:
+    """A file that says nothing, or something else, is refused whole; nothing falls back to it."""
+    with pytest.raises(PolicyFileInvalid):
+        load_policies(text)
+    with pytest.raises(AttestationError, match="no policy"):
+        Policies(by_cluster={}, default=None).for_cluster(HOME)
+    with pytest.raises(ValueError, match="no root"):
+        load_trust_anchors({}, {})
+
+
+def test_nodes_that_write_a_strangers_provider_id() -> None:
+    """Cluster API can be led to a wrong `nodeRef`: it gives no name, and takes none."""
+    world = Scenario()
+    world.change_machine(node_ref="node-2.example")
+    world.records.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
+    impostor = Scenario(ek=endorsement_key(), node_name="node-2.example")
+    impostor.as_node()
+    assert look(world, impostor.answer_csr()).reason == "NodeNameMismatch"
+    traces = look(world, world.answer_csr())
+    assert traces.outcome == "issued"
+
+
+@pytest.mark.parametrize(
+    "name", ["kubernetes", "api.example", "API.EXAMPLE", "192.0.2.1", "10.96.0.1"]
+)
+def test_serving_certificate_with_the_api_servers_names(name: str) -> None:
+    """Though the Machine's own addresses say so: guests report those."""
+    address = name[0].isdigit()
+    value = tlv(0x87, bytes(map(int, name.split(".")))) if address else dns(name)
+    world = serving(dns(NODE), value)
+    given = Address(type="InternalIP" if address else "InternalDNS", address=name)
+    world.change_machine(addresses=(*world.machine.addresses, given))
+    assert look(world, world.answer_csr()).reason == "AddressOfControlPlane"

@@ -1,0 +1,48 @@
+"""A credential for tests of what keeps and serves it."""
+
+import json
+from pathlib import Path
+
+from authenticator.model import KeyPair
+from authenticator.state.credential import Credential
+
+EXEC_INFO = (
+    json.dumps(
+        {
+            "kind": "ExecCredential",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "spec": {"cluster": {"server": "https://a.example"}, "interactive": False},
+        }
+    ).encode()
+    + b"\n"
+)
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+KEY = b"-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n"
+DAY = 86400
+
+
+def make(
+    received: int,
+    *,
+    exec_info: bytes = EXEC_INFO,
+    arguments: tuple[str, ...] = (),
+    api_version: str = "client.authentication.k8s.io/v1",
+    pair: KeyPair | None = None,
+) -> Credential:
+    """Make a credential for a week."""
+    return Credential(
+        node_name="worker-1",
+        pair=pair or KeyPair(certificate=CERTIFICATE * 2, key=KEY),
+        not_before=received - 300,
+        not_after=received + 7 * DAY,
+        received=received,
+        exec_info=exec_info,
+        arguments=arguments,
+        api_version=api_version,
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that nobody else may read."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)

@@ -1,0 +1,61 @@
+"""What a node's kubelet unit does: join, then calls from the kubeconfig that it wrote."""
+
+import subprocess
+from pathlib import Path
+
+from authenticator.config import invocation
+from authenticator.config import kubeconfig as kubeconfigs
+from tests.harness.node import Call, Node, finished
+from tests.harness.programs import PLUGIN
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+def kubelet_conf(node: Node) -> Path:
+    """Return where a join writes the kubeconfig."""
+    return node.folder / "etc/kubelet.conf"
+
+
+def join_arguments(node: Node) -> list[str]:
+    """Return the command, as the kubelet's unit has it."""
+    kubelet_conf(node).parent.mkdir(exist_ok=True)
+    flags = {
+        "--kubeconfig": str(kubelet_conf(node)),
+        "--bootstrap-kubeconfig": str(node.bootstrap_kubeconfig),
+        "--node-name": node.name,
+        "--provider-id": node.provider_id,
+        "--state-dir": str(node.state),
+        "--tcti": node.tpm.tcti,
+    }
+    return ["join", *(f"{name}={value}" for name, value in flags.items())]
+
+
+def join(node: Node, *more: str) -> Call:
+    """Run join to its end."""
+    return _run(*join_arguments(node), *more)
+
+
+def call(node: Node, *arguments: str) -> Call:
+    """Make the call that client-go makes with the kubeconfig, or a command with its settings."""
+    found = invocation.in_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
+    return _run(*arguments, KUBERNETES_EXEC_INFO=found.exec_info.decode())
+
+
+def whoami(node: Node) -> str:
+    """Ask the API server with client-go and what join wrote."""
+    return node.tenant.workload.kubectl(
+        "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=kubelet_conf(node)
+    )
+
+
+def _run(*arguments: str, **environment: str) -> Call:
+    return finished(
+        subprocess.Popen(
+            [PLUGIN, *arguments],
+            env=ENVIRONMENT | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    )

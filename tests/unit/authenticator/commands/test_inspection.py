@@ -1,0 +1,434 @@
+"""What people are shown: status, doctor with each finding, the endorsement key."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from authenticator.commands import doctor, endorsement_key, status
+from authenticator.commands.doctor_check import Finding, Surroundings
+from authenticator.config.exec_info import ExecInfo
+from authenticator.config.settings import resolve
+from authenticator.enroll.enroll import Call
+from authenticator.model import Deadline, Requester, Server
+from authenticator.state.cooldown import keep
+from authenticator.state.credential import Credential
+from authenticator.state.directory import Folder
+from authenticator.state.run_record import Run
+from authenticator.state.store import FolderStore
+from authenticator.tpm.device import EndorsementKey, Tpm
+from common.errors import (
+    AttestationError,
+    ConfigurationInvalid,
+    CredentialRefused,
+    ExecInfoInvalid,
+    RequestDenied,
+    TpmFailed,
+    TpmPermissionDenied,
+)
+from tests.builders import credentials
+from tests.fakes.clock import FakeClock
+from tests.fakes.tpm import FakeTpm
+from tests.unit.authenticator.state.test_store import PENDING
+
+NOW = 1_800_000_000
+
+
+@dataclass
+class Healthy:
+    """A machine on which nothing is wrong, and where a test breaks one thing."""
+
+    root: Path
+    clock: FakeClock
+    tpm: FakeTpm
+    skew: float = 0.0
+    allowed: bool = True
+    refusal: AttestationError | None = None
+    call: Call | AttestationError | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("etc/kubernetes", "var/lib/kubelet", "usr/lib", "usr/bin"):
+            (self.root / name).mkdir(parents=True)
+        program = self.root / "usr/bin/kubelet-authenticator-tpm"
+        program.touch(mode=0o755)
+        self.write("var/lib/kubelet/config.yaml", {"rotateCertificates": False})
+        self.write("etc/kubernetes/bootstrap.conf", self.kubeconfig({"token": "a.b"}))
+        self.write("etc/kubernetes/kubelet.conf", self.kubeconfig({"exec": self.stanza()}))
+        settings = {
+            "nodeName": "worker-1",
+            "providerID": "test:///1",
+            "stateDir": str(self.root / "state"),
+            "bootstrapKubeconfig": str(self.root / "etc/kubernetes/bootstrap.conf"),
+        }
+        server = Server(url="https://a", ca="", tls_server_name=None, proxy=None)
+        info = ExecInfo(raw=credentials.EXEC_INFO, api_version="", server=server, settings={})
+        self.call = Call(exec_info=info, settings=resolve(settings, {}, "x"), arguments=())
+        with Folder(self.root / "state") as folder:
+            FolderStore(folder, self.clock).save_credential(self.credential())
+
+    def credential(self) -> Credential:
+        """Return a certificate of yesterday."""
+        return credentials.make(int(self.clock.wall()) - credentials.DAY)
+
+    def stanza(self, **change: object) -> dict[str, object]:
+        """Return the exec stanza, changed."""
+        return {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "/usr/bin/kubelet-authenticator-tpm",
+            "interactiveMode": "Never",
+            "provideClusterInfo": True,
+            **change,
+        }
+
+    def kubeconfig(self, user: dict[str, Any]) -> dict[str, Any]:
+        """Return a kubeconfig with this user."""
+        return {
+            "clusters": [{"name": "c", "cluster": {"server": "https://a"}}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+
+    def write(self, name: str, content: object) -> None:
+        """Write a file of the machine."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str) else yaml.safe_dump(content)
+        path.write_text(text, encoding="utf-8")
+
+    def date(self) -> str:
+        """Tell the API server's time."""
+        return formatdate(self.clock.wall() - self.skew, usegmt=True)
+
+    def may_file_requests(self) -> bool:
+        """Tell what the API server allows."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.allowed
+
+    def findings(self) -> dict[str, Finding]:
+        """Make every check."""
+
+        @contextlib.contextmanager
+        def open_tpm(call: Call, deadline: Deadline) -> Iterator[Tpm]:
+            assert call is self.call
+            deadline.at_most(1)
+            yield self.tpm
+
+        def probe(call: Call, requester: Requester, deadline: Deadline) -> "Healthy":
+            assert call is self.call
+            assert repr(requester)
+            deadline.at_most(1)
+            return self
+
+        assert self.call is not None
+        around = Surroundings(
+            kubeconfig=Path("/etc/kubernetes/kubelet.conf"),
+            root=self.root,
+            clock=self.clock,
+            call=self.call,
+            open_tpm=open_tpm,
+            probe=probe,
+        )
+        return {finding.check: finding for finding in doctor.examine(around)}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Healthy:
+    """Return a machine on which nothing is wrong."""
+    return Healthy(tmp_path, FakeClock(), FakeTpm())
+
+
+def test_healthy_machine_has_nothing_wrong(machine: Healthy) -> None:
+    findings = machine.findings()
+    assert [f for f in findings.values() if f.remedy] == []
+    assert doctor.text(list(findings.values())).count("ok ") == len(findings)
+
+
+def stanza(**change: object) -> Callable[[Healthy], None]:
+    """Return a break of the exec stanza."""
+    return lambda machine: machine.write(
+        "etc/kubernetes/kubelet.conf", machine.kubeconfig({"exec": machine.stanza(**change)})
+    )
+
+
+def drop_in(folder: str, name: str, arguments: str) -> Callable[[Healthy], None]:
+    """Return a drop-in of the kubelet's unit."""
+    line = f'[Service]\nEnvironment="KUBELET_KUBECONFIG_ARGS={arguments}"\n'
+    return lambda machine: machine.write(f"{folder}/systemd/system/kubelet.service.d/{name}", line)
+
+
+def expire(machine: Healthy) -> None:
+    """Let the certificate run out."""
+    machine.clock.pass_time(7 * credentials.DAY)
+
+
+def lose_certificate(machine: Healthy) -> None:
+    """Remove the credential."""
+    (machine.root / "state/credential.pem").unlink()
+
+
+def lose_every_credential(machine: Healthy) -> None:
+    """Remove both credentials."""
+    lose_certificate(machine)
+    (machine.root / "etc/kubernetes/bootstrap.conf").unlink()
+
+
+KUBEADM_FLAGS = "--bootstrap-kubeconfig=/b --kubeconfig=/k"
+BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
+    "interactive mode": ("kubeconfig", stanza(interactiveMode="IfAvailable"), "interactiveMode"),
+    "no cluster info": ("kubeconfig", stanza(provideClusterInfo=False), "provideClusterInfo"),
+    "old version": ("kubeconfig", stanza(apiVersion="v1alpha1"), "apiVersion"),
+    "relative command": ("kubeconfig", stanza(command="kubelet-authenticator-tpm"), "absolute"),
+    "no command": ("program", stanza(command=None), "cannot be run"),
+    "another credential": (
+        "kubeconfig",
+        lambda m: m.write(
+            "etc/kubernetes/kubelet.conf", m.kubeconfig({"exec": m.stanza(), "token": "x"})
+        ),
+        "beside exec",
+    ),
+    "no stanza": (
+        "kubeconfig",
+        lambda m: m.write("etc/kubernetes/kubelet.conf", m.kubeconfig({"token": "x"})),
+        "does not run this program",
+    ),
+    "no kubeconfig": (
+        "kubeconfig",
+        lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
+        "No such file",
+    ),
+    "no program": (
+        "program",
+        lambda m: (m.root / "usr/bin/kubelet-authenticator-tpm").unlink(),
+        "cannot be run",
+    ),
+    "rotation": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True}),
+        "rotateCertificates: true",
+    ),
+    "rotation by a flag in capitals": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
+        "30-own.conf has --rotate-certificates",
+    ),
+    "list for a kubelet configuration": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", "[]"),
+        "not a kubelet configuration",
+    ),
+    "broken kubelet configuration": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", "{"),
+        "not YAML",
+    ),
+    "kubeadm's drop-in": (
+        "bootstrap flags",
+        drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS),
+        "10-kubeadm.conf has --bootstrap-kubeconfig",
+    ),
+    "rotation by a flag": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates"),
+        "30-own.conf has --rotate-certificates",
+    ),
+    "flag in the environment": (
+        "bootstrap flags",
+        lambda m: m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--bootstrap-kubeconfig=/b\n"),
+        "etc/default/kubelet has --bootstrap-kubeconfig",
+    ),
+    "no call": (
+        "settings",
+        lambda m: setattr(m, "call", ExecInfoInvalid("no CA")),
+        "ExecInfoInvalid: no CA",
+    ),
+    "open folder": ("state folder", lambda m: (m.root / "state").chmod(0o777), "StateFolderUnsafe"),
+    "no TPM permission": (
+        "TPM",
+        lambda m: m.tpm.errors.append(TpmPermissionDenied("may not")),
+        "TpmPermissionDenied",
+    ),
+    "no bootstrap credential and no certificate": (
+        "bootstrap credential",
+        lose_every_credential,
+        "there is no certificate",
+    ),
+    "clock": ("clock", lambda m: setattr(m, "skew", 3600.0), "+3600 s off"),
+    "no permission": ("API server", lambda m: setattr(m, "allowed", False), "may not create"),
+    "refused credential": (
+        "API server",
+        lambda m: setattr(m, "refusal", CredentialRefused("401")),
+        "CredentialRefused",
+    ),
+    "expired certificate": ("certificate", expire, "it ended at"),
+    "no certificate": ("certificate", lose_certificate, "there is no certificate"),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_what_is_wrong_is_found_with_its_remedy(machine: Healthy, broken: str) -> None:
+    check, break_it, told = BREAKS[broken]
+    break_it(machine)
+    finding = machine.findings()[check]
+    assert finding.remedy
+    assert told in finding.found
+    assert f"wrong  {check}: " in doctor.text([finding])
+
+
+def test_later_drop_in_wins(machine: Healthy) -> None:
+    drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(machine)
+    drop_in("etc", "20-attestation.conf", "--kubeconfig=/k")(machine)
+    assert machine.findings()["bootstrap flags"].remedy == ""
+
+
+def test_flag_beats_what_kubeadm_writes(machine: Healthy) -> None:
+    """It writes rotateCertificates: true whatever it is told."""
+    machine.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
+    drop_in("etc", "20-own.conf", "--kubeconfig=/k --rotate-certificates=false")(machine)
+    assert machine.findings()["rotateCertificates"].remedy == ""
+    machine.write("etc/default/kubelet", 'KUBELET_EXTRA_ARGS="--rotate-certificates=true --v=2"\n')
+    assert "etc/default/kubelet" in machine.findings()["rotateCertificates"].found
+    assert machine.findings()["rotateCertificates"].remedy
+
+
+def test_comment_in_a_drop_in_is_none(machine: Healthy) -> None:
+    line = '# Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/b"\n'
+    machine.write("etc/systemd/system/kubelet.service.d/20-own.conf", line)
+    assert machine.findings()["bootstrap flags"].remedy == ""
+
+
+def test_without_a_call_the_rest_is_not_blamed(machine: Healthy) -> None:
+    machine.call = ExecInfoInvalid("no CA")
+    assert machine.findings()["TPM"].found == "not looked at"
+    assert machine.findings()["rotateCertificates"].remedy == ""
+
+
+def test_kubelet_without_a_configuration_rotates_nothing(machine: Healthy) -> None:
+    (machine.root / "var/lib/kubelet/config.yaml").unlink(missing_ok=True)
+    finding = machine.findings()["rotateCertificates"]
+    assert finding.remedy == ""
+    assert "is not there" in finding.found
+
+
+def test_record_of_a_run_says_what_and_why() -> None:
+    clock = FakeClock()
+    run = Run(clock, "needed")
+    clock.pass_time(0.5)
+    with contextlib.suppress(ZeroDivisionError), run.phase("offer"):
+        clock.pass_time(1.23456)
+        raise ZeroDivisionError
+    told = {
+        "time": "2027-01-15T08:00:00Z",
+        "purpose": "needed",
+        "result": "failed",
+        "seconds": 1.735,
+        "phases": [{"name": "offer", "seconds": 1.235}],
+    }
+    assert run.record("failed") == told
+    why = {"reason": "RequestDenied", "message": "no"}
+    assert run.record("failed", RequestDenied("no")) == told | why
+    denied = RequestDenied("no", detail="MachineNotFound")
+    assert run.record("failed", denied) == told | why | {"signerReason": "MachineNotFound"}
+    bug = run.record("failed", ZeroDivisionError("a secret"))
+    assert bug["reason"] == "ZeroDivisionError"
+    assert "secret" not in str(bug)
+
+
+def test_missing_bootstrap_credential_is_fine_with_a_certificate(machine: Healthy) -> None:
+    (machine.root / "etc/kubernetes/bootstrap.conf").unlink()
+    assert "not needed" in machine.findings()["bootstrap credential"].found
+
+
+def test_doctor_leaves_nothing_behind(machine: Healthy) -> None:
+    before = sorted(path.name for path in (machine.root / "state").iterdir())
+    machine.findings()
+    after = sorted(path.name for path in (machine.root / "state").iterdir())
+    assert set(after) - set(before) <= {"exchange.lock"}
+
+
+def test_status_shows_everything_there_is(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with Folder(tmp_path / "state") as folder:
+        store = FolderStore(folder, clock)
+        assert status.text(status.gather(store, None, clock)) == "certificate  none\n"
+        store.save_credential(credentials.make(int(clock.wall()) - credentials.DAY))
+        store.save_pending(PENDING)
+        error = RequestDenied("denied: EndorsementKeyMismatch", detail="EndorsementKeyMismatch")
+        keep(error, store, clock, "digest", 0.0)
+        run = Run(clock, "needed")
+        with run.phase("offer"):
+            clock.pass_time(0.25)
+        store.append_run(run.record("failed", error))
+        store.append_run(Run(clock, "needed").record("done"))
+        serving = credentials.make(int(clock.wall()) - 2 * credentials.DAY)
+        shown = status.text(status.gather(store, serving, clock))
+    for words in (
+        "node         worker-1",
+        "certificate  fresh, until",
+        "serving      fresh, until",
+        "exchange     at its offer, begun",
+        "2 s until the next attempt, after RequestDenied: denied: EndorsementKeyMismatch",
+        "last run",
+        "last failure",
+        "0.250 s  offer",
+    ):
+        assert words in shown
+    assert "key" not in shown.lower().replace("endorsementkey", "")
+
+
+def test_exchange_of_another_boot_is_none(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with Folder(tmp_path / "state") as folder:
+        store = FolderStore(folder, clock)
+        store.save_pending(PENDING)
+        clock.reboot()
+        assert status.gather(store, None, clock)["exchange"] is None
+
+
+def test_endorsement_key_is_told_in_the_forms_of_the_record() -> None:
+    document = endorsement_key.gather(FakeTpm(certificates=[b"x"]).endorsement_key())
+    assert document["publicKey"].startswith("-----BEGIN PUBLIC KEY-----\n")
+    assert document["certificates"] == 1
+    assert f"sha256:{document['sha256']}" in endorsement_key.text(document)
+
+
+def test_manifest_registers_this_machine_for_its_cluster() -> None:
+    document = endorsement_key.gather(FakeTpm().endorsement_key())
+    settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
+    made = endorsement_key.manifest(document, settings, "ns/c")
+    assert yaml.safe_load(endorsement_key.manifest_text(made)) == {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "EndorsementKey",
+        "metadata": {"name": document["sha256"]},
+        "spec": {
+            "publicKey": document["publicKey"],
+            "registeredFor": [
+                {
+                    "clusterNamespace": "ns",
+                    "clusterName": "c",
+                    "providerID": "test:///1",
+                    "nodeName": "worker-1",
+                }
+            ],
+        },
+    }
+    assert "registeredFor" not in endorsement_key.manifest(document, settings, None)["spec"]
+
+
+@pytest.mark.parametrize("cluster", ["c", "/c", "ns/"])
+def test_cluster_of_a_manifest_has_a_namespace(cluster: str) -> None:
+    document = endorsement_key.gather(FakeTpm().endorsement_key())
+    settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
+    with pytest.raises(ConfigurationInvalid, match="NAMESPACE/NAME"):
+        endorsement_key.manifest(document, settings, cluster)
+
+
+def test_endorsement_key_that_is_none_is_a_failed_tpm() -> None:
+    with pytest.raises(TpmFailed):
+        endorsement_key.gather(EndorsementKey(public=b"\x00", certificates=()))

@@ -1,0 +1,195 @@
+"""The bootstrap credential: what is taken from a kubeconfig, and what is refused."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from authenticator.config import bootstrap_credential, invocation, kubeconfig
+from authenticator.model import KeyPair, Token
+from common.errors import BootstrapCredentialUnusable, ExecInfoInvalid, KubeconfigUnusable
+from tests.builders import credentials
+
+
+def written(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
+    """Write a kubeconfig with this user."""
+    path = tmp_path / "bootstrap.conf"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster or {"server": "https://elsewhere.example"}}],
+        "users": [{"name": "other", "user": {}}, {"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def test_token_is_taken(tmp_path: Path) -> None:
+    assert bootstrap_credential.load(written(tmp_path, {"token": "a.b"})) == Token(token="a.b")
+
+
+def test_token_file_is_read_beside_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a.b\n", encoding="ascii")
+    assert bootstrap_credential.load(written(tmp_path, {"tokenFile": "token"})) == Token(
+        token="a.b"
+    )
+
+
+def test_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"a\xff")
+    with pytest.raises(BootstrapCredentialUnusable, match="one word"):
+        bootstrap_credential.load(written(tmp_path, {"tokenFile": "token"}))
+
+
+def test_what_is_empty_is_absent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a.b\n", encoding="ascii")
+    user = {"token": "", "tokenFile": "token"}
+    assert bootstrap_credential.load(written(tmp_path, user)) == Token(token="a.b")
+
+
+def test_certificate_and_key_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_bytes(credentials.KEY)
+    data = base64.b64encode(credentials.CERTIFICATE).decode()
+    user = {"client-certificate-data": data, "client-key": "key.pem"}
+    wanted = KeyPair(certificate=credentials.CERTIFICATE, key=credentials.KEY)
+    assert bootstrap_credential.load(written(tmp_path, user)) == wanted
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    assert "a.b" not in repr(bootstrap_credential.load(written(tmp_path, {"token": "a.b"})))
+
+
+WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
+    "exec": ({"token": "a", "exec": {"command": "/bin/sh"}}, "exec"),
+    "auth provider": ({"token": "a", "auth-provider": {}}, "auth-provider"),
+    "password": ({"username": "a", "password": "b"}, "username"),
+    "impersonation": ({"token": "a", "as": "system:admin"}, "has as"),
+    "nothing": ({}, "neither a token"),
+    "key without certificate": ({"client-key-data": "QQ=="}, "neither a token"),
+    "certificate without key": ({"client-certificate-data": "QQ=="}, "neither a token"),
+    "key that is no base64": (
+        {"client-certificate-data": "QQ==", "client-key-data": "!"},
+        "not base64",
+    ),
+    "key that is no ASCII": (
+        {"client-certificate-data": "QQ==", "client-key-data": "ä"},
+        "not base64",
+    ),
+    "token that is a number": ({"token": 5}, "not a string"),
+    "token that would end the header": ({"token": "a\r\nX: y"}, "one word"),
+    "token that is no ASCII": ({"token": "ä"}, "one word"),
+    "token with a control character": ({"token": "a\x7fb"}, "one word"),
+    "token of two words": ({"token": "a b"}, "one word"),
+    "token of nothing": ({"token": " "}, "one word"),
+    "file that is not there": ({"tokenFile": "/nonexistent/token"}, "No such file"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_USERS)
+def test_wrong_user_is_refused_with_what_is_wrong(tmp_path: Path, wrong: str) -> None:
+    user, told = WRONG_USERS[wrong]
+    with pytest.raises(BootstrapCredentialUnusable, match=told):
+        bootstrap_credential.load(written(tmp_path, user))
+
+
+@pytest.mark.parametrize(
+    "key", ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups"]
+)
+def test_nothing_is_taken_beside_what_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(BootstrapCredentialUnusable, match=f"has {key},"):
+        bootstrap_credential.load(written(tmp_path, {"token": "a.b", key: "x"}))
+
+
+@pytest.mark.parametrize(("more", "told"), [(0, None), (1, "over 1 MiB")])
+def test_file_is_read_up_to_its_limit(tmp_path: Path, more: int, told: str | None) -> None:
+    path = written(tmp_path, {"token": "a.b"})
+    content = path.read_bytes()
+    path.write_bytes(content + b"#" * (kubeconfig.SIZE_LIMIT - len(content) + more))
+    if told is None:
+        assert bootstrap_credential.load(path) == Token(token="a.b")
+    else:
+        with pytest.raises(BootstrapCredentialUnusable, match=told):
+            bootstrap_credential.load(path)
+
+
+@pytest.mark.parametrize("entry", [{"name": "u", "user": ["token"]}, {"name": "u"}, {}])
+def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+    path = written(tmp_path, {})
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["users"] = [entry]
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(BootstrapCredentialUnusable, match="does not lead to"):
+        bootstrap_credential.load(path)
+
+
+WRONG_FILES: dict[str, bytes] = {
+    "empty": b"",
+    "no YAML": b"{",
+    "no text": b"\xff\xfe\xff",
+    "a list": b"[]",
+    "Python": b"!!python/object/apply:os.system ['false']",
+    "tag that does not fit": b"!!bool ...\n",
+    "no context": b"{contexts: [], clusters: [], users: [], current-context: x}",
+    "wrong kinds": b"{contexts: 5, clusters: 5, users: 5, current-context: x}",
+    "too large": b"#" * (kubeconfig.SIZE_LIMIT + 1),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FILES)
+def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(WRONG_FILES[wrong])
+    with pytest.raises(BootstrapCredentialUnusable, match=str(path)):
+        bootstrap_credential.load(path)
+
+
+def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BootstrapCredentialUnusable, match="no name of a file"):
+        bootstrap_credential.load(written(tmp_path, {"tokenFile": "a\0b"}))
+
+
+def test_settings_get_keys_that_are_texts_as_in_go(tmp_path: Path) -> None:
+    extension = {"name": invocation.EXTENSION, "extension": {1: 2, "b": None}}
+    path = written(tmp_path, {"exec": {}}, {"extensions": [extension]})
+    found = invocation.in_kubeconfig(kubeconfig.load(path))
+    assert b'"config":{"1":2,"b":null}' in found.exec_info
+
+
+def test_kubelets_call_is_found_in_its_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(b"CA")
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"nodeName": "n"}}
+    cluster = {
+        "server": "https://a.example",
+        "certificate-authority": "ca.crt",
+        "extensions": [{"name": "other", "extension": {}}, extension],
+    }
+    stanza = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--tcti", "x"]}
+    found = invocation.find(None, None, written(tmp_path, {"exec": stanza}, cluster))
+    assert found.arguments == ("--tcti", "x")
+    assert found.exec_info == (
+        b'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":'
+        b'{"cluster":{"server":"https://a.example","certificate-authority-data":"Q0E=",'
+        b'"config":{"nodeName":"n"}},"interactive":false}}\n'
+    )
+
+
+def test_call_of_the_environment_comes_first_then_that_of_the_cache(tmp_path: Path) -> None:
+    kept = credentials.make(0, arguments=("--tcti", "x"))
+    assert invocation.find(b"raw", kept, tmp_path).exec_info == b"raw"
+    found = invocation.find(None, kept, tmp_path)
+    assert (found.exec_info, found.arguments) == (credentials.EXEC_INFO, ("--tcti", "x"))
+
+
+def test_call_that_is_nowhere_names_where_it_was_sought(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigUnusable, match="nowhere"):
+        invocation.find(None, None, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("user", [{"token": "a"}, {"exec": 5}, {"exec": {"args": 5}}])
+def test_kubeconfig_that_runs_nothing_is_refused(tmp_path: Path, user: dict[str, Any]) -> None:
+    with pytest.raises(ExecInfoInvalid):
+        invocation.find(None, None, written(tmp_path, user))

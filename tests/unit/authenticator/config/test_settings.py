@@ -1,0 +1,214 @@
+"""Settings: flags before exec extension before defaults, and all problems told at once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from authenticator.config.arguments import parse
+from authenticator.config.settings import SETTINGS, Settings, resolve
+from common.errors import ConfigurationInvalid
+from common.evidence import MAX_EVENT_LOG
+from common.names import CLIENT_SIGNER
+
+HOST = "Worker-1.Example\n"
+
+
+def test_defaults() -> None:
+    settings = resolve({}, {}, HOST)
+    assert settings.node_name == "worker-1.example"
+    assert settings.state_dir == Path("/var/lib/kubelet-authenticator")
+    assert settings.bootstrap_kubeconfig == Path("/etc/kubernetes/bootstrap-kubelet.conf")
+    assert settings.tcti == "device:/dev/tpmrm0"
+    assert settings.event_log_file == Path("/sys/kernel/security/tpm0/binary_bios_measurements")
+    assert settings.endorsement_key_type == "auto"
+    assert settings.timeout_seconds == 60
+    assert settings.expiration_seconds is None
+
+
+GOOD: dict[str, object] = {
+    "nodeName": "worker-2",
+    "providerID": "aws:///eu-1a/i-0",
+    "provider": "openstack:RegionOne",
+    "bootstrapKubeconfig": "/b",
+    "stateDir": "/s",
+    "tcti": "swtpm:path=/x",
+    "endorsementKeyType": "ecc",
+    "endorsementPasswordFile": "/p",
+    "eventLogFile": "/e",
+    "timeoutSeconds": 30,
+    "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+    "expirationSeconds": 3600,
+}
+
+
+def test_settings_are_as_they_were_given() -> None:
+    assert resolve(GOOD, {}, HOST) == Settings(
+        node_name="worker-2",
+        node_name_is_given=True,
+        provider_id="aws:///eu-1a/i-0",
+        provider_id_file=None,
+        provider="openstack:RegionOne",
+        bootstrap_kubeconfig=Path("/b"),
+        state_dir=Path("/s"),
+        tcti="swtpm:path=/x",
+        endorsement_key_type="ecc",
+        endorsement_password_file=Path("/p"),
+        event_log_file=Path("/e"),
+        timeout_seconds=30,
+        signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        expiration_seconds=3600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "wrong"),
+    [
+        ("timeoutSeconds", (1, "900"), (0, 901, "1.0", "-1", 1.0, True, "")),
+        ("expirationSeconds", (600, "2147483647"), (599, 2**31, "599", 600.0, None)),
+        ("endorsementKeyType", ("auto", "rsa", "ecc"), ("RSA", "", None)),
+        ("signerName", (CLIENT_SIGNER,), (CLIENT_SIGNER + "x", "", None)),
+    ],
+)
+def test_values_are_taken_up_to_their_limits(
+    key: str, good: tuple[object, ...], wrong: tuple[object, ...]
+) -> None:
+    for value in good:
+        resolve({key: value}, {}, HOST)
+    for value in wrong:
+        with pytest.raises(ConfigurationInvalid, match=key):
+            resolve({key: value}, {}, HOST)
+
+
+def test_name_of_the_host_is_the_nodes_unless_a_provider_could_tell_another() -> None:
+    assert resolve({}, {}, HOST).is_for("worker-1.example")
+    assert not resolve({}, {}, HOST).is_for("worker-2")
+    assert resolve({"provider": "aws"}, {}, HOST).is_for("worker-2")
+    assert not resolve({"provider": "aws", "nodeName": "worker-1"}, {}, HOST).is_for("worker-2")
+
+
+def test_extension_and_flags_say_the_same() -> None:
+    flags = [f"{setting.flag}={GOOD[setting.key]}" for setting in SETTINGS if setting.key in GOOD]
+    assert resolve({}, parse(flags).flags, HOST) == resolve(GOOD, {}, HOST)
+
+
+def test_flags_win() -> None:
+    assert resolve(GOOD, {"nodeName": "worker-3"}, HOST).node_name == "worker-3"
+
+
+def test_file_given_as_flag_wins_over_the_extensions_provider_id(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    path.write_text("test:///1\n", encoding="ascii")
+    settings = resolve(GOOD, {"providerIDFile": str(path)}, HOST)
+    assert settings.required_provider_id() == "test:///1"
+
+
+WRONG: dict[str, object] = {
+    "nodeName": "Worker_2",
+    "providerID": "with space",
+    "provider": "AWS",
+    "bootstrapKubeconfig": "relative",
+    "stateDir": "",
+    "tcti": 5,
+    "endorsementKeyType": "dsa",
+    "endorsementPasswordFile": "relative",
+    "eventLogFile": "relative",
+    "timeoutSeconds": 0,
+    "signerName": "kubernetes.io/kube-apiserver-client",
+    "expirationSeconds": True,
+    "surprise": 1,
+}
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ConfigurationInvalid) as told:
+        resolve(WRONG, {"timeoutSeconds": "soon"}, HOST, ("unknown argument '--x'",))
+    for name in (*WRONG, "--timeout-seconds", "'--x'"):
+        assert name in told.value.message
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_each_problem_is_one(key: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=re.escape(key)):
+        resolve({**GOOD, key: WRONG[key]}, {}, HOST)
+
+
+def test_two_provider_ids_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationInvalid, match="exclude each other"):
+        resolve({**GOOD, "providerIDFile": "/x"}, {}, HOST)
+
+
+def test_host_name_that_is_no_node_name_is_a_problem() -> None:
+    with pytest.raises(ConfigurationInvalid, match="--node-name"):
+        resolve({}, {}, "my host")
+
+
+def test_provider_id_is_required_in_the_end() -> None:
+    with pytest.raises(ConfigurationInvalid, match="--provider-id-file"):
+        resolve({}, {}, HOST).required_provider_id()
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"\xff", b"x" * 5000])
+def test_provider_id_file_with_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "id"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationInvalid, match=str(path)):
+        resolve({"providerIDFile": str(path)}, {}, HOST).required_provider_id()
+
+
+def test_provider_id_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    settings = resolve({"providerIDFile": str(tmp_path / "id")}, {}, HOST)
+    with pytest.raises(ConfigurationInvalid, match="No such file"):
+        settings.required_provider_id()
+
+
+def test_password_is_read_without_its_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"secret \n")
+    settings = resolve({"endorsementPasswordFile": str(path)}, {}, HOST)
+    assert settings.endorsement_password() == b"secret "
+    assert resolve({}, {}, HOST).endorsement_password() == b""
+    path.unlink()
+    with pytest.raises(ConfigurationInvalid):
+        settings.endorsement_password()
+
+
+def test_event_log_that_is_not_there_is_the_signers_business(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    settings = resolve({"eventLogFile": str(path)}, {}, HOST)
+    assert settings.event_log() is None
+    path.write_bytes(b"log")
+    assert settings.event_log() == b"log"
+    path.write_bytes(bytes(MAX_EVENT_LOG + 2))
+    assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, "too large for whoever packs it"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["status", "--state-dir", "/s"],
+        ["--state-dir", "/s", "status"],
+        ["--state-dir=/s", "status"],
+    ],
+)
+def test_flags_stand_before_or_after_the_command(line: list[str]) -> None:
+    parsed = parse(line)
+    assert (parsed.command, parsed.flags) == ("status", {"stateDir": "/s"})
+
+
+def test_command_is_credential_when_none_is_named() -> None:
+    assert parse([]).command == "credential"
+
+
+@pytest.mark.parametrize("line", [["--state-dir"], ["status", "--output", "xml"]])
+def test_command_line_that_cannot_be_read_is_one_line(line: list[str]) -> None:
+    with pytest.raises(ConfigurationInvalid) as told:
+        parse(line)
+    assert "\n" not in told.value.message
+
+
+@pytest.mark.parametrize(
+    "line", [["restart"], ["--stat", "/s"], ["status", "--manifest"], ["--if-due"]]
+)
+def test_argument_out_of_place_is_a_problem(line: list[str]) -> None:
+    assert parse(line).problems

@@ -1,0 +1,455 @@
+"""Who asks, when an exchange begins, and what stays in the cache."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from authenticator.enroll.enroll import Occasion
+from authenticator.model import Pending, Token
+from authenticator.state.cooldown import pause_after
+from authenticator.state.credential import Freshness, assess
+from common.errors import (
+    ApiServerUnavailable,
+    BootstrapCredentialUnusable,
+    ConfigurationInvalid,
+    CoolingDown,
+    CredentialRefused,
+    DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
+    PermissionMissing,
+    RequestDenied,
+    RequestRejected,
+    RequestVanished,
+    StateFolderUnwritable,
+    TpmUnavailable,
+    VersionRefused,
+)
+from tests.fakes.csr_api import BOOTSTRAP_USER, Issuance
+from tests.fakes.node import FakeNode
+
+NODE_USER = "system:node:worker-1.example"
+
+
+def joined() -> FakeNode:
+    """Return a node that has its first certificate."""
+    node = FakeNode()
+    node.obtain()
+    return node
+
+
+def due(node: FakeNode) -> FakeNode:
+    """Let time go by until the renewal is due."""
+    assert node.store.credential is not None
+    node.clock.pass_time(node.store.credential.renew_at - node.clock.wall())
+    return node
+
+
+def expired(node: FakeNode) -> FakeNode:
+    """Let time go by until the certificate is over."""
+    assert node.store.credential is not None
+    node.clock.pass_time(node.store.credential.not_after - node.clock.wall())
+    return node
+
+
+def requesters(node: FakeNode) -> list[str]:
+    """Return who filed the CSRs, in order."""
+    return list(node.cluster.filed_by.values())
+
+
+def test_first_join_asks_with_the_bootstrap_credential() -> None:
+    assert requesters(joined()) == [BOOTSTRAP_USER] * 2
+
+
+def test_renewal_asks_with_the_current_certificate() -> None:
+    node = due(joined())
+    old = node.store.credential
+    new = node.obtain()
+    assert requesters(node)[2:] == [NODE_USER] * 2
+    assert old is not None
+    assert new.pair.key != old.pair.key
+    assert node.store.credential == new
+
+
+def test_renewal_needs_no_bootstrap_credential() -> None:
+    node = due(joined())
+    node.bootstrap = None
+    node.obtain()
+
+
+def test_fresh_credential_of_another_call_is_used() -> None:
+    node = joined()
+    assert node.obtain() == node.store.credential
+    assert len(node.cluster.csrs) == 2
+
+
+def test_demand_gets_a_new_certificate_at_any_time() -> None:
+    node = joined()
+    node.obtain(Occasion.DEMANDED)
+    assert len(node.cluster.csrs) == 4
+
+
+def test_refused_certificate_is_replaced_through_the_bootstrap_credential() -> None:
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.obtain()
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+
+
+def test_expired_certificate_is_not_asked_with() -> None:
+    node = expired(joined())
+    node.obtain()
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+
+
+def test_expired_certificate_is_as_good_as_none() -> None:
+    node = expired(joined())
+    node.bootstrap = None
+    node.cluster.calls.clear()
+    with pytest.raises(BootstrapCredentialUnusable, match="there is no certificate"):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
+def test_certificate_of_another_exec_info_asks_and_is_not_served() -> None:
+    node = joined()
+    old = node.store.credential
+    node.exec_info = b'{"another":"CA"}\n'
+    assert node.obtain() != old
+    assert requesters(node)[2:] == [NODE_USER] * 2
+
+
+def test_certificate_of_another_node_name_asks_nothing() -> None:
+    node = joined()
+    node.settings["nodeName"] = "worker-2"
+    node.obtain()
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+
+
+def test_suspicion_that_is_unfounded_changes_nothing() -> None:
+    node = joined()
+    assert node.obtain(Occasion.SUSPECTED) == node.store.credential
+    assert len(node.cluster.csrs) == 2
+
+
+def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
+    node = joined()
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.calls.clear()
+    node.obtain(Occasion.SUSPECTED)
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+    assert node.cluster.calls.count("create") == 2, "none with what was just refused"
+
+
+def test_suspicion_in_an_outage_decides_nothing() -> None:
+    node = joined()
+    node.cluster.errors = [ApiServerUnavailable("gone")]
+    old = node.store.credential
+    with pytest.raises(ApiServerUnavailable):
+        node.obtain(Occasion.SUSPECTED)
+    assert node.store.credential == old
+
+
+def test_no_certificate_and_no_bootstrap_credential_names_the_operators_step() -> None:
+    node = FakeNode(bootstrap=None)
+    with pytest.raises(BootstrapCredentialUnusable, match="kubeadm token create"):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
+def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_step() -> None:
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.bootstrap = None
+    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+        node.obtain()
+
+
+@pytest.mark.parametrize("occasion", [Occasion.NEEDED, Occasion.SUSPECTED])
+def test_refused_certificate_is_not_sent_again_and_again(occasion: Occasion) -> None:
+    """Each 401 that the kubelet meets is another call, and each call another run behind it."""
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.bootstrap = None
+    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+        node.obtain(occasion)
+    node.cluster.calls.clear()
+    with pytest.raises(CoolingDown, match=r"CredentialRefused.*401"):
+        node.obtain(occasion)
+    assert "create" not in node.cluster.calls
+
+
+def test_new_bootstrap_credential_ends_the_pause_after_a_refused_certificate() -> None:
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    bootstrap, node.bootstrap = node.bootstrap, None
+    with pytest.raises(CredentialRefused):
+        node.obtain()
+    node.bootstrap = bootstrap
+    assert node.obtain() == node.store.credential
+
+
+def test_refused_bootstrap_credential_names_the_operators_step() -> None:
+    node = FakeNode(bootstrap=Token(token="expired"))
+    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+        node.obtain()
+
+
+def test_failed_renewal_leaves_the_certificate() -> None:
+    node = due(joined())
+    old = node.store.credential
+    node.cluster.deny["offer"] = ("MachineDeleting", "bye")
+    with pytest.raises(RequestDenied):
+        node.obtain()
+    assert node.store.credential == old
+
+
+def test_full_disk_keeps_nobody_from_being_served() -> None:
+    node = FakeNode()
+    node.cluster.on_wait = lambda: setattr(node.store, "is_full", len(node.cluster.csrs) == 2)
+    credential = node.obtain()
+    assert node.store.credential is None
+    node.store.is_full = False
+    node.cluster.on_wait = lambda: None
+    assert node.obtain().pair == credential.pair, "the exchange on disk ends in the same again"
+
+
+def test_full_disk_begins_no_exchange() -> None:
+    node = FakeNode()
+    node.store.is_full = True
+    with pytest.raises(StateFolderUnwritable):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
+def denied() -> FakeNode:
+    """Return a node that was just denied."""
+    node = FakeNode()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "no")
+    with pytest.raises(RequestDenied):
+        node.obtain()
+    return node
+
+
+def test_after_a_refusal_nobody_is_asked_for_a_while() -> None:
+    node = denied()
+    node.cluster.calls.clear()
+    with pytest.raises(CoolingDown, match="RequestDenied"):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
+def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
+    node = denied()
+    pauses = []
+    for _ in range(12):
+        assert node.store.cooldown is not None
+        pauses.append(node.store.cooldown.until - node.clock.boot())
+        node.clock.pass_time(pauses[-1])
+        with pytest.raises(RequestDenied):
+            node.obtain()
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 600 * 0.75
+
+
+def test_success_forgets_the_cooldown() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    assert node.store.cooldown is not None
+    node.clock.pass_time(node.store.cooldown.until - node.clock.boot())
+    node.obtain()
+    assert node.store.cooldown is None
+
+
+def test_demand_does_not_wait_for_the_cooldown() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.obtain(Occasion.DEMANDED)
+
+
+def test_cooldown_ends_with_the_boot() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.clock.reboot()
+    node.obtain()
+
+
+def test_cooldown_ends_when_settings_change() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.settings["expirationSeconds"] = 3600
+    node.obtain()
+
+
+def test_cooldown_ends_when_the_exec_info_changes() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.exec_info = b'{"another":"CA"}\n'
+    node.obtain()
+
+
+def test_cooldown_ends_with_another_bootstrap_credential() -> None:
+    node = denied()
+    node.cluster.deny.clear()
+    node.cluster.tokens.add("new")
+    node.bootstrap = Token(token="new")
+    node.obtain()
+
+
+@pytest.mark.parametrize("change", ["boot", "settings"])
+def test_failures_are_counted_anew_for_something_else(change: str) -> None:
+    node = denied()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
+    for _ in range(2):
+        with pytest.raises(RequestDenied):
+            node.obtain(Occasion.DEMANDED)
+    assert node.store.cooldown is not None
+    assert node.store.cooldown.failures == 2
+    if change == "boot":
+        node.clock.reboot()
+    else:
+        node.settings["expirationSeconds"] = 3600
+    with pytest.raises(RequestDenied):
+        node.obtain(Occasion.DEMANDED)
+    assert node.store.cooldown.failures == 0
+
+
+def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
+    node = FakeNode(bootstrap=Token(token="expired"))
+    node.cluster.errors = [PermissionMissing("no")]
+    save = node.store.save_pending
+
+    def fill(pending: Pending) -> None:
+        save(pending)
+        node.store.is_full = True
+
+    node.store.save_pending = fill  # type: ignore[method-assign]
+    with pytest.raises(PermissionMissing):
+        node.obtain()
+    assert node.store.cooldown is None
+
+
+def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
+    node = denied()
+    for jump in (-86400, 86400 * 400):
+        node.clock.wall_time += jump
+        with pytest.raises(CoolingDown):
+            node.obtain()
+
+
+def test_bug_leaves_a_cooldown_as_well() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ZeroDivisionError("bug")]
+    with pytest.raises(ZeroDivisionError):
+        node.obtain()
+    assert node.store.cooldown is not None
+    assert node.store.cooldown.reason == "ZeroDivisionError"
+
+
+def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    assert node.store.cooldown is None
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "seconds"),
+    [
+        (DeadlinePassed(""), 9, 0),
+        (OfferUnanswered(""), 9, 0),
+        (ExchangeExpired(""), 9, 0),
+        (BootstrapCredentialUnusable(""), 9, 0),
+        (ConfigurationInvalid(""), 9, 0),
+        (CoolingDown(""), 9, 0),
+        (ApiServerUnavailable(""), 0, 2),
+        (ApiServerUnavailable(""), 9, 30),
+        (TpmUnavailable(""), 9, 30),
+        (RequestDenied(""), 0, 2),
+        (RequestDenied(""), 9, 600),
+        (RequestVanished(""), 9, 600),
+        (CredentialRefused(""), 9, 600),
+        (PermissionMissing(""), 9, 600),
+        (RequestRejected(""), 9, 600),
+        (ZeroDivisionError(), 9, 30),
+    ],
+    ids=repr,
+)
+def test_pause_fits_the_failure(error: Exception, failures: int, seconds: float) -> None:
+    assert pause_after(error, failures, 0) == seconds
+    assert pause_after(error, failures, 1) == seconds / 2
+
+
+def test_pauses_double_up_to_their_limit() -> None:
+    pauses = [pause_after(RequestDenied(""), failures, 0) for failures in range(10)]
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
+    assert pause_after(RequestDenied(""), 10**6, 0) == 600, "no number grows too large for it"
+
+
+def test_refused_version_is_tried_again_hourly() -> None:
+    assert pause_after(VersionRefused(""), 0, 0) == 3600
+    assert pause_after(VersionRefused(""), 9, 1) == 3240
+
+
+@pytest.mark.parametrize("lifetime", [timedelta(minutes=10), timedelta(hours=1), timedelta(days=7)])
+def test_renewal_is_in_the_last_thirty_percent(lifetime: timedelta) -> None:
+    node = FakeNode()
+    node.cluster.issuance = Issuance(lifetime=lifetime)
+    credential = node.obtain()
+    share = (credential.renew_at - credential.received) / lifetime.total_seconds()
+    assert 0.69 < share <= 0.8
+
+
+def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk() -> None:
+    node = FakeNode()
+    node.cluster.issuance = Issuance(lifetime=timedelta(minutes=10))
+    node.store.drop_pending = lambda: None  # type: ignore[method-assign]
+    first = node.obtain()
+    assert node.store.pending is not None
+    second = due(node).obtain()
+    assert second.pair.key != first.pair.key
+
+
+def test_exchange_on_disk_whose_certificate_was_refused_is_not_taken_up_again() -> None:
+    node = FakeNode()
+    node.store.drop_pending = lambda: None  # type: ignore[method-assign]
+    first = node.obtain()
+    assert node.store.pending is not None
+    node.cluster.revoked.add(first.pair.certificate)
+    assert node.obtain(Occasion.SUSPECTED).pair.key != first.pair.key
+
+
+def test_assessment_errs_towards_serving() -> None:
+    node = joined()
+    credential = node.store.credential
+    assert credential is not None
+    received, ends = credential.received, credential.not_after
+    assert assess(credential, received) is Freshness.FRESH
+    assert assess(credential, received - 300) is Freshness.FRESH
+    assert assess(credential, received - 301) is Freshness.DUE
+    assert assess(credential, received - 3600) is Freshness.DUE, "the clock went back"
+    assert assess(credential, credential.renew_at) is Freshness.DUE
+    assert assess(credential, ends) is Freshness.EXPIRED
+    # Made before the clock was set right: its dates hold, its life since receipt does not.
+    early = replace(credential, received=received - 300 * 86400)
+    assert assess(early, received) is Freshness.DUE
+    # Made while the clock was ahead: its dates do not hold, its life since receipt does.
+    late = replace(credential, received=received + 300 * 86400)
+    assert assess(late, late.received) is Freshness.FRESH
+    assert assess(late, late.renew_at) is Freshness.DUE
+    assert assess(late, late.received + late.lifetime) is Freshness.EXPIRED
+
+
+def test_outage_never_discards_the_exchange() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ApiServerUnavailable("gone")] * 100
+    with pytest.raises(ApiServerUnavailable):
+        node.obtain()
+    assert node.store.pending is not None

@@ -1,0 +1,656 @@
+"""Whole exchanges in memory: what goes over the wire, what is resumed, and what ends them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from authenticator.enroll.exchange import (
+    CHALLENGE_SECONDS,
+    LOOK_SECONDS,
+    OFFER_SECONDS,
+    PENDING_SECONDS,
+)
+from authenticator.model import CsrRequest
+from common.csr import split
+from common.errors import (
+    ApiServerUnavailable,
+    AttestationError,
+    CertificateNotAccepted,
+    CertificateNotAsAsked,
+    CredentialNotForThisTpm,
+    CredentialRefused,
+    DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
+    RequestDenied,
+    RequestFailed,
+    RequestTaken,
+    RequestVanished,
+    VersionRefused,
+)
+from common.names import CHALLENGE_ANNOTATION
+from common.pkcs10 import parse_pkcs10
+from tests.fakes.csr_api import FakeCluster, Issuance
+from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, Executioner, FakeNode, Killed
+
+
+def moments_of_a_join() -> int:
+    """Count the moments at which an exchange can be killed."""
+    node = FakeNode()
+    node.obtain()
+    return node.executioner.seen
+
+
+def filed(node: FakeNode) -> list[str]:
+    """Return the names of all CSRs, in order."""
+    return list(node.cluster.csrs)
+
+
+def test_limits_are_the_protocols() -> None:
+    limits = (PENDING_SECONDS, OFFER_SECONDS, CHALLENGE_SECONDS)
+    assert limits == (15 * 60, 10 * 60, 4 * 60)
+    assert LOOK_SECONDS <= 60, "a pending exchange is looked at every minute at least"
+
+
+def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None:
+    node = FakeNode()
+    credential = node.obtain()
+    offer, answer = node.cluster.csrs.values()
+    assert [csr.spec.name for csr in (offer, answer)] == [f"kubelet-tpm-{n:032x}" for n in (1, 2)]
+    assert offer.spec.usages == ("client auth", "digital signature")
+    assert split(offer.spec.request)[0] == split(answer.spec.request)[0]
+    request = parse_pkcs10(split(offer.spec.request)[0])
+    assert (request.node_name, request.provider_id) == (NODE_NAME, "test:///1")
+    assert credential.pair.certificate == answer.certificate
+    assert node.store.credential == credential
+    assert node.store.pending is None
+
+
+def test_each_offer_has_a_key_of_its_own() -> None:
+    node = FakeNode()
+    first = node.obtain()
+    node.store.credential = None
+    assert node.obtain().pair.key != first.pair.key
+
+
+def test_lifetime_is_asked_for_and_bound() -> None:
+    node = FakeNode(settings={"expirationSeconds": 3600})
+    node.obtain()
+    assert {csr.spec.expiration_seconds for csr in node.cluster.csrs.values()} == {3600}
+
+
+def test_event_log_goes_along_when_it_is_asked_for() -> None:
+    node = FakeNode(log=b"log")
+    node.cluster.event_log = True
+    node.obtain()
+    assert node.cluster.answers[0].event_log == b"log"
+
+
+def test_event_log_stays_here_when_it_is_not_asked_for() -> None:
+    node = FakeNode(log=b"log")
+    node.obtain()
+    assert node.cluster.answers[0].event_log is None
+
+
+def test_phases_are_told() -> None:
+    node = FakeNode()
+    node.obtain()
+    phases = node.report.record("done")["phases"]
+    assert isinstance(phases, list)
+    assert [p["name"] for p in phases] == ["offer", "challenge", "answer", "certificate", "trial"]
+
+
+@pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
+def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
+    node = FakeNode(executioner=Executioner(moment=moment))
+    with pytest.raises(Killed):
+        node.obtain()
+    kept = node.store.credential
+    node.executioner.moment = None
+    node.store.is_locked = False
+    credential = node.obtain()
+    assert len(node.cluster.csrs) == 2, "the same exchange was taken up by the names of its CSRs"
+    assert kept in {None, credential}, "what was in the cache is not fetched again"
+    assert node.store.credential == credential
+
+
+@pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
+def test_kill_and_reboot_at_any_moment_ends_in_a_certificate(moment: int) -> None:
+    node = FakeNode(executioner=Executioner(moment=moment))
+    with pytest.raises(Killed):
+        node.obtain()
+    node.executioner.moment = None
+    node.clock.reboot()
+    assert node.obtain() == node.store.credential
+    assert node.store.pending is None or node.store.pending.key == node.obtain().pair.key
+
+
+def test_exchange_is_on_disk_before_anything_is_sent() -> None:
+    node = FakeNode()
+    node.cluster.errors = [CredentialRefused("stop here")]
+    with pytest.raises(CredentialRefused):
+        node.obtain()
+    assert node.cluster.csrs == {}
+    assert node.store.pending is not None
+
+
+def pending_after(node: FakeNode, seconds: float) -> FakeNode:
+    """Leave an offer without an answer behind, and let time pass."""
+    node.cluster.signer_is_away = True
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    node.clock.pass_time(seconds)
+    node.cluster.signer_is_away = False
+    return node
+
+
+def test_pending_offer_is_resumed_by_the_next_call() -> None:
+    node = pending_after(FakeNode(), 60)
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def test_offer_unanswered_for_ten_minutes_is_replaced_by_the_next_call() -> None:
+    node = pending_after(FakeNode(), OFFER_SECONDS)
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+def test_offer_unanswered_for_ten_minutes_is_replaced_within_a_long_call() -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    with pytest.raises(DeadlinePassed):
+        node.obtain(seconds=PENDING_SECONDS)
+    assert len(filed(node)) == 2
+    assert node.store.cooldown is None, "ten minutes of waiting were pause enough"
+
+
+@pytest.mark.parametrize(("age", "in_all"), [(OFFER_SECONDS, 2), (OFFER_SECONDS + 1, 3)])
+def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
+    age: float, in_all: int
+) -> None:
+    """The signer may come back while no call looks."""
+    node = pending_after(FakeNode(), age - BUDGET_SECONDS)
+    node.cluster.look()
+    node.obtain()
+    assert len(filed(node)) == in_all
+
+
+@pytest.mark.parametrize(("age", "in_all"), [(PENDING_SECONDS, 2), (PENDING_SECONDS + 1, 4)])
+def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
+    age: float, in_all: int
+) -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "MachineNotFound"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    del node.cluster.wait["answer"]
+    node.cluster.look()
+    node.clock.pass_time(age - BUDGET_SECONDS)
+    node.obtain()
+    assert len(filed(node)) == in_all
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"),
+    [(OFFER_SECONDS, DeadlinePassed), (OFFER_SECONDS + LOOK_SECONDS, OfferUnanswered)],
+)
+def test_call_that_ends_with_its_offer_begins_no_other(
+    seconds: float, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    with pytest.raises(error):
+        node.obtain(seconds=seconds)
+    assert len(filed(node)) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"),
+    [(PENDING_SECONDS, DeadlinePassed), (PENDING_SECONDS + LOOK_SECONDS, ExchangeExpired)],
+)
+def test_call_that_ends_with_its_exchange_begins_no_other(
+    seconds: float, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "MachineNotFound"
+    with pytest.raises(error):
+        node.obtain(seconds=seconds)
+    assert len(filed(node)) == 2
+
+
+def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    looks: list[float] = []
+    node.cluster.on_wait = lambda: looks.append(node.clock.boot())
+    before = node.clock.boot()
+    with pytest.raises(DeadlinePassed):
+        node.obtain(seconds=45)
+    assert [look - before for look in looks] == [0, LOOK_SECONDS]
+    assert node.clock.boot() - before == 45
+
+
+def test_deadline_that_passes_in_a_look_is_told_with_what_the_signer_waits_for() -> None:
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound"
+    node.cluster.on_wait = lambda: node.cluster.errors.append(DeadlinePassed("no answer"))
+    with pytest.raises(DeadlinePassed, match="MachineNotFound"):
+        node.obtain()
+
+
+def test_exchange_of_another_boot_is_replaced() -> None:
+    node = pending_after(FakeNode(), 0)
+    node.clock.reboot()
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"expirationSeconds": 3600},
+        {"providerID": "test:///2"},
+        {"nodeName": "worker-2.example"},
+    ],
+)
+def test_exchange_under_other_settings_is_replaced(change: dict[str, object]) -> None:
+    node = pending_after(FakeNode(), 0)
+    node.settings |= change
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+def test_exchange_under_another_exec_info_is_replaced() -> None:
+    """It may be with another API server."""
+    node = pending_after(FakeNode(), 0)
+    node.exec_info = b'{"another":"server"}\n'
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+def test_exchange_of_another_requester_is_replaced() -> None:
+    node = pending_after(FakeNode(), 0)
+    other = "fedcba.0123456789abcdef"
+    node.cluster.tokens.add(other)
+    node.bootstrap = replace(node.bootstrap, token=other)  # type: ignore[type-var]
+    node.obtain()
+    assert len(filed(node)) == 3
+
+
+def at_challenge(node: FakeNode) -> FakeNode:
+    """Kill a node that has just seen its challenge."""
+    seen = node.store.save_pending
+
+    def save(pending: object) -> None:
+        seen(pending)  # type: ignore[arg-type]
+        if node.store.pending is not None and node.store.pending.challenge is not None:
+            raise Killed
+
+    node.store.save_pending = save  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        node.obtain()
+    node.store.save_pending = seen  # type: ignore[method-assign]
+    return node
+
+
+def test_challenge_is_answered_within_four_minutes_of_its_first_sight() -> None:
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS)
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def test_challenge_older_than_four_minutes_is_left() -> None:
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.obtain()
+    assert len(filed(node)) == 3, "another offer, and its answer"
+
+
+def test_challenge_that_is_left_is_not_opened() -> None:
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    opened: list[bytes] = []
+    activate = node.tpm.activate_credential
+
+    def watched(credential_blob: bytes, encrypted_secret: bytes) -> bytes:
+        opened.append(credential_blob)
+        return activate(credential_blob, encrypted_secret)
+
+    node.tpm.activate_credential = watched  # type: ignore[method-assign]
+    node.obtain()
+    assert len(opened) == 1, "that of the next exchange"
+
+
+def before_the_answer_arrives(node: FakeNode) -> FakeNode:
+    """Kill a node whose answer is on disk, and not at the API server."""
+    lost = node.cluster.called
+
+    def lose_the_answer(method: str) -> None:
+        lost(method)
+        if method == "create" and len(node.cluster.csrs) == 1:
+            raise Killed
+
+    node.cluster.called = lose_the_answer  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        node.obtain()
+    node.cluster.called = lost  # type: ignore[method-assign]
+    return node
+
+
+def test_answer_on_disk_is_sent_again_to_the_byte() -> None:
+    node = before_the_answer_arrives(FakeNode())
+    assert node.store.pending is not None
+    kept = node.store.pending.answer
+    node.obtain()
+    assert node.cluster.csrs[f"kubelet-tpm-{2:032x}"].spec.request == kept
+
+
+def test_answer_that_was_not_filed_in_four_minutes_is_left() -> None:
+    node = before_the_answer_arrives(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.obtain()
+    assert len(filed(node)) == 3, "another offer, and its answer"
+
+
+def test_answer_that_was_filed_is_waited_for_however_old_its_challenge() -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "MachineNotFound"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    del node.cluster.wait["answer"]
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def test_waiting_answer_outlives_calls_until_it_is_fifteen_minutes_old() -> None:
+    node = FakeNode()
+    node.cluster.wait["answer"] = "EndorsementKeyNotRegistered: no key is on record"
+    with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
+        node.obtain()
+    with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
+        node.obtain(seconds=PENDING_SECONDS + 60)
+    assert len(filed(node)) == 4, "after fifteen minutes begun anew"
+    assert node.store.pending is not None
+    assert node.store.pending.answer_name == filed(node)[3]
+
+
+def test_machine_that_appears_late_is_waited_for() -> None:
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
+    with pytest.raises(DeadlinePassed, match="MachineNotFound"):
+        node.obtain()
+    del node.cluster.wait["offer"]
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+@pytest.mark.parametrize("kind", ["offer", "answer"])
+def test_denied_request_ends_the_exchange_with_the_signers_words(kind: str) -> None:
+    node = FakeNode()
+    node.cluster.deny[kind] = ("EndorsementKeyMismatch", "another key\nis on record\x1b[2J")
+    with pytest.raises(RequestDenied, match=r"EndorsementKeyMismatch: another key is on") as told:
+        node.obtain()
+    assert told.value.message.isprintable()
+    assert told.value.detail == "EndorsementKeyMismatch"
+    assert node.store.pending is None
+
+
+def test_failed_request_ends_the_exchange() -> None:
+    node = FakeNode()
+    node.cluster.fail["answer"] = ("AnswerExpired", "too old")
+    with pytest.raises(RequestFailed, match="AnswerExpired"):
+        node.obtain()
+
+
+@pytest.mark.parametrize(
+    ("condition", "error"), [("Denied", RequestDenied), ("Failed", RequestFailed)]
+)
+def test_certificate_of_a_request_that_is_denied_or_failed_is_not_taken(
+    condition: str, error: type[AttestationError]
+) -> None:
+    node = FakeNode()
+
+    def decide() -> None:
+        node.cluster.look()
+        for csr in list(node.cluster.csrs.values()):
+            if csr.certificate is not None:
+                conditions = {**csr.conditions, condition: ("No", "no")}
+                node.cluster.update(replace(csr, conditions=conditions))
+
+    node.cluster.on_wait = decide
+    with pytest.raises(error):
+        node.obtain()
+    assert node.store.credential is None
+
+
+def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
+    node = FakeNode()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "another key")
+    node.cluster.on_wait = lambda: setattr(node.store, "is_full", True)
+    with pytest.raises(RequestDenied):
+        node.obtain()
+
+
+@pytest.mark.timeout(30)
+def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
+    """As on a disk that has become read-only: it would be taken up again, and again."""
+    node = at_challenge(FakeNode())
+    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.store.is_full = True
+    with pytest.raises(ExchangeExpired):
+        node.obtain()
+
+
+def test_refused_version_is_told_with_what_the_signer_takes() -> None:
+    node = FakeNode()
+    node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
+    with pytest.raises(VersionRefused, match=r"speaks v1.*takes v2"):
+        node.obtain()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_deleted_request_ends_the_exchange(index: int) -> None:
+    node = FakeNode()
+
+    def delete() -> None:
+        if len(filed(node)) > index:
+            del node.cluster.csrs[filed(node)[index]]
+
+    node.cluster.on_wait = delete
+    with pytest.raises(RequestVanished):
+        node.obtain()
+
+
+def test_offer_may_vanish_once_its_challenge_is_known() -> None:
+    node = at_challenge(FakeNode())
+    node.cluster.csrs.clear()
+    node.obtain()
+    assert filed(node) == [f"kubelet-tpm-{2:032x}"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda spec: replace(spec, request=b"other"),
+        lambda spec: replace(spec, usages=("server auth",)),
+        lambda spec: replace(spec, expiration_seconds=600),
+    ],
+    ids=["request", "usages", "lifetime"],
+)
+def test_request_of_somebody_else_under_our_name_is_not_ours(
+    change: Callable[[CsrRequest], CsrRequest],
+) -> None:
+    node = at_challenge(FakeNode())
+    offer = node.cluster.csrs[f"kubelet-tpm-{1:032x}"]
+    spec = change(replace(offer.spec, name=f"kubelet-tpm-{2:032x}"))
+    node.cluster.csrs[spec.name] = replace(offer, spec=spec)
+    with pytest.raises(RequestTaken):
+        node.obtain()
+
+
+def test_unreadable_challenge_is_waited_out() -> None:
+    node = FakeNode()
+    looks: list[str] = []
+
+    def junk_first() -> None:
+        if not looks:
+            node.cluster.annotate(filed(node)[0], CHALLENGE_ANNOTATION, "junk")
+        elif len(looks) == 1:
+            csr = node.cluster.csrs[filed(node)[0]]
+            node.cluster.update(replace(csr, annotations={}))
+        looks.append("look")
+
+    node.cluster.on_wait = junk_first
+    node.obtain()
+    assert len(looks) > 1
+
+
+def test_challenge_for_another_tpm_ends_the_exchange() -> None:
+    node = at_challenge(FakeNode())
+    node.tpm = type(node.tpm)("replaced")
+    with pytest.raises(CredentialNotForThisTpm):
+        node.obtain()
+    assert node.store.pending is None
+
+
+def test_outage_is_waited_out_within_the_call() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(5)]
+    node.obtain()
+    assert node.clock.slept == sorted(node.clock.slept), "more patience each time"
+
+
+def test_pauses_in_an_outage_double_up_to_a_limit() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(7)]
+    node.obtain()
+    pauses = [0.25, 0.5, 1, 2, 4, 5, 5]
+    assert node.clock.slept == [pause * 1.5 for pause in pauses], "with half of the jitter"
+
+
+def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> None:
+    node = FakeNode()
+    node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(100)]
+    before = node.clock.boot()
+    with pytest.raises(ApiServerUnavailable):
+        node.obtain()
+    assert node.clock.boot() - before <= 60
+    node.cluster.errors = []
+    node.clock.pass_time(30)
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["offer", "answer"])
+def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
+    """As behind a proxy that passes no streams on: what is new is seen by looking all the same."""
+    node = FakeNode()
+    node.cluster.watches_end_at_once = True
+    node.cluster.wait[kind] = "MachineNotFound"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    pauses = [0.25, 0.5, 1, 2, 4, 5]
+    assert node.clock.slept[:6] == [pause * 1.5 for pause in pauses]
+    assert node.cluster.calls.count("changed") < 20
+    del node.cluster.wait[kind]
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def change_issuance(**change: object) -> Callable[[FakeCluster], None]:
+    """Return a change of the next certificates."""
+
+    def apply(cluster: FakeCluster) -> None:
+        cluster.issuance = Issuance(**change)  # type: ignore[arg-type]
+
+    return apply
+
+
+WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[AttestationError]]] = {
+    "another key": (
+        change_issuance(public_key=ec.generate_private_key(ec.SECP256R1()).public_key()),
+        CertificateNotAsAsked,
+    ),
+    "another name": (change_issuance(node_name="worker-2"), CertificateNotAsAsked),
+    "another organisation": (change_issuance(organisations=("other",)), CertificateNotAsAsked),
+    "one organisation more": (
+        change_issuance(organisations=("system:nodes", "system:masters")),
+        CertificateNotAsAsked,
+    ),
+    "an authority": (change_issuance(authority=True), CertificateNotAsAsked),
+    "no usage": (change_issuance(usage=None), CertificateNotAsAsked),
+    "a name that was not asked for": (
+        change_issuance(names=(x509.DNSName("worker-1"),)),
+        CertificateNotAsAsked,
+    ),
+    "for servers": (
+        change_issuance(usage=x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])),
+        CertificateNotAsAsked,
+    ),
+    "long over": (
+        change_issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
+        CertificateNotAsAsked,
+    ),
+    "of the far future": (
+        change_issuance(backdated=-timedelta(days=2)),
+        CertificateNotAsAsked,
+    ),
+    "of no length": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateNotAsAsked),
+    "just over": (change_issuance(lifetime=-timedelta(seconds=1)), CertificateNotAccepted),
+    "taken for another's": (
+        lambda cluster: setattr(cluster, "known_as", "system:node:worker-2"),
+        CertificateNotAccepted,
+    ),
+    "anonymous": (
+        lambda cluster: setattr(cluster, "known_as", "system:anonymous"),
+        CertificateNotAccepted,
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_CERTIFICATES)
+def test_wrong_certificate_never_reaches_the_cache(wrong: str) -> None:
+    node = FakeNode()
+    good = node.obtain()
+    node.clock.wall_time = good.renew_at
+    change, reason = WRONG_CERTIFICATES[wrong]
+    change(node.cluster)
+    with pytest.raises(reason):
+        node.obtain()
+    assert node.store.credential == good
+    assert node.store.pending is None
+
+
+def test_text_around_a_certificate_is_left_out() -> None:
+    node = FakeNode()
+    node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
+    assert node.obtain().pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
+
+
+def test_certificate_that_says_nothing_of_authorities_is_none() -> None:
+    node = FakeNode()
+    node.cluster.issuance = Issuance(authority=None)
+    assert node.obtain() == node.store.credential
+
+
+@pytest.mark.parametrize("skew", [-7200.0, 7200.0, 86000.0])
+def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None:
+    node = FakeNode()
+    node.cluster.skew = skew
+    credential = node.obtain()
+    assert credential.renew_at > node.clock.wall()
+
+
+def test_node_with_a_long_name_joins() -> None:
+    name = ".".join(["n" * 60] * 4)
+    node = FakeNode(settings={"nodeName": name})
+    assert node.obtain().node_name == name

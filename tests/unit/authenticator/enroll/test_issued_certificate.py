@@ -1,0 +1,114 @@
+"""What comes back for a key: what can be read of it, its order, and its dates to the second."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from authenticator.enroll import issued_certificate
+from authenticator.model import Wanted
+from common.csr import build_pkcs10
+from common.errors import CertificateNotAsAsked
+from common.names import CLIENT_SIGNER, CLIENT_USAGES, SERVING_USAGES
+from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, Issuance
+from tests.harness.pki import Authority, ec_key
+
+NOW: Final = 1_800_000_000
+DAY: Final = 24 * 3600
+WEEK: Final = 7 * DAY
+WANTED: Final = Wanted(
+    node_name="worker-1",
+    provider_id="test:///1",
+    signer_name=CLIENT_SIGNER,
+    usages=CLIENT_USAGES,
+    names=(),
+    expiration_seconds=None,
+    made_for="digest",
+)
+KEY: Final = issued_certificate.new_key()
+OTHER: Final = Authority.make("other", ec_key()).pair.certificate
+OID_OF_P256: Final = bytes.fromhex("06082a8648ce3d030107")
+OID_OF_NO_CURVE: Final = bytes.fromhex("06082a8648ce3d03017f")
+OID_OF_CONSTRAINTS: Final = bytes.fromhex("0603551d13")
+OID_OF_USAGE: Final = bytes.fromhex("0603551d25")
+
+
+def certificate(usage: x509.ExtendedKeyUsage = CLIENT_AUTH) -> bytes:
+    """Return a certificate as asked for, of a week from now."""
+    pkcs10 = build_pkcs10(
+        KEY, node_name="worker-1", provider_id="test:///1", dns_names=[], ip_addresses=[]
+    )
+    return Issuance(backdated=timedelta(0), usage=usage).issue(pkcs10, ec_key(), NOW)
+
+
+def with_der(change: Callable[[bytes], bytes]) -> bytes:
+    """Return the certificate with its encoding changed; nobody looks at its signature here."""
+    der = x509.load_pem_x509_certificate(certificate()).public_bytes(Encoding.DER)
+    changed = change(der)
+    assert changed != der
+    return x509.load_der_x509_certificate(changed).public_bytes(Encoding.PEM)
+
+
+UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
+    "no PEM": lambda: b"junk",
+    "no certificate": lambda: issued_certificate.key_pem(KEY),
+    "a curve that nobody knows": lambda: with_der(
+        lambda der: der.replace(OID_OF_P256, OID_OF_NO_CURVE)
+    ),
+    "one extension twice": lambda: with_der(
+        lambda der: der.replace(OID_OF_CONSTRAINTS, OID_OF_USAGE)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_certificate_that_cannot_be_read_is_not_as_asked(case: str) -> None:
+    issued_certificate.check_issued(certificate(), issued_certificate.key_pem(KEY), WANTED, NOW)
+    with pytest.raises(CertificateNotAsAsked, match="cannot be read"):
+        issued_certificate.check_issued(
+            UNREADABLE[case](), issued_certificate.key_pem(KEY), WANTED, NOW
+        )
+
+
+def test_first_certificate_is_the_nodes_and_the_others_come_along() -> None:
+    leaf = certificate()
+    assert (
+        issued_certificate.check_issued(
+            leaf + OTHER, issued_certificate.key_pem(KEY), WANTED, NOW
+        ).chain
+        == leaf + OTHER
+    )
+    with pytest.raises(CertificateNotAsAsked, match="another key"):
+        issued_certificate.check_issued(OTHER + leaf, issued_certificate.key_pem(KEY), WANTED, NOW)
+
+
+@pytest.mark.parametrize("now", [NOW - DAY, NOW + WEEK + DAY - 1])
+def test_dates_may_be_a_day_off_the_clock(now: float) -> None:
+    issued = issued_certificate.check_issued(
+        certificate(), issued_certificate.key_pem(KEY), WANTED, now
+    )
+    assert (issued.not_before, issued.not_after) == (NOW, NOW + WEEK)
+
+
+@pytest.mark.parametrize("now", [NOW - DAY - 1, NOW + WEEK + DAY])
+def test_dates_may_not_be_more_than_a_day_off_the_clock(now: float) -> None:
+    with pytest.raises(CertificateNotAsAsked, match="not valid now"):
+        issued_certificate.check_issued(certificate(), issued_certificate.key_pem(KEY), WANTED, now)
+
+
+@pytest.mark.parametrize("usages", [CLIENT_USAGES, SERVING_USAGES], ids=["client", "serving"])
+def test_each_usage_that_was_asked_for_is_looked_for(usages: frozenset[str]) -> None:
+    purposes = {CLIENT_USAGES: CLIENT_AUTH, SERVING_USAGES: SERVER_AUTH}
+    wanted = replace(WANTED, usages=usages)
+    issued_certificate.check_issued(
+        certificate(purposes.pop(usages)), issued_certificate.key_pem(KEY), wanted, NOW
+    )
+    (other,) = purposes.values()
+    with pytest.raises(CertificateNotAsAsked, match="is not for"):
+        issued_certificate.check_issued(
+            certificate(other), issued_certificate.key_pem(KEY), wanted, NOW
+        )

@@ -1,0 +1,347 @@
+"""Serving certificates in memory: when one is fetched, for what, and what is kept out of the file.
+
+Whole exchanges with the signer are in integration.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from authenticator.config.settings import resolve
+from authenticator.enroll import issued_certificate, serving
+from authenticator.enroll.enroll import Occasion
+from authenticator.model import Deadline
+from authenticator.providers.provider import Address, Identity
+from authenticator.state.credential import Credential
+from common.csr import split
+from common.errors import (
+    AttestationError,
+    CertificateNotAccepted,
+    CertificateNotAsAsked,
+    ClientCertificateMissing,
+    ConfigurationInvalid,
+    CoolingDown,
+    CredentialRefused,
+    ProviderUnavailable,
+    RequestDenied,
+    StateFolderUnwritable,
+)
+from common.names import SERVING_SIGNER
+from common.pkcs10 import parse_pkcs10
+from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeCluster, Issuance
+from tests.fakes.node import NODE_NAME, FakeNode
+from tests.fakes.store import FakeStore
+from tests.harness.pki import Authority, ec_key
+
+NAMES: tuple[Address, ...] = (
+    "worker-1.example",
+    ip_address("192.0.2.1"),
+    ip_address("2001:db8::1"),
+)
+
+
+@dataclass
+class ServingNode:
+    """A node that has joined."""
+
+    node: FakeNode = field(default_factory=FakeNode)
+    store: FakeStore = field(default_factory=FakeStore)
+    names: tuple[Address, ...] = NAMES
+    client: Credential | None = None
+
+    def __post_init__(self) -> None:
+        self.client = self.node.obtain()
+        self.cluster.csrs.clear()
+        self.cluster.issuance = Issuance(usage=SERVER_AUTH)
+
+    @property
+    def cluster(self) -> FakeCluster:
+        """The cluster."""
+        return self.node.cluster
+
+    def obtain(self) -> Credential:
+        """Run the command once."""
+        world = replace(self.node.world(), store=self.store)
+        deadline = Deadline(self.node.clock, 60)
+        return serving.obtain(self.node.call(), self.names, self.client, world, deadline)
+
+    def due(self, credential: Credential) -> None:
+        """Let a certificate's renewal point pass."""
+        self.node.clock.pass_time(credential.renew_at - self.node.clock.wall())
+
+
+@pytest.fixture
+def node() -> ServingNode:
+    """Return a node that has joined."""
+    return ServingNode()
+
+
+def test_certificate_is_asked_for_by_the_node_for_its_names(node: ServingNode) -> None:
+    credential = node.obtain()
+    offer, answer = node.cluster.csrs.values()
+    assert {node.cluster.filed_by[csr.spec.name] for csr in (offer, answer)} == {
+        f"system:node:{NODE_NAME}"
+    }
+    assert {csr.spec.signer_name for csr in (offer, answer)} == {SERVING_SIGNER}
+    assert {csr.spec.usages for csr in (offer, answer)} == {("digital signature", "server auth")}
+    request = parse_pkcs10(split(offer.spec.request)[0])
+    assert set(request.subject_alt_names or ()) == set(NAMES)
+    assert (request.node_name, request.provider_id) == (NODE_NAME, "test:///1")
+    assert credential == node.store.credential
+    leaf = x509.load_pem_x509_certificate(credential.pair.certificate)
+    assert leaf.public_key() == load_pem_private_key(credential.pair.key, None).public_key()
+
+
+def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
+    first = node.obtain()
+    assert node.obtain() == first
+    assert len(node.cluster.csrs) == 2
+    node.due(first)
+    renewed = node.obtain()
+    assert renewed.pair.key != first.pair.key
+    assert node.store.credential == renewed
+
+
+CHANGES: dict[str, Callable[[ServingNode], object]] = {
+    "an address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
+    "another cluster": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "a damaged file": lambda n: setattr(n.store, "credential", None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_has_changed_is_certified_anew(node: ServingNode, change: str) -> None:
+    first = node.obtain()
+    CHANGES[change](node)
+    assert node.obtain().pair.key != first.pair.key
+
+
+def test_names_in_another_order_are_the_same(node: ServingNode) -> None:
+    first = node.obtain()
+    node.names = (*reversed(NAMES), NAMES[0])
+    assert node.obtain() == first
+
+
+def test_provider_tells_addresses_where_no_flag_does() -> None:
+    node = ServingNode(names=())
+    node.node.settings = {"provider": "file:/x", "nodeName": None, "providerID": None}
+    node.node.identity = Identity(provider_id="test:///1", node_name=NODE_NAME, addresses=NAMES)
+    first = node.obtain()
+    assert set(first.arguments) == set(map(str, NAMES))
+    node.node.identity = replace(node.node.identity, addresses=NAMES[:1])
+    assert node.obtain().arguments == (str(NAMES[0]),)
+
+
+def test_flags_win_over_the_provider() -> None:
+    node = ServingNode(names=NAMES[:1])
+    node.node.settings = {"provider": "file:/x"}
+    node.node.identity = Identity(provider_id="test:///2", node_name="x", addresses=NAMES)
+    assert node.obtain().arguments == (str(NAMES[0]),)
+    assert node.node.providers_asked == [], "nothing is left for it to tell"
+
+
+def no_names(node: ServingNode) -> None:
+    """Give no names."""
+    node.names = ()
+
+
+def expired(node: ServingNode) -> None:
+    """Let the client certificate run out."""
+    node.node.clock.pass_time(timedelta(days=8).total_seconds())
+
+
+def renamed(node: ServingNode) -> None:
+    """Give the node another name than its certificate has."""
+    node.node.settings = {"nodeName": "worker-2"}
+
+
+def provider_away(node: ServingNode) -> None:
+    """Let the names come from a provider that does not answer."""
+    node.names = ()
+    node.node.settings = {"provider": "aws"}
+
+
+REFUSED: dict[str, tuple[Callable[[ServingNode], object], type[AttestationError]]] = {
+    "no names": (no_names, ConfigurationInvalid),
+    "no client certificate": (lambda n: setattr(n, "client", None), ClientCertificateMissing),
+    "expired client certificate": (expired, ClientCertificateMissing),
+    "another node's client certificate": (renamed, ClientCertificateMissing),
+    "provider away": (provider_away, ProviderUnavailable),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_nothing_is_filed_when_it_cannot_succeed(node: ServingNode, case: str) -> None:
+    change, error = REFUSED[case]
+    change(node)
+    with pytest.raises(error):
+        node.obtain()
+    assert not node.cluster.csrs
+    assert node.store.credential is None
+
+
+def issuance(**change: Any) -> Callable[[ServingNode], None]:  # noqa: ANN401
+    """Return a change of the next certificate."""
+    return lambda node: setattr(
+        node.cluster, "issuance", Issuance(**{"usage": SERVER_AUTH} | change)
+    )
+
+
+WRONG: dict[str, Callable[[ServingNode], None]] = {
+    "for clients": issuance(usage=CLIENT_AUTH),
+    "without names": issuance(names=()),
+    "a name less": issuance(names=(x509.DNSName("worker-1.example"),)),
+    "another's name": issuance(node_name="worker-2"),
+    "out of date": issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_certificate_does_not_replace_the_one_that_works(
+    node: ServingNode, case: str
+) -> None:
+    works = node.obtain()
+    node.due(works)
+    WRONG[case](node)
+    with pytest.raises(CertificateNotAsAsked):
+        node.obtain()
+    assert node.store.credential == works
+
+
+def test_certificate_of_another_authority_does_not_replace_the_one_that_works(
+    node: ServingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = node.obtain()
+    node.due(works)
+    other = Authority.make("cluster CA", ec_key()).pair.certificate.decode()
+    monkeypatch.setattr(node.cluster, "authority", lambda: other)
+    with pytest.raises(CertificateNotAccepted, match="kubeconfig's CA"):
+        node.obtain()
+    assert node.store.credential == works
+
+
+def test_chain_may_have_intermediates() -> None:
+    root, middle, other = (Authority.make(name, ec_key()) for name in ("root", "middle", "other"))
+    leaf, above = middle.server("worker-1").certificate, certified(middle, root)
+    anchor = root.pair.certificate.decode()
+    issued_certificate.require_authority(leaf + above, anchor)
+    issued_certificate.require_authority(
+        leaf, other.pair.certificate.decode() + middle.pair.certificate.decode()
+    )
+    for chain in (leaf, leaf + other.pair.certificate + above):
+        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+            issued_certificate.require_authority(chain, anchor)
+    upper = Authority.make("upper", ec_key())
+    issued_certificate.require_authority(
+        leaf + certified(middle, upper) + certified(upper, root), anchor
+    )
+    for chain in (
+        other.pair.certificate + above,
+        other.pair.certificate + leaf + above,
+        other.server("worker-1").certificate + other.pair.certificate + above,
+        leaf + certified(other, root) + above,
+    ):
+        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+            issued_certificate.require_authority(chain, anchor)
+    with pytest.raises(CertificateNotAccepted, match="cannot be read"):
+        issued_certificate.require_authority(leaf + above, anchor.replace("MII", "AAA"))
+
+
+def certified(authority: Authority, above: Authority) -> bytes:
+    """Return an authority's certificate from another authority."""
+    own = authority.certificate
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(own.subject)
+        .issuer_name(above.certificate.subject)
+        .public_key(own.public_key())
+        .serial_number(2)
+        .not_valid_before(own.not_valid_before_utc)
+        .not_valid_after(own.not_valid_after_utc)
+    )
+    return builder.sign(above.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def test_denial_is_told_and_not_repeated_at_once(node: ServingNode) -> None:
+    node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
+    with pytest.raises(RequestDenied, match="AddressOfControlPlane"):
+        node.obtain()
+    with pytest.raises(CoolingDown, match="AddressOfControlPlane"):
+        node.obtain()
+    node.names = NAMES[:1]
+    del node.cluster.deny["answer"]
+    node.obtain()
+    assert node.store.cooldown is None
+
+
+def renewed(node: ServingNode) -> None:
+    """Give the node another client certificate."""
+    node.cluster.issuance = Issuance()
+    node.client = node.node.obtain(Occasion.DEMANDED)
+    node.cluster.issuance = Issuance(usage=SERVER_AUTH)
+
+
+ENDINGS: dict[str, Callable[[ServingNode], object]] = {
+    "provider ID": lambda n: n.node.settings.update(providerID="test:///2"),
+    "lifetime": lambda n: n.node.settings.update(expirationSeconds=3600),
+    "names": lambda n: setattr(n, "names", NAMES[:1]),
+    "exec info": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "client certificate": renewed,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> None:
+    node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
+    with pytest.raises(RequestDenied):
+        node.obtain()
+    node.cluster.deny.clear()
+    with pytest.raises(CoolingDown):
+        node.obtain()
+    ENDINGS[ending](node)
+    node.obtain()
+
+
+def test_names_are_listed_one_way(node: ServingNode) -> None:
+    """Addresses come last, each kind in order, so that nothing is asked for twice."""
+    node.names = (ip_address("192.0.2.1"), "b.example", ip_address("192.0.2.0"), "a.example")
+    assert node.obtain().arguments == ("a.example", "b.example", "192.0.2.0", "192.0.2.1")
+
+
+def test_refused_client_certificate_names_the_step(node: ServingNode) -> None:
+    assert node.client is not None
+    node.cluster.revoked.add(node.client.pair.certificate)
+    with pytest.raises(CredentialRefused, match=r"kubelet-authenticator-tpm renew"):
+        node.obtain()
+
+
+def test_full_disk_is_an_error_since_the_kubelet_reads_the_file(node: ServingNode) -> None:
+    node.store.is_full = True
+    with pytest.raises(StateFolderUnwritable):
+        node.obtain()
+
+
+def test_flags_are_read_strictly() -> None:
+    names, problems = serving.names_given(["192.0.2.1", "::1"], ["Worker-1.Example"])
+    assert names == (ip_address("192.0.2.1"), ip_address("::1"), "worker-1.example")
+    assert problems == ()
+    for addresses, dns in (
+        (["worker"], []),
+        ([], ["*.example"]),
+        ([], ["192.0.2.1"]),
+        ([], ["a b"]),
+    ):
+        names, problems = serving.names_given(addresses, dns)
+        assert len(problems) == 1, (addresses, dns)
+
+
+def test_folder_lies_in_the_state_folder() -> None:
+    state = resolve({}, {}, "x").state_dir
+    assert serving.folder_in(state).parent == state

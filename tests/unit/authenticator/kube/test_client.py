@@ -1,0 +1,719 @@
+"""The API server over real TLS on loopback: what is sent, what is believed, what nothing gets in.
+
+The server here is scripted: each test says what it answers, however odd.
+"""
+
+import base64
+import contextlib
+import errno
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authenticator.clock import SystemClock
+from authenticator.kube import client, errors
+from authenticator.kube.client import KubernetesApi
+from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from common.errors import (
+    AnswerMalformed,
+    ApiServerUnavailable,
+    ApiServerUntrusted,
+    AttestationError,
+    CredentialRefused,
+    DeadlinePassed,
+    ExecInfoInvalid,
+    PermissionMissing,
+    RequestRejected,
+)
+from tests.harness.pki import Authority, ec_key
+from tests.harness.process import wait_until
+
+AUTHORITY = Authority.make("cluster", ec_key())
+STRANGER = Authority.make("stranger", ec_key())
+SERVING = AUTHORITY.server("127.0.0.1", "kubernetes.example")
+CLIENT = AUTHORITY.client("system:node:worker-1", "system:nodes")
+REQUEST = CsrRequest(
+    name="kubelet-tpm-1",
+    signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+    usages=("client auth", "digital signature"),
+    expiration_seconds=3600,
+    request=b"-----BEGIN",
+)
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "certificates.k8s.io/v1",
+    "kind": "CertificateSigningRequest",
+    "metadata": {
+        "name": "kubelet-tpm-1",
+        "uid": "uid-1",
+        "resourceVersion": "7",
+        "annotations": {"a": "b"},
+    },
+    "spec": {
+        "request": base64.b64encode(b"-----BEGIN").decode(),
+        "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        "usages": ["client auth", "digital signature"],
+        "expirationSeconds": 3600,
+        "username": "system:bootstrap:abcdef",
+    },
+    "status": {
+        "conditions": [{"type": "Approved", "status": "True", "reason": "R", "message": "M"}],
+        "certificate": base64.b64encode(b"PEM").decode(),
+    },
+}
+CSR = Csr(
+    uid="uid-1",
+    resource_version="7",
+    spec=REQUEST,
+    annotations={"a": "b"},
+    conditions={"Approved": ("R", "M")},
+    certificate=b"PEM",
+)
+
+
+@dataclass
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+    client: str | None
+
+
+@dataclass
+class Script:
+    """What the server does with each request, and what it was asked."""
+
+    port: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    answer: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
+
+    def says(self, status: int, document: object, **headers: str) -> None:
+        """Answer everything with this."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.answer = lambda handler: send(handler, status, body, headers)
+
+    def server(self, **change: Any) -> Server:  # noqa: ANN401
+        """Return what the exec info says."""
+        given: dict[str, Any] = {
+            "url": f"https://127.0.0.1:{self.port}",
+            "ca": AUTHORITY.pair.certificate.decode(),
+            "tls_server_name": None,
+            "proxy": None,
+        }
+        return Server(**{**given, **change})
+
+    def ask(
+        self,
+        requester: Requester | None = None,
+        seconds: float = 20,
+        **change: Any,  # noqa: ANN401
+    ) -> KubernetesApi:
+        """Return the API server, asked by somebody."""
+        who = requester or Token(token="abcdef.secret")
+        return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
+
+
+def send(
+    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    """Send an answer."""
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
+    """Run the server."""
+    script = Script()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 10
+
+        def setup(self) -> None:
+            """Remember whose connection it is: a client may give up before it is looked at."""
+            super().setup()
+            self.asked = script.asked
+
+        def _take(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            assert isinstance(self.connection, ssl.SSLSocket)
+            certificate = self.connection.getpeercert() or {}
+            names = dict(pair[0] for pair in certificate.get("subject", ()))  # type: ignore[misc]
+            content = self.rfile.read(length)
+            self.asked.append(
+                Asked(
+                    method=self.command,
+                    path=self.path,
+                    headers=dict(self.headers),
+                    body=json.loads(content) if content else None,
+                    client=names.get("commonName"),
+                )
+            )
+            script.answer(self)
+
+        do_GET = do_POST = _take  # noqa: N815 - the base's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+            """Stay silent."""
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+            """Stay silent when a client that does not trust us hangs up."""
+
+    folder = tmp_path_factory.mktemp("pki")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (folder / "server.pem").write_bytes(SERVING.certificate + SERVING.key)
+    (folder / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
+    context.load_cert_chain(folder / "server.pem")
+    context.load_verify_locations(folder / "ca.pem")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with Quiet(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        script.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield script
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def script(running: Script) -> Script:
+    """Return the server with nothing asked yet."""
+    running.asked = []
+    running.says(200, DOCUMENT)
+    return running
+
+
+def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
+    script.says(201, DOCUMENT)
+    assert script.ask().create(REQUEST) == CSR
+    (asked,) = script.asked
+    assert (asked.method, asked.path) == ("POST", client.CSRS)
+    assert asked.headers["Authorization"] == "Bearer abcdef.secret"
+    assert asked.body["apiVersion"] == "certificates.k8s.io/v1"
+    assert asked.body["kind"] == "CertificateSigningRequest"
+    assert asked.body["metadata"] == {"name": "kubelet-tpm-1"}
+    assert asked.body["spec"] == {
+        "request": base64.b64encode(b"-----BEGIN").decode(),
+        "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+        "usages": ["client auth", "digital signature"],
+        "expirationSeconds": 3600,
+    }
+
+
+def test_lifetime_that_is_not_wanted_is_not_written(script: Script) -> None:
+    script.says(201, {**DOCUMENT, "spec": without_lifetime()})
+    wanted = replace(REQUEST, expiration_seconds=None)
+    assert script.ask().create(wanted).spec == wanted
+    (asked,) = script.asked
+    assert "expirationSeconds" not in asked.body["spec"]
+
+
+def without_lifetime() -> dict[str, object]:
+    """Return the document's spec without a lifetime."""
+    return {k: v for k, v in DOCUMENT["spec"].items() if k != "expirationSeconds"}
+
+
+def test_csr_that_exists_is_returned(script: Script) -> None:
+    def conflict_then_document(handler: BaseHTTPRequestHandler) -> None:
+        status = 409 if handler.command == "POST" else 200
+        send(handler, status, json.dumps(DOCUMENT).encode(), {})
+
+    script.answer = conflict_then_document
+    assert script.ask().create(REQUEST) == CSR
+
+
+def test_csr_that_is_not_there_is_none(script: Script) -> None:
+    script.says(404, {})
+    assert script.ask().get("x") is None
+
+
+def test_client_certificate_is_shown(script: Script) -> None:
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    assert script.asked[0].client == "system:node:worker-1"
+    assert "Authorization" not in script.asked[0].headers
+
+
+def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_reviewed_name_is_returned(script: Script) -> None:
+    script.says(201, {"status": {"userInfo": {"username": "system:node:worker-1"}}})
+    assert script.ask().whoami() == "system:node:worker-1"
+
+
+def test_permission_is_what_the_api_server_says(script: Script) -> None:
+    for allowed in (True, False):
+        script.says(201, {"status": {"allowed": allowed}})
+        assert script.ask().may_file_requests() is allowed
+
+
+def test_date_is_the_api_servers(script: Script) -> None:
+    assert "GMT" in (script.ask().date() or "")
+
+
+def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
+    """Send the events of a watch, one chunk each."""
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    for event in events:
+        line = json.dumps(event).encode() + b"\n"
+        for part in (line[:10], line[10:]):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            handler.wfile.flush()
+    handler.wfile.write(b"0\r\n\r\n")
+
+
+def listing(*documents: dict[str, Any]) -> bytes:
+    """Return a list, of another version than what is in it."""
+    return json.dumps({"metadata": {"resourceVersion": "9"}, "items": documents}).encode()
+
+
+def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noqa: ANN401
+    """Answer a watch with events, and a read with a list."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "watch=1" in handler.path:
+            stream(handler, *events)
+        else:
+            send(handler, 200, then, {})
+
+    return answer
+
+
+def test_change_is_watched_for_from_the_known_version(script: Script) -> None:
+    newer = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "resourceVersion": "8"}}
+    script.answer = watching({"type": "MODIFIED", "object": newer})
+    changed = script.ask().changed(CSR, 5)
+    assert changed is not None
+    assert changed.resource_version == "8"
+    query = script.asked[0].path
+    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in query
+    assert "resourceVersion=7" in query
+    assert "timeoutSeconds=5" in query
+
+
+WATCHES: dict[str, tuple[dict[str, object], ...]] = {
+    "nothing": (),
+    "an expired version": ({"type": "ERROR", "object": {"code": 410}},),
+}
+
+
+@pytest.mark.parametrize("events", WATCHES)
+def test_watch_without_a_change_is_followed_by_a_look(script: Script, events: str) -> None:
+    script.answer = watching(*WATCHES[events], then=listing(DOCUMENT))
+    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
+    assert len(script.asked) == 2
+    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in script.asked[1].path
+
+
+def test_watch_that_is_refused_for_its_version_is_followed_by_a_look(script: Script) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "watch=1" in handler.path:
+            send(handler, 410, json.dumps({"kind": "Status", "code": 410}).encode(), {})
+        else:
+            send(handler, 200, listing(DOCUMENT), {})
+
+    script.answer = answer
+    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
+
+
+def test_watch_goes_on_from_the_last_look_and_not_from_the_last_change(script: Script) -> None:
+    """A change of long ago is too old to watch from, and stays so however often it is read."""
+    script.answer = watching(*WATCHES["an expired version"], then=listing(DOCUMENT))
+    looked_at = script.ask().changed(CSR, 5)
+    assert looked_at is not None
+    script.ask().changed(looked_at, 5)
+    assert "resourceVersion=9" in script.asked[2].path
+
+
+def test_deletion_is_seen(script: Script) -> None:
+    script.answer = watching({"type": "DELETED", "object": DOCUMENT})
+    assert script.ask().changed(CSR, 5) is None
+
+
+REFUSALS: dict[int, type[AttestationError]] = {
+    400: RequestRejected,
+    413: RequestRejected,
+    415: RequestRejected,
+    401: CredentialRefused,
+    403: PermissionMissing,
+    404: AnswerMalformed,
+    422: RequestRejected,
+    429: ApiServerUnavailable,
+    500: ApiServerUnavailable,
+    502: ApiServerUnavailable,
+    504: ApiServerUnavailable,
+    503: ApiServerUnavailable,
+    410: AnswerMalformed,
+    418: AnswerMalformed,
+    204: AnswerMalformed,
+    302: AnswerMalformed,
+    307: AnswerMalformed,
+}
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+def test_refusal_has_its_name(script: Script, status: int) -> None:
+    body = b"" if status == 204 else b'{"message": "because\\n of \\u001b[2J this"}'
+    script.says(status, body, Location=f"https://127.0.0.1:{script.port}/elsewhere")
+    with pytest.raises(REFUSALS[status]) as told:
+        script.ask().create(REQUEST)
+    assert told.value.message.isprintable()
+    assert len(script.asked) == 1, "nothing is followed"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"message": "because\\n of \\u001b[2J this"}', ": because of [2J this"),
+        (json.dumps({"message": "x" * 301}).encode(), ": " + "x" * 300),
+        (b'{"message": 5}', ": 5"),
+        (b'{"reason": "x"}', ": "),
+        (b"<html>", ": "),
+        (b"[]", ": "),
+    ],
+    ids=["blanks", "long", "a number", "none", "no JSON", "a list"],
+)
+def test_message_of_a_refusal_is_told_in_one_short_line(body: bytes, told: str) -> None:
+    """It is the API server's word, and goes to logs and terminals."""
+    assert errors.refusal(422, body).message == f"the API server rejects the request (422){told}"
+
+
+def test_cause_is_found_however_it_is_wrapped() -> None:
+    gone = OSError(errno.ECONNREFUSED, "Connection refused")
+    untrusted = ssl.SSLCertVerificationError()
+    untrusted.verify_message = "self-signed certificate"
+    for cause, error in ((gone, ApiServerUnavailable), (untrusted, ApiServerUntrusted)):
+        by_cause, by_context = ValueError("told"), ValueError("told")
+        by_cause.__cause__ = cause
+        by_context.__context__ = cause
+        in_a_ring = ValueError("told", cause)
+        in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
+        for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
+            found = errors.unreachable(outer)
+            assert type(found) is error
+            assert ("Connection refused" if cause is gone else "self-signed") in found.message
+
+
+def test_error_without_a_cause_is_told_by_its_kind() -> None:
+    assert errors.unreachable(OSError()).message.endswith(": OSError")
+
+
+def spec_without(key: str) -> dict[str, object]:
+    """Return the document with one part of its spec gone."""
+    return {**DOCUMENT, "spec": {k: v for k, v in DOCUMENT["spec"].items() if k != key}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": None},
+        {"status": {"conditions": None, "certificate": None}},
+        {"metadata": {**DOCUMENT["metadata"], "annotations": None}},
+    ],
+    ids=["status", "parts of the status", "annotations"],
+)
+def test_part_that_is_null_is_as_one_that_is_not_there(
+    script: Script, change: dict[str, object]
+) -> None:
+    script.says(200, DOCUMENT | change)
+    found = script.ask().get("x")
+    assert found is not None
+    assert found.spec == CSR.spec
+
+
+def test_condition_needs_no_words(script: Script) -> None:
+    conditions = [{"type": "Denied", "reason": None}]
+    script.says(200, {**DOCUMENT, "status": {"conditions": conditions}})
+    found = script.ask().get("x")
+    assert found is not None
+    assert found.conditions == {"Denied": ("", "")}
+
+
+MALFORMED: dict[str, object] = {
+    "no JSON": b"<html>",
+    "nested without end": b"[" * 100_000,
+    "a list": [],
+    "a number": 5,
+    "nothing": {},
+    "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
+    "no request": spec_without("request"),
+    "request that is no base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
+    "usages that are none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
+    "lifetime that is none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"}},
+    "annotations that are none": {
+        **DOCUMENT,
+        "metadata": {**DOCUMENT["metadata"], "annotations": {"a": 5}},
+    },
+    "conditions that are none": {**DOCUMENT, "status": {"conditions": [5]}},
+    "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
+    "certificate that is no base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
+    "certificate that is none": {**DOCUMENT, "status": {"certificate": 5}},
+}
+
+
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
+    script.says(200, MALFORMED[malformed])
+    with pytest.raises(AnswerMalformed):
+        script.ask().get("x")
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        [],
+        {"items": {"a": 1}},
+        {"items": [DOCUMENT]},
+        {"items": [DOCUMENT], "metadata": {"resourceVersion": 9}},
+        {"items": [{}], "metadata": {"resourceVersion": "9"}},
+    ],
+    ids=lambda malformed: json.dumps(malformed)[-40:],
+)
+def test_malformed_list_is_not_believed(script: Script, malformed: object) -> None:
+    script.answer = watching(then=json.dumps(malformed).encode())
+    with pytest.raises(AnswerMalformed):
+        script.ask().changed(CSR, 5)
+
+
+@pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
+def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
+    script.says(201, malformed)
+    with pytest.raises(AnswerMalformed):
+        script.ask().whoami()
+
+
+def test_huge_answer_is_not_read(script: Script) -> None:
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(10**12))
+        handler.end_headers()
+        for _ in range(client.ANSWER_LIMIT // 65536 + 64):
+            handler.wfile.write(b" " * 65536)
+
+    script.answer = endless
+    with pytest.raises(AnswerMalformed, match="too large"):
+        script.ask().get("x")
+
+
+def test_compressed_answer_is_not_inflated(script: Script) -> None:
+    script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
+    with pytest.raises(AnswerMalformed):
+        script.ask().get("x")
+    assert script.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+DRIPS: dict[str, bytes] = {
+    "content": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+    "headers": b"HTTP/1.1 200 OK\r\nX-Endless: ",
+    "the size of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", DRIPS)
+def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) -> None:
+    gone = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(DRIPS[begun])
+        with contextlib.suppress(OSError):
+            while not gone.wait(0.05):
+                handler.wfile.write(b"0")
+
+    script.answer = drip
+    began = time.monotonic()
+    with pytest.raises(DeadlinePassed):
+        script.ask(seconds=0.6).get("x")
+    gone.set()
+    assert time.monotonic() - began < 20, "it would drip for hours"
+
+
+def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
+    gone = threading.Event()
+    script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
+    with pytest.raises(DeadlinePassed):
+        script.ask(seconds=0.5).get("x")
+    gone.set()
+
+
+def test_silent_server_is_unavailable_long_before_the_deadline(
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "READ_SECONDS", 0.3)
+    gone = threading.Event()
+    script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
+    with pytest.raises(ApiServerUnavailable):
+        script.ask(seconds=30).get("x")
+    gone.set()
+
+
+def test_server_that_hangs_up_is_unavailable(script: Script) -> None:
+    script.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ApiServerUnavailable):
+        script.ask().get("x")
+
+
+def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
+    def break_off(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b"{")
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    script.answer = break_off
+    with pytest.raises(ApiServerUnavailable):
+        script.ask().get("x")
+
+
+def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(ApiServerUnavailable, match="refused"):
+            script.ask(url=url).get("x")
+
+
+def test_no_time_is_left_to_ask(script: Script) -> None:
+    with pytest.raises(DeadlinePassed):
+        script.ask(seconds=0).get("x")
+    assert script.asked == []
+
+
+def test_certificate_of_another_authority_is_not_trusted(script: Script) -> None:
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+    assert script.asked == []
+
+
+def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(tls_server_name="other.example").get("x")
+
+
+def test_tls_server_name_is_what_counts(script: Script) -> None:
+    assert script.ask(tls_server_name="kubernetes.example").get("x") == CSR
+
+
+def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
+    asked = script.ask()
+    asked.get("x")
+    adapter = asked._session.get_adapter("https://a")
+    context = adapter._context  # type: ignore[attr-defined]
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+    (tmp_path / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n", encoding="ascii")
+    (tmp_path / ".netrc").chmod(0o600)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "ca.pem"))
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    assert script.ask().get("x") == CSR
+    assert script.asked[0].headers["Authorization"] == "Bearer abcdef.secret"
+    with pytest.raises(ApiServerUntrusted):
+        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+
+
+def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None:
+    seen: list[bytes] = []
+
+    def relay(listener: socket.socket) -> None:
+        for _ in range(2):
+            client, _ = listener.accept()
+            seen.append(client.recv(4096).split(b"\r\n")[0])
+            behind = socket.create_connection(("127.0.0.1", script.port))
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            pair = ((client, behind), (behind, client))
+            threads = [threading.Thread(target=copy, args=ends) for ends in pair]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            client.close()
+            behind.close()
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=relay, args=(listener,))
+        thread.start()
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
+        assert asked.get("x") == CSR
+        asked._session.close()
+        other = script.ask(proxy=proxy, url="https://other.example:443")
+        with pytest.raises(ApiServerUntrusted):
+            other.get("x")
+        other._session.close()
+        thread.join()
+    assert [line.removesuffix(b" HTTP/1.0").removesuffix(b" HTTP/1.1") for line in seen] == [
+        b"CONNECT kubernetes.example:443",
+        b"CONNECT other.example:443",
+    ]
+
+
+@pytest.mark.parametrize(
+    "ca", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_ca_that_cannot_be_read_is_told(script: Script, ca: str) -> None:
+    with pytest.raises(ExecInfoInvalid):
+        script.ask(ca=ca)
+
+
+def test_pair_that_does_not_belong_together_is_refused(script: Script) -> None:
+    other = AUTHORITY.client("x").key
+    with pytest.raises(CredentialRefused):
+        script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
+
+
+def open_descriptors() -> int:
+    """Count what is open in this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_stays_open(script: Script) -> None:
+    before = open_descriptors()
+    for _ in range(5):
+        asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
+        asked.get("x")
+        asked._session.close()
+    # The server's ends are in this process too, and are closed by other threads.
+    wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")

@@ -1,0 +1,154 @@
+"""The credential file: what is written is read again, and damage is found."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from authenticator.model import KeyPair
+from authenticator.state.credential import (
+    CHECK_MODULUS,
+    SERVED_AGAIN_SECONDS,
+    Credential,
+    decode,
+    encode,
+    exec_credential,
+    expiration,
+)
+from common.errors import StateDamaged
+from tests.builders import credentials
+
+NOW = 1_800_000_000
+
+
+def test_what_is_written_is_read_again() -> None:
+    credential = credentials.make(NOW, arguments=("--node-name", "näme", "\udcff", ""))
+    assert decode(encode(credential)) == credential
+
+
+def test_text_before_the_first_block_is_no_pem() -> None:
+    head, _, _ = encode(credentials.make(NOW)).partition(b"-----BEGIN CERTIFICATE-----")
+    assert b"-----" not in head
+
+
+@given(st.data())
+def test_damage_is_found(data: st.DataObject) -> None:
+    content = bytearray(encode(credentials.make(NOW)))
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(StateDamaged):
+        decode(bytes(content))
+
+
+def with_details(details: bytes) -> bytes:
+    """Return a file whose details are these, and whose checksum is right."""
+    magic, _, signed = encode(credentials.make(NOW)).split(b"\n", 2)
+    lines = signed.split(b"\n", 7)
+    lines[6] = details
+    signed = b"\n".join(lines)
+    check = int.from_bytes(signed, "big") % CHECK_MODULUS
+    return b"%s\n%d\n%s" % (magic, check, signed)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        b"null",
+        b"{}",
+        b'{"nodeName": "n", "notBefore": null, "notAfter": 2, "received": 1}',
+        b'{"nodeName": "n", "notBefore": Infinity, "notAfter": 2, "received": 1}',
+    ],
+)
+def test_file_that_is_whole_and_says_something_else_is_damaged(details: bytes) -> None:
+    good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}'
+    assert decode(with_details(good)).node_name == "n"
+    with pytest.raises(StateDamaged):
+        decode(with_details(details))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"text\n", b""), (b"", b"text\n")], ids=["before", "after"]
+)
+def test_file_with_text_around_its_pem_is_damaged(before: bytes, after: bytes) -> None:
+    good = credentials.make(NOW).pair
+    pair = KeyPair(certificate=before + good.certificate, key=good.key + after)
+    with pytest.raises(StateDamaged):
+        decode(encode(credentials.make(NOW, pair=pair)))
+
+
+@given(st.integers(0, len(encode(credentials.make(NOW))) - 1))
+def test_truncation_is_found(length: int) -> None:
+    with pytest.raises(StateDamaged):
+        decode(encode(credentials.make(NOW))[:length])
+
+
+def test_exec_credential_is_one_line_with_certificate_and_key() -> None:
+    credential = credentials.make(NOW)
+    printed = exec_credential(credential, "client.authentication.k8s.io/v1beta1", NOW + 5)
+    assert printed.count(b"\n") == 1
+    assert json.loads(printed) == {
+        "kind": "ExecCredential",
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "status": {
+            "expirationTimestamp": "2027-01-15T08:00:05Z",
+            "clientCertificateData": credential.pair.certificate.decode(),
+            "clientKeyData": credential.pair.key.decode(),
+        },
+    }
+
+
+def test_expiration_is_the_renewal_point() -> None:
+    credential = credentials.make(NOW)
+    assert expiration(credential, NOW + 1) == credential.renew_at
+
+
+@pytest.mark.parametrize("jump", [-(10**6), 6 * credentials.DAY, 10**8])
+def test_expiration_is_soon_and_never_past_when_renewal_is_due(jump: int) -> None:
+    assert expiration(credentials.make(NOW), NOW + jump) == NOW + jump + SERVED_AGAIN_SECONDS
+
+
+def test_expiration_is_not_after_the_end_while_that_lies_ahead() -> None:
+    """client-go would go on with the certificate until it meets a 401."""
+    credential = credentials.make(NOW)
+    assert expiration(credential, credential.not_after - 30) == credential.not_after
+
+
+@pytest.mark.parametrize(("left", "served"), [(2, 2), (1, SERVED_AGAIN_SECONDS)])
+def test_expiration_is_never_now(left: int, served: int) -> None:
+    credential = credentials.make(NOW)
+    now = credential.not_after - left
+    assert expiration(credential, now) == now + served
+
+
+def test_lifetime_is_the_certificates_own_when_it_came_outside_of_it() -> None:
+    made = credentials.make(NOW)
+    whole = made.not_after - made.not_before
+    for received, lifetime in (
+        (made.not_before - 1, whole),
+        (made.not_before, whole),
+        (made.not_after - 1, 1),
+        (made.not_after, whole),
+    ):
+        assert replace(made, received=received).lifetime == lifetime
+
+
+def test_fleet_is_spread_over_ten_points() -> None:
+    def share(name: str) -> float:
+        made = credentials.make(NOW)
+        credential = Credential(
+            node_name=name,
+            pair=made.pair,
+            not_before=made.not_before,
+            not_after=made.not_after,
+            received=made.received,
+            exec_info=made.exec_info,
+            arguments=made.arguments,
+            api_version=made.api_version,
+        )
+        return (credential.renew_at - NOW) / credential.lifetime
+
+    shares = sorted(share(f"worker-{n}") for n in range(200))
+    assert 0.7 <= shares[0] < 0.705
+    assert 0.795 < shares[-1] <= 0.8

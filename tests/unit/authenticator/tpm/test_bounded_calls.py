@@ -1,0 +1,108 @@
+"""Calls end with the deadline, whatever they wait for."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from authenticator.tpm.bounded_calls import BoundedCalls
+from common.errors import TpmBusy
+from tests.unit.authenticator.tpm.conftest import MovedTime
+
+
+@dataclass
+class Left:
+    """A deadline that the test moves."""
+
+    seconds: float
+
+    def remaining(self) -> float:
+        """Return what the test says is left."""
+        return self.seconds
+
+
+class Passing(Exception):
+    """An error that may pass."""
+
+
+def bounded(deadline: Left) -> BoundedCalls:
+    return BoundedCalls(deadline, again=lambda error: isinstance(error, Passing))
+
+
+def test_result_comes_back() -> None:
+    assert bounded(Left(30)).run(lambda: 5) == 5
+
+
+def test_error_comes_back() -> None:
+    with pytest.raises(ZeroDivisionError):
+        bounded(Left(30)).run(lambda: 1 // 0)
+
+
+def test_call_that_outlives_the_deadline_is_left_behind() -> None:
+    forever, left = threading.Event(), Left(0.01)
+    calls = bounded(left)
+    with pytest.raises(TpmBusy, match="did not answer"):
+        calls.run(forever.wait)
+    left.seconds = 30
+    with pytest.raises(TpmBusy, match="no time"):
+        calls.run(lambda: 5, at_least=30)
+    calls.close()
+    forever.set()
+
+
+def test_nothing_is_begun_after_the_deadline() -> None:
+    made: list[int] = []
+    with pytest.raises(TpmBusy, match="no time"):
+        bounded(Left(0)).run(lambda: made.append(1))
+    assert made == []
+
+
+def test_tidying_up_has_time_after_the_deadline() -> None:
+    assert bounded(Left(-1)).run(lambda: 5, at_least=30) == 5
+
+
+def test_closing_ends_the_thread() -> None:
+    calls = bounded(Left(30))
+    thread = calls.run(threading.current_thread)
+    calls.close()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def failing(times: int, error: Exception) -> Callable[[], int]:
+    """Return a call that fails so often before it returns how often it was made."""
+    made: list[int] = []
+
+    def call() -> int:
+        made.append(1)
+        if len(made) <= times:
+            raise error
+        return len(made)
+
+    return call
+
+
+def test_error_that_passes_is_waited_out() -> None:
+    assert bounded(Left(30)).run(failing(2, Passing())) == 3
+
+
+def test_error_that_does_not_pass_comes_back_at_once() -> None:
+    call = failing(1, KeyError())
+    with pytest.raises(KeyError):
+        bounded(Left(30)).run(call)
+    assert call() == 2
+
+
+def test_error_that_passes_comes_back_when_time_is_up(moved: MovedTime) -> None:
+    def call() -> None:
+        moved.sleep(10)
+        raise Passing
+
+    with pytest.raises(Passing):
+        bounded(Left(30)).run(call)
+    assert moved.now >= 30
+
+
+def test_tidying_up_is_tried_again_after_the_deadline() -> None:
+    assert bounded(Left(-1)).run(failing(2, Passing()), at_least=30) == 3

@@ -1,0 +1,98 @@
+"""Each code that TPMs give in the field has its leaf, wherever in the code its number stands."""
+
+import pytest
+
+from authenticator.tpm import response_codes
+from common import errors
+
+BUSY = (0x908, 0x909, 0x90A, 0x920, 0x922, 0x923)
+FULL = (0x902, 0x903, 0x904, 0x905, 0x906)
+RESOURCE_MANAGER = 0x0B0000
+ESYS = 0x070000
+
+
+@pytest.mark.parametrize("layer", [0, RESOURCE_MANAGER])
+@pytest.mark.parametrize(
+    ("codes", "leaf"),
+    [
+        (BUSY, errors.TpmBusy),
+        (FULL, errors.TpmOutOfMemory),
+        ((0x921,), errors.TpmLockedOut),
+        ((0x100,), errors.TpmUnavailable),
+        ((0x101,), errors.TpmInFailureMode),
+        ((0x085, 0x185), errors.EndorsementHierarchyDisabled),
+        ((0x0A2, 0x9A2, 0x98E), errors.EndorsementAuthorizationRequired),
+        ((0x143, 0x2C4), errors.TpmFailed),
+    ],
+)
+def test_code_has_its_leaf(
+    layer: int, codes: tuple[int, ...], leaf: type[errors.AttestationError]
+) -> None:
+    for code in codes:
+        error = response_codes.error(layer | code, "TPM2_Quote")
+        assert type(error) is leaf
+        assert error.detail == f"TPM2_Quote returned {layer | code:#x}"
+        assert error.message
+        assert "\n" not in error.message
+
+
+def test_broken_connection_is_no_answer_of_the_tpm() -> None:
+    assert type(response_codes.error(0xA000A, "TPM2_Quote")) is errors.TpmUnavailable
+
+
+def test_mistake_in_the_libraries_is_no_answer_of_the_tpm() -> None:
+    assert type(response_codes.error(ESYS | 0x922, "TPM2_Quote")) is errors.TpmFailed
+
+
+@pytest.mark.parametrize("code", BUSY)
+def test_busy_is_worth_another_try(code: int) -> None:
+    assert response_codes.means_busy(code)
+    assert response_codes.means_busy(RESOURCE_MANAGER | code)
+
+
+@pytest.mark.parametrize("code", [*FULL, 0x921, 0x101, 0, ESYS | 0x922])
+def test_nothing_else_is_worth_another_try(code: int) -> None:
+    assert not response_codes.means_busy(code)
+
+
+@pytest.mark.parametrize("code", [0x2C4, 0x2CA, 0x2E6, 0x2C1, RESOURCE_MANAGER | 0x2D2])
+def test_refused_parameter_may_mean_an_unsupported_template(code: int) -> None:
+    assert response_codes.means_unsupported(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(0x9A2, id="a session's authorisation"),
+        pytest.param(0x184, id="a handle's value"),
+        pytest.param(0x2DF, id="a parameter's integrity"),
+        pytest.param(0x902, id="no memory"),
+        pytest.param(ESYS | 0x2C4, id="another layer"),
+    ],
+)
+def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
+    assert not response_codes.means_unsupported(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "blames"),
+    [
+        pytest.param(0x2DF, True, id="a parameter's integrity"),
+        pytest.param(RESOURCE_MANAGER | 0x2DF, True, id="passed on"),
+        pytest.param(0x99F, False, id="a session's"),
+        pytest.param(0x19F, False, id="a handle's"),
+        pytest.param(0x149, False, id="a code of the other format"),
+        pytest.param(ESYS | 0x2DF, False, id="another layer"),
+        pytest.param(0, False, id="success"),
+    ],
+)
+def test_parameters_are_blamed_only_by_codes_that_name_one(code: int, *, blames: bool) -> None:
+    assert response_codes.blames_parameter(code) is blames
+
+
+def test_code_of_another_layer_has_no_base() -> None:
+    assert response_codes.base(ESYS | response_codes.RC_FAILURE) == 0
+    assert (
+        response_codes.base(RESOURCE_MANAGER | response_codes.RC_FAILURE)
+        == response_codes.RC_FAILURE
+    )

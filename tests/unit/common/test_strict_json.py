@@ -1,0 +1,186 @@
+"""Values of the protocol's JSON: one way to write each (P6)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common import strict_json
+from common.strict_json import WireMalformed
+
+
+def test_object_is_read() -> None:
+    assert strict_json.load(b' {"a": [1, true, null, "\\u00e4"]}\n') == {"a": [1, True, None, "ä"]}
+    assert strict_json.load(b'{"a": 999999999}') == {"a": 999999999}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'"v1"',
+        b"1",
+        b"null",
+        b'{"a":1',
+        b'{"a":1}x',
+        b'{"a":1}{}',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":"\n"}',
+        b'\xef\xbb\xbf{"a":1}',
+        b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}',
+        '{"a":1}'.encode("utf-16"),
+        b"[" * 4000,
+        b'{"a":' * 4000,
+    ],
+    ids=lambda data: repr(data)[:20],
+)
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(WireMalformed):
+        strict_json.load(data)
+
+
+def document(values: int, value: bytes) -> bytes:
+    """Write a document of so many values, all but itself and the array of one kind."""
+    return b'{"a":[' + b",".join([value] * values) + b"]}"
+
+
+@pytest.mark.parametrize(
+    ("value", "most"), [(b"1", 4095), (b"[]", 2047), (b'""', 4095), (b"{}", 2047)]
+)
+def test_no_more_values_are_read_than_a_document_may_have(value: bytes, most: int) -> None:
+    """Each costs many times what it takes to send, and a stranger sends half a million."""
+    assert len(strict_json.sequence(strict_json.load(document(most, value))["a"])) == most
+    with pytest.raises(WireMalformed, match="more values"):
+        strict_json.load(document(most + 1, value))
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1.0", "1e3", "1e999", "-1", "-0", "NaN", "Infinity", "-Infinity", "1" * 10, "9" * 9999],
+)
+def test_numbers_that_nothing_takes_come_out_as_nothing(number: str) -> None:
+    assert strict_json.load(f'{{"a":{number}}}'.encode()) == {"a": None}
+
+
+def test_exact_members_are_taken_in_the_order_asked_for() -> None:
+    assert strict_json.members(strict_json.load(b'{"a":1,"b":2}'), "b", "a") == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":1}', b'{"a":1,"b":2,"c":3}', b'{"a":1,"B":2}', b'{"a":1,"b":2,"a":1}', b"{}"]
+)
+def test_other_members_are_refused(data: bytes) -> None:
+    with pytest.raises(WireMalformed):
+        strict_json.members(strict_json.load(data), "a", "b")
+
+
+def test_name_that_stands_twice_in_a_nested_object_is_refused() -> None:
+    outer = strict_json.load(b'{"a":{"b":1,"b":1}}')
+    with pytest.raises(WireMalformed, match="twice"):
+        strict_json.mapping(outer["a"])
+
+
+@pytest.mark.parametrize(
+    ("take", "value"),
+    [
+        (strict_json.mapping, []),
+        (strict_json.mapping, None),
+        (strict_json.sequence, {}),
+        (strict_json.sequence, "a"),
+        (strict_json.boolean, 1),
+        (strict_json.boolean, "true"),
+        (strict_json.boolean, None),
+        (strict_json.binary, None),
+        (strict_json.binary, 1),
+        (strict_json.binary, "YQ"),
+        (strict_json.binary, "YQ="),
+        (strict_json.binary, "YQ==="),
+        (strict_json.binary, "YR=="),
+        (strict_json.binary, "YQ==YQ=="),
+        (strict_json.binary, "YQ==\n"),
+        (strict_json.binary, " YQ=="),
+        (strict_json.binary, "-_-_"),
+        (strict_json.binary, "YQ\u00e4="),
+        (strict_json.binary, "\ud800"),
+        (strict_json.parse_time, None),
+        (strict_json.parse_time, "2026-11-21T06:40:00"),
+        (strict_json.parse_time, "2026-11-21T06:40:00z"),
+        (strict_json.parse_time, "2026-11-21 06:40:00Z"),
+        (strict_json.parse_time, "2026-11-21T06:40:00.0Z"),
+        (strict_json.parse_time, "2026-11-21T06:40:00+00:00"),
+        (strict_json.parse_time, "2026-11-21T06:40:00Z\n"),
+        (strict_json.parse_time, "2026-02-29T06:40:00Z"),
+        (strict_json.parse_time, "2026-11-21T24:00:00Z"),
+        (strict_json.parse_time, "2026-11-21T06:40:60Z"),
+        (strict_json.parse_time, "0000-11-21T06:40:00Z"),
+        (strict_json.parse_time, "٢٠٢٦-11-21T06:40:00Z"),
+    ],
+)
+def test_other_ways_to_write_a_value_are_refused(
+    take: Callable[[object], object], value: object
+) -> None:
+    with pytest.raises(WireMalformed):
+        take(value)
+
+
+@pytest.mark.parametrize("value", ["AB", "ab ", "abc", "a", "zz", 12, None])
+def test_digest_is_lower_case_hex_of_its_size(value: object) -> None:
+    assert strict_json.digest("ab", 1) == b"\xab"
+    with pytest.raises(WireMalformed):
+        strict_json.digest(value, 1)
+
+
+@pytest.mark.parametrize(
+    "uid",
+    [
+        "11111111-2222-4333-8444-55555555555F",
+        "11111111222243338444555555555555",
+        "{11111111-2222-4333-8444-555555555555}",
+        "11111111-2222-4333-8444-555555555555\n",
+        "11111111-2222-4333-8444-5555555555555",
+    ],
+)
+def test_uid_is_a_lower_case_uuid(uid: str) -> None:
+    assert strict_json.text("11111111-2222-4333-8444-55555555555f", strict_json.UID)
+    with pytest.raises(WireMalformed):
+        strict_json.text(uid, strict_json.UID)
+
+
+def test_time_is_in_utc() -> None:
+    moment = datetime(2026, 11, 21, 6, 40, tzinfo=UTC)
+    assert strict_json.parse_time("2026-11-21T06:40:00Z") == moment
+    assert strict_json.format_time(moment) == "2026-11-21T06:40:00Z"
+    elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert strict_json.format_time(elsewhere.replace(microsecond=999999)) == "2026-11-21T06:40:00Z"
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_time_that_is_written_reads_back(moment: datetime) -> None:
+    assert strict_json.parse_time(strict_json.format_time(moment)) == moment.replace(microsecond=0)
+
+
+@given(st.binary(max_size=100))
+def test_base64_that_is_written_reads_back(data: bytes) -> None:
+    assert strict_json.binary(strict_json.base64_text(data)) == data
+
+
+@given(st.text(max_size=12, alphabet="AQYgw0+/=-_ \n"))
+def test_base64_that_is_read_writes_back_the_same_or_is_refused(text: str) -> None:
+    try:
+        data = strict_json.binary(text)
+    except WireMalformed:
+        return
+    assert strict_json.base64_text(data) == text
+
+
+@given(st.binary(max_size=100))
+def test_no_other_error_escapes(data: bytes) -> None:
+    try:
+        strict_json.load(data)
+    except WireMalformed:
+        return

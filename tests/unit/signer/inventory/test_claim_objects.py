@@ -1,0 +1,158 @@
+"""EndorsementKey and AttestedNode: what is written can be read, and nothing else is taken."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from signer.inventory.claim_objects import (
+    new_endorsement_key,
+    read_attested_node,
+    read_endorsement_key,
+    replaced,
+    written_attested_node,
+)
+from signer.model import AttestedNodeObject, Boot, ClusterKey, Ground, Holder, Registration
+from signer.verify.claims import attested_node_name
+from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+HOLDER = Holder(
+    cluster=HOME, node_name="node-1", provider_id=PROVIDER_ID, ground=Ground.CERTIFICATE
+)
+NODE = AttestedNodeObject(
+    name=attested_node_name(HOME, "node-1"),
+    resource_version="7",
+    cluster=HOME,
+    node_name="node-1",
+    provider_id=PROVIDER_ID,
+    machine_name="machine-1",
+    endorsement_key=DIGEST,
+    not_after=NOW.replace(day=28),
+    last_attested=NOW,
+    boot=Boot(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
+)
+
+
+def stored(node: AttestedNodeObject) -> dict[str, Any]:
+    """Write an AttestedNode as the API server would give it back."""
+    return written_attested_node(node, node.resource_version)
+
+
+def test_a_node_comes_back_as_it_was_written() -> None:
+    assert read_attested_node(stored(NODE)) == NODE
+    bare = replace(NODE, boot=None, machine_name="")
+    assert read_attested_node(stored(bare)) == bare
+    assert not {"boot", "machineName"} & stored(bare)["spec"].keys()
+
+
+def test_a_new_node_has_no_version_and_moves_along() -> None:
+    body = written_attested_node(NODE, "")
+    assert not {"resourceVersion", "annotations"} & body["metadata"].keys()
+    assert body["metadata"]["labels"] == {
+        "clusterctl.cluster.x-k8s.io/move": "",
+        "cluster.x-k8s.io/cluster-name": "blue",
+    }
+    assert "ownerReferences" not in body["metadata"]
+
+
+def test_a_write_says_what_it_replaces() -> None:
+    """Without it an API server would take a write that changes nothing for none."""
+    expected = {
+        "resourceVersion": "7",
+        "annotations": {"attestation.cluster.x-k8s.io/written-under": "7"},
+    }
+    assert replaced("7") == expected
+    assert stored(NODE)["metadata"].items() >= expected.items()
+
+
+def test_a_node_under_another_name_claims_nothing() -> None:
+    """Two objects could otherwise claim one node name."""
+    body = stored(NODE)
+    body["spec"]["nodeName"] = "node-2"
+    with pytest.raises(ValueError, match="another name"):
+        read_attested_node(body)
+
+
+def test_times_are_written_in_utc() -> None:
+    abroad = timezone(timedelta(hours=2))
+    node = replace(NODE, last_attested=NOW.astimezone(abroad))
+    assert stored(node)["spec"]["lastAttested"] == "2026-11-21T09:30:00Z"
+
+
+def test_a_time_without_a_zone_is_no_time() -> None:
+    body = stored(NODE)
+    body["spec"]["notAfter"] = "2026-11-28T09:30:00"
+    with pytest.raises(ValueError, match="time zone"):
+        read_attested_node(body)
+
+
+BOOT = {"resetCount": 1, "restartCount": 1, "firmwareVersion": "0x0000000000000001"}
+
+
+def test_boot_counters_are_read() -> None:
+    body = stored(NODE)
+    body["spec"]["boot"] = BOOT
+    expected = Boot(reset_count=1, restart_count=1, firmware_version=1)
+    assert read_attested_node(body).boot == expected
+
+
+@pytest.mark.parametrize(
+    "boot",
+    [
+        {},
+        *({k: v for k, v in BOOT.items() if k != left_out} for left_out in BOOT),
+        {**BOOT, "resetCount": "1"},
+        {**BOOT, "restartCount": "1"},
+        {**BOOT, "firmwareVersion": "x"},
+    ],
+    ids=str,
+)
+def test_boot_counters_that_are_half_there_are_left_out(boot: dict[str, Any]) -> None:
+    body = stored(NODE)
+    body["spec"]["boot"] = boot
+    assert read_attested_node(body).boot is None
+
+
+def test_a_key_comes_back_as_it_was_written() -> None:
+    body = new_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    assert body["metadata"]["labels"] == {"clusterctl.cluster.x-k8s.io/move": ""}
+    assert body["spec"]["publicKey"] == "-----BEGIN PUBLIC KEY-----\n"
+    assert body["spec"]["heldBy"]["since"] == "2026-11-21T09:30:00Z"
+    body["metadata"]["resourceVersion"] = "1"
+    read = read_endorsement_key(body)
+    assert (read.name, read.held_by, read.banned) == (DIGEST, HOLDER, False)
+
+
+def test_what_operators_say_is_read() -> None:
+    cluster = {"clusterNamespace": "team-a", "clusterName": "blue"}
+    read = read_endorsement_key(
+        endorsement_key(
+            registeredFor=[{**cluster, "providerID": PROVIDER_ID}, {**cluster, "nodeName": ""}],
+            banned={"reason": "stolen"},
+        )
+    )
+    assert read.banned
+    assert read.registered_for == (
+        Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None),
+        Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None),
+    )
+
+
+def test_a_ban_counts_however_little_it_says() -> None:
+    assert read_endorsement_key(endorsement_key(banned={})).banned
+
+
+def test_an_unknown_ground_is_no_claim() -> None:
+    body = new_endorsement_key(DIGEST, "", HOLDER, NOW)
+    body["metadata"]["resourceVersion"] = "1"
+    body["spec"]["heldBy"]["ground"] = "Trust me"
+    with pytest.raises(ValueError, match="Trust me"):
+        read_endorsement_key(body)
+
+
+def test_clusters_are_told_apart_by_namespace() -> None:
+    abroad = ClusterKey(namespace="team-b", name="blue")
+    node = replace(NODE, cluster=abroad, name=attested_node_name(abroad, "node-1"))
+    assert stored(node)["metadata"]["namespace"] == "team-b"

@@ -1,0 +1,78 @@
+"""Who lives, as the management cluster says now: what it does not say frees no key and no name."""
+
+from collections.abc import Container, Mapping
+from typing import Any, cast
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.inventory.claims import LiveClaims
+from signer.kube.client import Answer, Api, Json
+from signer.model import Liveness
+from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
+
+CORE = "cluster.x-k8s.io/v1beta2"
+KINDS = {"Cluster": "clusters", "Machine": "machines", "MachinePool": "machinepools"}
+
+
+class Server:
+    """Serves one Cluster with its Machines and pools."""
+
+    def __init__(self, machines: list[Any], pools: list[Any]) -> None:
+        namespace = f"/apis/{CORE}/namespaces/{HOME.namespace}"
+        self._answers: dict[str, Json] = {
+            "/apis/cluster.x-k8s.io": {"versions": [{"groupVersion": CORE}]},
+            f"/apis/{CORE}": {
+                "resources": [{"kind": kind, "name": name} for kind, name in KINDS.items()]
+            },
+            f"{namespace}/clusters/{HOME.name}": cluster(),
+            f"{namespace}/machines": {"items": machines},
+            f"{namespace}/machinepools": {"items": pools},
+        }
+
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        accepted: Container[int] = (200,),
+    ) -> Answer:
+        assert 200 in accepted
+        assert query is None or query["limit"]
+        return Answer(status=200, body=self._answers[path])
+
+
+def liveness(*machines: Any, pools: tuple[Any, ...] = ()) -> Liveness:  # noqa: ANN401 # objects
+    claims = LiveClaims(cast("Api", Server([*machines], [*pools])))
+    return claims.liveness(HOME, PROVIDER_ID)
+
+
+def unreadable(body: dict[str, Any]) -> dict[str, Any]:
+    body["metadata"]["labels"] = {"pool": True}
+    return body
+
+
+def other() -> dict[str, Any]:
+    body = machine("machine-2")
+    body["spec"]["providerID"] = "metal://elsewhere"
+    return body
+
+
+def test_machines_and_members_of_pools_live() -> None:
+    assert liveness(other()) is Liveness.GONE
+    assert liveness(other(), machine()) is Liveness.LIVING
+    assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is Liveness.GONE
+    assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is Liveness.LIVING
+
+
+def test_what_cannot_be_read_leaves_it_undecided() -> None:
+    """It is tried again, and the log says what to mend; nothing is freed meanwhile."""
+    bodies = unreadable(machine()), unreadable(pool("pool-1", PROVIDER_ID))
+    for machines, pools, kind in (((bodies[0],), (), "Machine"), ((), (bodies[1],), "MachinePool")):
+        with pytest.raises(ApiServerUnavailable) as caught:
+            liveness(other(), *machines, pools=pools)
+        assert caught.value.message == f"a {kind} cannot be read"
+        name = (*machines, *pools)[0]["metadata"]["name"]
+        assert (
+            caught.value.detail == f"team-a/{name}: metadata.labels holds something else than texts"
+        )

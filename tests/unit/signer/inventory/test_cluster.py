@@ -1,0 +1,137 @@
+"""Clusters: whether they opted in (R0), and whose names are the control plane's."""
+
+import pytest
+
+from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from signer.inventory.cluster import (
+    CLIENT_SIGNER_ANNOTATION,
+    client_signers,
+    cluster_of,
+    read_cluster,
+)
+from signer.inventory.machine import Reference
+from tests.builders.kube_objects import HOME, INFRASTRUCTURE, cluster
+
+
+def test_the_annotation_is_the_one_that_is_documented() -> None:
+    assert CLIENT_SIGNER_ANNOTATION == "attestation.cluster.x-k8s.io/client-signer"
+
+
+def annotated(value: str) -> dict[str, str]:
+    return {CLIENT_SIGNER_ANNOTATION: value}
+
+
+@pytest.mark.parametrize(
+    ("value", "signers"),
+    [
+        (CLIENT_SIGNER, {CLIENT_SIGNER}),
+        (f" {CLIENT_SIGNER} ", {CLIENT_SIGNER}),
+        (f"{CLIENT_SIGNER}, ,", {CLIENT_SIGNER}),
+        (f"{CLIENT_SIGNER},{INSECURE_CLIENT_SIGNER}", {CLIENT_SIGNER, INSECURE_CLIENT_SIGNER}),
+        ("", set()),
+        (",", set()),
+    ],
+)
+def test_the_annotation_opts_in(value: str, signers: set[str]) -> None:
+    read = read_cluster(cluster(**annotated(value)))
+    assert client_signers(read, None) == signers
+
+
+def test_nobody_is_in_who_said_nothing() -> None:
+    assert client_signers(read_cluster(cluster()), None) == frozenset()
+
+
+def test_the_field_beats_the_annotation() -> None:
+    body = cluster(**annotated(CLIENT_SIGNER))
+    body["spec"]["security"] = {"kubeletAuthentication": False}
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
+
+
+def test_the_infrastructure_names_the_signer_where_the_field_asks_for_one() -> None:
+    body = cluster()
+    body["spec"]["security"] = {"kubeletAuthentication": True}
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == {CLIENT_SIGNER}
+    assert client_signers(read_cluster(body), None) == frozenset()
+    both = cluster(**annotated(INSECURE_CLIENT_SIGNER))
+    both["spec"]["security"] = {"kubeletAuthentication": True}
+    assert len(client_signers(read_cluster(both), CLIENT_SIGNER)) == 2
+
+
+def test_a_field_that_is_no_truth_value_says_nothing() -> None:
+    body = cluster()
+    body["spec"]["security"] = {"kubeletAuthentication": "true"}
+    assert read_cluster(body).authentication is None
+    assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
+
+
+def test_the_infrastructure_is_that_of_the_reference() -> None:
+    body = cluster()
+    assert read_cluster(body).infrastructure == Reference(
+        group=INFRASTRUCTURE, kind="TestCluster", namespace="team-a", name="blue"
+    )
+    del body["spec"]["infrastructureRef"]
+    assert read_cluster(body).infrastructure is None
+
+
+def test_infrastructure_alone_opts_nobody_in() -> None:
+    assert client_signers(read_cluster(cluster()), CLIENT_SIGNER) == frozenset()
+
+
+def test_a_cluster_is_paused_by_field_or_annotation() -> None:
+    body = cluster()
+    assert not read_cluster(body).paused
+    body["spec"]["paused"] = True
+    assert read_cluster(body).paused
+    assert read_cluster(cluster(**{"cluster.x-k8s.io/paused": ""})).paused
+
+
+@pytest.mark.parametrize(
+    ("block", "address"),
+    [
+        ("10.96.0.1/32", "10.96.0.1"),
+        ("fd00::1/128", "fd00::1"),
+        # A network by one of its addresses, which net.ParseCIDR takes
+        ("10.96.7.7/12", "10.96.0.1"),
+    ],
+)
+def test_the_first_address_of_a_service_block_is_the_control_planes(
+    block: str, address: str
+) -> None:
+    body = cluster()
+    body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
+    found = cluster_of(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
+    assert address in found.control_plane_hosts
+
+
+def test_the_control_plane_has_many_names() -> None:
+    body = cluster()
+    body["spec"]["clusterNetwork"] = {
+        "serviceDomain": "corp.example",
+        "services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]},
+    }
+    found = cluster_of(
+        read_cluster(body), None, hosts=["10.96.0.1", "192.0.2.1"], auto_approve_bindings=["x"]
+    )
+    assert found.control_plane_hosts == {
+        "api.example",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.corp.example",
+        "10.96.0.1",
+        "fd00::1",
+        "192.0.2.1",
+    }
+    assert (found.key, found.uid) == (HOME, "uid-blue")
+    assert found.auto_approve_bindings == {"x"}
+
+
+def test_without_fields_the_usual_names_are_assumed() -> None:
+    body = cluster()
+    del body["spec"]["controlPlaneEndpoint"]
+    assert read_cluster(body).hosts == {
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    }

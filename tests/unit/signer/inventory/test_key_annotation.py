@@ -1,0 +1,142 @@
+"""The endorsement key annotation: every form, several at once, and nothing half understood."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from common.names import ENDORSEMENT_KEY_ANNOTATION
+from common.pem import encode_block
+from common.public_keys import spki_sha256
+from signer.inventory.key_annotation import NO_RECORDS, KeyRecords, key_records
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER = ec.generate_private_key(ec.SECP256R1())
+DIGEST = spki_sha256(KEY.public_key())
+OTHER_DIGEST = spki_sha256(OTHER.public_key())
+
+
+def pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+    public = key.public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def certificate() -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "TPM")])
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(KEY.public_key())
+        .serial_number(7)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+    )
+    return builder.sign(OTHER, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def certificate_of_version_5() -> str:
+    """Write a version that there is not: the first value of a TBSCertificate."""
+    der = x509.load_pem_x509_certificate(certificate().encode()).public_bytes(Encoding.DER)
+    changed = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
+    return encode_block("CERTIFICATE", changed).decode()
+
+
+def read(value: str) -> KeyRecords:
+    return key_records({"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}, "here")
+
+
+def digests(value: str) -> list[bytes]:
+    records = read(value)
+    assert records.error is None
+    assert {record.source for record in records.records} == {"here"}
+    return [record.spki_sha256 for record in records.records]
+
+
+def test_an_object_without_the_annotation_says_nothing() -> None:
+    assert key_records({"metadata": {}}, "here") is NO_RECORDS
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"sha256:{DIGEST.hex()}",
+        f"sha256:{DIGEST.hex().upper()}",
+        pem(KEY),
+        pem(KEY).strip(),
+        pem(KEY).replace("\n", "\r\n"),
+        certificate(),
+    ],
+    ids=["digest", "upper case", "key", "no final newline", "CRLF", "certificate"],
+)
+def test_each_form_names_the_same_key(value: str) -> None:
+    assert digests(value) == [DIGEST]
+
+
+def test_a_point_is_one_key_in_every_encoding() -> None:
+    """A record with a compressed point is for the same TPM."""
+    digest = f"sha256:{OTHER_DIGEST.hex()}"
+    assert digests(pem(OTHER)) == digests(digest)
+
+
+@pytest.mark.parametrize("between", ["\n", " ", ", ", ",\n\n"])
+def test_several_are_taken(between: str) -> None:
+    value = between.join([f"sha256:{OTHER_DIGEST.hex()}", pem(KEY).strip()])
+    assert digests(value) == [OTHER_DIGEST, DIGEST]
+    assert digests(between.join([certificate(), pem(KEY)])) == [DIGEST]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        " ",
+        "yes",
+        f"sha256:{DIGEST.hex()}0",
+        f"sha256:{DIGEST.hex()[:-1]}",
+        f"sha1:{DIGEST.hex()}",
+        DIGEST.hex(),
+        f"sha256:{DIGEST.hex()} and more",
+        f"sha256:{DIGEST.hex()};sha256:{OTHER_DIGEST.hex()}",
+        pem(KEY).replace("PUBLIC KEY", "RSA PUBLIC KEY"),
+        pem(KEY).replace("END PUBLIC", "END PRIVATE"),
+        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        pem(KEY) + "x",
+    ],
+    ids=count(),
+)
+def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
+    """Who reads half of it would take another record than the operator wrote."""
+    records = read(value)
+    assert records.records == ()
+    assert records.error is not None
+    assert records.error.startswith("here: ")
+
+
+def test_openssls_words_are_not_for_the_record() -> None:
+    """The operator has a form that always works."""
+    for broken in (
+        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        certificate_of_version_5(),
+        pem(ec.generate_private_key(ec.SECP256K1())),
+    ):
+        error = read(broken).error
+        assert error is not None
+        assert error.endswith(" cannot be read; sha256:<hex> can always")
+
+
+def test_one_bad_entry_spoils_the_others() -> None:
+    assert read(f"sha256:{DIGEST.hex()} sha256:00").records == ()
+
+
+def test_keys_that_no_tpm_has_are_told() -> None:
+    weak = ec.generate_private_key(ec.SECP256K1())
+    assert read(pem(weak)).error is not None

@@ -1,0 +1,345 @@
+"""`Records`, over the fake and over the real caches: one contract."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from threading import Event
+from typing import Any, Protocol
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from common.names import CLIENT_SIGNER
+from signer.host_names import HostName
+from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.inventory.lister import ClusterRecords
+from signer.inventory.machine import (
+    MachineObject,
+    read_bootstrap,
+    read_infrastructure,
+    read_machine,
+    read_pool,
+)
+from signer.inventory.management import Management
+from signer.inventory.workload import Workload
+from signer.kube.cache import Cache
+from signer.kube.client import Api
+from signer.kube.kubeconfig import Connection
+from signer.model import Address, Cluster, ClusterKey, Machine, Node, Records, Registration
+from tests.builders import kube_objects
+from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
+from tests.builders.scenario import CLUSTER
+from tests.fakes.claims import ClaimStore
+from tests.fakes.records import FakeRecords
+from tests.harness import pki
+from tests.unit.signer.inventory.test_claim_objects import NODE, stored
+
+ABROAD = ClusterKey(namespace="team-b", name=HOME.name)
+
+
+class World(Protocol):
+    """Something that `Records` can be had of, and what it is told."""
+
+    records: Records
+
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None: ...
+
+    def node(self, node: Node) -> None: ...
+
+    def key(self, **spec: Any) -> None: ...  # noqa: ANN401 # fields of spec
+
+    def attested(self) -> None: ...
+
+
+@dataclass(slots=True)
+class FakeWorld:
+    """The fake that the pure core is tested with."""
+
+    store: ClaimStore = field(default_factory=ClaimStore)
+    records: FakeRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = Cluster(
+            key=HOME,
+            uid="uid-blue",
+            paused=False,
+            client_signers=CLUSTER.client_signers,
+            control_plane_hosts=CLUSTER.control_plane_hosts,
+            auto_approve_bindings=frozenset(),
+        )
+        self.records = FakeRecords(of=of, store=self.store)
+
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None:
+        made = Machine(
+            name=name,
+            uid=f"uid-{name}",
+            provider_id=provider_id,
+            deleting=False,
+            bootstrap_ready=True,
+            addresses=tuple(Address(type="Hostname", address=a) for a in addresses),
+            node_ref=node_ref or None,
+            bootstrap_token_id=None,
+            is_pool_member=False,
+            labels={},
+            records=(),
+            record_error=None,
+        )
+        self.store.machines.setdefault(cluster, []).append(made)
+
+    def node(self, node: Node) -> None:
+        self.records.nodes.append(node)
+
+    def key(self, **spec: Any) -> None:  # noqa: ANN401 # fields of spec
+        self.store.put_key(read_endorsement_key(kube_objects.endorsement_key(**spec)))
+
+    def attested(self) -> None:
+        self.store.put_node(NODE)
+
+
+class RealWorld:
+    """The caches that watches fill, filled by hand."""
+
+    def __init__(self) -> None:
+        ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+        connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
+        api = Api("management", connection, user_agent="test")
+        self.management = Management(api, Event(), lambda _cluster, _topic: None)
+        self.workload = Workload(HOME, "uid-blue", connection, agent="test")
+        self.records = ClusterRecords(self.management, self.workload)
+        body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
+        self.management.clusters.fill({"team-a/blue": read_cluster(body)})
+        caches: list[Cache[Any]] = [
+            self.management.machines,
+            self.management.pools,
+            self.management.bootstraps,
+            self.management.keys,
+            self.management.nodes,
+            self.workload.nodes,
+            self.workload.bindings,
+        ]
+        for cache in caches:
+            cache.fill({})
+        self.workload.hosts.fill({"10.96.0.1": "10.96.0.1"})
+
+    def add(self, body: dict[str, Any]) -> MachineObject:
+        """Add a Machine by its object."""
+        read = read_machine(body)
+        self.management.machines.put(f"{read.cluster.namespace}/{read.name}", read)
+        return read
+
+    def machine(
+        self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
+    ) -> None:
+        body = kube_objects.machine(name)
+        body["metadata"]["namespace"] = cluster.namespace
+        body["spec"] = {"clusterName": cluster.name, "providerID": provider_id}
+        body["status"] = {
+            "addresses": [{"type": "Hostname", "address": a} for a in addresses],
+            "nodeRef": {"name": node_ref} if node_ref else None,
+        }
+        self.add(body)
+
+    def infrastructure(self, name: str, **annotations: str) -> None:
+        """Add an infrastructure object, as its watch would."""
+        kind = (kube_objects.INFRASTRUCTURE, "TestMachine")
+        cache = self.management._infrastructure.setdefault(kind, Cache("TestMachines"))
+        value = read_infrastructure(kube_objects.infrastructure(name, **annotations))
+        cache.fill({f"team-a/{name}": value})
+
+    def node(self, node: Node) -> None:
+        self.workload.nodes.put(node.name, node)
+
+    def key(self, **spec: Any) -> None:  # noqa: ANN401 # fields of spec
+        self.management.keys.put(DIGEST, read_endorsement_key(kube_objects.endorsement_key(**spec)))
+
+    def attested(self) -> None:
+        read = read_attested_node(stored(NODE))
+        self.management.nodes.put(f"team-a/{read.name}", read)
+
+
+@pytest.fixture(params=[FakeWorld, RealWorld])
+def world(request: pytest.FixtureRequest) -> World:
+    made: Callable[[], World] = request.param
+    return made()
+
+
+def test_the_cluster_is_known(world: World) -> None:
+    cluster = world.records.cluster()
+    assert (cluster.key, cluster.uid) == (HOME, "uid-blue")
+    assert cluster.client_signers == {CLIENT_SIGNER}
+
+
+def test_machines_are_found_in_their_own_cluster_only(world: World) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME)
+    world.machine("machine-1", PROVIDER_ID, ABROAD)
+    world.machine("machine-2", "metal://2", HOME)
+    (found,) = world.records.machines(PROVIDER_ID)
+    assert (found.name, found.provider_id) == ("machine-1", PROVIDER_ID)
+    assert world.records.machines("metal://3") == () or not world.records.machines("metal://3")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("node-1", "node-1"),
+        ("NODE-1.", "node-1"),
+        ("n\u00f6de-1", "n\u00f6de-1"),
+        ("n\u00f6de-1", "xn--nde-1-jua"),
+        ("192.0.2.1", IPv4Address("192.0.2.1")),
+        ("::ffff:192.0.2.1", IPv4Address("192.0.2.1")),
+        ("2001:DB8::0001", IPv6Address("2001:db8::1")),
+    ],
+)
+def test_machines_are_found_by_every_form_of_their_addresses(
+    world: World, written: str, name: HostName
+) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME, "other", written)
+    world.machine("machine-2", "metal://2", HOME, written)
+    world.machine("machine-3", "metal://3", ABROAD, written)
+    world.machine("machine-4", "metal://4", HOME, "another")
+    found = world.records.machines_with_host_name(name)
+    assert {m.name for m in found} == {"machine-1", "machine-2"}
+
+
+def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME, node_ref="node-1")
+    world.machine("machine-2", "metal://2", HOME, node_ref="node-2")
+    world.machine("machine-3", "metal://3", ABROAD, node_ref="node-1")
+    world.machine("machine-4", "metal://4", HOME)
+    (found,) = world.records.machines_with_node_ref("node-1")
+    assert found.name == "machine-1"
+    assert not world.records.machines_with_node_ref("")
+
+
+def test_several_machines_of_one_provider_id_are_all_told(world: World) -> None:
+    world.machine("machine-1", PROVIDER_ID, HOME)
+    world.machine("machine-2", PROVIDER_ID, HOME)
+    assert {m.name for m in world.records.machines(PROVIDER_ID)} == {"machine-1", "machine-2"}
+
+
+def test_nodes_are_found_by_name_and_provider_id(world: World) -> None:
+    node = Node(name="node-1", provider_id=PROVIDER_ID)
+    world.node(node)
+    world.node(Node(name="node-2", provider_id=""))
+    assert world.records.node("node-1") == node
+    assert world.records.node("node-3") is None
+    assert list(world.records.nodes_with_provider_id(PROVIDER_ID)) == [node]
+
+
+def test_keys_and_registrations_are_found(world: World) -> None:
+    here = {"clusterNamespace": HOME.namespace, "clusterName": HOME.name, "nodeName": "node-1"}
+    there = {**here, "clusterNamespace": ABROAD.namespace}
+    world.key(registeredFor=[here, there])
+    found = world.records.endorsement_key(DIGEST)
+    assert found is not None
+    assert found.name == DIGEST
+    assert world.records.endorsement_key("cd" * 32) is None
+    wanted = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name="node-1")
+    assert list(world.records.registrations("node-1")) == [(DIGEST, wanted)]
+    assert not world.records.registrations("node-2")
+
+
+@pytest.mark.parametrize("field", ["providerID", "machineName", "nodeName"])
+def test_registrations_are_found_by_each_field(world: World, field: str) -> None:
+    world.key(
+        registeredFor=[
+            {"clusterNamespace": HOME.namespace, "clusterName": HOME.name, field: "it"},
+        ]
+    )
+    assert len(world.records.registrations("it", "other", "it")) == 1
+    assert not world.records.registrations("other")
+
+
+def test_attested_nodes_are_found(world: World) -> None:
+    world.attested()
+    found = world.records.attested_node("node-1")
+    assert found is not None
+    assert (found.cluster, found.endorsement_key) == (HOME, DIGEST)
+    assert list(world.records.attested_nodes_with_provider_id(PROVIDER_ID)) == [found]
+    assert world.records.attested_node("node-2") is None
+    assert not world.records.attested_nodes_with_provider_id("metal://2")
+
+
+def test_a_pools_member_counts_once() -> None:
+    """A pool and its Machine are one."""
+    world = RealWorld()
+    pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID, "metal://2"))
+    world.management.pools.put("team-a/pool-1", pool)
+    (member,) = world.records.machines(PROVIDER_ID)
+    assert (member.is_pool_member, member.name) == (True, "pool-1")
+    world.machine("machine-1", PROVIDER_ID, HOME)
+    (member,) = world.records.machines(PROVIDER_ID)
+    assert (member.is_pool_member, member.name) == (False, "machine-1")
+
+
+def test_what_a_machine_refers_to_counts() -> None:
+    world = RealWorld()
+    world.add(kube_objects.machine())
+    world.infrastructure("infra-machine-1", **kube_objects.RECORD)
+    bootstrap = read_bootstrap(kube_objects.bootstrap("config", "abcdef.0123456789abcdef"))
+    world.management.bootstraps.put("team-a/config-machine-1", bootstrap)
+    (found,) = world.records.machines(PROVIDER_ID)
+    assert [r.spki_sha256.hex() for r in found.records] == [DIGEST]
+    assert (found.record_error, found.bootstrap_token_id) == (None, "abcdef")
+
+
+def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
+    world = RealWorld()
+    world.add(kube_objects.machine())
+    world.management._infrastructure[kube_objects.INFRASTRUCTURE, "TestMachine"] = Cache(
+        "TestMachines"
+    )
+    with pytest.raises(ApiServerUnavailable, match="TestMachines are not known yet"):
+        world.records.machines(PROVIDER_ID)
+
+
+def test_the_control_planes_addresses_come_from_both_clusters() -> None:
+    world = RealWorld()
+    world.workload.bindings.put("kubeadm:node-autoapprove-x", "kubeadm:node-autoapprove-x")
+    cluster = world.records.cluster()
+    assert {"api.example", "192.0.2.1", "10.96.0.1", "kubernetes"} <= cluster.control_plane_hosts
+    assert cluster.auto_approve_bindings == {"kubeadm:node-autoapprove-x"}
+
+
+@pytest.mark.parametrize("signer", [CLIENT_SIGNER, None])
+def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
+    world, body = RealWorld(), kube_objects.cluster()
+    infrastructure = {**kube_objects.infrastructure("blue"), "kind": "TestCluster"}
+    infrastructure["status"] = {"kubeletClientCertificateSigner": signer}
+    cache = world.management._infrastructure.setdefault(
+        (kube_objects.INFRASTRUCTURE, "TestCluster"), Cache("TestClusters")
+    )
+    cache.fill({"team-a/blue": read_infrastructure(infrastructure)})
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == frozenset()
+    body["spec"]["security"] = {"kubeletAuthentication": True}
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == {signer} - {None}
+    cache.fill({})
+    assert world.records.cluster().client_signers == frozenset()
+    del body["spec"]["infrastructureRef"]
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    assert world.records.cluster().client_signers == frozenset()
+
+
+def test_a_cluster_that_was_made_anew_is_another() -> None:
+    """Its predecessor's exchanges are bound to a UID that is gone."""
+    world = RealWorld()
+    body = kube_objects.cluster()
+    body["metadata"]["uid"] = "another"
+    world.management.clusters.put("team-a/blue", read_cluster(body))
+    with pytest.raises(ApiServerUnavailable, match="gone"):
+        world.records.cluster()
+
+
+@pytest.mark.parametrize("missing", ["bindings", "hosts"])
+def test_nothing_is_decided_before_the_workload_cluster_is_known(missing: str) -> None:
+    world = RealWorld()
+    setattr(world.workload, missing, Cache(missing))
+    with pytest.raises(ApiServerUnavailable, match="not known yet"):
+        world.records.cluster()

@@ -1,0 +1,225 @@
+"""Machines, pools and what they refer to, in both versions of Cluster API."""
+
+from typing import Any
+
+import pytest
+
+from signer.inventory.machine import (
+    NO_TOKEN,
+    BootstrapObject,
+    InfrastructureObject,
+    Reference,
+    machine_of,
+    member_of,
+    read_bootstrap,
+    read_infrastructure,
+    read_machine,
+    read_pool,
+    read_reference,
+)
+from signer.model import Address
+from tests.builders.kube_objects import (
+    DIGEST,
+    HOME,
+    INFRASTRUCTURE,
+    PROVIDER_ID,
+    RECORD,
+    bootstrap,
+    infrastructure,
+    machine,
+    old_machine,
+    pool,
+)
+
+NOTHING = read_infrastructure(infrastructure("infra"))
+TOKEN = BootstrapObject(token_id="abcdef")
+
+
+@pytest.mark.parametrize("body", [machine(), old_machine()])
+def test_both_versions_say_the_same(body: dict[str, Any]) -> None:
+    read = read_machine(body)
+    assert (read.cluster, read.name, read.uid) == (HOME, "machine-1", "uid-machine-1")
+    assert (read.provider_id, read.deleting, read.bootstrap_ready) == (PROVIDER_ID, False, True)
+    assert read.addresses == (Address(type="Hostname", address="node-1"),)
+    assert read.infrastructure == Reference(
+        group=INFRASTRUCTURE, kind="TestMachine", namespace="team-a", name="infra-machine-1"
+    )
+    assert read.bootstrap is not None
+    assert read.bootstrap.key == "team-a/config-machine-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        ({}, False),
+        ({"initialization": {"bootstrapDataSecretCreated": False}}, False),
+        ({"initialization": {"bootstrapDataSecretCreated": "true"}}, False),
+        ({"bootstrapReady": False}, False),
+        ({"conditions": [{"type": "BootstrapConfigReady", "status": "True"}]}, True),
+        ({"conditions": [{"type": "BootstrapReady", "status": "True"}]}, True),
+        ({"conditions": [{"type": "BootstrapReady", "status": "Unknown"}]}, False),
+        ({"conditions": [{"type": "InfrastructureReady", "status": "True"}]}, False),
+    ],
+)
+def test_bootstrap_is_ready_when_something_says_so(status: dict[str, Any], ready: bool) -> None:  # noqa: FBT001
+    body = machine()
+    body["status"] = status
+    assert read_machine(body).bootstrap_ready is ready
+
+
+def test_node_and_deletion_are_read() -> None:
+    body = machine()
+    body["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    body["status"]["nodeRef"] = {"name": "node-1"}
+    read = read_machine(body)
+    assert (read.deleting, read.node_ref) == (True, "node-1")
+
+
+REFERENCE = {"apiGroup": INFRASTRUCTURE, "kind": "TestMachine", "name": "infra"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"apiGroup": ""},
+        {"apiGroup": None},
+        {"apiGroup": 1},
+        {"apiGroup": None, "apiVersion": "/v1beta1"},
+        {"kind": ""},
+        {"kind": None},
+        {"name": ""},
+        {"name": None},
+    ],
+    ids=str,
+)
+def test_half_a_reference_is_none(changes: dict[str, Any]) -> None:
+    assert read_reference(REFERENCE, "team-a") is not None
+    assert read_reference({**REFERENCE, **changes}, "team-a") is None
+
+
+def test_a_machine_without_a_provider_id_has_an_empty_one() -> None:
+    body = machine()
+    del body["spec"]["providerID"]
+    assert read_machine(body).provider_id == ""
+
+
+@pytest.mark.parametrize("key", ["annotations", "labels"])
+def test_a_machine_whose_metadata_are_no_texts_cannot_be_read(key: str) -> None:
+    """A record that is not understood must not be as good as none."""
+    body = machine()
+    body["metadata"][key] = {"cluster-x-k8s-io/tpm-endorsement-key": True}
+    with pytest.raises(ValueError, match=key):
+        read_machine(body)
+
+
+def test_a_machine_of_no_cluster_cannot_be_read() -> None:
+    body = machine()
+    del body["spec"]["clusterName"]
+    with pytest.raises(ValueError, match="clusterName"):
+        read_machine(body)
+
+
+def test_records_of_machine_and_infrastructure_count_both() -> None:
+    body = machine()
+    body["metadata"]["annotations"] = RECORD
+    other = {next(iter(RECORD)): f"sha256:{'cd' * 32}"}
+    infra = read_infrastructure(infrastructure("infra", **other))
+    found = machine_of(read_machine(body), infra, TOKEN)
+    assert [(r.source, r.spki_sha256.hex()) for r in found.records] == [
+        ("Machine annotation", DIGEST),
+        ("TestMachine annotation", "cd" * 32),
+    ]
+    assert found.record_error is None
+
+
+@pytest.mark.parametrize("where", ["machine", "infrastructure"])
+def test_a_record_that_cannot_be_read_is_told(where: str) -> None:
+    broken = {next(iter(RECORD)): "broken"}
+    body = machine()
+    body["metadata"]["annotations"] = broken if where == "machine" else RECORD
+    on_infrastructure = broken if where == "infrastructure" else RECORD
+    infra = read_infrastructure(infrastructure("infra", **on_infrastructure))
+    assert machine_of(read_machine(body), infra, TOKEN).record_error is not None
+
+
+def test_a_reference_to_nothing_does_not_say_that_there_is_no_record() -> None:
+    """Under Certified and FirstUse a Machine without a record is whose comes first."""
+    found = machine_of(read_machine(machine()), None, TOKEN)
+    assert found.record_error == "the infrastructure object is not there"
+
+
+def test_a_machine_that_refers_to_nothing_has_no_record() -> None:
+    body = machine()
+    del body["spec"]["infrastructureRef"]
+    assert machine_of(read_machine(body), None, TOKEN).record_error is None
+
+
+@pytest.mark.parametrize(
+    ("made", "token_id"),
+    [
+        (TOKEN, "abcdef"),
+        (BootstrapObject(token_id=None), None),
+        (None, NO_TOKEN),
+    ],
+)
+def test_the_token_is_that_of_the_configuration(
+    made: BootstrapObject | None, token_id: str | None
+) -> None:
+    """A configuration that is not there must not make any token as good as its own."""
+    found = machine_of(read_machine(machine()), NOTHING, made)
+    assert found.bootstrap_token_id == token_id
+
+
+def test_another_bootstrap_provider_owns_no_token() -> None:
+    body = machine()
+    body["spec"]["bootstrap"]["configRef"]["kind"] = "TalosConfig"
+    assert machine_of(read_machine(body), NOTHING, None).bootstrap_token_id is None
+
+
+@pytest.mark.parametrize(
+    ("token", "token_id"),
+    [
+        ("abcdef.0123456789abcdef", "abcdef"),
+        (None, None),
+        ("abcdef.short", NO_TOKEN),
+        ("abcdef.0123456789abcdef0", NO_TOKEN),
+        ("0abcdef.0123456789abcdef", NO_TOKEN),
+        ("ABCDEF.0123456789abcdef", NO_TOKEN),
+    ],
+)
+def test_of_a_token_only_the_id_is_kept(token: str | None, token_id: str | None) -> None:
+    read = read_bootstrap(bootstrap("config", token))
+    assert read == BootstrapObject(token_id=token_id)
+    assert "0123456789abcdef" not in repr(read)
+
+
+def test_an_infrastructure_cluster_may_name_the_signer() -> None:
+    body = infrastructure("infra")
+    body["status"] = {"kubeletClientCertificateSigner": "cluster.x-k8s.io/x"}
+    assert read_infrastructure(body) == InfrastructureObject(
+        records=NOTHING.records, client_signer="cluster.x-k8s.io/x"
+    )
+
+
+def test_a_member_of_a_pool_is_known_by_its_provider_id_alone() -> None:
+    read = read_pool(pool("pool-1", "metal://1", "metal://2"))
+    assert read.provider_ids == ("metal://1", "metal://2")
+    member = member_of(read, "metal://2")
+    assert (member.name, member.provider_id, member.is_pool_member) == ("pool-1", "metal://2", True)
+    assert (member.records, member.record_error, member.addresses) == ((), None, ())
+    assert member.bootstrap_token_id is None
+    assert not member.deleting
+
+
+def test_a_member_goes_with_its_pool() -> None:
+    body = pool("pool-1", "metal://1")
+    body["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert member_of(read_pool(body), "metal://1").deleting
+
+
+def test_of_lists_only_what_is_of_its_type_is_read() -> None:
+    body = pool("pool-1", "metal://1", "")
+    body["spec"]["providerIDList"] += [1, None]
+    body["status"] = {"conditions": ["BootstrapReady", None]}
+    read = read_pool(body)
+    assert (read.provider_ids, read.bootstrap_ready) == (("metal://1",), False)

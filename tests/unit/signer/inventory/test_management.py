@@ -1,0 +1,169 @@
+"""Which requests a change in the management cluster wakes: all whose verdict may hang on it."""
+
+from dataclasses import dataclass, field, replace
+from threading import Event
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.inventory.claim_objects import read_endorsement_key
+from signer.inventory.cluster import read_cluster
+from signer.inventory.machine import (
+    MachineObject,
+    Reference,
+    read_infrastructure,
+    read_machine,
+    read_pool,
+)
+from signer.inventory.management import Management
+from signer.kube.client import Api
+from signer.kube.kubeconfig import Connection
+from signer.model import AttestedNodeObject, ClusterKey
+from signer.verify.claims import attested_node_name
+from tests.builders import kube_objects
+from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
+from tests.harness import pki
+from tests.unit.signer.inventory.test_claim_objects import NODE as STORED
+
+ANY = (HOME, None)
+NODE = (HOME, "node-1")
+MACHINE = (HOME, PROVIDER_ID)
+KEY = (None, DIGEST)
+"""An endorsement key may be waited for in every Cluster."""
+
+Woken = set[tuple[ClusterKey | None, str | None]]
+
+
+@dataclass(slots=True)
+class Landscape:
+    """The caches of a management cluster, and who is woken."""
+
+    woken: Woken = field(default_factory=set)
+    management: Management = field(init=False)
+
+    def __post_init__(self) -> None:
+        ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+        connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
+        api = Api("management", connection, user_agent="test")
+        self.management = Management(
+            api, Event(), lambda cluster, topic: self.woken.add((cluster, topic))
+        )
+        self.management.start()
+        for cache in (self.management.machines, self.management.pools, self.management.keys):
+            cache.fill({})
+        self.management.clusters.fill({"team-a/blue": read_cluster(kube_objects.cluster())})
+        self.management.nodes.fill({"team-a/node": claimed()})
+
+    def put(self, machine: MachineObject) -> Woken:
+        """Let a Machine come or change; return who is woken."""
+        self.woken.clear()
+        self.management.machines.put("team-a/machine-1", machine)
+        return set(self.woken)
+
+
+def claimed() -> AttestedNodeObject:
+    return replace(
+        STORED,
+        name=attested_node_name(HOME, "node-1"),
+        cluster=HOME,
+        node_name="node-1",
+        provider_id=PROVIDER_ID,
+        endorsement_key=DIGEST,
+    )
+
+
+@pytest.fixture
+def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
+    monkeypatch.setattr(Management, "_follow", lambda *_: None)
+    return Landscape()
+
+
+def test_a_machine_wakes_who_waits_for_its_claims(landscape: Landscape) -> None:
+    """A key or a name is free once its holder's Machine is gone; addresses come late (S2)."""
+    machine = read_machine(kube_objects.machine())
+    assert landscape.put(machine) >= {MACHINE, NODE, KEY}
+    assert landscape.put(machine) == set()
+    assert landscape.put(replace(machine, addresses=())) >= {MACHINE, NODE, KEY}
+    landscape.woken.clear()
+    landscape.management.machines.drop("team-a/machine-1")
+    assert landscape.woken >= {MACHINE, NODE, KEY}
+
+
+def test_a_machine_wakes_both_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
+    machine = read_machine(kube_objects.machine())
+    landscape.put(replace(machine, provider_id=""))
+    assert landscape.put(machine) >= {MACHINE, NODE, KEY}
+    assert landscape.put(replace(machine, provider_id="metal://new")) >= {
+        MACHINE,
+        NODE,
+        KEY,
+        (HOME, "metal://new"),
+    }
+
+
+def test_a_machine_wakes_the_node_that_it_names(landscape: Landscape) -> None:
+    """By policy, kubelet-serving requests go by nodeRef."""
+    machine = read_machine(kube_objects.machine())
+    landscape.put(machine)
+    assert (HOME, "node-2") in landscape.put(replace(machine, node_ref="node-2"))
+    assert (HOME, "node-2") in landscape.put(machine)
+
+
+def test_a_machine_without_a_claim_wakes_its_own_requests_alone(landscape: Landscape) -> None:
+    machine = replace(read_machine(kube_objects.machine()), provider_id="metal://other")
+    assert landscape.put(machine) == {(HOME, "metal://other")}
+
+
+def test_a_pool_wakes_who_waits_for_its_members_claims(landscape: Landscape) -> None:
+    pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID))
+    landscape.woken.clear()
+    landscape.management.pools.put("team-a/pool-1", pool)
+    assert landscape.woken == {MACHINE, NODE, KEY}
+
+
+def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -> None:
+    """A claim counts once both its objects are known, whichever comes last."""
+    held_by = {
+        "clusterNamespace": HOME.namespace,
+        "clusterName": HOME.name,
+        "nodeName": "node-1",
+        "providerID": PROVIDER_ID,
+        "ground": "Record",
+    }
+    landscape.woken.clear()
+    read = read_endorsement_key(kube_objects.endorsement_key(heldBy=held_by))
+    landscape.management.keys.put(DIGEST, read)
+    assert landscape.woken == {KEY, NODE}
+
+
+def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape) -> None:
+    """It may name the client signer (R0)."""
+    management = landscape.management
+    kind = (kube_objects.INFRASTRUCTURE, "TestCluster")
+    reference = Reference(group=kind[0], kind=kind[1], namespace="team-a", name=HOME.name)
+    with pytest.raises(ApiServerUnavailable):
+        management.infrastructure(reference)
+    landscape.woken.clear()
+    read = read_infrastructure(kube_objects.infrastructure(HOME.name))
+    management._infrastructure[kind].fill({"team-a/blue": read})
+    assert landscape.woken == {ANY}
+
+
+def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no more threads for a while."""
+    machine = read_machine(kube_objects.machine())
+    assert machine.infrastructure is not None
+    watched: list[str] = []
+
+    def follow(_: Management, what: str, *_more: object) -> None:
+        watched.append(what)
+        if len(watched) == 1:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Management, "_follow", follow)
+    for error in (RuntimeError, ApiServerUnavailable, ApiServerUnavailable):
+        with pytest.raises(error):
+            landscape.management.infrastructure(machine.infrastructure)
+    assert watched == ["TestMachines", "TestMachines"]

@@ -1,0 +1,232 @@
+"""I1: the certificate is built from scratch, and lives as long as the least of three."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache
+from random import Random
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from common.errors import AuthorityUnavailable
+from signer.issue.certificate import Authority, certificate_not_after, issue
+from signer.policy import Policy
+from signer.verify.answer import Claimed
+from tests.builders.scenario import NODE, NOW, Scenario
+from tests.builders.software_tpm import rsa_key
+
+POLICY = Policy(name="test")
+CA_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+
+
+@cache
+def authority(
+    *, begins: datetime = NOW - timedelta(days=1), ends: datetime = NOW + timedelta(days=3650)
+) -> Authority:
+    """Make a cluster's certificate authority, as kubeadm does."""
+    key = rsa_key(number=7)
+    certificate = (
+        x509.CertificateBuilder()
+        .issuer_name(CA_NAME)
+        .subject_name(CA_NAME)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier(b"by the authority itself"), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate=certificate, private_key=key)
+
+
+def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
+    """Issue to a verified answer."""
+    claimed = Claimed(verified=scenario.judge_answer(), not_after=NOW + timedelta(hours=168))
+    pem = issue(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
+    assert pem.count(b"-----BEGIN CERTIFICATE-----") == 1
+    return x509.load_pem_x509_certificate(pem)
+
+
+def test_i1_a_client_certificate() -> None:
+    """Subject, key, usages, times and issuer; and no extension more."""
+    scenario = Scenario()
+    certificate = issued(scenario)
+    assert certificate.subject.rfc4514_string() == f"CN=system:node:{NODE},O=system:nodes"
+    assert len(certificate.subject.rdns) == 2
+    assert certificate.public_key() == scenario.kubelet_key.public_key()
+    assert certificate.issuer == CA_NAME
+    assert certificate.not_valid_before_utc == NOW - timedelta(minutes=5)
+    assert certificate.not_valid_after_utc == NOW + timedelta(hours=168)
+    certificate.verify_directly_issued_by(authority().certificate)
+    assert [extension.value for extension in certificate.extensions] == [
+        x509.BasicConstraints(ca=False, path_length=None),
+        x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=False,
+            crl_sign=False,
+            encipher_only=False,
+            decipher_only=False,
+        ),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+        x509.AuthorityKeyIdentifier(b"by the authority itself", None, None),
+    ]
+    assert [extension.critical for extension in certificate.extensions] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_i1_a_serving_certificate() -> None:
+    """The verified names, and serverAuth alone."""
+    scenario = Scenario()
+    scenario.for_serving(NODE.upper(), "192.0.2.11")
+    extensions = issued(scenario).extensions
+    usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    names = alternative.value
+    assert not alternative.critical
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert names.get_values_for_type(x509.DNSName) == [NODE]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.11"]
+
+
+def test_i1_an_rsa_key_may_encipher() -> None:
+    """TLS 1.2 with RSA key exchange."""
+    certificate = issued(Scenario(kubelet_key=rsa_key()))
+    usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert usage.key_encipherment
+
+
+@pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
+def test_i1_a_long_node_name() -> None:
+    """Over the 64 characters that X.520 allows a CN."""
+    name = "n" * 63 + "." + "m" * 63
+    scenario = Scenario(node_name=name)
+    scenario.change_machine(addresses=(replace(scenario.machine.addresses[0], address=name),))
+    (common_name,) = issued(scenario).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert common_name.value == f"system:node:{name}"
+
+
+def test_i1_serial_numbers_are_random() -> None:
+    """128 bits, and positive."""
+    numbers = {issued(Scenario(), seed).serial_number for seed in range(4)}
+    assert len(numbers) == 4
+    assert all(0 < number <= 1 << 128 for number in numbers)
+
+
+@pytest.mark.parametrize(("byte", "expected"), [(b"\xff", 1 << 128), (b"\0", 1)])
+def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
+    """And never 0: one is added to what is random."""
+    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168))
+    pem = issue(claimed, authority=authority(), now=NOW, random=lambda size: byte * size)
+    assert x509.load_pem_x509_certificate(pem).serial_number == expected
+
+
+def test_an_authoritys_key_is_not_shown() -> None:
+    """Neither its numbers nor that there is one."""
+    assert "private_key" not in repr(authority())
+
+
+def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
+    """Older authorities have none."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        x509.CertificateBuilder()
+        .issuer_name(CA_NAME)
+        .subject_name(CA_NAME)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    own = Authority(certificate=certificate, private_key=key)
+    pem = issue(claimed, authority=own, now=NOW, random=Random(0).randbytes)
+    found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
+        x509.AuthorityKeyIdentifier
+    )
+    assert found.value == x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+
+
+def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
+    """The Secret is being replaced."""
+    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    other = replace(authority(), private_key=ec.generate_private_key(ec.SECP256R1()))
+    with pytest.raises(AuthorityUnavailable):
+        issue(claimed, authority=other, now=NOW, random=Random(0).randbytes)
+
+
+LIFETIMES: dict[str, tuple[timedelta, int | None, timedelta, timedelta]] = {
+    "the policy's": (timedelta(hours=2), None, timedelta(days=1), timedelta(hours=2)),
+    "as asked for": (timedelta(hours=2), 3600, timedelta(days=1), timedelta(hours=1)),
+    "not more than the policy's": (
+        timedelta(hours=2),
+        86400,
+        timedelta(days=1),
+        timedelta(hours=2),
+    ),
+    "what the authority has left": (
+        timedelta(hours=2),
+        7200,
+        timedelta(minutes=30),
+        timedelta(minutes=30),
+    ),
+}
+
+
+@pytest.mark.parametrize(("policy", "asked", "left", "got"), LIFETIMES.values(), ids=LIFETIMES)
+def test_i1_the_least_of_three(
+    policy: timedelta, asked: int | None, left: timedelta, got: timedelta
+) -> None:
+    """Policy, `expirationSeconds`, and what the authority has left."""
+    csr = Scenario(expiration_seconds=asked).csr(b"")
+    until = certificate_not_after(
+        policy=replace(POLICY, certificate_lifetime=policy),
+        csr=csr,
+        authority=authority(ends=NOW + left),
+        now=NOW,
+    )
+    assert until == NOW + got
+
+
+def test_i1_fractions_of_a_second_are_dropped() -> None:
+    """Certificates and claims write whole seconds, and have to agree."""
+    now = NOW.replace(microsecond=999999)
+    csr = Scenario().csr(b"")
+    until = certificate_not_after(policy=POLICY, csr=csr, authority=authority(), now=now)
+    assert until == NOW + timedelta(hours=168)
+
+
+def test_i1_an_authority_signs_from_its_first_second_on() -> None:
+    """A new cluster's first nodes come at once."""
+    new = authority(begins=NOW)
+    until = certificate_not_after(policy=POLICY, csr=Scenario().csr(b""), authority=new, now=NOW)
+    assert until == NOW + timedelta(hours=168)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [
+        (NOW - timedelta(days=2), NOW),
+        (NOW - timedelta(days=2), NOW - timedelta(days=1)),
+        (NOW + timedelta(seconds=1), NOW + timedelta(days=1)),
+    ],
+)
+def test_i1_an_authority_that_is_not_valid_signs_nothing(begins: datetime, ends: datetime) -> None:
+    """It can be tried again when it has been renewed."""
+    csr = Scenario().csr(b"")
+    with pytest.raises(AuthorityUnavailable):
+        certificate_not_after(
+            policy=POLICY, csr=csr, authority=authority(begins=begins, ends=ends), now=NOW
+        )

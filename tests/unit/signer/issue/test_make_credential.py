@@ -1,0 +1,273 @@
+"""MakeCredential, opened by the other half: a TPM's part, done with the private key.
+
+The opener is held against what tpm2-tools wrapped, and then opens what we wrap; key derivation is
+held against openssl. So no mistake in our wrapping is made again in its test.
+"""
+
+import hashlib
+import hmac
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.decrepit.ciphers.modes import CFB
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+from common.public_keys import KeyInvalid
+from common.tpm.constants import (
+    HASHES,
+    TPM_ALG_SHA1,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+    TPM_ALG_SHA512,
+)
+from common.tpm.structures import EccParameters, Public, RsaParameters, Symmetric
+from signer.issue.make_credential import kdf_a, kdf_e, make_credential
+from tests import vectors
+
+CASES = vectors.cases("credentials")
+BY_NAME = {case["name"]: case for case in CASES}
+KDF_CASES = vectors.cases("kdf")
+ALGORITHMS = {name: algorithm for algorithm, name in HASHES.items()}
+SECRET = bytes(range(100, 132))
+OBJECT_NAME = bytes.fromhex("000b" + "d4" * 32)
+
+
+class NotForThisTpm(Exception):
+    """What a TPM answers to a credential that was made for another key or object."""
+
+
+def counted(size: int) -> bytes:
+    """Return bytes that are far from random."""
+    return bytes(index % 251 + 1 for index in range(size))
+
+
+def buffers(data: bytes) -> list[bytes]:
+    """Split TPM2Bs that follow each other."""
+    found = []
+    while data:
+        size = 2 + int.from_bytes(data[:2], "big")
+        found.append(data[2:size])
+        data = data[size:]
+    return found
+
+
+def derive(digest: str, seed: bytes, label: bytes, context: bytes, bits: int) -> bytes:
+    """KDFa, for what fits one digest."""
+    message = b"\0\0\0\1" + label + b"\0" + context + bits.to_bytes(4, "big")
+    return hmac.digest(seed, message, digest)[: bits // 8]
+
+
+def seed_of(private: object, digest: str, encrypted_secret: bytes) -> bytes:
+    """Decrypt or agree on the seed, as the TPM does."""
+    (inner,) = buffers(encrypted_secret)
+    if isinstance(private, rsa.RSAPrivateKey):
+        algorithm = {"sha256": hashes.SHA256(), "sha384": hashes.SHA384()}[digest]
+        oaep = padding.OAEP(padding.MGF1(algorithm), algorithm, b"IDENTITY\0")
+        return private.decrypt(inner, oaep)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    x, y = buffers(inner)
+    size = (private.curve.key_size + 7) // 8
+    assert (len(x), len(y)) == (size, size)
+    point = ec.EllipticCurvePublicKey.from_encoded_point(private.curve, b"\4" + x + y)
+    z = private.exchange(ec.ECDH(), point)
+    own = private.public_key().public_numbers().x.to_bytes(size, "big")
+    return hashlib.new(digest, b"\0\0\0\1" + z + b"IDENTITY\0" + x + own).digest()
+
+
+def activate(case: dict[str, Any], name: bytes, blob: bytes, encrypted_secret: bytes) -> bytes:
+    """Do what TPM2_ActivateCredential does for the object of this Name."""
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    assert ek.parameters.symmetric is not None
+    digest = HASHES[ek.name_alg]
+    private = load_der_private_key(bytes.fromhex(case["private_key"]), None)
+    seed = seed_of(private, digest, encrypted_secret)
+    (id_object,) = buffers(blob)
+    size = hashlib.new(digest).digest_size
+    integrity, encrypted = id_object[2 : 2 + size], id_object[2 + size :]
+    assert id_object[:2] == size.to_bytes(2, "big")
+    key = derive(digest, seed, b"INTEGRITY", b"", size * 8)
+    if not hmac.compare_digest(hmac.digest(key, encrypted + name, digest), integrity):
+        raise NotForThisTpm
+    storage = derive(digest, seed, b"STORAGE", name, ek.parameters.symmetric.key_bits)
+    cipher = Cipher(AES(storage), CFB(bytes(16))).decryptor()
+    (secret,) = buffers(cipher.update(encrypted) + cipher.finalize())
+    return secret
+
+
+@pytest.mark.parametrize("case", CASES, ids=BY_NAME)
+def test_opener_opens_what_tpm2_tools_wrapped(case: dict[str, Any]) -> None:
+    name = bytes.fromhex(case["object_name"])
+    blob, encrypted = (bytes.fromhex(case[k]) for k in ("credential_blob", "encrypted_secret"))
+    assert activate(case, name, blob, encrypted).hex() == case["secret"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=BY_NAME)
+def test_what_we_wrap_opens_with_the_right_key_and_name(case: dict[str, Any]) -> None:
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    assert activate(case, OBJECT_NAME, blob, encrypted) == SECRET
+    # The sizes are those that tpm2-tools makes.
+    assert len(blob) == len(bytes.fromhex(case["credential_blob"]))
+    assert len(encrypted) == len(bytes.fromhex(case["encrypted_secret"]))
+
+
+@pytest.mark.parametrize("case", CASES, ids=BY_NAME)
+def test_what_we_wrap_does_not_open_for_another_name(case: dict[str, Any]) -> None:
+    """Keylime CVE-2021-3406: the proof is worth something for this very object alone."""
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    with pytest.raises(NotForThisTpm):
+        activate(case, OBJECT_NAME[:-1] + b"\0", blob, encrypted)
+
+
+def test_what_we_wrap_does_not_open_with_another_key() -> None:
+    case = BY_NAME["p256-sha256-aes128"]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    with pytest.raises(NotForThisTpm):
+        activate(BY_NAME["p256-sha256-high"], OBJECT_NAME, blob, encrypted)
+
+
+@pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
+def test_changed_blob_does_not_open(name: str) -> None:
+    case = BY_NAME[name]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    with pytest.raises(NotForThisTpm):
+        activate(case, OBJECT_NAME, blob[:-1] + bytes([blob[-1] ^ 1]), encrypted)
+
+
+@pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
+def test_randomness_decides_the_wrapping(name: str) -> None:
+    ek = Public.from_tpm2b(bytes.fromhex(BY_NAME[name]["ek_public"]))
+    one, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    same, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
+    other, _ = make_credential(ek, OBJECT_NAME, SECRET, random=lambda size: b"\7" * size)
+    assert one == same != other
+
+
+@pytest.mark.parametrize("constant", [b"\0", b"\xff"])
+def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
+    case = BY_NAME["p384-sha384-aes256"]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    wrapped = make_credential(ek, OBJECT_NAME, SECRET, random=lambda size: constant * size)
+    assert activate(case, OBJECT_NAME, *wrapped) == SECRET
+
+
+@pytest.mark.parametrize("name", ["p256-sha256-aes128", "p384-sha384-aes256"])
+def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
+    """64 bits more than the order has are asked for, and 0 and the order never come out."""
+    case = BY_NAME[name]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    curve = ec.SECP256R1() if name.startswith("p256") else ec.SECP384R1()
+    sizes: list[int] = []
+
+    def least(size: int) -> bytes:
+        sizes.append(size)
+        return (curve.group_order - 1).to_bytes(size, "big")
+
+    wrapped = make_credential(ek, OBJECT_NAME, SECRET, random=least)
+    assert sizes == [curve.key_size // 8 + 8]
+    base = ec.derive_private_key(1, curve).public_key().public_numbers()
+    assert buffers(buffers(wrapped[1])[0])[0] == base.x.to_bytes(curve.key_size // 8, "big")
+    assert activate(case, OBJECT_NAME, *wrapped) == SECRET
+
+
+def test_coordinates_are_padded_to_the_field() -> None:
+    """A point with a short X: one in 256, and a TPM that pads derives another seed otherwise."""
+    case = BY_NAME["p256-sha256-aes128"]
+    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    for private in range(2, 5000):
+        public = ec.derive_private_key(private, ec.SECP256R1()).public_key()
+        if public.public_numbers().x < 1 << 248:
+            break
+    else:
+        pytest.fail("no point with a short coordinate")
+    ephemeral = private - 1
+    wrapped = make_credential(
+        ek, OBJECT_NAME, SECRET, random=lambda size: ephemeral.to_bytes(size, "big")
+    )
+    assert wrapped[1][4:5] == b"\0"
+    assert activate(case, OBJECT_NAME, *wrapped) == SECRET
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in KDF_CASES if c["kdf"] == "a"],
+    ids=lambda c: f"{c['digest']}-{c['label']}-{c['bits']}",
+)
+def test_kdf_a_derives_what_openssl_derives(case: dict[str, Any]) -> None:
+    key, context = bytes.fromhex(case["key"]), bytes.fromhex(case["context"])
+    label = case["label"].encode() + b"\0"
+    half = len(context) // 2
+    derived = kdf_a(
+        ALGORITHMS[case["digest"]], key, label, context[:half], context[half:], case["bits"]
+    )
+    assert derived.hex() == case["result"]
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in KDF_CASES if c["kdf"] == "e"], ids=lambda c: str(c["digest"])
+)
+def test_kdf_e_derives_what_openssl_derives(case: dict[str, Any]) -> None:
+    z, party_u, party_v = (bytes.fromhex(case[k]) for k in ("key", "party_u", "party_v"))
+    label = case["label"].encode() + b"\0"
+    derived = kdf_e(ALGORITHMS[case["digest"]], z, label, party_u, party_v, case["bits"])
+    assert derived.hex() == case["result"]
+    assert kdf_e(ALGORITHMS[case["digest"]], z, label, party_u, party_v, 128) == derived[:16]
+
+
+RSA = Public.from_tpm2b(bytes.fromhex(BY_NAME["rsa-2048-sha256-aes128"]["ek_public"]))
+ECC = Public.from_tpm2b(bytes.fromhex(BY_NAME["p256-sha256-aes128"]["ek_public"]))
+
+
+def with_symmetric(ek: Public, symmetric: Symmetric | None) -> Public:
+    """Change how the key protects what is under it."""
+    parameters: RsaParameters | EccParameters = replace(ek.parameters, symmetric=symmetric)
+    return replace(ek, parameters=parameters)
+
+
+@pytest.mark.parametrize("ek", [RSA, ECC], ids=["RSA", "ECC"])
+@pytest.mark.parametrize(
+    ("symmetric", "message"),
+    [
+        (None, "AES in CFB"),
+        (Symmetric(algorithm=0x0013, key_bits=128, mode=0x0043), "AES in CFB"),
+        (Symmetric(algorithm=0x0006, key_bits=128, mode=0x0042), "AES in CFB"),
+        (Symmetric(algorithm=0x0006, key_bits=192, mode=0x0043), "128"),
+    ],
+    ids=["null", "SM4", "CBC", "192 bits"],
+)
+def test_keys_that_wrap_otherwise_are_refused(
+    ek: Public, symmetric: Symmetric | None, message: str
+) -> None:
+    with pytest.raises(KeyInvalid, match=message):
+        make_credential(with_symmetric(ek, symmetric), OBJECT_NAME, SECRET, random=counted)
+
+
+def test_sha1_is_refused() -> None:
+    with pytest.raises(KeyInvalid, match="nameAlg"):
+        make_credential(
+            replace(RSA, name_alg=TPM_ALG_SHA1), OBJECT_NAME, SECRET[:20], random=counted
+        )
+
+
+@pytest.mark.parametrize(
+    ("name_alg", "size"), [(TPM_ALG_SHA256, 32), (TPM_ALG_SHA384, 48), (TPM_ALG_SHA512, 64)]
+)
+def test_secret_over_the_digest_size_is_refused(name_alg: int, size: int) -> None:
+    ek = replace(RSA, name_alg=name_alg)
+    blob, _ = make_credential(ek, OBJECT_NAME, bytes(size), random=counted)
+    assert len(blob) == 2 + 2 + size + 2 + size
+    with pytest.raises(KeyInvalid, match="nameAlg"):
+        make_credential(ek, OBJECT_NAME, bytes(size + 1), random=counted)
+
+
+def test_invalid_key_is_refused() -> None:
+    with pytest.raises(KeyInvalid, match="size"):
+        make_credential(replace(RSA, unique=b"\1"), OBJECT_NAME, SECRET, random=counted)

@@ -1,0 +1,259 @@
+"""S1 to S3, for our own signer and for the built-in one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common.csr import Other, SubjectAltName, subject
+from common.errors import (
+    AddressNotOfMachine,
+    AddressOfAnotherMachine,
+    AddressOfControlPlane,
+    AttestationError,
+    EndorsementKeyBanned,
+    MachineNotFound,
+    NodeNameUnknown,
+    RequesterNameMismatch,
+    SubjectAltNameMissing,
+    SubjectAltNameNotAllowed,
+)
+from common.pem import encode_block
+from signer.model import Address, Csr
+from signer.verify.recognize import Kind
+from signer.verify.serving_names import verify_names
+from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
+
+ADDRESSES = (
+    Address(type="Hostname", address=NODE),
+    Address(type="InternalDNS", address="Node-1.Internal."),
+    Address(type="InternalIP", address="192.0.2.11"),
+    Address(type="InternalIP", address="2001:DB8::000b"),
+    Address(type="ExternalIP", address="198.51.100.11"),
+    Address(type="ExternalIP", address="::ffff:203.0.113.11"),
+)
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    """Give a Machine with addresses of every kind."""
+    made = Scenario()
+    made.change_machine(addresses=ADDRESSES)
+    return made
+
+
+def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
+    """Verify names, and return what may be certified."""
+    verified = verify_names(names, scenario.machine, scenario.records)
+    return (*verified.dns, *verified.addresses)
+
+
+GOOD: dict[str, tuple[SubjectAltName, SubjectAltName]] = {
+    "host name": (NODE, NODE),
+    "in capitals": (NODE.upper(), NODE),
+    "with the root's dot": (NODE + ".", NODE),
+    "internal name": ("node-1.internal", "node-1.internal"),
+    "IPv4": (ip_address("192.0.2.11"), ip_address("192.0.2.11")),
+    "IPv4 that the Machine writes as IPv6": (
+        ip_address("203.0.113.11"),
+        ip_address("203.0.113.11"),
+    ),
+    "external IPv4": (ip_address("198.51.100.11"), ip_address("198.51.100.11")),
+    "IPv6, however written": (ip_address("2001:db8:0::b"), ip_address("2001:db8::b")),
+}
+
+
+@pytest.mark.parametrize(("asked", "certified"), GOOD.values(), ids=GOOD)
+def test_s2_the_machines_addresses_pass(
+    scenario: Scenario, asked: SubjectAltName, certified: SubjectAltName
+) -> None:
+    """In one form, however they are written."""
+    assert check(scenario, asked) == (certified,)
+
+
+def test_s2_several_pass_together(scenario: Scenario) -> None:
+    """As kubelets ask for them."""
+    assert check(scenario, NODE, IPv4Address("192.0.2.11")) == (NODE, IPv4Address("192.0.2.11"))
+
+
+@pytest.mark.parametrize("names", [None, ()])
+def test_s1_no_name_is_denied(scenario: Scenario, names: tuple[()] | None) -> None:
+    """A certificate for nothing."""
+    with pytest.raises(SubjectAltNameMissing):
+        verify_names(names, scenario.machine, scenario.records)
+
+
+BAD: dict[str, tuple[SubjectAltName, type[AttestationError]]] = {
+    "URI": (Other(kind="uniformResourceIdentifier"), SubjectAltNameNotAllowed),
+    "mail address": (Other(kind="rfc822Name"), SubjectAltNameNotAllowed),
+    "directory name": (Other(kind="directoryName"), SubjectAltNameNotAllowed),
+    "other name": (Other(kind="otherName"), SubjectAltNameNotAllowed),
+    "wildcard": ("*.example", SubjectAltNameNotAllowed),
+    "wildcard in a label": ("node-*.example", SubjectAltNameNotAllowed),
+    "IPv4 as DNS name": ("192.0.2.11", SubjectAltNameNotAllowed),
+    "IPv6 as DNS name": ("2001:db8::b", SubjectAltNameNotAllowed),
+    "IPv4 as IPv6": (ip_address("::ffff:192.0.2.11"), SubjectAltNameNotAllowed),
+    "empty": ("", SubjectAltNameNotAllowed),
+    "only the root": (".", SubjectAltNameNotAllowed),
+    "two dots": (NODE + "..", SubjectAltNameNotAllowed),
+    "leading dot": ("." + NODE, SubjectAltNameNotAllowed),
+    "space": (NODE + " ", SubjectAltNameNotAllowed),
+    "NUL": (NODE + "\0", SubjectAltNameNotAllowed),
+    "underscore": ("node_1.example", SubjectAltNameNotAllowed),
+    "another name": ("node-2.example", AddressNotOfMachine),
+    "a name below": ("x." + NODE, AddressNotOfMachine),
+    "a name above": ("example", AddressNotOfMachine),
+    "punycode": ("xn--nde-1-jua.example", AddressNotOfMachine),
+    "another IPv4": (ip_address("192.0.2.12"), AddressNotOfMachine),
+    "another IPv6": (ip_address("2001:db8::c"), AddressNotOfMachine),
+    "localhost": ("localhost", AddressNotOfMachine),
+    "loopback": (ip_address("127.0.0.1"), AddressNotOfMachine),
+    "any address": (ip_address("0.0.0.0"), AddressNotOfMachine),  # noqa: S104 - not bound to
+    "control plane's name": ("api.example", AddressOfControlPlane),
+    "control plane's name in capitals": ("API.Example.", AddressOfControlPlane),
+    "control plane's address": (ip_address("192.0.2.1"), AddressOfControlPlane),
+    "kubernetes": ("kubernetes", AddressOfControlPlane),
+    "the first service address": (ip_address("10.96.0.1"), AddressOfControlPlane),
+}
+
+
+@pytest.mark.parametrize(("name", "error"), BAD.values(), ids=BAD)
+def test_other_names_are_refused(
+    scenario: Scenario, name: SubjectAltName, error: type[AttestationError]
+) -> None:
+    """Alone, and hidden behind a good one."""
+    with pytest.raises(error):
+        check(scenario, name)
+    with pytest.raises(error):
+        check(scenario, NODE, name)
+
+
+def test_s3_the_control_plane_comes_first(scenario: Scenario) -> None:
+    """Even where the Machine has such an address."""
+    scenario.change_machine(addresses=(Address(type="ExternalIP", address="192.0.2.1"),))
+    with pytest.raises(AddressOfControlPlane):
+        check(scenario, ip_address("192.0.2.1"))
+
+
+def test_s3_an_address_of_two_machines_is_nobodys(scenario: Scenario) -> None:
+    """Guests report addresses: one of the two is wrong."""
+    other = machine(name="machine-2", uid="uid-2", provider_id="other", addresses=ADDRESSES[1:3])
+    scenario.store.machines[HOME].append(other)
+    assert check(scenario, NODE) == (NODE,)
+    with pytest.raises(AddressOfAnotherMachine):
+        check(scenario, NODE, ip_address("192.0.2.11"))
+
+
+# our own signer
+
+
+def test_our_serving_signer_runs_the_same_exchange() -> None:
+    """By the node itself, with the names in the request."""
+    scenario = Scenario()
+    scenario.for_serving(NODE, "192.0.2.11")
+    scenario.judge_offer()
+    names = scenario.judge_answer().serving_names
+    assert names is not None
+    assert (names.dns, names.addresses) == ((NODE,), (IPv4Address("192.0.2.11"),))
+
+
+SERVING: dict[str, tuple[tuple[str, ...], type[AttestationError]]] = {
+    "no name": ((), SubjectAltNameMissing),
+    "another address": (("192.0.2.12",), AddressNotOfMachine),
+    "control plane": ((NODE, "api.example"), AddressOfControlPlane),
+}
+
+
+@pytest.mark.parametrize(("names", "error"), SERVING.values(), ids=SERVING)
+def test_our_serving_signer_checks_the_names(
+    names: tuple[str, ...], error: type[AttestationError]
+) -> None:
+    """On the answer, after everything that proves the node."""
+    scenario = Scenario()
+    scenario.for_serving(*names)
+    scenario.judge_offer()
+    with pytest.raises(error):
+        scenario.judge_answer()
+
+
+# the built-in signer
+
+
+def builtin(scenario: Scenario, *names: str) -> Csr:
+    """Make a request as a kubelet does."""
+    scenario.kind = Kind.BUILTIN_SERVING
+    general = [x509.IPAddress(ip_address(n)) if n[0].isdigit() else x509.DNSName(n) for n in names]
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject(scenario.node_name))
+        .add_extension(x509.SubjectAlternativeName(general), critical=False)
+        .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    )
+    block = encode_block("CERTIFICATE REQUEST", request.public_bytes(Encoding.DER))
+    return scenario.csr(block)
+
+
+def attested() -> Scenario:
+    """Give a node that has its claim."""
+    scenario = Scenario()
+    scenario.as_node()
+    scenario.put_claim()
+    return scenario
+
+
+def test_builtin_an_attested_node_is_approved() -> None:
+    """The Machine is that of its claim."""
+    scenario = attested()
+    verified = scenario.judge_builtin(builtin(scenario, NODE, "192.0.2.11"))
+    assert (verified.node_name, verified.machine.name) == (NODE, "machine-1")
+
+
+Change = Callable[[Scenario], object]
+BUILTIN: dict[str, tuple[Change, type[AttestationError]]] = {
+    "no claim": (lambda s: s.store.nodes.clear(), NodeNameUnknown),
+    "half a claim": (lambda s: s.store.keys.clear(), NodeNameUnknown),
+    "banned": (lambda s: s.put_key(key_name(s.ek), banned=True), EndorsementKeyBanned),
+    "Machine is gone": (lambda s: s.store.machines[HOME].clear(), MachineNotFound),
+    "another node asks": (lambda s: s.as_node("node-2.example"), RequesterNameMismatch),
+    "another address": (lambda s: s.change_machine(addresses=ADDRESSES[:1]), AddressNotOfMachine),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), BUILTIN.values(), ids=BUILTIN)
+def test_builtin_others_are_not(change: Change, error: type[AttestationError]) -> None:
+    """One change to what is approved."""
+    scenario = attested()
+    change(scenario)
+    csr = builtin(scenario, NODE, "192.0.2.11")
+    with pytest.raises(error):
+        scenario.judge_builtin(csr)
+
+
+def test_builtin_by_policy_a_node_without_claim_is_found_by_node_ref() -> None:
+    """A sign that a policy may accept, for nodes that joined before."""
+    scenario = attested()
+    scenario.store.nodes.clear()
+    scenario.change_machine(node_ref=NODE)
+    scenario.policy = replace(scenario.policy, serving_by_node_ref=True)
+    for other in ("a-node", "z-node"):
+        made = machine(name=other, uid=other, provider_id=other, node_ref=other, addresses=())
+        scenario.store.machines[HOME].append(made)
+    assert scenario.judge_builtin(builtin(scenario, NODE)).machine.provider_id == PROVIDER_ID
+    scenario.store.machines[HOME].append(machine(name="machine-2", uid="uid-2", node_ref=NODE))
+    with pytest.raises(NodeNameUnknown):
+        scenario.judge_builtin(builtin(scenario, NODE))
+
+
+def test_builtin_node_ref_is_no_way_around_a_broken_claim() -> None:
+    """A claim that lost its key is no absent claim."""
+    scenario = attested()
+    scenario.store.keys.clear()
+    scenario.change_machine(node_ref=NODE)
+    scenario.policy = replace(scenario.policy, serving_by_node_ref=True)
+    with pytest.raises(NodeNameUnknown):
+        scenario.judge_builtin(builtin(scenario, NODE))

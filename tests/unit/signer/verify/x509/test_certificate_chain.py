@@ -1,0 +1,108 @@
+"""Chains to a root, and what OpenSSL lets pass in them; also where it checks the last link not."""
+
+from collections.abc import Mapping
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from common.errors import (
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateRevoked,
+    EndorsementCertificateUntrusted,
+)
+from signer.verify.x509.endorsement_certificate import (
+    load_trust_anchors,
+    verify_endorsement_certificate,
+)
+from tests.builders.certificates import NOW, anchors, authority, leaf, revocation_list
+from tests.builders.software_tpm import rsa_key
+
+RSA_ENCRYPTION, OAEP, SHA1, SHA256, SHA384 = (
+    bytes.fromhex(f"06092a864886f70d0101{last}") for last in ("01", "07", "05", "0b", "0c")
+)
+"""Object identifiers of one length, so that one may stand in the place of another."""
+
+ROOT = authority("Vendor Root CA", key=rsa_key(number=2))
+BELOW = authority("Vendor TPM CA 01", ROOT, key=rsa_key(number=3))
+KEY = rsa_key().public_key()
+
+KINDS: dict[str, Mapping[bytes, bytes]] = {
+    "ordinary key": {},
+    "OAEP key": {RSA_ENCRYPTION: OAEP},
+}
+
+
+def signed_anew(
+    certificate: bytes,
+    key: object,
+    changes: Mapping[bytes, bytes],
+    digest: hashes.SHA1 | hashes.SHA256 | None = None,
+) -> bytes:
+    """Change what is signed, and the algorithm beside it, and sign it with an RSA key."""
+    assert isinstance(key, rsa.RSAPrivateKey)
+    read = x509.load_der_x509_certificate(certificate)
+    tbs, unsigned = read.tbs_certificate_bytes, certificate[: -len(read.signature)]
+    for old, new in changes.items():
+        tbs, unsigned = tbs.replace(old, new), unsigned.replace(old, new)
+    return unsigned + key.sign(tbs, padding.PKCS1v15(), digest or hashes.SHA256())
+
+
+def verify(*certificates: bytes, lists: tuple[bytes, ...] = ()) -> None:
+    """Verify certificates from a TPM against the root."""
+    configured = anchors(ROOT, lists=lists)
+    verify_endorsement_certificate(certificates, KEY, anchors=configured, now=NOW)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
+    kind: Mapping[bytes, bytes],
+) -> None:
+    """Whoever makes two authorities collide has one of them signed."""
+    certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
+    verify(certificate, BELOW.der)
+    old = signed_anew(BELOW.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
+    with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
+        verify(certificate, old)
+
+
+def test_a_roots_own_signature_may_be_of_any_algorithm() -> None:
+    """It is configured, and proves nothing; vendors' oldest roots are signed with SHA-1."""
+    old = signed_anew(ROOT.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
+    configured = load_trust_anchors({"root.der": old}, {})
+    verify_endorsement_certificate([leaf(ROOT, KEY)], KEY, anchors=configured, now=NOW)
+
+
+@pytest.mark.parametrize("beside", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_algorithm_beside_the_signature_is_the_signed_one(
+    kind: Mapping[bytes, bytes], beside: bytes
+) -> None:
+    """Also where OpenSSL, which compares the two itself, does not check the signature."""
+    certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
+    before, found, after = certificate.rpartition(SHA256)
+    assert found
+    with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
+        verify(before + beside + after, BELOW.der)
+
+
+@pytest.mark.parametrize("number", ["00", "02"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
+    """An authority of another name is another one, though it has the same key."""
+    certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
+    other = authority(f"Vendor TPM CA {number}", ROOT, key=rsa_key(number=3))
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(certificate, other.der)
+    verify(certificate, other.der, BELOW.der)
+
+
+def test_a_revocation_list_is_found_by_name_and_key() -> None:
+    """That of an authority of another name counts for the certificates of that name."""
+    certificate = leaf(BELOW, KEY)
+    serial = x509.load_der_x509_certificate(certificate).serial_number
+    other = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))
+    verify(certificate, BELOW.der, lists=(revocation_list(other, serial),))
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify(certificate, BELOW.der, lists=(revocation_list(BELOW, serial),))

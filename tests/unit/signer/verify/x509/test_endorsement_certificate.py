@@ -1,0 +1,841 @@
+"""E2, certificates: every quirk that occurs passes, and every rule that is broken is told."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from common.errors import (
+    AttestationError,
+    EndorsementCertificateMalformed,
+    EndorsementCertificateMismatch,
+    EndorsementCertificateMissing,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateUntrusted,
+    EndorsementKeyNotRegistered,
+    NeedsOperator,
+)
+from common.public_keys import PublicKey
+from signer.model import Ground
+from signer.policy import Trust
+from signer.verify.x509.endorsement_certificate import NO_ANCHORS, verify_endorsement_certificate
+from tests.builders import der
+from tests.builders.certificates import (
+    EXTENSIONS,
+    NOW,
+    SERIAL,
+    SIGNATURE_ALGORITHM,
+    SPKI,
+    SUBJECT,
+    Digest,
+    Issuer,
+    anchors,
+    authority,
+    leaf,
+    leaf_extensions,
+    name,
+    revocation_list,
+    rewritten,
+    san,
+    usage,
+    vendor,
+)
+from tests.builders.odd_rsa import BITS_4096, BITS_4097, EXPONENT_65539, OddRsa
+from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import endorsement_key, rsa_key
+
+ROOT, BELOW = vendor()
+ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
+RSA_KEY = rsa_key().public_key()
+
+
+def verify(*certificates: bytes, key: PublicKey = ECC_KEY) -> None:
+    """Verify certificates against the vendor's authorities."""
+    verify_endorsement_certificate(certificates, key, anchors=anchors(ROOT, BELOW), now=NOW)
+
+
+KEYS: dict[str, PublicKey] = {
+    "RSA 2048": RSA_KEY,
+    "P-256": ECC_KEY,
+    "P-384": ec.generate_private_key(ec.SECP384R1()).public_key(),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("issuer", [ROOT, BELOW], ids=["root", "authority below"])
+def test_an_ordinary_certificate_passes(key: PublicKey, issuer: Issuer) -> None:
+    """Under a root, and under an authority of its own."""
+    verify(leaf(issuer, key), key=key)
+
+
+def test_intermediates_come_from_the_tpm_too() -> None:
+    """In NV beside the certificate, in any order."""
+    one = authority("Vendor TPM CA 02", ROOT)
+    two = authority("Vendor TPM CA 03", one)
+    certificate = leaf(two, ECC_KEY)
+    for given in ([certificate, two.der, one.der], [one.der, two.der, certificate]):
+        verify(*given)
+
+
+def test_the_last_of_sixteen_certificates_is_read() -> None:
+    """And the one after it is not."""
+    verify(*[b"junk"] * 15, leaf(BELOW, ECC_KEY))
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(*[b"junk"] * 16, leaf(BELOW, ECC_KEY))
+
+
+def test_one_good_certificate_for_the_key_is_enough() -> None:
+    """Of several; where all are bad, the first one's reason is told."""
+    good, expired = leaf(BELOW, ECC_KEY), leaf(BELOW, ECC_KEY, ends=NOW - timedelta(days=1))
+    authoritys = leaf(BELOW, ECC_KEY, extensions=NOT_ALLOWED["an authority's"])
+    verify(expired, authoritys, good)
+    with pytest.raises(EndorsementCertificateOutOfDate):
+        verify(expired, authoritys)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(authoritys, expired)
+
+
+def test_other_keys_certificates_beside_it_do_no_harm() -> None:
+    """A TPM has one for each endorsement key."""
+    verify(leaf(ROOT, RSA_KEY), b"junk", leaf(ROOT, ECC_KEY))
+
+
+def wrapped_in_octet_string(certificate: bytes) -> bytes:
+    """Wrap, as some firmware does (Keylime #1891)."""
+    return der.encode(der.OCTET_STRING, certificate)
+
+
+def with_nv_header(certificate: bytes) -> bytes:
+    """Put TCG_PCCLIENT_STORED_CERT before it."""
+    size = (len(certificate) + 2).to_bytes(2, "big")
+    return b"\x10\x01\x00" + size + b"\x10\x02" + certificate
+
+
+AROUND: dict[str, Callable[[bytes], bytes]] = {
+    "zeros behind it": lambda c: c + bytes(300),
+    "ones behind it": lambda c: c + b"\xff" * 300,
+    "OCTET STRING": wrapped_in_octet_string,
+    "OCTET STRING with padding": lambda c: wrapped_in_octet_string(c + bytes(9)) + bytes(9),
+    "NV header": with_nv_header,
+    "NV header and padding": lambda c: with_nv_header(c) + b"\xff" * 99,
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_what_is_around_it_in_nv_falls_away(around: Callable[[bytes], bytes]) -> None:
+    """Header, wrapping and padding."""
+    verify(around(leaf(BELOW, ECC_KEY)))
+
+
+def extension(oid: str, value: bytes, *, flag: bytes = b"") -> bytes:
+    """Write an extension by hand."""
+    identifier = x509.ObjectIdentifier(oid)
+    usage_of = x509.ExtendedKeyUsage([identifier]).public_bytes()
+    encoded = der.parse(usage_of).children[0].der
+    return der.encode(der.SEQUENCE, encoded + flag + der.encode(der.OCTET_STRING, value))
+
+
+def explicit_defaults(_: bytes) -> bytes:
+    """Write out cA FALSE and critical FALSE, as Intel does."""
+    constraints = der.encode(der.SEQUENCE, b"\x01\x01\x00")
+    written = extension("2.5.29.19", constraints, flag=b"\x01\x01\x00")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+EXPLICIT_3 = 0xA3
+
+
+def oaep(spki: bytes) -> bytes:
+    """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
+    algorithm, bits = der.parse(spki).children
+    assert algorithm.children
+    oid = bytes.fromhex("06092a864886f70d010107")
+    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, oid + b"\x30\x00") + bits.der)
+
+
+def unsorted_san(_: bytes) -> bytes:
+    """Put several attributes into one RDN, out of order, as Nuvoton does."""
+    attributes = [
+        der.encode(
+            der.SEQUENCE,
+            der.encode(der.OBJECT_IDENTIFIER, bytes.fromhex("67810502") + bytes([number]))
+            + der.encode(der.PRINTABLE_STRING, text),
+        )
+        for number, text in ((3, b"id:13"), (1, b"id:4E544300"), (2, b"NPCT6xx"))
+    ]
+    rdn = der.encode(der.SET, b"".join(attributes))
+    directory = der.encode(0xA4, der.encode(der.SEQUENCE, rdn))
+    written = extension("2.5.29.17", der.encode(der.SEQUENCE, directory), flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+SHA1_ISSUER = authority("Vendor TPM CA 90", ROOT, key=rsa_key(number=2))
+RSA_ALGORITHMS = {
+    "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
+    "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
+}
+
+
+def certificate_signed_with(
+    digest: hashes.SHA1 | hashes.SHA256,
+    issuer: Issuer,
+    key: PublicKey,
+    change_spki: Callable[[bytes], bytes] = lambda spki: spki,
+) -> bytes:
+    """Sign by hand: `cryptography` makes no certificates with SHA-1."""
+    assert isinstance(issuer.key, rsa.RSAPrivateKey)
+    algorithm = RSA_ALGORITHMS[digest.name]
+    tbs, _, _ = der.parse(leaf(issuer, key)).children
+    parts = [child.der for child in tbs.children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    signature = issuer.key.sign(signed, padding.PKCS1v15(), digest)
+    bits = der.encode(der.BIT_STRING, b"\0" + signature)
+    return der.encode(der.SEQUENCE, signed + algorithm + bits)
+
+
+OAEP_ISSUERS = {
+    "root": ROOT,
+    "authority below": BELOW,
+    "RSA authority": authority("Vendor TPM CA 91", ROOT, key=rsa_key(number=3)),
+}
+
+
+@pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
+def test_oaep_keys_are_the_rsa_keys_that_they_are(issuer: Issuer) -> None:
+    """`cryptography` does not know them, and OpenSSL does not decode them."""
+    certificate = leaf(issuer, RSA_KEY)
+    if isinstance(issuer.key, rsa.RSAPrivateKey):
+        certificate = certificate_signed_with(hashes.SHA256(), issuer, RSA_KEY, oaep)
+    else:
+        certificate = rewritten(certificate, issuer, SPKI, oaep)
+    verify(certificate, issuer.der, key=RSA_KEY)
+
+
+def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those of `leaf`
+    """Make a certificate for an RSA key named id-RSAES-OAEP."""
+    return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
+
+
+DIGESTS: list[type[Digest]] = [hashes.SHA256, hashes.SHA384, hashes.SHA512]
+
+
+@pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.name)
+@pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
+def test_signatures_with_sha256_and_better_pass(issuer: Issuer, digest: type[Digest]) -> None:
+    """Of RSA and ECDSA, whoever checks the last link."""
+    certificate = leaf(issuer, RSA_KEY, digest=digest)
+    verify(certificate, issuer.der, key=RSA_KEY)
+    verify(rewritten(certificate, issuer, SPKI, oaep, digest), issuer.der, key=RSA_KEY)
+
+
+def test_an_oaep_certificate_may_come_from_a_configured_root() -> None:
+    """The TPM need not bring what is configured."""
+    verify(oaep_leaf(ROOT), key=RSA_KEY)
+
+
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
+OAEP_EXTENSIONS: dict[str, dict[x509.ExtensionType, bool]] = {
+    "all critical": dict.fromkeys(leaf_extensions(RSA_KEY), True),
+    "an unknown one": {**leaf_extensions(RSA_KEY), UNKNOWN: False},
+}
+
+
+@pytest.mark.parametrize("extensions", OAEP_EXTENSIONS.values(), ids=OAEP_EXTENSIONS)
+def test_oaep_certificates_may_have_the_same_extensions(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """As OpenSSL takes them where it looks."""
+    verify(leaf(BELOW, RSA_KEY, extensions=extensions), key=RSA_KEY)
+    verify(oaep_leaf(BELOW, extensions=extensions), key=RSA_KEY)
+
+
+@pytest.mark.parametrize("end", ["begins", "ends"])
+def test_an_oaep_certificate_is_valid_from_its_first_to_its_last_second(end: str) -> None:
+    """RFC 5280, section 4.1.2.5: both are part of the time."""
+    verify(oaep_leaf(BELOW, **{end: NOW}), key=RSA_KEY)
+
+
+def oaep_under_numbers(key: OddRsa) -> tuple[bytes, bytes]:
+    """Certify it by an authority whose key no library would make."""
+    issuer = authority("Vendor TPM CA 94", ROOT)
+    tbs, _, _ = der.parse(leaf(issuer, RSA_KEY)).children
+    parts = [child.der for child in tbs.children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = RSA_ALGORITHMS["sha256"], oaep(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    bits = der.encode(der.BIT_STRING, b"\0" + key.sign(signed))
+    certificate = der.encode(der.SEQUENCE, signed + RSA_ALGORITHMS["sha256"] + bits)
+    return certificate, rewritten(issuer.der, ROOT, SPKI, lambda _: key.spki())
+
+
+P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
+
+
+def oaep_from_stranger() -> list[bytes]:
+    """Let a stranger certify it under the vendor's name."""
+    return [oaep_leaf(authority("Vendor TPM CA 01"))]
+
+
+def oaep_from_rsa_stranger() -> list[bytes]:
+    """Let a stranger certify it under the name of an authority with an RSA key."""
+    issuer = OAEP_ISSUERS["RSA authority"]
+    return [oaep_leaf(replace(issuer, key=rsa_key(number=4))), issuer.der]
+
+
+def oaep_under(*extensions: x509.ExtensionType) -> list[bytes]:
+    """Put an authority between that has these extensions."""
+    between = authority("between", ROOT, extensions=dict.fromkeys(extensions, True))
+    return [oaep_leaf(between), between.der]
+
+
+def oaep_too_deep() -> list[bytes]:
+    """Put an authority above the issuer that may have none below it."""
+    last = authority("last", ROOT, extensions={ca(0): True})
+    below = authority("below", last)
+    return [oaep_leaf(below), below.der, last.der]
+
+
+def oaep_with_unknown_extension() -> list[bytes]:
+    """Add a critical extension that nobody knows."""
+    return [oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_KEY), UNKNOWN: True})]
+
+
+OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError]]] = {
+    "a stranger's": (oaep_from_stranger, EndorsementCertificateUntrusted),
+    "a stranger's with an RSA key": (oaep_from_rsa_stranger, EndorsementCertificateUntrusted),
+    "expired": (
+        lambda: [oaep_leaf(BELOW, ends=NOW - timedelta(days=1))],
+        EndorsementCertificateOutOfDate,
+    ),
+    "not valid yet": (
+        lambda: [oaep_leaf(BELOW, begins=NOW + timedelta(days=1))],
+        EndorsementCertificateOutOfDate,
+    ),
+    "under name constraints": (
+        lambda: oaep_under(ca(), elsewhere()),
+        EndorsementCertificateNotAllowed,
+    ),
+    "under no authority": (
+        lambda: oaep_under(x509.BasicConstraints(ca=False, path_length=None)),
+        EndorsementCertificateNotAllowed,
+    ),
+    "under one that may not sign": (
+        lambda: oaep_under(ca(), usage("crl_sign")),
+        EndorsementCertificateNotAllowed,
+    ),
+    "too deep": (oaep_too_deep, EndorsementCertificateNotAllowed),
+    "unknown critical extension": (oaep_with_unknown_extension, EndorsementCertificateNotAllowed),
+    "under a key of a kind that is not taken": (
+        lambda: [oaep_leaf(P224), P224.der],
+        EndorsementCertificateUntrusted,
+    ),
+    "signed with SHA-1": (
+        lambda: [certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY, oaep)],  # noqa: S303
+        EndorsementCertificateNotAllowed,
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "error"), OAEP_MUTATIONS.values(), ids=OAEP_MUTATIONS)
+def test_oaep_certificates_keep_to_the_same_rules(
+    make: Callable[[], list[bytes]], error: type[AttestationError]
+) -> None:
+    """Where OpenSSL does not check the last link, it is checked all the same."""
+    with pytest.raises(error):
+        verify(*make(), key=RSA_KEY)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda issuer: leaf(issuer, RSA_KEY), oaep_leaf], ids=["ordinary key", "OAEP key"]
+)
+def test_an_authority_that_was_certified_anew_counts(make: Callable[[Issuer], bytes]) -> None:
+    """The TPM still holds what has expired; what counts is configured."""
+    yesterday = NOW - timedelta(days=1)
+    old = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3), ends=yesterday)
+    new = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3))
+    given = [make(new), old.der]
+    verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, new), now=NOW)
+    with pytest.raises(EndorsementCertificateOutOfDate):
+        verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, old), now=NOW)
+
+
+LARGEST_EXPONENT = 2**32 - 5
+
+
+@pytest.mark.parametrize("exponent", [65539, LARGEST_EXPONENT])
+def test_oaep_certificates_are_checked_under_keys_of_any_usual_exponent(exponent: int) -> None:
+    verify(*oaep_under_numbers(replace(EXPONENT_65539, exponent=exponent)), key=RSA_KEY)
+
+
+def test_oaep_certificates_are_checked_under_keys_of_4096_bits() -> None:
+    """The longest that authorities have."""
+    verify(*oaep_under_numbers(BITS_4096), key=RSA_KEY)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        replace(EXPONENT_65539, exponent=LARGEST_EXPONENT + 6),
+        replace(EXPONENT_65539, exponent=2**2000 + 1),
+        BITS_4097,
+    ],
+    ids=["exponent over 32 bits", "exponent of 2001 bits", "modulus over 4096 bits"],
+)
+def test_no_oaep_certificate_is_checked_under_a_key_that_takes_long(key: OddRsa) -> None:
+    """Whoever sends the certificates makes up these keys, and each can take milliseconds."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(*oaep_under_numbers(key), key=RSA_KEY)
+
+
+def test_an_oaep_certificate_for_another_key_is_a_mismatch() -> None:
+    """As any other."""
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(
+            rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep), key=RSA_KEY
+        )
+
+
+@pytest.mark.parametrize("change", [explicit_defaults, unsorted_san])
+def test_what_is_not_der_passes(change: Callable[[bytes], bytes]) -> None:
+    """`cryptography` refuses one in seven real certificates for such things."""
+    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
+    with pytest.raises(ValueError, match="parsing"):
+        x509.load_der_x509_certificate(certificate).extensions  # noqa: B018 - parsed on access
+    verify(certificate)
+
+
+def test_long_serial_numbers_pass() -> None:
+    """Over the twenty octets of RFC 5280, as in ChromeOS's."""
+    verify(
+        rewritten(
+            leaf(BELOW, ECC_KEY),
+            BELOW,
+            SERIAL,
+            lambda _: der.encode(der.INTEGER, b"\1" + bytes(24)),
+        )
+    )
+
+
+def with_serial(number: int) -> bytes:
+    """Make a certificate with a serial number that no library writes."""
+    written = der.encode(der.INTEGER, number.to_bytes(1, "big", signed=True))
+    return rewritten(leaf(BELOW, ECC_KEY), BELOW, SERIAL, lambda _: written)
+
+
+LISTED = anchors(ROOT, BELOW, lists=(revocation_list(BELOW, 5),))
+
+
+@pytest.mark.parametrize("number", [-5, -1])
+def test_negative_serial_numbers_cannot_be_listed(number: int) -> None:
+    """They pass where nothing is listed, and nowhere else."""
+    certificate = with_serial(number)
+    verify(certificate)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify_endorsement_certificate([certificate], ECC_KEY, anchors=LISTED, now=NOW)
+
+
+def test_zero_is_a_serial_number_that_a_list_can_name() -> None:
+    verify_endorsement_certificate([with_serial(0)], ECC_KEY, anchors=LISTED, now=NOW)
+
+
+def bits_behind(_: bytes) -> bytes:
+    """Put a second value into an extension."""
+    written = extension("2.5.29.19", b"\x30\0\x30\0", flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+def usage_of_nothing(_: bytes) -> bytes:
+    """Write a key usage without bits."""
+    written = extension("2.5.29.15", b"\x03\0", flag=b"\x01\x01\xff")
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
+
+
+def twice(extensions: bytes) -> bytes:
+    """Write every extension twice."""
+    content = der.parse(extensions).children[0].content
+    return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, content + content))
+
+
+@pytest.mark.parametrize("change", [bits_behind, usage_of_nothing, twice])
+def test_extensions_that_can_be_read_in_two_ways_are_refused(
+    change: Callable[[bytes], bytes],
+) -> None:
+    """Tolerance ends where meaning does."""
+    certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(certificate)
+
+
+def without(*kinds: type[x509.ExtensionType]) -> dict[x509.ExtensionType, bool]:
+    """List the ordinary extensions but for some."""
+    return {e: c for e, c in leaf_extensions(ECC_KEY).items() if not isinstance(e, kinds)}
+
+
+OPTIONAL: dict[str, dict[x509.ExtensionType, bool]] = {
+    "no purpose": without(x509.ExtendedKeyUsage),
+    "no key usage": without(x509.KeyUsage),
+    "no basic constraints": without(x509.BasicConstraints),
+    "purpose is critical": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.1")]): True,
+    },
+    "a purpose more": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage(
+            [x509.ObjectIdentifier("2.23.133.8.1"), x509.ObjectIdentifier("1.2.3.4")]
+        ): False,
+    },
+    "only the name of the TPM": {san(): True},
+}
+
+
+@pytest.mark.parametrize("extensions", OPTIONAL.values(), ids=OPTIONAL)
+def test_what_vendors_leave_out_may_be_absent(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """TCG profiles changed over the years."""
+    verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+NOT_ALLOWED: dict[str, dict[x509.ExtensionType, bool]] = {
+    "an authority's": {
+        **without(x509.BasicConstraints),
+        x509.BasicConstraints(ca=True, path_length=None): True,
+    },
+    "for signatures": {**without(x509.KeyUsage), usage("digital_signature"): True},
+    "for encipherment, of an ECC key": {**without(x509.KeyUsage), usage("key_encipherment"): True},
+    "also for signing certificates": {
+        **without(x509.KeyUsage),
+        usage("key_agreement", "key_cert_sign"): True,
+    },
+    "for an attestation key": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.3")]): False,
+    },
+    "for any purpose": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.5.29.37.0")]): False,
+    },
+    "for servers": {
+        **without(x509.ExtendedKeyUsage),
+        x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.1")]): False,
+    },
+    "with an unknown critical extension": {
+        **leaf_extensions(ECC_KEY),
+        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0"): True,
+    },
+}
+
+
+@pytest.mark.parametrize("extensions", NOT_ALLOWED.values(), ids=NOT_ALLOWED)
+def test_certificates_of_other_usages_are_refused(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """OpenSSL takes most of them."""
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+@pytest.mark.parametrize(
+    "replaced", [x509.ExtendedKeyUsage, x509.KeyUsage, x509.BasicConstraints], ids=lambda t: t.oid
+)
+@pytest.mark.parametrize("value", [b"", b"\x30\x00\x30\x00"], ids=["nothing", "two"])
+def test_an_extension_that_is_not_one_value_is_malformed(
+    replaced: type[x509.ExtensionType], value: bytes
+) -> None:
+    extension = x509.UnrecognizedExtension(replaced.oid, value)
+    with pytest.raises(EndorsementCertificateMalformed, match="exactly one"):
+        verify(leaf(BELOW, ECC_KEY, extensions={**without(replaced), extension: False}))
+
+
+def test_a_purpose_without_end_is_malformed() -> None:
+    """Python refuses to write a number of 4300 digits, with an error that is none of ours."""
+    endless = der.encode(der.OBJECT_IDENTIFIER, b"\x55\x1d" + b"\xff" * 3000 + b"\x7f")
+    purposes = der.encode(der.SEQUENCE, endless)
+    usage = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.37"), purposes)
+    extensions = {**without(x509.ExtendedKeyUsage), usage: False}
+    with pytest.raises(EndorsementCertificateMalformed, match="too long"):
+        verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+def test_sha1_signatures_are_refused() -> None:
+    """On the certificate; an older vendor's key has to be registered."""
+    sha1 = certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY)  # noqa: S303
+    with pytest.raises(EndorsementCertificateNotAllowed, match=r"SHA-256.*register the key"):
+        verify(sha1, SHA1_ISSUER.der, key=RSA_KEY)
+    sha256 = certificate_signed_with(hashes.SHA256(), SHA1_ISSUER, RSA_KEY)
+    verify(sha256, SHA1_ISSUER.der, key=RSA_KEY)
+
+
+def test_the_algorithm_beside_the_signature_is_the_signed_one() -> None:
+    """Two readers might take two."""
+    tbs, _, bits = der.parse(leaf(BELOW, ECC_KEY)).children
+    other = bytes.fromhex("300a06082a8648ce3d040303")
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(der.encode(der.SEQUENCE, tbs.der + other + bits.der))
+
+
+def ca(path_length: int | None = None) -> x509.BasicConstraints:
+    """Make an authority's basic constraints."""
+    return x509.BasicConstraints(ca=True, path_length=path_length)
+
+
+def elsewhere() -> x509.NameConstraints:
+    """Allow directory names that no TPM has."""
+    return x509.NameConstraints(
+        permitted_subtrees=[x509.DirectoryName(name("elsewhere"))], excluded_subtrees=None
+    )
+
+
+CA_MUTATIONS: dict[str, dict[x509.ExtensionType, bool]] = {
+    "no authority": {x509.BasicConstraints(ca=False, path_length=None): True},
+    "does not say": {usage("key_cert_sign"): True},
+    "may not sign": {ca(): True, usage("crl_sign"): True},
+    "names elsewhere": {ca(): True, elsewhere(): True},
+}
+
+
+@pytest.mark.parametrize("extensions", CA_MUTATIONS.values(), ids=CA_MUTATIONS)
+def test_what_is_no_authority_certifies_nothing(
+    extensions: dict[x509.ExtensionType, bool],
+) -> None:
+    """An ordinary certificate of the vendor's must not be the issuer of another one."""
+    between = authority("between", ROOT, extensions=extensions)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(between, ECC_KEY), between.der)
+
+
+def test_path_lengths_hold() -> None:
+    """An authority that may only certify leaves."""
+    last = authority("last", ROOT, extensions={ca(0): True})
+    verify(leaf(last, ECC_KEY), last.der)
+    below = authority("below", last)
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(below, ECC_KEY), below.der, last.der)
+
+
+WEAK_AUTHORITIES: dict[str, Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]] = {
+    "RSA 2047": lambda: rsa_key(2047),
+    "exponent 3": lambda: rsa.generate_private_key(public_exponent=3, key_size=2048),
+    "P-224": lambda: ec.generate_private_key(ec.SECP224R1()),
+    "trivial": lambda: ec.derive_private_key(1, ec.SECP256R1()),
+}
+
+
+@pytest.mark.parametrize("make", WEAK_AUTHORITIES.values(), ids=WEAK_AUTHORITIES)
+def test_weak_authorities_certify_nothing(
+    make: Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey],
+) -> None:
+    """In the middle of a chain."""
+    weak = authority("weak", ROOT, key=make())
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(weak, ECC_KEY), weak.der)
+
+
+def test_a_certificate_for_another_key_says_exactly_that() -> None:
+    """Seen on real laptops (go-attestation #287)."""
+    other = ec.generate_private_key(ec.SECP256R1()).public_key()
+    with pytest.raises(EndorsementCertificateMismatch, match="is for its endorsement key"):
+        verify(leaf(BELOW, other))
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(leaf(BELOW, RSA_KEY), leaf(BELOW, other))
+
+
+KINDS_OF_KEY: dict[str, Callable[[], PublicKey]] = {
+    "P-521": lambda: ec.generate_private_key(ec.SECP521R1()).public_key(),
+    "P-224": lambda: ec.generate_private_key(ec.SECP224R1()).public_key(),
+    "RSA 1024": lambda: rsa_key(1024).public_key(),
+}
+
+
+@pytest.mark.parametrize("make", KINDS_OF_KEY.values(), ids=KINDS_OF_KEY)
+def test_a_certificate_for_a_key_that_no_endorsement_key_is_is_for_another(
+    make: Callable[[], PublicKey],
+) -> None:
+    """Whoever has one, from the right vendor and of any key at all, has none for this key."""
+    with pytest.raises(EndorsementCertificateMismatch):
+        verify(leaf(BELOW, make()))
+
+
+def test_no_certificate_says_exactly_that() -> None:
+    """Clouds and some vendors have none."""
+    with pytest.raises(EndorsementCertificateMissing, match="register the key"):
+        verify()
+
+
+JUNK = {
+    "empty": b"",
+    "zeros": bytes(64),
+    "cut short": leaf(BELOW, ECC_KEY)[:-1],
+    "indefinite length": b"\x30\x80\0\0",
+    "a sequence of nothing": b"\x30\0",
+    "an empty OCTET STRING": b"\x04\0",
+    "a header alone": b"\x10\x01\x00\x00\x00\x10\x02",
+    "long tag": b"\x3f\x81\x01\x00",
+}
+
+
+@pytest.mark.parametrize("data", JUNK.values(), ids=JUNK)
+def test_what_is_no_certificate_is_refused(data: bytes) -> None:
+    """Nothing to read at all."""
+    with pytest.raises(EndorsementCertificateMalformed):
+        verify(data)
+
+
+def test_every_cut_and_flip_ends_in_an_error_of_the_tree() -> None:
+    """And never in a pass: everything is signed."""
+    certificate = leaf(BELOW, ECC_KEY)
+    for position in range(len(certificate)):
+        flipped = bytearray(certificate)
+        flipped[position] ^= 0x20
+        for data in (bytes(flipped), certificate[:position]):
+            with pytest.raises(AttestationError):
+                verify(data)
+
+
+def test_a_strangers_authority_certifies_nothing() -> None:
+    """Even under the vendor's names."""
+    root = authority("Vendor Root CA")
+    below = authority("Vendor TPM CA 01", root)
+    with pytest.raises(AttestationError) as caught:
+        verify(leaf(below, ECC_KEY), below.der, root.der)
+    assert isinstance(
+        caught.value, EndorsementCertificateUntrusted | EndorsementCertificateNotAllowed
+    )
+
+
+def test_a_self_signed_certificate_is_not_trusted() -> None:
+    """Anybody makes those."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    own = Issuer(certificate=authority("own").certificate, key=private)
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(leaf(own, private.public_key()), key=private.public_key())
+
+
+def self_signed() -> list[bytes]:
+    """Let the key certify itself."""
+    own = Issuer(certificate=BELOW.certificate, key=STRANGER)
+    certificate = leaf(own, STRANGER.public_key())
+    return [
+        rewritten(certificate, own, SUBJECT, lambda _: BELOW.certificate.subject.public_bytes())
+    ]
+
+
+def from_elsewhere(*, with_root: bool) -> list[bytes]:
+    """Let another vendor certify it."""
+    root = authority("Other Root CA")
+    given = [leaf(root, STRANGER.public_key())]
+    return [*given, root.der] if with_root else given
+
+
+STRANGER = ec.generate_private_key(ec.SECP256R1())
+UNTRUSTED: dict[str, Callable[[], list[bytes]]] = {
+    "self-signed": self_signed,
+    "of another vendor": lambda: from_elsewhere(with_root=False),
+    "of another vendor, with its root": lambda: from_elsewhere(with_root=True),
+}
+
+
+@pytest.mark.parametrize("make", UNTRUSTED.values(), ids=UNTRUSTED)
+def test_what_leads_to_no_configured_authority_says_so(make: Callable[[], list[bytes]]) -> None:
+    """An operator has to know that it is the authority which is missing."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify(*make(), key=STRANGER.public_key())
+
+
+def test_without_anchors_nothing_is_trusted() -> None:
+    """Not even what is well made."""
+    with pytest.raises(EndorsementCertificateUntrusted):
+        verify_endorsement_certificate([leaf(ROOT, ECC_KEY)], ECC_KEY, anchors=NO_ANCHORS, now=NOW)
+
+
+LEVELS = {
+    "certificate": "the endorsement certificate",
+    "authority": "authority 1 above it",
+    "root": "authority 2 above it",
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("moment", ["not yet", "no longer"])
+def test_dates_hold_at_every_level(level: str, moment: str) -> None:
+    """At the signer's time."""
+    day = timedelta(days=1)
+    begins, ends = (NOW + day, NOW + 9 * day) if moment == "not yet" else (NOW - 9 * day, NOW - day)
+
+    def issuer(of: str, above: Issuer | None) -> Issuer:
+        if of == level:
+            return authority(of, above, begins=begins, ends=ends)
+        return authority(of, above)
+
+    root = issuer("root", None)
+    below = issuer("authority", root)
+    certificate = (
+        leaf(below, ECC_KEY, begins=begins, ends=ends)
+        if level == "certificate"
+        else leaf(below, ECC_KEY)
+    )
+    with pytest.raises(EndorsementCertificateOutOfDate, match=LEVELS[level]):
+        verify_endorsement_certificate(
+            [certificate], ECC_KEY, anchors=anchors(root, below), now=NOW
+        )
+
+
+def test_the_signers_time_counts() -> None:
+    """And not that of the machine: this was valid for a day, long ago."""
+    then, day = NOW - timedelta(days=5000), timedelta(days=1)
+    root = authority("root", begins=then - day, ends=then + day)
+    certificate = leaf(root, ECC_KEY, begins=then - day, ends=then + day)
+    verify_endorsement_certificate([certificate], ECC_KEY, anchors=anchors(root), now=then)
+
+
+# the policies
+
+
+def certified(trust: Trust, *certificates: bytes, recorded: bool) -> Scenario:
+    """Make a scenario under a policy that asks for a certificate."""
+    scenario = Scenario(ek=endorsement_key(), certificates=certificates)
+    scenario.policy = replace(scenario.policy, trust=trust)
+    scenario.anchors = anchors(ROOT, BELOW)
+    key = scenario.ek.private.public_key()
+    scenario.certificates = certificates or (leaf(BELOW, key),)
+    if not recorded:
+        scenario.change_machine(records=())
+    return scenario
+
+
+def test_e2_certified_makes_a_first_claim() -> None:
+    """On the ground of the certificate, where nothing speaks against it."""
+    scenario = certified(Trust.CERTIFIED, recorded=False)
+    scenario.judge_offer()
+    assert scenario.judge_answer().holder.ground is Ground.CERTIFICATE
+    scenario.as_node()
+    with pytest.raises(NeedsOperator):
+        scenario.judge_answer()
+
+
+@pytest.mark.parametrize("trust", [Trust.CERTIFIED, Trust.REGISTERED_AND_CERTIFIED])
+def test_e2_with_record_and_certificate_the_ground_is_the_record(trust: Trust) -> None:
+    """It says more."""
+    assert certified(trust, recorded=True).judge_answer().holder.ground is Ground.RECORD
+
+
+def test_e2_registered_and_certified_asks_for_both() -> None:
+    """A record alone, or a certificate alone, is not enough."""
+    with pytest.raises(EndorsementKeyNotRegistered):
+        certified(Trust.REGISTERED_AND_CERTIFIED, recorded=False).judge_answer()
+    other = leaf(BELOW, ECC_KEY)
+    with pytest.raises(EndorsementCertificateMismatch):
+        certified(Trust.REGISTERED_AND_CERTIFIED, other, recorded=True).judge_answer()
+
+
+@pytest.mark.parametrize("trust", [Trust.REGISTERED, Trust.FIRST_USE])
+def test_e2_other_policies_never_look_at_certificates(trust: Trust) -> None:
+    """Whatever the TPM holds."""
+    certified(trust, b"junk", recorded=trust is Trust.REGISTERED).judge_answer()

@@ -1,0 +1,274 @@
+"""Fields of certificates: what is read of each, and what makes a certificate unreadable."""
+
+from datetime import UTC, datetime
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.public_keys import canonical_spki
+from signer.verify.x509.fields import (
+    BasicConstraints,
+    CertificateMalformed,
+    Extension,
+    Fields,
+    basic_constraints,
+    cut,
+    extended_key_usage,
+    is_same_key,
+    key_usage,
+    read_fields,
+)
+from tests.builders import der
+from tests.builders.certificates import EXTENSIONS, SPKI, VALIDITY, leaf, vendor
+from tests.builders.software_tpm import rsa_key
+
+ROOT, _ = vendor()
+KEY = rsa_key().public_key()
+LEAF = leaf(ROOT, KEY)
+TBS, ALGORITHM, SIGNATURE = (part.der for part in der.parse(LEAF).children)
+PARTS = [part.der for part in der.parse(TBS).children]
+UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
+EXPLICIT_3 = 0xA3
+
+
+def sequence(*parts: bytes) -> bytes:
+    """Write a SEQUENCE."""
+    return der.encode(der.SEQUENCE, b"".join(parts))
+
+
+def certificate(*parts: bytes) -> bytes:
+    """Make a certificate of these parts; nothing here looks at its signature."""
+    return sequence(sequence(*parts), ALGORITHM, SIGNATURE)
+
+
+def with_part(place: int, part: bytes) -> Fields:
+    """Read a certificate with one part changed."""
+    return read_fields(certificate(*PARTS[:place], part, *PARTS[place + 1 :]))
+
+
+def with_extension(*parts: bytes) -> Fields:
+    """Read a certificate with one extension of these parts."""
+    return with_part(EXTENSIONS, der.encode(EXPLICIT_3, sequence(sequence(*parts))))
+
+
+def test_a_certificate_of_version_1_has_neither_version_nor_extensions() -> None:
+    fields = read_fields(certificate(*PARTS[1:EXTENSIONS]))
+    assert (fields.serial, fields.extensions) == (7, {})
+    assert (basic_constraints(fields).ca, key_usage(fields), extended_key_usage(fields)) == (
+        False,
+        None,
+        None,
+    )
+
+
+def test_unique_identifiers_may_stand_before_the_extensions() -> None:
+    """RFC 5280, section 4.1.2.8: they are obsolete, and read over."""
+    unique = der.encode(0x81, b"\0i") + der.encode(0x82, b"\0s")
+    fields = read_fields(certificate(*PARTS[:EXTENSIONS], unique, PARTS[EXTENSIONS]))
+    assert fields.extensions == read_fields(LEAF).extensions
+
+
+EMPTY: dict[str, bytes] = {
+    "no fields": sequence(sequence(), ALGORITHM, SIGNATURE),
+    "no algorithm beside the signature": sequence(TBS, sequence(), SIGNATURE),
+    "no signature": sequence(TBS, ALGORITHM),
+    "a part more": sequence(TBS, ALGORITHM, SIGNATURE, SIGNATURE),
+}
+
+
+@pytest.mark.parametrize("data", EMPTY.values(), ids=EMPTY)
+def test_what_lacks_a_part_is_no_certificate(data: bytes) -> None:
+    assert read_fields(sequence(TBS, ALGORITHM, SIGNATURE)).der == LEAF
+    with pytest.raises(CertificateMalformed):
+        read_fields(data)
+
+
+TIMES: dict[tuple[int, bytes], datetime] = {
+    (UTC_TIME, b"500101000000Z"): datetime(1950, 1, 1, tzinfo=UTC),
+    (UTC_TIME, b"991231235959Z"): datetime(1999, 12, 31, 23, 59, 59, tzinfo=UTC),
+    (UTC_TIME, b"491231235959Z"): datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC),
+    (GENERALIZED_TIME, b"20500101000000Z"): datetime(2050, 1, 1, tzinfo=UTC),
+    (GENERALIZED_TIME, b"99991231235959Z"): datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+}
+
+
+@pytest.mark.parametrize(("written", "moment"), TIMES.items())
+def test_times_of_both_kinds_are_read(written: tuple[int, bytes], moment: datetime) -> None:
+    """RFC 5280, section 4.1.2.5; TPMs have certificates without an end."""
+    time = der.encode(*written)
+    fields = with_part(VALIDITY, sequence(time, time))
+    assert (fields.not_before, fields.not_after) == (moment, moment)
+
+
+OTHER_TIMES: dict[str, tuple[int, bytes]] = {
+    "of no zone": (GENERALIZED_TIME, b"20261121093000"),
+    "of another zone": (GENERALIZED_TIME, b"20261121093000+0100"),
+    "without seconds": (GENERALIZED_TIME, b"202611210930Z"),
+    "with fractions": (GENERALIZED_TIME, b"20261121093000.5Z"),
+    "of no day": (GENERALIZED_TIME, b"20260230093000Z"),
+    "of two digits for a year": (GENERALIZED_TIME, b"261121093000Z"),
+    "of four digits for a year": (UTC_TIME, b"20261121093000Z"),
+}
+
+
+@pytest.mark.parametrize("written", OTHER_TIMES.values(), ids=OTHER_TIMES)
+def test_times_of_other_forms_are_not(written: tuple[int, bytes]) -> None:
+    """Two readers might take two, and one of no zone is compared with none."""
+    with pytest.raises(CertificateMalformed):
+        with_part(VALIDITY, sequence(der.encode(*written), der.encode(*written)))
+
+
+def identifier(text: str) -> bytes:
+    """Write an OBJECT IDENTIFIER, given in hex."""
+    return der.encode(der.OBJECT_IDENTIFIER, bytes.fromhex(text))
+
+
+def spki(key: bytes, *algorithm: bytes) -> bytes:
+    """Write a SubjectPublicKeyInfo."""
+    return sequence(sequence(*algorithm), der.encode(der.BIT_STRING, b"\0" + key))
+
+
+EC_KEY, EC_DH = identifier("2a8648ce3d0201"), identifier("2b8104010c")
+P256, BRAINPOOL = identifier("2a8648ce3d030107"), identifier("2b2403030208010107")
+RSA_ENCRYPTION, NULL = identifier("2a864886f70d010101"), b"\5\0"
+POINT = bytes.fromhex(
+    "04"
+    "6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"
+    "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5"
+)
+KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
+    "Ed25519": spki(bytes(32), identifier("2b6570")),
+    "for ECDH alone": spki(POINT, EC_DH, P256),
+    "of a curve that is not taken": spki(POINT, EC_KEY, BRAINPOOL),
+    "of a curve in numbers": spki(POINT, EC_KEY, sequence(b"\2\1\1")),
+    "of no curve": spki(POINT, EC_KEY),
+    "off the curve": spki(POINT[:-1] + b"\0", EC_KEY, P256),
+    "of an even exponent": spki(sequence(b"\2\1\x0f", b"\2\1\2"), RSA_ENCRYPTION, NULL),
+    "of a modulus alone": spki(sequence(b"\2\1\x0f"), RSA_ENCRYPTION, NULL),
+}
+
+
+@pytest.mark.parametrize("key", KEYS_OF_OTHER_KINDS.values(), ids=KEYS_OF_OTHER_KINDS)
+def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
+    """The certificate is read: it may be one of several."""
+    assert with_part(SPKI, spki(POINT, EC_KEY, P256)).public_key is not None
+    fields = with_part(SPKI, key)
+    assert fields.public_key is None
+    assert not is_same_key(fields, key)
+
+
+@pytest.mark.parametrize("key", [b"", b"\2\1\3"])
+def test_an_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
+    with pytest.raises(CertificateMalformed):
+        with_part(SPKI, spki(key, RSA_ENCRYPTION, NULL))
+
+
+def test_authorities_may_have_keys_on_p521_and_tpms_not() -> None:
+    """So it is no endorsement key's, whichever."""
+    key = ec.generate_private_key(ec.SECP521R1()).public_key()
+    fields = read_fields(leaf(ROOT, key))
+    assert fields.public_key == key
+    assert not is_same_key(fields, canonical_spki(KEY))
+    assert is_same_key(read_fields(LEAF), canonical_spki(KEY))
+
+
+NAME = identifier("2a0304")
+VALUE = der.encode(der.OCTET_STRING, b"value")
+FLAGS: dict[str, tuple[bytes, bool]] = {
+    "absent": (b"", False),
+    "FALSE": (b"\1\1\0", False),
+    "TRUE": (b"\1\1\xff", True),
+    "TRUE, not of DER": (b"\1\1\1", True),
+    "no BOOLEAN": (b"\2\1\1", False),
+    "an empty one": (b"\5\0", False),
+}
+
+
+@pytest.mark.parametrize(("flag", "critical"), FLAGS.values(), ids=FLAGS)
+def test_an_extension_is_critical_when_it_says_so(
+    flag: bytes,
+    critical: bool,  # noqa: FBT001 # a parameter of the case
+) -> None:
+    expected = Extension(critical=critical, value=b"value")
+    assert with_extension(NAME, flag, VALUE).extensions == {"1.2.3.4": expected}
+
+
+@pytest.mark.parametrize("value", [b"\2\1\1", b"\x30\0", b""])
+def test_an_extension_without_an_octet_string_is_malformed(value: bytes) -> None:
+    with pytest.raises(CertificateMalformed):
+        with_extension(NAME, value)
+
+
+def with_value(number: str, value: bytes) -> Fields:
+    """Read a certificate with one extension of 2.5.29."""
+    return with_extension(identifier("551d" + number), der.encode(der.OCTET_STRING, value))
+
+
+TRUE, LENGTH_3 = b"\1\1\xff", b"\2\1\3"
+CONSTRAINTS: dict[str, tuple[tuple[bytes, ...], tuple[bool, int | None]]] = {
+    "nothing": ((), (False, None)),
+    "an authority": ((TRUE,), (True, None)),
+    "an authority, not of DER": ((b"\1\1\1",), (True, None)),
+    "none, written out": ((b"\1\1\0",), (False, None)),
+    "with a path length": ((TRUE, LENGTH_3), (True, 3)),
+    "a path length alone": ((LENGTH_3,), (False, 3)),
+    "in another order": ((LENGTH_3, TRUE), (False, 3)),
+    "something else behind it": ((TRUE, b"\4\1\3"), (True, None)),
+    "something else before it": ((b"\4\1\3", TRUE), (False, None)),
+}
+
+
+@pytest.mark.parametrize(("parts", "expected"), CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_basic_constraints_are_an_authoritys_where_they_begin_so(
+    parts: tuple[bytes, ...], expected: tuple[bool, int | None]
+) -> None:
+    ca, path_length = expected
+    read = basic_constraints(with_value("13", sequence(*parts)))
+    assert read == BasicConstraints(ca=ca, path_length=path_length)
+
+
+USAGES: dict[bytes, list[int]] = {
+    b"\x03\x02\x07\x80": [0],
+    b"\x03\x02\x05\x20": [2],
+    b"\x03\x02\x03\x08": [4],
+    b"\x03\x02\x01\x06": [5, 6],
+    b"\x03\x02\x00\x01": [7],
+    b"\x03\x03\x07\x08\x80": [4, 8],
+    b"\x03\x03\x07\xff\x80": [*range(9)],
+    b"\x03\x02\x00\x00": [],
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), USAGES.items(), ids=str)
+def test_usages_are_counted_from_the_highest_bit(value: bytes, expected: list[int]) -> None:
+    assert key_usage(with_value("0f", value)) == frozenset(expected)
+
+
+@pytest.mark.parametrize("value", [b"\x02\x02\x05\x20", b"\x04\x02\x05\x20", b"\x03\x00"])
+def test_usages_are_a_bit_string(value: bytes) -> None:
+    with pytest.raises(CertificateMalformed, match="key usage"):
+        key_usage(with_value("0f", value))
+
+
+WHOLE = 16 * 1024
+
+
+def test_a_certificate_is_of_16_kib_at_most() -> None:
+    """However it is wrapped."""
+    longest = der.encode(der.SEQUENCE, bytes(WHOLE - 4))
+    assert cut(longest + b"\xff") == longest
+    with pytest.raises(CertificateMalformed):
+        cut(der.encode(der.SEQUENCE, bytes(WHOLE - 3)))
+    longest = der.encode(der.SEQUENCE, bytes(WHOLE - 8))
+    assert cut(der.encode(der.OCTET_STRING, longest) + b"\xff") == longest
+    with pytest.raises(CertificateMalformed):
+        cut(der.encode(der.OCTET_STRING, der.encode(der.SEQUENCE, bytes(WHOLE - 7))))
+
+
+@pytest.mark.parametrize("tag", [0x02, 0x31, 0xA0])
+def test_a_certificate_is_a_sequence(tag: int) -> None:
+    """Whatever it holds."""
+    content = der.parse(LEAF).content
+    assert cut(der.encode(der.SEQUENCE, content)) == LEAF
+    with pytest.raises(CertificateMalformed, match="no certificate in it"):
+        cut(der.encode(tag, content))

@@ -1,0 +1,210 @@
+"""E2, anchors: which authorities and revocation lists count, and what a list says."""
+
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common.errors import EndorsementCertificateRevoked, RevocationListOutOfDate
+from signer.verify.x509.endorsement_certificate import (
+    load_trust_anchors,
+    verify_endorsement_certificate,
+)
+from tests.builders import der
+from tests.builders.certificates import (
+    EXTENSIONS,
+    NEXT_UPDATE,
+    NOW,
+    Issuer,
+    anchors,
+    authority,
+    leaf,
+    revocation_list,
+    rewritten,
+    vendor,
+)
+
+ROOT, BELOW = vendor()
+ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
+
+
+def verify_with(*lists: bytes, serial: int = 7) -> None:
+    """Verify a certificate under revocation lists."""
+    verify_endorsement_certificate(
+        [leaf(BELOW, ECC_KEY, serial=serial)],
+        ECC_KEY,
+        anchors=anchors(ROOT, BELOW, lists=lists),
+        now=NOW,
+    )
+
+
+def test_lists_that_do_not_name_it_do_no_harm() -> None:
+    """Its issuer's, the root's and a namesake's that others signed."""
+    other = ec.generate_private_key(ec.SECP256R1())
+    verify_with(
+        revocation_list(BELOW, 8),
+        revocation_list(ROOT, 7),
+        revocation_list(BELOW, 7, key=other),
+    )
+
+
+def test_a_revoked_certificate_is_refused() -> None:
+    """Also by a list that is out of date: nothing is ever taken off."""
+    for ends in (NOW + timedelta(days=1), NOW - timedelta(hours=1)):
+        with pytest.raises(EndorsementCertificateRevoked):
+            verify_with(revocation_list(BELOW, 7, ends=ends))
+
+
+def test_a_revoked_authority_certifies_nothing() -> None:
+    """Its own issuer's list names it."""
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
+
+
+def test_an_old_list_decides_nothing() -> None:
+    """An operator has to bring a new one; an old one beside a new one does no harm."""
+    old = revocation_list(BELOW, ends=NOW - timedelta(hours=1))
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(old)
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(revocation_list(BELOW, begins=NOW + timedelta(hours=1)))
+    verify_with(old, revocation_list(BELOW))
+
+
+def test_a_list_is_valid_from_its_first_to_its_last_second() -> None:
+    verify_with(revocation_list(BELOW, begins=NOW))
+    verify_with(revocation_list(BELOW, ends=NOW))
+
+
+def test_a_list_without_end_decides_nothing() -> None:
+    """Nobody could tell when it is too old."""
+    endless = rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
+    assert x509.load_der_x509_crl(endless).next_update_utc is None
+    with pytest.raises(RevocationListOutOfDate):
+        verify_with(endless)
+
+
+def pem(issuer: Issuer) -> bytes:
+    """Write as PEM."""
+    return issuer.certificate.public_bytes(Encoding.PEM)
+
+
+def test_anchors_are_read_from_pem_and_der() -> None:
+    """One or several, with text between them as bundles have it."""
+    files = {"bundle.pem": b"Vendor\n" + pem(ROOT) + b"\nTPM CA\n" + pem(BELOW), "r.der": ROOT.der}
+    loaded = load_trust_anchors(files, {})
+    assert [a.source for a in loaded.roots] == ["bundle.pem (1)", "r.der"]
+    assert [a.source for a in loaded.intermediates] == ["bundle.pem (2)"]
+    assert loaded.roots[0].fields.not_after == NOW + timedelta(days=3650)
+    assert loaded.unreadable == ()
+    verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
+    assert load_trust_anchors({"one.pem": pem(ROOT)}, {}).roots[0].source == "one.pem"
+
+
+def list_pem(data: bytes) -> bytes:
+    """Write a revocation list as PEM."""
+    return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
+
+
+def test_revocation_lists_are_read_from_pem_too() -> None:
+    """One or several, with text between them: every one of them counts."""
+    lists = list_pem(revocation_list(ROOT)) + b"\nTPM CA\n" + list_pem(revocation_list(BELOW, 7))
+    loaded = load_trust_anchors({"r.der": ROOT.der, "b.der": BELOW.der}, {"lists.pem": lists})
+    assert [found.source for found in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
+
+
+@pytest.mark.parametrize("name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
+def test_a_root_has_its_own_name_for_its_issuer(name: str) -> None:
+    """Whichever name comes first in the alphabet."""
+    below = authority(name, ROOT)
+    with pytest.raises(ValueError, match="no root certificate"):
+        load_trust_anchors({"below.der": below.der}, {})
+    loaded = load_trust_anchors({"root.der": ROOT.der, "below.der": below.der}, {})
+    assert [a.source for a in loaded.roots] == ["root.der"]
+    assert [a.source for a in loaded.intermediates] == ["below.der"]
+
+
+def twice(extensions: bytes) -> bytes:
+    """Write every extension twice, which OpenSSL reads."""
+    (listed,) = der.parse(extensions).children
+    return der.encode(0xA3, der.encode(der.SEQUENCE, listed.content * 2))
+
+
+def test_an_unreadable_authority_is_left_out_and_told() -> None:
+    """Vendors' bundles hold such; a missing one lets nobody in."""
+    loaded = load_trust_anchors(
+        {
+            "r.der": ROOT.der,
+            "junk": b"junk",
+            "key.pem": b"-----BEGIN PUBLIC KEY-----\n",
+            "twice.der": rewritten(BELOW.der, ROOT, EXTENSIONS, twice),
+        },
+        {},
+    )
+    assert set(loaded.unreadable) == {
+        "key.pem: no PEM block of the kind that is expected",
+        "junk: not a certificate that OpenSSL can read",
+        "twice.der: not a certificate that OpenSSL can read",
+    }
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}],
+    ids=["nothing", "no root", "junk", "empty"],
+)
+def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
+    """It would prove nothing, and nobody would notice before the nodes."""
+    with pytest.raises(ValueError, match="no root certificate") as caught:
+        load_trust_anchors(files, {})
+    assert ("not a certificate" in str(caught.value)) is ("junk" in files or "empty" in files)
+
+
+def test_an_unreadable_revocation_list_is_refused() -> None:
+    """A missing one would let somebody in."""
+    of_version_3 = rewritten(revocation_list(BELOW), BELOW, 0, lambda _: b"\x02\x01\x02")
+    for content in (b"junk", pem(ROOT), b"", of_version_3):
+        with pytest.raises(ValueError, match=r"list\.pem"):
+            load_trust_anchors({"r.der": ROOT.der}, {"list.pem": content})
+
+
+POINT = x509.UniformResourceIdentifier("http://vendor.example/1.crl")
+SCOPE = x509.IssuingDistributionPoint(
+    full_name=[POINT],
+    relative_name=None,
+    only_contains_user_certs=False,
+    only_contains_ca_certs=False,
+    only_some_reasons=None,
+    indirect_crl=False,
+    only_contains_attribute_certs=False,
+)
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
+
+
+@pytest.mark.parametrize(
+    ("extension", "critical", "what"),
+    [
+        (x509.DeltaCRLIndicator(1), True, "a delta list"),
+        (x509.DeltaCRLIndicator(1), False, "a delta list"),
+        (SCOPE, True, "a list of one distribution point"),
+        (UNKNOWN, True, "a list with the critical extension 1.2.3.4"),
+    ],
+)
+def test_a_list_that_does_not_tell_of_all_is_refused(
+    extension: x509.ExtensionType,
+    critical: bool,  # noqa: FBT001 # a parameter of the case
+    what: str,
+) -> None:
+    """Whom it does not name may be revoked all the same."""
+    partial = revocation_list(BELOW, 8, extensions={extension: critical})
+    with pytest.raises(ValueError, match=f"list-0.der: {what}; bring the full list of its issuer"):
+        verify_with(partial)
+
+
+def test_extensions_of_full_lists_are_taken() -> None:
+    """Every list of a vendor has a number."""
+    verify_with(revocation_list(BELOW, 8, extensions={x509.CRLNumber(1): False, UNKNOWN: False}))
