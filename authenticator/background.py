@@ -14,7 +14,7 @@ from pathlib import Path
 STDIN, STDOUT, STDERR = range(3)
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> None:
+def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> None:
     """Start `kubelet-authenticator-tpm <arguments>`, its stderr going to the descriptor `log`.
 
     Raises OSError when no process can be made.

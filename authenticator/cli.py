@@ -19,30 +19,30 @@ from typing import Final
 from authenticator import background
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
-from authenticator.commands.run import NOT_NOW, obtained, watchdog
+from authenticator.commands.run import EXIT_RETRY, obtain_and_record, watchdog
 from authenticator.config import exec_info
-from authenticator.config.arguments import BEHIND, PROGRAM, Arguments, parse
+from authenticator.config.arguments import BACKGROUND_COMMAND, PROGRAM, Arguments, parse_arguments
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import Call, Occasion
-from authenticator.enroll.exchange import PENDING_SECONDS
+from authenticator.enroll.enroll import Invocation, Trigger
+from authenticator.enroll.exchange import EXCHANGE_TTL_SECONDS
 from authenticator.model import Deadline
 from authenticator.state.credential import (
     Credential,
     Freshness,
-    assess,
-    exec_credential,
-    expiration,
+    encode_exec_credential,
+    expiration_timestamp,
+    freshness,
 )
-from authenticator.state.directory import Folder
-from authenticator.state.store import FolderStore
+from authenticator.state.directory import StateDirectory
+from authenticator.state.store import FileStore
 from common.errors import (
     AttestationError,
     Consequence,
     DeadlinePassed,
-    StateFolderUnwritable,
+    StateDirectoryUnwritable,
 )
 
-CHANGE_FIRST: Final = 2
+EXIT_FATAL: Final = 2
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def main() -> int:
     os.umask(0o077)
     os.environ.setdefault("TSS2_LOG", "all+none")  # the TPM libraries' own lines, unless wanted
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no keys in core dumps
-    when = "%(asctime)s " if sys.argv[1:2] == [BEHIND] else ""
+    when = "%(asctime)s " if sys.argv[1:2] == [BACKGROUND_COMMAND] else ""
     logging.basicConfig(
         format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING, handlers=[_Lines()]
     )
@@ -73,106 +73,108 @@ def main() -> int:
         return run(sys.argv[1:], os.environ)
     except AttestationError as error:
         _logger.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - one line, no more
-        return CHANGE_FIRST if error.consequence is Consequence.FATAL else NOT_NOW
+        return EXIT_FATAL if error.consequence is Consequence.FATAL else EXIT_RETRY
     except BrokenPipeError:
-        return NOT_NOW  # whoever asked is gone
+        return EXIT_RETRY  # whoever asked is gone
     except Exception:
         _logger.exception("a bug; please report it with what follows")
-        return NOT_NOW
+        return EXIT_RETRY
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run one command. Raises leaves of common/errors."""
-    raw = environment.get(exec_info.VARIABLE)
+    raw = environment.get(exec_info.EXEC_INFO_ENV)
     info = None if raw is None else os.fsencode(raw)
-    if arguments[:1] == [BEHIND]:
-        return _behind(Occasion(arguments[1]), arguments[2:], info)
-    parsed = parse(arguments)
+    if arguments[:1] == [BACKGROUND_COMMAND]:
+        return _run_in_background(Trigger(arguments[1]), arguments[2:], info)
+    parsed = parse_arguments(arguments)
     match parsed.command:
         case "credential":
             return _credential(_call(parsed, info, tuple(arguments)), environment)
         case "renew" | "join" | "serving":
             from authenticator.commands import certificates
 
-            return certificates.run(parsed, info, sys.argv[0], sys.stdout)
+            return certificates.run_command(parsed, info, sys.argv[0], sys.stdout)
         case _:
             from authenticator.commands import inspection
 
-            return inspection.run(parsed, info, sys.stdout)
+            return inspection.run_command(parsed, info, sys.stdout)
 
 
-def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Call:
+def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Invocation:
     exec_info = exec_info.parse(raw)
     hostname = os.uname().nodename
     settings = resolve(exec_info.settings, parsed.flags, hostname, parsed.problems)
-    return Call(exec_info=exec_info, settings=settings, arguments=arguments)
+    return Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
 
 
-def _credential(call: Call, environment: Mapping[str, str]) -> int:
+def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
     """Print what is in the cache and see to it behind, or get a credential first."""
     clock = SystemClock()
-    with Folder(call.settings.state_dir) as folder:
-        store = FolderStore(folder, clock)
-        cached = call.served_by(store.load_credential())
-        now = clock.wall()
-        fresh = Freshness.EXPIRED if cached is None else assess(cached, now)
+    with StateDirectory(call.settings.state_dir) as folder:
+        store = FileStore(folder, clock)
+        cached = call.matches(store.load_credential())
+        now = clock.now()
+        fresh = Freshness.EXPIRED if cached is None else freshness(cached, now)
         if cached is None or fresh is Freshness.EXPIRED:
             deadline = Deadline(clock, call.settings.timeout_seconds)
             with watchdog(deadline), store.lock(deadline):
-                cached = obtained(call, store, deadline, Occasion.NEEDED)
-            _print(call, cached, clock.wall())
+                cached = obtain_and_record(call, store, deadline, Trigger.REQUIRED)
+            _print(call, cached, clock.now())
             return 0
         _print(call, cached, now)
-        if fresh is Freshness.DUE:
-            _see_to_it(call, store, environment, Occasion.NEEDED)
-        elif store.asked_again(os.getppid(), int(now)):
-            _see_to_it(call, store, environment, Occasion.SUSPECTED)
+        if fresh is Freshness.RENEWAL_DUE:
+            _start_background_run(call, store, environment, Trigger.REQUIRED)
+        elif store.is_repeat_call(os.getppid(), int(now)):
+            _start_background_run(call, store, environment, Trigger.UNAUTHORIZED_SUSPECTED)
         return 0
 
 
-def _tell_last_failure(store: FolderStore) -> None:
+def _log_last_failure(store: FileStore) -> None:
     """Say in the kubelet's log what a run that nobody waited for has met."""
-    for last in store.runs()[-1:]:
+    for last in store.run_records()[-1:]:
         if last.get("result") != "done":
             _logger.warning(
                 "the last renewal failed: %s: %s", last.get("reason"), last.get("message")
             )
 
 
-def _print(call: Call, credential: Credential, now: float) -> None:
-    expires = expiration(credential, now)
-    printed = exec_credential(credential, call.exec_info.api_version, expires)
+def _print(call: Invocation, credential: Credential, now: float) -> None:
+    expires = expiration_timestamp(credential, now)
+    printed = encode_exec_credential(credential, call.exec_info.api_version, expires)
     while printed:
         printed = printed[os.write(sys.stdout.fileno(), printed) :]
 
 
-def _see_to_it(
-    call: Call, store: FolderStore, environment: Mapping[str, str], occasion: Occasion
+def _start_background_run(
+    call: Invocation, store: FileStore, environment: Mapping[str, str], occasion: Trigger
 ) -> None:
     """Start a run behind this one unless there is one; a failure to do so costs nothing now."""
-    _tell_last_failure(store)
+    _log_last_failure(store)
     try:
         with store.lock(Deadline(SystemClock(), 0)):
             log = store.background_log()
         try:
-            background.start((BEHIND, occasion.value, *call.arguments), environment, log)
+            background.spawn(
+                (BACKGROUND_COMMAND, occasion.value, *call.arguments), environment, log
+            )
         finally:
             os.close(log)
     except DeadlinePassed:
         return
-    except (StateFolderUnwritable, OSError) as error:
+    except (StateDirectoryUnwritable, OSError) as error:
         _logger.warning("renewal cannot be started behind this call: %s", error)
 
 
-def _behind(occasion: Occasion, arguments: Sequence[str], raw: bytes | None) -> int:
+def _run_in_background(occasion: Trigger, arguments: Sequence[str], raw: bytes | None) -> int:
     """Do what a call left to be done, unless somebody is at it already."""
-    call = _call(parse(arguments), raw, tuple(arguments))
+    call = _call(parse_arguments(arguments), raw, tuple(arguments))
     clock = SystemClock()
-    deadline = Deadline(clock, PENDING_SECONDS)
-    with Folder(call.settings.state_dir) as folder, watchdog(deadline):
-        store = FolderStore(folder, clock)
+    deadline = Deadline(clock, EXCHANGE_TTL_SECONDS)
+    with StateDirectory(call.settings.state_dir) as folder, watchdog(deadline):
+        store = FileStore(folder, clock)
         with contextlib.suppress(DeadlinePassed), store.lock(Deadline(clock, 0)):
-            obtained(call, store, deadline, occasion)
+            obtain_and_record(call, store, deadline, occasion)
     return 0
 
 

@@ -10,11 +10,11 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 class SystemClock:
     """The clocks of the kernel."""
 
-    def wall(self) -> float:
+    def now(self) -> float:
         """Return the time of day, in unix seconds."""
         return time.time()
 
-    def boot(self) -> float:
+    def boottime(self) -> float:
         """Return the seconds since boot, sleep included."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 

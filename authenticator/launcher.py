@@ -19,7 +19,7 @@ CHECK_MODULUS = 2**61 - 1
 """A prime: each single flipped byte, and each exchange of two, changes the remainder."""
 
 SIZE_LIMIT = 512 * 1024
-SUSPICION_SECONDS = 10
+REPEAT_CALL_SECONDS = 10
 """How long the same parent may ask again before it is taken as a sign of a 401."""
 
 PRIVATE_REGULAR_FILE = 0o100000
@@ -40,7 +40,7 @@ def state_dir(arguments: list[str], exec_info: bytes) -> str:
     return rest.split(b'"', 2)[1].decode() if found else STATE_DIR
 
 
-def open_folder(path: str) -> int:
+def open_state_directory(path: str) -> int:
     """Open the state folder; raise when there is a link in its place."""
     flags = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
     return posix.open(path, flags)
@@ -57,7 +57,7 @@ def read_private(folder: int, name: str) -> bytes:
     return posix.read(descriptor, found.st_size + 1)
 
 
-def output(content: bytes, made_for: tuple[bytes, bytes], now: float) -> bytes:
+def render(content: bytes, made_for: tuple[bytes, bytes], now: float) -> bytes:
     """Return the ExecCredential to print; raise unless it is whole, for this call, and fresh."""
     magic, check, signed = content.split(b"\n", 2)
     if magic != MAGIC or int(check) != int.from_bytes(signed, "big") % CHECK_MODULUS:
@@ -82,7 +82,7 @@ def output(content: bytes, made_for: tuple[bytes, bytes], now: float) -> bytes:
     )
 
 
-def asked_again(folder: int, now: int) -> bool:
+def is_repeat_call(folder: int, now: int) -> bool:
     """Tell whether the same parent was served this credential before: then it may have met a 401.
 
     The mark `served` holds the last parent and when it was served; a new credential removes it.
@@ -93,28 +93,28 @@ def asked_again(folder: int, now: int) -> bool:
         descriptor = posix.open("served", flags, 0o600, dir_fd=folder)
         known, _, since = posix.pread(descriptor, 64, 0).partition(b" ")
         if known == b"%d" % parent:
-            return not 0 <= now - int(since) <= SUSPICION_SECONDS
+            return not 0 <= now - int(since) <= REPEAT_CALL_SECONDS
         posix.pwrite(descriptor, (b"%d %d" % (parent, now)).ljust(40), 0)
     except (OSError, ValueError):
         return False  # a full or read-only disk costs this sign, never the credential
     return False
 
 
-def cached() -> bytes:
+def load_cached() -> bytes:
     """Return what to print from the cache; raise when the full program has to look at the call."""
     exec_info = posix.environ[b"KUBERNETES_EXEC_INFO"]
     arguments = sys.argv[1:]
-    folder = open_folder(state_dir(arguments, exec_info))
+    folder = open_state_directory(state_dir(arguments, exec_info))
     joined = "\0".join(arguments).encode("utf-8", "surrogateescape")
     made_for = (joined.hex().encode(), exec_info.hex().encode())
     now = time.time()
-    printed = output(read_private(folder, "credential.pem"), made_for, now)
-    if asked_again(folder, int(now)):
+    printed = render(read_private(folder, "credential.pem"), made_for, now)
+    if is_repeat_call(folder, int(now)):
         raise ValueError
     return printed
 
 
-def become_full_program() -> None:
+def exec_full_program() -> None:
     """Start the full program in this one's place; it is installed beside it, links followed.
 
     Its interpreter heeds the environment as this one does not, so what is meant for interpreters
@@ -133,9 +133,9 @@ def become_full_program() -> None:
 def main() -> None:
     """Print the cached credential and leave, or become the full program."""
     try:
-        printed = cached()
+        printed = load_cached()
     except (OSError, ValueError, LookupError):
-        become_full_program()
+        exec_full_program()
         return
     try:
         while printed:

@@ -32,7 +32,7 @@ class KeyPair:
     key: bytes = field(repr=False)
 
 
-Requester = Token | KeyPair
+ApiCredential = Token | KeyPair
 """As whom the API server is asked."""
 
 
@@ -48,7 +48,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CertificateSpec:
     """The certificate that an exchange is for."""
 
     node_name: str
@@ -58,7 +58,7 @@ class Wanted:
     names: tuple[Address, ...]
     """Subject alternative names: those of a serving certificate, none for a client."""
     expiration_seconds: int | None
-    made_for: str
+    fingerprint: str
     """Digest over call, settings and requester: an exchange goes on only for the same."""
 
 
@@ -90,8 +90,8 @@ class Csr:
 class CsrApi(Protocol):
     """The API server's CSRs, asked as one requester.
 
-    Every method may raise `ApiServerUnavailable`, `ApiServerUntrusted`, `AnswerMalformed`,
-    `CredentialRefused`, `PermissionMissing`, `RequestRejected`, and `DeadlinePassed`.
+    Every method may raise `ApiServerUnavailable`, `ApiServerUntrusted`, `ApiResponseMalformed`,
+    `Unauthorized`, `Forbidden`, `Invalid`, and `DeadlinePassed`.
     """
 
     def create(self, request: CsrRequest) -> Csr:
@@ -102,14 +102,14 @@ class CsrApi(Protocol):
         """Return the CSR of that name, None when there is none."""
         ...
 
-    def changed(self, csr: Csr, seconds: float) -> Csr | None:
+    def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
         """Wait for a change of this CSR, for `seconds` at most, and return what it is then.
 
         None when it was deleted.
         """
         ...
 
-    def whoami(self) -> str:
+    def self_subject_review(self) -> str:
         """Return the user name that the API server knows the requester by (SelfSubjectReview)."""
         ...
 
@@ -117,11 +117,11 @@ class CsrApi(Protocol):
 class Clock(Protocol):
     """The node's clocks."""
 
-    def wall(self) -> float:
+    def now(self) -> float:
         """Return the time of day, in unix seconds."""
         ...
 
-    def boot(self) -> float:
+    def boottime(self) -> float:
         """Return the seconds since boot, sleep included."""
         ...
 
@@ -141,13 +141,13 @@ class Deadline:
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
-        self._end = clock.boot() + seconds
+        self._end = clock.boottime() + seconds
 
     def remaining(self) -> float:
         """Return the seconds that are left; zero or less when it has passed."""
-        return self._end - self._clock.boot()
+        return self._end - self._clock.boottime()
 
-    def at_most(self, seconds: float) -> float:
+    def clamp(self, seconds: float) -> float:
         """Return the smaller of `seconds` and what is left. Raises DeadlinePassed at the end."""
         left = self.remaining()
         if left <= 0:
@@ -156,13 +156,13 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingExchange:
     """An exchange that has begun, as it is kept on disk; it is written before anything is sent."""
 
-    made_for: str
+    fingerprint: str
     """Digest of everything the exchange was begun with: call, settings and requester."""
     boot_id: str
-    began: float
+    started_at: float
     """Boot time."""
     offer_name: str
     answer_name: str
@@ -189,11 +189,11 @@ class Cooldown:
     failures: int
     reason: str
     message: str
-    made_for: str
+    fingerprint: str
     """The cooldown ends early when call, settings or requester have changed."""
 
 
-class Phases(Protocol):
+class PhaseTimer(Protocol):
     """Where it is told what a run is doing."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ SECRET_SIZE = 32
 """Bytes of the master, the secret and `extraData`: one SHA-256 digest each."""
 
 
-def fields(*values: bytes | str) -> bytes:
+def encode_fields(*values: bytes | str) -> bytes:
     """Write each value as a 4-byte big-endian length and its bytes; strings in UTF-8."""
     encoded = [v.encode() if isinstance(v, str) else v for v in values]
     return b"".join([len(v).to_bytes(4, "big") + v for v in encoded])
@@ -29,7 +29,7 @@ def hmac_sha256(key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, "sha256")
 
 
-def key_id(master: bytes) -> str:
+def challenge_key_id(master: bytes) -> str:
     """Name a master key without telling it: 8 bytes of an HMAC, in hex."""
     return hmac_sha256(master, b"key id")[:8].hex()
 
@@ -56,7 +56,7 @@ def challenge_secret(master: bytes, inputs: ChallengeInputs) -> bytes:
     """Derive the secret that MakeCredential wraps for the endorsement key, 32 bytes."""
     return hmac_sha256(
         master,
-        fields("challenge/v1", *inputs),
+        encode_fields("challenge/v1", *inputs),
     )
 
 
@@ -65,4 +65,6 @@ def answer_extra_data(
 ) -> bytes:
     """Derive the `extraData` of the quote in the CSR called `name`, 32 bytes."""
     expiration = "" if expiration_seconds is None else str(expiration_seconds)
-    return hmac_sha256(secret, fields("answer/v1", name, expiration, ",".join(sorted(usages))))
+    return hmac_sha256(
+        secret, encode_fields("answer/v1", name, expiration, ",".join(sorted(usages)))
+    )

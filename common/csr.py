@@ -30,29 +30,29 @@ from common.names import (
 )
 from common.pem import PemMalformed, decode_blocks, encode_block
 from common.pkcs10 import (
-    Other,
+    OtherGeneralName,
     Pkcs10,
     SubjectAltName,
     parse_pkcs10,
-    valid_node_name,
-    valid_provider_id,
+    require_node_name,
+    require_provider_id,
 )
 
 __all__ = [
     "MAX_REQUEST",
-    "Other",
+    "OtherGeneralName",
     "Pkcs10",
     "PrivateKey",
     "SubjectAltName",
     "build_pkcs10",
-    "compose",
-    "long_names",
+    "encode_request",
+    "allow_long_common_names",
     "parse_pkcs10",
-    "split",
-    "split_single",
-    "subject",
-    "valid_node_name",
-    "valid_provider_id",
+    "decode_request",
+    "decode_plain_request",
+    "node_subject",
+    "require_node_name",
+    "require_provider_id",
 ]
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
@@ -62,13 +62,13 @@ MAX_REQUEST: Final = 1536 * 1024
 objects of 1.5 MiB by default."""
 
 
-def compose(pkcs10_der: bytes, data: bytes) -> bytes:
+def encode_request(pkcs10_der: bytes, data: bytes) -> bytes:
     """Write the three blocks: request, provider, attestation data."""
     blocks = ((PEM_REQUEST, pkcs10_der), (PEM_PROVIDER, PROVIDER), (PEM_DATA, data))
     return b"".join(encode_block(label, content) for label, content in blocks)
 
 
-def split(request: bytes) -> tuple[bytes, bytes]:
+def decode_request(request: bytes) -> tuple[bytes, bytes]:
     """Read exactly the three blocks; return PKCS#10 DER and attestation data (P1, P2).
 
     Raises TooLarge, PemNotCanonical, PemBlocksUnexpected, ProviderUnknown.
@@ -79,7 +79,7 @@ def split(request: bytes) -> tuple[bytes, bytes]:
     return pkcs10, data
 
 
-def split_single(request: bytes) -> bytes:
+def decode_plain_request(request: bytes) -> bytes:
     """Read exactly the one block of a request without attestation; return PKCS#10 DER (P1, P2).
 
     Raises TooLarge, PemNotCanonical, PemBlocksUnexpected.
@@ -102,7 +102,7 @@ def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
 
 
 @contextmanager
-def long_names() -> Iterator[None]:
+def allow_long_common_names() -> Iterator[None]:
     """Let `cryptography` handle CNs over 64 characters without a warning.
 
     X.520 allows a CN 64 characters, Kubernetes puts node names of up to 253 there, and Go and
@@ -113,13 +113,13 @@ def long_names() -> Iterator[None]:
         yield
 
 
-def subject(node_name: str) -> x509.Name:
+def node_subject(node_name: str) -> x509.Name:
     """Make the subject of a node's request and certificate: O=system:nodes, CN=system:node:<name>.
 
     Raises NodeNameInvalid.
     """
-    common_name = NODE_USER_PREFIX + valid_node_name(node_name)
-    with long_names():
+    common_name = NODE_USER_PREFIX + require_node_name(node_name)
+    with allow_long_common_names():
         return x509.Name(
             [
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
@@ -140,10 +140,10 @@ def build_pkcs10(
 
     Raises NodeNameInvalid, ProviderIDMalformed; ValueError for a DNS name that is not ASCII.
     """
-    encoded_id = der.encode(der.UTF8_STRING, valid_provider_id(provider_id).encode())
+    encoded_id = der.encode(der.UTF8_STRING, require_provider_id(provider_id).encode())
     builder = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(subject(node_name))
+        .subject_name(node_subject(node_name))
         .add_extension(
             x509.UnrecognizedExtension(x509.ObjectIdentifier(PROVIDER_ID_OID), encoded_id),
             critical=False,

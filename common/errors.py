@@ -96,7 +96,7 @@ class PolicyMissing(Waiting, check="R0", alarm=True):
     """No policy is configured for the Cluster."""
 
 
-class SeveralClientSigners(Waiting, check="R0", alarm=True):
+class MultipleClientSigners(Waiting, check="R0", alarm=True):
     """The Cluster names more than one client signer."""
 
 
@@ -374,7 +374,7 @@ class RevocationListOutOfDate(Waiting, check="E2", alarm=True):
     """A configured revocation list is not valid now, so nobody knows what is revoked."""
 
 
-class NeedsOperator(Waiting, check="E2", alarm=True):
+class OperatorActionRequired(Waiting, check="E2", alarm=True):
     """A first claim without a record is not safe here: an operator has to register the key."""
 
 
@@ -382,7 +382,7 @@ class EndorsementKeyBanned(Denied, check="E3"):
     """The endorsement key is banned."""
 
 
-class EndorsementKeyHeld(Denied, check="E3"):
+class EndorsementKeyInUseLocally(Denied, check="E3"):
     """The endorsement key is held by another living node."""
 
 
@@ -401,11 +401,11 @@ class EndorsementKeyRecordConflict(Waiting, check="K1", alarm=True):
     """Two records give one endorsement key to two nodes."""
 
 
-class NodeNameTaken(Denied, check="K2"):
+class NodeNameInUse(Denied, check="K2"):
     """The node name lives with another endorsement key."""
 
 
-class NameInUse(Waiting, check="K2"):
+class NodeNameReserved(Waiting, check="K2"):
     """The node name's last certificate is still valid, and the policy waits for its end."""
 
 
@@ -447,7 +447,7 @@ class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
 
 
-class MasterKeyUnavailable(Unavailable):
+class ChallengeKeyUnavailable(Unavailable):
     """The Secret with the challenges' master keys cannot be read, or holds none."""
 
 
@@ -540,19 +540,19 @@ class ApiServerUntrusted(Unavailable):
     """The API server's certificate does not lead to the exec info's CA, or bears another name."""
 
 
-class AnswerMalformed(Unavailable):
+class ApiResponseMalformed(Unavailable):
     """The API server, or what stands in its place, answered with something that is not its API."""
 
 
-class CredentialRefused(Fatal):
+class Unauthorized(Fatal):
     """The API server does not accept the credential (401)."""
 
 
-class PermissionMissing(Fatal):
+class Forbidden(Fatal):
     """The API server accepts the credential but not what it asks for (403)."""
 
 
-class RequestRejected(Fatal):
+class Invalid(Fatal):
     """The API server finds the request itself invalid."""
 
 
@@ -586,11 +586,11 @@ class OfferUnanswered(StartOver):
     """Nobody answered the offer for so long that it is replaced."""
 
 
-class RequestVanished(StartOver):
+class RequestDeleted(StartOver):
     """A CSR of the exchange was deleted by somebody."""
 
 
-class RequestTaken(StartOver):
+class RequestNameConflict(StartOver):
     """A CSR of the exchange's name exists, and is not ours."""
 
 
@@ -610,7 +610,7 @@ class ChallengeMalformed(StartOver):
     """The challenge cannot be read."""
 
 
-class CertificateNotAsAsked(StartOver):
+class CertificateMismatch(StartOver):
     """The certificate that came back is not the one that was asked for."""
 
 
@@ -649,13 +649,13 @@ class BootstrapCredentialUnusable(Fatal):
     """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
 
 
-class StateFolderUnsafe(Fatal):
+class StateDirectoryUnsafe(Fatal):
     """Others may write to the state folder, or it is not a folder of this user."""
 
 
-class StateFolderUnwritable(Unavailable):
+class StateDirectoryUnwritable(Unavailable):
     """The state folder cannot be written: full, read-only or broken."""
 
 
-class StateDamaged(StartOver):
+class StateCorrupted(StartOver):
     """A file in the state folder is not whole, or not as this program wrote it."""

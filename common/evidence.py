@@ -41,7 +41,7 @@ _TAG: Final = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedKeys:
+class TpmKeys:
     """The TPM's keys as sent: TPM2B_PUBLIC areas, and DER certificates (leaf first)."""
 
     ek_public: bytes
@@ -50,7 +50,7 @@ class OfferedKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer(OfferedKeys):
+class Offer(TpmKeys):
     """In CSR A: these are my keys."""
 
 
@@ -67,7 +67,7 @@ class ChallengeReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(OfferedKeys):
+class Answer(TpmKeys):
     """In CSR B: what the TPM says to a challenge.
 
     `quote` is a TPMS_ATTEST, `signature` a TPMT_SIGNATURE, `event_log` already decompressed.
@@ -94,14 +94,14 @@ class Challenge:
     tag: str
 
 
-def encode(document: Offer | Answer) -> bytes:
+def encode_attestation_data(document: Offer | Answer) -> bytes:
     """Write the attestation data of an offer or answer."""
     return strict_json.dump(
         _encode_answer(document) if isinstance(document, Answer) else _head(document, "offer")
     ).encode()
 
 
-def decode(data: bytes) -> Offer | Answer:
+def decode_attestation_data(data: bytes) -> Offer | Answer:
     """Read attestation data (P1, P6).
 
     Raises:
@@ -118,7 +118,7 @@ def decode(data: bytes) -> Offer | Answer:
         if len(data) > MAX_SIZE and "eventLog" not in document:
             raise TooLarge("attestation data without event log is over 64 KiB")
         return _decode_kind(document)
-    except strict_json.WireMalformed as error:
+    except strict_json.JsonMalformed as error:
         raise AttestationDataMalformed(f"attestation data: {error}") from None
 
 
@@ -147,18 +147,18 @@ def decode_challenge(text: str) -> Challenge:
         raise ChallengeMalformed("challenge is over its size limit")
     try:
         return _decode_challenge(strict_json.load(text.encode("utf-8", errors="surrogatepass")))
-    except strict_json.WireMalformed as error:
+    except strict_json.JsonMalformed as error:
         raise ChallengeMalformed(f"challenge: {error}") from None
 
 
 def _require_version(version: object) -> None:
     if not isinstance(version, str):
-        raise strict_json.WireMalformed("version is missing, or not a string")
+        raise strict_json.JsonMalformed("version is missing, or not a string")
     if version != VERSION:
         raise UnsupportedVersion("attestation data is of a version that is not spoken here")
 
 
-def _head(keys: OfferedKeys, kind: str) -> dict[str, object]:
+def _head(keys: TpmKeys, kind: str) -> dict[str, object]:
     return {
         "version": VERSION,
         "kind": kind,
@@ -193,69 +193,73 @@ def _encode_answer(answer: Answer) -> dict[str, object]:
 def _decode_kind(document: dict[str, object]) -> Offer | Answer:
     match document.get("kind"):
         case "offer":
-            _, _, ek, ak = strict_json.members(document, "version", "kind", "ek", "ak")
+            _, _, ek, ak = strict_json.take_members(document, "version", "kind", "ek", "ak")
             ek_public, ek_certificates, ak_public = _keys(ek, ak)
             return Offer(ek_public=ek_public, ek_certificates=ek_certificates, ak_public=ak_public)
         case "answer":
             return _decode_answer(document)
         case _:
-            raise strict_json.WireMalformed("kind is neither offer nor answer")
+            raise strict_json.JsonMalformed("kind is neither offer nor answer")
 
 
 def _decode_answer(document: dict[str, object]) -> Answer:
     names = ["version", "kind", "ek", "ak", "challenge", "quote", "signature", "pcrs"]
     if "eventLog" in document:
         names.append("eventLog")
-    _, _, ek, ak, challenge, quote, signature, pcrs, *log = strict_json.members(document, *names)
+    _, _, ek, ak, challenge, quote, signature, pcrs, *log = strict_json.take_members(
+        document, *names
+    )
     ek_public, ek_certificates, ak_public = _keys(ek, ak)
     return Answer(
         ek_public=ek_public,
         ek_certificates=ek_certificates,
         ak_public=ak_public,
         challenge=_reference(challenge),
-        quote=strict_json.binary(quote),
-        signature=strict_json.binary(signature),
+        quote=strict_json.take_base64(quote),
+        signature=strict_json.take_base64(signature),
         pcrs={bank: _pcr_values(bank, values) for bank, values in _banks(pcrs).items()},
-        event_log=_inflate(strict_json.binary(log[0])) if log else None,
+        event_log=_inflate(strict_json.take_base64(log[0])) if log else None,
     )
 
 
 def _keys(ek: object, ak: object) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    ek_public, certificates = strict_json.members(ek, "public", "certificates")
-    (ak_public,) = strict_json.members(ak, "public")
+    ek_public, certificates = strict_json.take_members(ek, "public", "certificates")
+    (ak_public,) = strict_json.take_members(ak, "public")
     return (
-        strict_json.binary(ek_public),
-        tuple(strict_json.binary(c) for c in strict_json.sequence(certificates)),
-        strict_json.binary(ak_public),
+        strict_json.take_base64(ek_public),
+        tuple(strict_json.take_base64(c) for c in strict_json.take_array(certificates)),
+        strict_json.take_base64(ak_public),
     )
 
 
 def _reference(value: object) -> ChallengeReference:
-    uid, issued_at, key = strict_json.members(value, "uid", "issuedAt", "key")
+    uid, issued_at, key = strict_json.take_members(value, "uid", "issuedAt", "key")
     return ChallengeReference(
-        uid=strict_json.text(uid, strict_json.UID),
+        uid=strict_json.take_str(uid, strict_json.UID),
         issued_at=strict_json.time_text(issued_at),
-        key=strict_json.text(key, strict_json.KEY_ID),
+        key=strict_json.take_str(key, strict_json.KEY_ID),
     )
 
 
 def _banks(value: object) -> dict[str, object]:
-    banks = strict_json.mapping(value)
+    banks = strict_json.take_object(value)
     if not banks or not banks.keys() <= BANKS.keys():
-        raise strict_json.WireMalformed("pcrs is empty, or names an unknown bank")
+        raise strict_json.JsonMalformed("pcrs is empty, or names an unknown bank")
     return banks
 
 
 def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     size = DIGEST_SIZES[BANKS[bank]]
-    values = strict_json.mapping(value)
+    values = strict_json.take_object(value)
     if not values.keys() <= _INDICES.keys():
-        raise strict_json.WireMalformed("a PCR index is none, or not written as decimals are")
-    return {_INDICES[index]: strict_json.digest(digest, size) for index, digest in values.items()}
+        raise strict_json.JsonMalformed("a PCR index is none, or not written as decimals are")
+    return {
+        _INDICES[index]: strict_json.take_digest(digest, size) for index, digest in values.items()
+    }
 
 
 def _decode_challenge(document: dict[str, object]) -> Challenge:
-    version, issued_at, key, blob, secret, pcrs, event_log, tag = strict_json.members(
+    version, issued_at, key, blob, secret, pcrs, event_log, tag = strict_json.take_members(
         document,
         "version",
         "issuedAt",
@@ -267,30 +271,30 @@ def _decode_challenge(document: dict[str, object]) -> Challenge:
         "tag",
     )
     if version != VERSION:
-        raise strict_json.WireMalformed("its version is not spoken here")
+        raise strict_json.JsonMalformed("its version is not spoken here")
     return Challenge(
         issued_at=strict_json.time_text(issued_at),
-        key=strict_json.text(key, strict_json.KEY_ID),
-        credential_blob=strict_json.binary(blob),
-        encrypted_secret=strict_json.binary(secret),
+        key=strict_json.take_str(key, strict_json.KEY_ID),
+        credential_blob=strict_json.take_base64(blob),
+        encrypted_secret=strict_json.take_base64(secret),
         pcrs={bank: _pcr_indices(indices) for bank, indices in _banks(pcrs).items()},
-        event_log=strict_json.boolean(event_log),
-        tag=strict_json.text(tag, _TAG),
+        event_log=strict_json.take_bool(event_log),
+        tag=strict_json.take_str(tag, _TAG),
     )
 
 
 def _pcr_indices(value: object) -> tuple[int, ...]:
-    indices = [index for index in strict_json.sequence(value) if type(index) is int]
+    indices = [index for index in strict_json.take_array(value) if type(index) is int]
     if (
         not indices
         or indices != sorted(set(indices))
-        or len(indices) != len(strict_json.sequence(value))
+        or len(indices) != len(strict_json.take_array(value))
     ):
-        raise strict_json.WireMalformed(
+        raise strict_json.JsonMalformed(
             "PCR indices are not ascending integers, once each, at least one"
         )
     if indices[-1] >= PCR_COUNT:
-        raise strict_json.WireMalformed("a PCR index is over 23")
+        raise strict_json.JsonMalformed("a PCR index is over 23")
     return tuple(indices)
 
 
@@ -300,9 +304,9 @@ def _inflate(compressed: bytes) -> bytes:
     try:
         log = stream.decompress(compressed, MAX_EVENT_LOG + 1)
     except zlib.error:
-        raise strict_json.WireMalformed("eventLog is not gzip") from None
+        raise strict_json.JsonMalformed("eventLog is not gzip") from None
     if len(log) > MAX_EVENT_LOG:
         raise TooLarge("event log is over 4 MiB when decompressed")
     if not stream.eof or stream.unused_data:
-        raise strict_json.WireMalformed("eventLog is not exactly one gzip member")
+        raise strict_json.JsonMalformed("eventLog is not exactly one gzip member")
     return log

@@ -40,9 +40,9 @@ from common.pkcs10_asn1 import (
     AttributeTypeAndValue,
     CertificationRequest,
     CertificationRequestInfo,
-    Extension,
     ExtensionRequest,
     GeneralNames,
+    RequestedExtension,
     RsaPublicKey,
     SubjectPublicKeyInfo,
 )
@@ -77,7 +77,7 @@ _ECDSA_SIGNATURES: Final = {
     bytes.fromhex("06082a8648ce3d040303"): ec.ECDSA(hashes.SHA384()),
     bytes.fromhex("06082a8648ce3d040304"): ec.ECDSA(hashes.SHA512()),
 }
-_OTHER_FORMS: Final = (b"\2", b"\3", b"\6", b"\7")
+_COMPRESSED_OR_HYBRID: Final = (b"\2", b"\3", b"\6", b"\7")
 """How a point begins that is compressed or hybrid (SEC 1, section 2.3.3; X9.62, section 4.3.6)."""
 _RSA_BITS: Final = range(2048, 4096 + 1)
 
@@ -104,14 +104,14 @@ _PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+class OtherGeneralName:
     """A subject alternative name that is neither a DNS name nor an IP address."""
 
     kind: str
     """Its choice of GeneralName, e.g. `uniformResourceIdentifier`."""
 
 
-SubjectAltName = str | ipaddress.IPv4Address | ipaddress.IPv6Address | Other
+SubjectAltName = str | ipaddress.IPv4Address | ipaddress.IPv6Address | OtherGeneralName
 """A DNS name (ASCII, as sent), an IP address, or something else."""
 
 
@@ -130,7 +130,7 @@ class Pkcs10:
     subject_alt_names: tuple[SubjectAltName, ...] | None
 
 
-def valid_node_name(name: str) -> str:
+def require_node_name(name: str) -> str:
     """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it (P4).
 
     Raises NodeNameInvalid.
@@ -140,7 +140,7 @@ def valid_node_name(name: str) -> str:
     return name
 
 
-def valid_provider_id(text: str) -> str:
+def require_provider_id(text: str) -> str:
     """Return the provider ID if it is 1 to 512 printable ASCII characters without spaces (P5).
 
     `Machine.spec.providerID` holds 1 to 512 characters. Raises ProviderIDMalformed.
@@ -164,7 +164,7 @@ def parse_pkcs10(data: bytes) -> Pkcs10:
         raise TooLarge("PKCS#10 request is over 16 KiB")
     try:
         return _read(data)
-    except _NotDer as error:
+    except _InvalidDer as error:
         raise RequestMalformed(
             "PKCS#10 request is not DER of its structure", detail=str(error)
         ) from None
@@ -177,7 +177,7 @@ def _read(data: bytes) -> Pkcs10:
     if info.version != 0:
         raise RequestMalformed("PKCS#10 request is not of version 1")
     public_key = _public_key(info.public_key)
-    _verify(public_key, _content(request.algorithm), _whole(request.signature), signed)
+    _verify(public_key, _content(request.algorithm), _octets(request.signature), signed)
     node_name = _node_name(info.subject)
     extensions = _extensions(info.attributes.as_list())
     return Pkcs10(
@@ -190,7 +190,7 @@ def _read(data: bytes) -> Pkcs10:
     )
 
 
-class _NotDer(ValueError):
+class _InvalidDer(ValueError):
     """The library's own error, or one like it: something is not DER of its structure."""
 
 
@@ -198,40 +198,40 @@ def _decode(structure: type[T], data: bytes) -> T:
     try:
         return asn1.decode_der(structure, data)
     except ValueError as error:
-        raise _NotDer(str(error)) from None
+        raise _InvalidDer(str(error)) from None
 
 
 def _parse(structure: type[T], element: asn1.TLV) -> T:
     try:
         parsed: T = element.parse(structure)
     except ValueError as error:
-        raise _NotDer(str(error)) from None
+        raise _InvalidDer(str(error)) from None
     return parsed
 
 
 def _content(element: asn1.TLV) -> bytes:
     """Take the content of a SEQUENCE."""
     if element.tag_bytes != _SEQUENCE:
-        raise _NotDer("not a SEQUENCE")
+        raise _InvalidDer("not a SEQUENCE")
     return bytes(element.data)
 
 
-def _whole(bits: asn1.BitString) -> bytes:
+def _octets(bits: asn1.BitString) -> bytes:
     """Take a BIT STRING of whole bytes."""
     if bits.padding_bits() != 0:
-        raise _NotDer("not a BIT STRING of whole bytes")
+        raise _InvalidDer("not a BIT STRING of whole bytes")
     return bits.as_bytes()
 
 
 def _public_key(info: SubjectPublicKeyInfo) -> PublicKey:
     """P3: the key, in its canonical encoding."""
-    algorithm, key = _content(info.algorithm), _whole(info.key)
+    algorithm, key = _content(info.algorithm), _octets(info.key)
     if algorithm == _RSA_ENCRYPTION:
         return _rsa_key(key)
     curve = _CURVES.get(algorithm)
     if curve is None:
         raise RequestKeyNotAllowed("key is neither RSA nor on P-256 or P-384")
-    if key.startswith(_OTHER_FORMS):
+    if key.startswith(_COMPRESSED_OR_HYBRID):
         raise RequestMalformed("SubjectPublicKeyInfo is not written canonically")
     try:
         return ec.EllipticCurvePublicKey.from_encoded_point(curve, key)
@@ -243,7 +243,7 @@ def _rsa_key(data: bytes) -> rsa.RSAPublicKey:
     """P3: an RSAPublicKey of RFC 8017, appendix A.1.1."""
     try:
         key = _decode(RsaPublicKey, data)
-    except _NotDer as error:
+    except _InvalidDer as error:
         raise RequestKeyNotAllowed(
             "key is not valid: not an RSAPublicKey", detail=str(error)
         ) from None
@@ -270,25 +270,29 @@ def _verify(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -
 
 def _node_name(subject: Sequence[asn1.SetOf[AttributeTypeAndValue]]) -> str:
     """P4: exactly O and CN, once each, in one RDN or two, in either order."""
-    found = [(each.type, _string(each.value)) for rdn in subject for each in _some(rdn)]
+    found = [
+        (each.type, _directory_string(each.value))
+        for rdn in subject
+        for each in _rdn_attributes(rdn)
+    ]
     names = dict(found)
     if len(found) != 2 or names.get(_ORGANIZATION) != NODES_GROUP or _COMMON_NAME not in names:  # noqa: PLR2004
         raise SubjectNotAllowed("subject is not exactly O=system:nodes and one CN")
     common_name = names[_COMMON_NAME]
     if not common_name.startswith(NODE_USER_PREFIX):
         raise SubjectNotAllowed("CN is not that of a node")
-    return valid_node_name(common_name.removeprefix(NODE_USER_PREFIX))
+    return require_node_name(common_name.removeprefix(NODE_USER_PREFIX))
 
 
-def _some(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTypeAndValue]:
+def _rdn_attributes(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTypeAndValue]:
     """Take the attributes of a relative distinguished name, which has at least one."""
     attributes = rdn.as_list()
     if not attributes:
-        raise _NotDer("a relative distinguished name is empty")
+        raise _InvalidDer("a relative distinguished name is empty")
     return attributes
 
 
-def _string(value: str | asn1.PrintableString | asn1.TLV) -> str:
+def _directory_string(value: str | asn1.PrintableString | asn1.TLV) -> str:
     """Take a UTF8String or a PrintableString."""
     if isinstance(value, str):
         return value
@@ -297,9 +301,9 @@ def _string(value: str | asn1.PrintableString | asn1.TLV) -> str:
     raise SubjectNotAllowed("subject holds something else than strings")
 
 
-def _extensions(attributes: Sequence[asn1.TLV]) -> dict[ObjectIdentifier, Extension]:
+def _extensions(attributes: Sequence[asn1.TLV]) -> dict[ObjectIdentifier, RequestedExtension]:
     """P5: the extensions that are taken, once each, by identifier."""
-    extensions: dict[ObjectIdentifier, Extension] = {}
+    extensions: dict[ObjectIdentifier, RequestedExtension] = {}
     for extension in _requested(attributes):
         if extension.kind not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or extension.kind in extensions:
             raise ExtensionNotAllowed("an extension is not one that is taken, or there twice")
@@ -307,7 +311,7 @@ def _extensions(attributes: Sequence[asn1.TLV]) -> dict[ObjectIdentifier, Extens
     return extensions
 
 
-def _requested(attributes: Sequence[asn1.TLV]) -> Sequence[Extension]:
+def _requested(attributes: Sequence[asn1.TLV]) -> Sequence[RequestedExtension]:
     """P5: the extensions of the one attribute that is taken, where there is one."""
     if not attributes:
         return ()
@@ -319,25 +323,25 @@ def _requested(attributes: Sequence[asn1.TLV]) -> Sequence[Extension]:
     if len(requested) != 1:
         raise AttributeNotAllowed("extensionRequest does not have exactly one value")
     if not requested[0]:
-        raise _NotDer("extensionRequest is empty")
+        raise _InvalidDer("extensionRequest is empty")
     return requested[0]
 
 
-def _provider_id(extension: Extension | None) -> str | None:
+def _provider_id(extension: RequestedExtension | None) -> str | None:
     """P5: non-critical, a DER UTF8String that holds a provider ID."""
     if extension is None:
         return None
     if extension.critical:
         raise ProviderIDMalformed("provider ID extension is critical")
     try:
-        return valid_provider_id(_decode(str, extension.value))
-    except _NotDer as error:
+        return require_provider_id(_decode(str, extension.value))
+    except _InvalidDer as error:
         raise ProviderIDMalformed(
             "provider ID is not a UTF8String in DER", detail=str(error)
         ) from None
 
 
-def _subject_alt_names(extension: Extension | None) -> tuple[SubjectAltName, ...] | None:
+def _subject_alt_names(extension: RequestedExtension | None) -> tuple[SubjectAltName, ...] | None:
     """P5: the names, each of its type; critical or not, since the certificate is made anew."""
     if extension is None:
         return None
@@ -348,9 +352,9 @@ def _subject_alt_names(extension: Extension | None) -> tuple[SubjectAltName, ...
 def _general_name(name: asn1.TLV) -> SubjectAltName:
     tag, content = name.tag_bytes, bytes(name.data)
     if tag in _OTHER_NAMES:
-        return Other(kind=_OTHER_NAMES[tag])
+        return OtherGeneralName(kind=_OTHER_NAMES[tag])
     if tag == _DNS_NAME and content.isascii():
         return content.decode("ascii")
     if tag == _IP_ADDRESS and len(content) in _IP_ADDRESS_SIZES:
         return ipaddress.ip_address(content)
-    raise _NotDer("a name is no GeneralName")
+    raise _InvalidDer("a name is no GeneralName")

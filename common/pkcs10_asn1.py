@@ -55,7 +55,7 @@ class Attribute:
 
 
 @asn1.sequence
-class Extension:
+class RequestedExtension:
     """Extension of a certificate."""
 
     kind: ObjectIdentifier
@@ -68,7 +68,7 @@ class ExtensionRequest:
     """Attribute of type extensionRequest (RFC 2985, section 5.4.2)."""
 
     type: ObjectIdentifier
-    values: asn1.SetOf[list[Extension]]
+    values: asn1.SetOf[list[RequestedExtension]]
 
 
 @asn1.sequence

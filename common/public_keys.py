@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.tpm.constants import TPM_ECC_NIST_P256, TPM_ECC_NIST_P384
-from common.tpm.structures import EccParameters, EccPoint, Public, RsaParameters
+from common.tpm.structures import EccParameters, EccPoint, PublicArea, RsaParameters
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 """The two kinds of keys that the protocol has."""
@@ -32,14 +32,14 @@ _CURVE_NAMES: Final = frozenset(curve.name for curve in CURVES.values())
 _RSA_SIZES: Final = frozenset({2048, 3072, 4096})
 
 
-class KeyInvalid(ValueError):
+class InvalidKey(ValueError):
     """This is no valid key, or of a kind that the protocol does not have.
 
     Callers turn it into the leaf of common/errors.py that tells which of their keys is bad.
     """
 
 
-def accepted(public_key: PublicKeyTypes) -> PublicKey:
+def require_supported_key(public_key: PublicKeyTypes) -> PublicKey:
     """Return the key if it is RSA with an odd modulus and e = 65537, or on P-256 or P-384.
 
     Raises KeyInvalid.
@@ -50,7 +50,7 @@ def accepted(public_key: PublicKeyTypes) -> PublicKey:
         case ec.EllipticCurvePublicKey() if public_key.curve.name in _CURVE_NAMES:
             return public_key
         case _:
-            raise KeyInvalid("key is neither RSA with e = 65537 nor on P-256 or P-384")
+            raise InvalidKey("key is neither RSA with e = 65537 nor on P-256 or P-384")
 
 
 def _is_usual(numbers: rsa.RSAPublicNumbers) -> bool:
@@ -63,7 +63,7 @@ def canonical_spki(public_key: PublicKeyTypes) -> bytes:
 
     Raises KeyInvalid as `accepted` does.
     """
-    return spki(accepted(public_key))
+    return spki(require_supported_key(public_key))
 
 
 def spki(public_key: PublicKey) -> bytes:
@@ -79,7 +79,7 @@ def spki_sha256(public_key: PublicKeyTypes) -> bytes:
     return hashlib.sha256(canonical_spki(public_key)).digest()
 
 
-def public_key_of(public: Public) -> PublicKey:
+def public_key_from_area(public: PublicArea) -> PublicKey:
     """Make the key of a TPM's public area, whatever it may be used for.
 
     RSA: 2048, 3072 or 4096 bits, all of them used, odd, exponent 0 or 65537. ECC: P-256 or P-384
@@ -91,29 +91,29 @@ def public_key_of(public: Public) -> PublicKey:
         case EccParameters() as parameters, EccPoint() as point:
             return _ecc_key(parameters, point)
         case _:
-            raise KeyInvalid("parameters and unique field are of different key types")
+            raise InvalidKey("parameters and unique field are of different key types")
 
 
 def _rsa_key(parameters: RsaParameters, modulus: bytes) -> rsa.RSAPublicKey:
     if parameters.exponent not in {0, RSA_EXPONENT}:
-        raise KeyInvalid("RSA exponent is not 65537")
+        raise InvalidKey("RSA exponent is not 65537")
     n = int.from_bytes(modulus, "big")
     if parameters.key_bits not in _RSA_SIZES or len(modulus) * 8 != parameters.key_bits:
-        raise KeyInvalid("RSA modulus is not of a size that is taken")
+        raise InvalidKey("RSA modulus is not of a size that is taken")
     if n.bit_length() != parameters.key_bits or n % 2 == 0:
-        raise KeyInvalid("RSA modulus is even, or does not use all of its bits")
+        raise InvalidKey("RSA modulus is even, or does not use all of its bits")
     return rsa.RSAPublicNumbers(RSA_EXPONENT, n).public_key()
 
 
 def _ecc_key(parameters: EccParameters, point: EccPoint) -> ec.EllipticCurvePublicKey:
     curve = CURVES.get(parameters.curve)
     if curve is None:
-        raise KeyInvalid("curve is neither P-256 nor P-384")
+        raise InvalidKey("curve is neither P-256 nor P-384")
     size = (curve.key_size + 7) // 8
     if len(point.x) > size or len(point.y) > size:
-        raise KeyInvalid("coordinate is longer than the field")
+        raise InvalidKey("coordinate is longer than the field")
     uncompressed = b"\4" + point.x.rjust(size, b"\0") + point.y.rjust(size, b"\0")
     try:
         return ec.EllipticCurvePublicKey.from_encoded_point(curve, uncompressed)
     except ValueError:
-        raise KeyInvalid("point is not on the curve") from None
+        raise InvalidKey("point is not on the curve") from None

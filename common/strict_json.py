@@ -24,11 +24,11 @@ _MAX_VALUES: Final = 4096
 """Commas and opening brackets; no document of the protocol has 300, and each may cost a list."""
 
 
-class WireMalformed(ValueError):
+class JsonMalformed(ValueError):
     """The JSON, or a value in it, is not written as the protocol writes it."""
 
 
-class _Ambiguous(dict[str, object]):
+class _DuplicateKeys(dict[str, object]):
     """An object with a name twice: two parsers may read two things (SPIRE 1.14.6 class)."""
 
 
@@ -39,15 +39,15 @@ def load(data: bytes) -> dict[str, object]:
     what has more values than any document.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
-        raise WireMalformed("more values than any document has")
+        raise JsonMalformed("more values than any document has")
     try:
         document = _DECODER.decode(data.decode("utf-8", errors="strict"))
     except UnicodeDecodeError:
-        raise WireMalformed("not UTF-8") from None
+        raise JsonMalformed("not UTF-8") from None
     except (json.JSONDecodeError, RecursionError):
-        raise WireMalformed("not JSON, or nested too deeply") from None
+        raise JsonMalformed("not JSON, or nested too deeply") from None
     if not isinstance(document, dict):
-        raise WireMalformed("not a JSON object")
+        raise JsonMalformed("not a JSON object")
     return document
 
 
@@ -58,67 +58,67 @@ def dump(document: object) -> str:
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
-    return members if len(members) == len(pairs) else _Ambiguous(members)
+    return members if len(members) == len(pairs) else _DuplicateKeys(members)
 
 
 def _integer(digits: str) -> int | None:
     return int(digits) if digits.isdecimal() and len(digits) <= _MAX_INTEGER_DIGITS else None
 
 
-def _nothing(_: str) -> None:
+def _reject_number(_: str) -> None:
     return None
 
 
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_object,
     parse_int=_integer,
-    parse_float=_nothing,
-    parse_constant=_nothing,
+    parse_float=_reject_number,
+    parse_constant=_reject_number,
 )
 
 
-def mapping(value: object) -> dict[str, object]:
+def take_object(value: object) -> dict[str, object]:
     """Take an object that has no name twice. Raises WireMalformed."""
     if type(value) is dict:
         return value
-    if isinstance(value, _Ambiguous):
-        raise WireMalformed("a name stands twice in an object")
-    raise WireMalformed("a value is not an object")
+    if isinstance(value, _DuplicateKeys):
+        raise JsonMalformed("a name stands twice in an object")
+    raise JsonMalformed("a value is not an object")
 
 
-def members(value: object, *names: str) -> list[object]:
+def take_members(value: object, *names: str) -> list[object]:
     """Take the members of an object that has exactly these, in this order. Raises WireMalformed."""
-    found = mapping(value)
+    found = take_object(value)
     try:
         if len(found) == len(names):
             return [found[name] for name in names]
     except KeyError:
         pass
-    raise WireMalformed(f"an object does not have exactly the names {', '.join(names)}")
+    raise JsonMalformed(f"an object does not have exactly the names {', '.join(names)}")
 
 
-def sequence(value: object) -> list[object]:
+def take_array(value: object) -> list[object]:
     """Take an array. Raises WireMalformed."""
     if not isinstance(value, list):
-        raise WireMalformed("a value is not an array")
+        raise JsonMalformed("a value is not an array")
     return value
 
 
-def boolean(value: object) -> bool:
+def take_bool(value: object) -> bool:
     """Take true or false. Raises WireMalformed."""
     if not isinstance(value, bool):
-        raise WireMalformed("a value is neither true nor false")
+        raise JsonMalformed("a value is neither true nor false")
     return value
 
 
-def text(value: object, grammar: re.Pattern[str]) -> str:
+def take_str(value: object, grammar: re.Pattern[str]) -> str:
     """Take a string that matches the grammar from end to end. Raises WireMalformed."""
     if not isinstance(value, str) or grammar.fullmatch(value) is None:
-        raise WireMalformed("a string is not of its grammar")
+        raise JsonMalformed("a string is not of its grammar")
     return value
 
 
-def binary(value: object) -> bytes:
+def take_base64(value: object) -> bytes:
     """Take padded standard base64 that re-encodes to itself. Raises WireMalformed."""
     try:
         if isinstance(value, str):
@@ -127,7 +127,7 @@ def binary(value: object) -> bytes:
                 return data
     except (binascii.Error, ValueError):
         pass
-    raise WireMalformed("a value is not canonical base64")
+    raise JsonMalformed("a value is not canonical base64")
 
 
 def base64_text(data: bytes) -> str:
@@ -135,7 +135,7 @@ def base64_text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def digest(value: object, size: int) -> bytes:
+def take_digest(value: object, size: int) -> bytes:
     """Take `size` bytes in lower-case hex. Raises WireMalformed."""
     try:
         if isinstance(value, str):
@@ -144,16 +144,16 @@ def digest(value: object, size: int) -> bytes:
                 return data
     except ValueError:
         pass
-    raise WireMalformed("a digest is not lower-case hex, or not of the size of its bank")
+    raise JsonMalformed("a digest is not lower-case hex, or not of the size of its bank")
 
 
 def parse_time(value: object) -> datetime:
     """Take exactly `YYYY-MM-DDTHH:MM:SSZ`, a moment that exists, in UTC. Raises WireMalformed."""
-    moment = text(value, _TIME)
+    moment = take_str(value, _TIME)
     try:
         return datetime.fromisoformat(moment)
     except ValueError:
-        raise WireMalformed("a time does not exist") from None
+        raise JsonMalformed("a time does not exist") from None
 
 
 def time_text(value: object) -> str:

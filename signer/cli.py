@@ -15,14 +15,14 @@ from pathlib import Path
 from threading import Event
 from typing import TextIO
 
-from signer.config import Config, ConfigurationInvalid, Flags, load
+from signer.config import Config, ConfigError, Flags, load
 from signer.controller.audit import JsonFormatter
-from signer.controller.service import Service
+from signer.controller.service import Controller
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import NOT_NOW
 from signer.model import ClusterKey
-from signer.policy.learn import NothingLearned, draft
+from signer.policy.learn import LearnError, draft_policy
 
 _PROGRAM = "node-attestation-signer"
 _COMMANDS = ("run", "check-config", "learn", "verify")
@@ -39,7 +39,7 @@ def main() -> int:
     _log_to_stderr(arguments.log_level)
     try:
         config = load(_flags(arguments, os.environ))
-    except ConfigurationInvalid as e:
+    except ConfigError as e:
         return _misused(e.problems)
     if arguments.command == "check-config":
         sys.stdout.write(_described(config))
@@ -52,7 +52,7 @@ def _run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        service = Service(config, agent=f"{_PROGRAM}/{version('node-attestation')}")
+        service = Controller(config, agent=f"{_PROGRAM}/{version('node-attestation')}")
     except OSError as e:
         sys.stderr.write(f"{_PROGRAM}: --metrics-address: {e.strerror}\n")
         return 1
@@ -64,8 +64,8 @@ def _learn(arguments: argparse.Namespace) -> int:
     """Print a policy draft; the log's lines are the only input."""
     try:
         with _opened(arguments.log) as log:
-            text = draft(log, nodes=arguments.node, cluster=arguments.cluster)
-    except NothingLearned as e:
+            text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
+    except LearnError as e:
         for problem in e.problems:
             sys.stderr.write(f"{_PROGRAM}: {problem}\n")
         return 1
@@ -82,14 +82,14 @@ def _verify(arguments: argparse.Namespace) -> int:
         requests=arguments.file,
         policy=arguments.policy,
         records=arguments.records,
-        master=arguments.master,
+        challenge_key_secret=arguments.master,
         cluster=arguments.cluster,
     )
     try:
         report, status = explain(
             files, now=arguments.now or datetime.now(UTC), json=arguments.output == "json"
         )
-    except (FilesInvalid, ConfigurationInvalid) as e:
+    except (FilesInvalid, ConfigError) as e:
         return _misused(e.problems)
     except Exception:  # noqa: BLE001 - a bug is no verdict, and Python's own status would be "denied"
         traceback.print_exc()
@@ -243,7 +243,7 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
         policy=arguments.policy,
         namespace=arguments.namespace,
         kubeconfig=arguments.kubeconfig,
-        service=(host, port) if host and port else None,
+        in_cluster_endpoint=(host, port) if host and port else None,
         metrics_address=arguments.metrics_address,
     )
 

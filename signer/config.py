@@ -12,15 +12,15 @@ from typing import Final
 from common.errors import KubeconfigRefused
 from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.tls import client_context
-from signer.policy import Policies, Policy, PolicyFileInvalid, load_policies
-from signer.trust_bundles import TrustAnchorsInvalid, read_anchors
+from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
+from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LAST_PORT: Final = 65535
 
 
-class ConfigurationInvalid(Exception):
+class ConfigError(Exception):
     """The signer cannot start; `problems` are all reasons, one line each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -36,7 +36,7 @@ class Flags:
     policy: Path
     namespace: str
     kubeconfig: Path | None
-    service: tuple[str, str] | None
+    in_cluster_endpoint: tuple[str, str] | None
     """Host and port of the API server of the cluster that the signer runs in."""
     metrics_address: str | None
     """`HOST:PORT`."""
@@ -49,7 +49,7 @@ class Config:
     management: Connection
     namespace: str
     """The signer's own; the master keys' Secret is in it."""
-    policies: Policies
+    policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
     """By the policy's name, as they are at the start."""
     metrics_address: tuple[str, int] | None
@@ -67,7 +67,7 @@ def load(flags: Flags) -> Config:
     policies, anchors = _trust(flags.policy, problems)
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if problems or connection is None or policies is None:
-        raise ConfigurationInvalid(tuple(problems))
+        raise ConfigError(tuple(problems))
     return Config(
         management=connection,
         namespace=flags.namespace,
@@ -77,7 +77,7 @@ def load(flags: Flags) -> Config:
     )
 
 
-def load_policy_file(path: Path) -> tuple[Policies, Mapping[str, TrustAnchors]]:
+def load_policy_file(path: Path) -> tuple[PolicySet, Mapping[str, TrustAnchors]]:
     """Read policies, and the trust anchors that they name, by the policies' names.
 
     Raises:
@@ -87,11 +87,11 @@ def load_policy_file(path: Path) -> tuple[Policies, Mapping[str, TrustAnchors]]:
     problems: list[str] = []
     policies, anchors = _trust(path, problems)
     if problems or policies is None:
-        raise ConfigurationInvalid(tuple(problems))
+        raise ConfigError(tuple(problems))
     return policies, anchors
 
 
-def _trust(path: Path, problems: list[str]) -> tuple[Policies | None, Mapping[str, TrustAnchors]]:
+def _trust(path: Path, problems: list[str]) -> tuple[PolicySet | None, Mapping[str, TrustAnchors]]:
     policies = _policies(path, problems)
     return policies, {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
 
@@ -100,8 +100,8 @@ def _connection(flags: Flags, problems: list[str]) -> Connection | None:
     try:
         if flags.kubeconfig is not None:
             connection = parse_kubeconfig(flags.kubeconfig.read_bytes())
-        elif flags.service is not None:
-            connection = in_cluster(*flags.service, SERVICE_ACCOUNT)
+        elif flags.in_cluster_endpoint is not None:
+            connection = in_cluster(*flags.in_cluster_endpoint, SERVICE_ACCOUNT)
         else:
             problems.append("no --kubeconfig is given, and this is no pod of a cluster")
             return None
@@ -115,7 +115,7 @@ def _connection(flags: Flags, problems: list[str]) -> Connection | None:
     return None
 
 
-def _policies(path: Path, problems: list[str]) -> Policies | None:
+def _policies(path: Path, problems: list[str]) -> PolicySet | None:
     try:
         return load_policies(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -129,8 +129,8 @@ def _policies(path: Path, problems: list[str]) -> Policies | None:
 
 def _anchors(policy: Policy, problems: list[str]) -> TrustAnchors:
     try:
-        return read_anchors(policy)
-    except TrustAnchorsInvalid as e:
+        return load_trust_bundle(policy)
+    except TrustBundleInvalid as e:
         problems.append(f"policy {policy.name}: {e}")
     return NO_ANCHORS
 

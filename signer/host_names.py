@@ -12,7 +12,7 @@ HostName = str | IPv4Address | IPv6Address
 """A name in the one form that is compared: a lower-case DNS name, or an address."""
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """Fold case, and strip the root's dot (talos-cloud-controller-manager PR #360)."""
     return name.casefold().removesuffix(".")
 
@@ -28,18 +28,18 @@ def as_address(text: str) -> IPv4Address | IPv6Address | None:
     return address
 
 
-def host_name(text: str) -> HostName:
+def normalize(text: str) -> HostName:
     """Return the name as it is written, folded."""
-    name = folded(text)
+    name = fold_case(text)
     address = as_address(name)
     return name if address is None else address
 
 
-def every_form(text: str) -> frozenset[HostName]:
+def equivalent_names(text: str) -> frozenset[HostName]:
     """Give every form in which a certificate names this host: letters beyond ASCII have others."""
     if text.isascii():
-        return frozenset({host_name(text)})
-    return frozenset(map(host_name, (text, _idna(text.lower()), _idna(text.casefold()))))
+        return frozenset({normalize(text)})
+    return frozenset(map(normalize, (text, _idna(text.lower()), _idna(text.casefold()))))
 
 
 def _idna(text: str) -> str:

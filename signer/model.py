@@ -65,7 +65,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRecord:
+class RegisteredKey:
     """Somebody with authority says: this Machine has this endorsement key."""
 
     source: str
@@ -96,9 +96,9 @@ class Machine:
     """The token that the Machine's bootstrap configuration owns, where it owns one."""
     is_pool_member: bool
     labels: Mapping[str, str]
-    records: tuple[KeyRecord, ...]
+    registered_keys: tuple[RegisteredKey, ...]
     """From the annotations on Machine and infrastructure object."""
-    record_error: str | None
+    registered_keys_error: str | None
     """Why such an annotation could not be read: then nobody may conclude that there is none."""
 
 
@@ -110,7 +110,7 @@ class Node:
     provider_id: str
 
 
-class Ground(Enum):
+class TrustBasis(Enum):
     """On what ground a claim was made; a record beats the others (K1)."""
 
     RECORD = "Record"
@@ -119,13 +119,13 @@ class Ground(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class KeyHolder:
     """`EndorsementKey.spec.heldBy`: which node holds the key, and on what ground."""
 
     cluster: ClusterKey
     node_name: str
     provider_id: str
-    ground: Ground
+    basis: TrustBasis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,19 +146,19 @@ class EndorsementKeyObject:
     resource_version: str
     registered_for: tuple[Registration, ...]
     banned: bool
-    held_by: Holder | None
+    held_by: KeyHolder | None
 
 
-class Liveness(Enum):
+class MachineState(Enum):
     """Whether a provider ID is in its Cluster: what makes a whole claim a living one."""
 
-    LIVING = "living"
+    PRESENT = "living"
     DELETING = "deleting"
-    GONE = "gone"
+    ABSENT = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boot:
+class BootCounters:
     """Boot counters of a quote, for the audit record and AttestedNode."""
 
     reset_count: int
@@ -179,10 +179,10 @@ class AttestedNodeObject:
     endorsement_key: str
     not_after: datetime
     last_attested: datetime
-    boot: Boot | None
+    boot: BootCounters | None
 
 
-class Records(Protocol):
+class Inventory(Protocol):
     """What is known of one Cluster, from caches only: reading asks nobody.
 
     Every method raises `ApiServerUnavailable` while its cache has not been filled once.
@@ -225,7 +225,7 @@ class Records(Protocol):
         """
 
 
-class Claims(Protocol):
+class ClaimStore(Protocol):
     """The claims, live: every call goes to the API server (K1 to K3).
 
     Writes carry the resourceVersion that was read; a lost race raises `ClaimConflict`.
@@ -238,12 +238,12 @@ class Claims(Protocol):
         """Read the AttestedNode of a node, of any Cluster."""
 
     def create_endorsement_key(
-        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+        self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Create the EndorsementKey, held by this node."""
 
-    def hold_endorsement_key(
-        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    def set_key_holder(
+        self, current: EndorsementKeyObject, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`."""
 
@@ -255,7 +255,7 @@ class Claims(Protocol):
     ) -> AttestedNodeObject:
         """Write all of `wanted` under the resourceVersion of `current`."""
 
-    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
         """Tell whether a Machine of that Cluster has the provider ID.
 
         A Cluster that is gone has no provider IDs. Raises `ApiServerUnavailable` when unknown.

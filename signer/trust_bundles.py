@@ -15,10 +15,10 @@ from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors,
 
 _logger = logging.getLogger(__name__)
 
-_REASON = "TrustAnchorsInvalid"
+_REASON = "TrustBundleInvalid"
 
 
-class TrustAnchorsInvalid(Exception):
+class TrustBundleInvalid(Exception):
     """The files of a policy are no trust anchors; the text says all that is wrong with them."""
 
 
@@ -31,15 +31,15 @@ class _Bundle:
     problem: str = ""
 
 
-def read_anchors(policy: Policy) -> TrustAnchors:
+def load_trust_bundle(policy: Policy) -> TrustAnchors:
     """Read the authorities and revocation lists of a policy; one without is for no certificate.
 
-    Raises `TrustAnchorsInvalid`.
+    Raises `TrustBundleInvalid`.
     """
     return _load(_read(policy)) if policy.certificate_authorities else NO_ANCHORS
 
 
-class AnchorFiles:
+class TrustBundleFiles:
     """The trust anchors of all policies as their files last were any; `tend` is for one thread."""
 
     def __init__(self, policies: Iterable[Policy], loaded: Mapping[str, TrustAnchors]) -> None:
@@ -51,7 +51,7 @@ class AnchorFiles:
         self._seen: dict[str, _Bundle] = {}
         self._judged: dict[str, _Bundle] = {}
 
-    def tend(self) -> bool:
+    def reload(self) -> bool:
         """Look at all files once, and take what has changed; tell whether anything was taken."""
         before = dict(self.current)
         for policy in self._policies:
@@ -65,7 +65,7 @@ class AnchorFiles:
     def _take(self, name: str, found: _Bundle) -> None:
         try:
             self.current[name] = loaded = _load(found)
-        except TrustAnchorsInvalid as e:
+        except TrustBundleInvalid as e:
             self.invalid.add(name)
             fields = {"policy": name, "reason": _REASON, "detail": str(e), "alarm": True}
             _logger.warning("trust anchors not taken", extra={"fields": fields})
@@ -84,11 +84,11 @@ class AnchorFiles:
 
 def _load(bundle: _Bundle) -> TrustAnchors:
     if bundle.problem:
-        raise TrustAnchorsInvalid(bundle.problem)
+        raise TrustBundleInvalid(bundle.problem)
     try:
         return load_trust_anchors(bundle.authorities, bundle.revocation_lists)
     except ValueError as e:
-        raise TrustAnchorsInvalid(str(e)) from e
+        raise TrustBundleInvalid(str(e)) from e
 
 
 def _read(policy: Policy) -> _Bundle:

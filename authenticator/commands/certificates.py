@@ -10,24 +10,24 @@ from typing import TextIO
 from authenticator import wiring
 from authenticator.clock import SystemClock
 from authenticator.commands import join
-from authenticator.commands.run import obtained, recorded, watchdog
+from authenticator.commands.run import obtain_and_record, run_recorded, watchdog
 from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.enroll import serving
-from authenticator.enroll.enroll import Occasion
+from authenticator.enroll.enroll import Trigger
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential, rfc3339
-from authenticator.state.directory import Folder
-from authenticator.state.store import FolderStore
-from common.errors import StateFolderUnwritable
+from authenticator.state.directory import StateDirectory
+from authenticator.state.store import FileStore
+from common.errors import StateDirectoryUnwritable
 
 
-def run(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:
+def run_command(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:
     """Run the command; return the exit code. `program` is argv[0]. Raises common/errors leaves."""
     match parsed.command:
         case "renew":
             credential = _renew(parsed, raw)
         case "join":
-            made = join.plan(parsed, join.launcher_of(program), os.uname().nodename)
+            made = join.plan_join(parsed, join.launcher_path(program), os.uname().nodename)
             if made is None:
                 out.write(f"{parsed.kubeconfig} runs {PROGRAM} already\n")
                 return 0
@@ -44,44 +44,48 @@ def _renew(parsed: Arguments, raw: bytes | None) -> Credential:
     Nobody is served it here, so one that is not kept is a failure.
     """
     clock = SystemClock()
-    call = wiring.by_hand(parsed, raw, clock)
+    call = wiring.resolve_invocation(parsed, raw, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
-    occasion = Occasion.NEEDED if parsed.if_due else Occasion.DEMANDED
-    with Folder(call.settings.state_dir) as folder, watchdog(deadline):
-        store = FolderStore(folder, clock)
+    occasion = Trigger.REQUIRED if parsed.if_due else Trigger.FORCED
+    with StateDirectory(call.settings.state_dir) as folder, watchdog(deadline):
+        store = FileStore(folder, clock)
         with store.lock(deadline):
-            credential = obtained(call, store, deadline, occasion)
+            credential = obtain_and_record(call, store, deadline, occasion)
             if store.load_credential() != credential:
-                raise StateFolderUnwritable(f"the new certificate is not kept in {folder.path}")
+                raise StateDirectoryUnwritable(f"the new certificate is not kept in {folder.path}")
     return credential
 
 
-def _join(parsed: Arguments, made: join.Plan) -> Credential:
+def _join(parsed: Arguments, made: join.JoinPlan) -> Credential:
     """Get the first certificate, then write the kubeconfig that asks for the next ones."""
     clock = SystemClock()
     deadline = Deadline(clock, made.call.settings.timeout_seconds)
-    with Folder(made.call.settings.state_dir) as folder, watchdog(deadline):
-        store = FolderStore(folder, clock)
+    with StateDirectory(made.call.settings.state_dir) as folder, watchdog(deadline):
+        store = FileStore(folder, clock)
         with store.lock(deadline):
-            credential = obtained(made.call, store, deadline, Occasion.NEEDED)
-            join.write(made, may_replace=parsed.replace)
+            credential = obtain_and_record(made.call, store, deadline, Trigger.REQUIRED)
+            join.write_kubeconfig(made, may_replace=parsed.replace)
     return credential
 
 
 def _serving(parsed: Arguments, raw: bytes | None) -> Credential:
     """Get a serving certificate for the node of the call that the kubelet makes, if one is due."""
     clock = SystemClock()
-    names, problems = serving.names_given(parsed.addresses, parsed.dns)
-    call = wiring.by_hand(replace(parsed, problems=parsed.problems + problems), raw, clock)
+    names, problems = serving.parse_names(parsed.addresses, parsed.dns)
+    call = wiring.resolve_invocation(
+        replace(parsed, problems=parsed.problems + problems), raw, clock
+    )
     deadline = Deadline(clock, call.settings.timeout_seconds)
-    with watchdog(deadline), Folder(call.settings.state_dir) as folder:
-        current = FolderStore(folder, clock).load_credential()
-        with Folder(serving.folder_in(folder.path)) as own:
-            store = FolderStore(own, clock)
+    with watchdog(deadline), StateDirectory(call.settings.state_dir) as folder:
+        current = FileStore(folder, clock).load_credential()
+        with StateDirectory(serving.serving_directory(folder.path)) as own:
+            store = FileStore(own, clock)
             with store.lock(deadline):
-                return recorded(
+                return run_recorded(
                     call.settings,
                     store,
                     parsed.command,
-                    lambda world: serving.obtain(call, names, current, world, deadline),
+                    lambda world: serving.obtain_serving_certificate(
+                        call, names, current, world, deadline
+                    ),
                 )

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from authenticator.enroll.enroll import Call
-from authenticator.model import Clock, Deadline, Requester
+from authenticator.enroll.enroll import Invocation
+from authenticator.model import ApiCredential, Clock, Deadline
 from authenticator.tpm.device import Tpm
 from common.errors import AttestationError
 
 
-class Problem(Exception):
+class CheckFailed(Exception):
     """Something is wrong; the message says what was found."""
 
 
-class NotLookedAt(Problem):
+class CheckSkipped(CheckFailed):
     """The call that the kubelet makes has to be right before this can be looked at."""
 
 
@@ -25,41 +25,41 @@ class Finding:
     """What one check found; `remedy` is empty when all is well."""
 
     check: str
-    found: str
+    detail: str
     remedy: str = ""
 
 
 class Probe(Protocol):
     """The API server, as far as it is looked at."""
 
-    def date(self) -> str | None:
+    def server_date(self) -> str | None:
         """Return the Date header of an answer."""
         ...
 
-    def may_file_requests(self) -> bool:
+    def can_create_csrs(self) -> bool:
         """Tell whether this requester may create CSRs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class DoctorContext:
     """What is looked at."""
 
     kubeconfig: Path
     root: Path
     """Where the machine's files are; `/` but in tests."""
     clock: Clock
-    call: Call | AttestationError
+    call: Invocation | AttestationError
     """The kubelet's call, or why it cannot be made."""
-    open_tpm: Callable[[Call, Deadline], AbstractContextManager[Tpm]]
-    probe: Callable[[Call, Requester, Deadline], Probe]
+    open_tpm: Callable[[Invocation, Deadline], AbstractContextManager[Tpm]]
+    probe: Callable[[Invocation, ApiCredential, Deadline], Probe]
 
-    def kubelets_call(self) -> Call:
+    def invocation(self) -> Invocation:
         """Return the kubelet's call. Raises NotLookedAt without one."""
         if isinstance(self.call, AttestationError):
-            raise NotLookedAt("not looked at")
+            raise CheckSkipped("not looked at")
         return self.call
 
-    def place(self, path: Path) -> Path:
+    def host_path(self, path: Path) -> Path:
         """Return a path of the machine that is looked at."""
         return self.root / Path("/", path).relative_to("/")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from authenticator.commands.doctor_check import Problem, Surroundings
+from authenticator.commands.doctor_check import CheckFailed, DoctorContext
 from authenticator.config import kubeconfig
 from authenticator.config.exec_info import API_VERSIONS
 from common import strict_yaml
@@ -31,12 +31,12 @@ _TRUE: Final = frozenset({"", "1", "t", "true"})
 """What Go's flags take for true; without a value they are."""
 
 
-def exec_stanza(around: Surroundings) -> str:
+def check_exec_stanza(around: DoctorContext) -> str:
     """Look at how the kubeconfig runs this program."""
-    found = kubeconfig.load(around.place(around.kubeconfig))
+    found = kubeconfig.load(around.host_path(around.kubeconfig))
     stanza = found.user.get("exec")
     if not isinstance(stanza, dict):
-        raise Problem(f"{found.path} does not run this program")
+        raise CheckFailed(f"{found.path} does not run this program")
     problems = [
         told
         for told, wrong in (
@@ -49,7 +49,7 @@ def exec_stanza(around: Surroundings) -> str:
         if wrong
     ]
     if problems:
-        raise Problem("; ".join(problems))
+        raise CheckFailed("; ".join(problems))
     return f"{found.path} runs {stanza['command']}"
 
 
@@ -57,16 +57,18 @@ def _is_absolute(command: object) -> bool:
     return isinstance(command, str) and Path(command).is_absolute()
 
 
-def program(around: Surroundings) -> str:
+def check_program(around: DoctorContext) -> str:
     """Look for the program that it runs."""
-    stanza = kubeconfig.load(around.place(around.kubeconfig)).user.get("exec")
-    command = around.place(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
+    stanza = kubeconfig.load(around.host_path(around.kubeconfig)).user.get("exec")
+    command = (
+        around.host_path(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
+    )
     if command is None or not os.access(command, os.X_OK):
-        raise Problem(f"{command} cannot be run")
+        raise CheckFailed(f"{command} cannot be run")
     return f"{command} can be run"
 
 
-def rotation(around: Surroundings) -> str:
+def check_rotation(around: DoctorContext) -> str:
     """Look whether the kubelet rotates certificates itself: its last flag beats its file.
 
     kubeadm writes rotateCertificates: true whatever it is told, so the flag is how it is set.
@@ -75,13 +77,13 @@ def rotation(around: Surroundings) -> str:
     if said:
         where, word = said[-1]
         if word.lower() in _TRUE:
-            raise Problem(f"{where} has --rotate-certificates")
+            raise CheckFailed(f"{where} has --rotate-certificates")
         return f"{where} has --rotate-certificates=false"
-    path = around.place(KUBELET_CONFIG)
+    path = around.host_path(KUBELET_CONFIG)
     if not path.exists():
         return f"{path} is not there"
     if _yaml(path).get("rotateCertificates") is True:
-        raise Problem(f"{path} has rotateCertificates: true")
+        raise CheckFailed(f"{path} has rotateCertificates: true")
     return "rotateCertificates is not set"
 
 
@@ -89,21 +91,21 @@ def _yaml(path: Path) -> Mapping[str, Any]:
     try:
         document = strict_yaml.load(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise Problem(f"{path} is not YAML") from error
+        raise CheckFailed(f"{path} is not YAML") from error
     if not isinstance(document, dict):
-        raise Problem(f"{path} is not a kubelet configuration")
+        raise CheckFailed(f"{path} is not a kubelet configuration")
     return document
 
 
-def bootstrap_flag(around: Surroundings) -> str:
+def check_bootstrap_flag(around: DoctorContext) -> str:
     """Look for the flag that makes the kubelet overwrite its kubeconfig."""
     for where, text in _flags(around):
         if "--bootstrap-kubeconfig" in text:
-            raise Problem(f"{where} has --bootstrap-kubeconfig")
+            raise CheckFailed(f"{where} has --bootstrap-kubeconfig")
     return "the kubelet has no --bootstrap-kubeconfig"
 
 
-def _flags(around: Surroundings) -> list[tuple[str, str]]:
+def _flags(around: DoctorContext) -> list[tuple[str, str]]:
     """Return what the kubelet is started with, and where that is said, in the kubelet's order.
 
     Of drop-ins the last one that sets KUBELET_KUBECONFIG_ARGS counts.
@@ -111,12 +113,12 @@ def _flags(around: Surroundings) -> list[tuple[str, str]]:
     drop_ins = {
         path.name: path
         for folder in KUBELET_UNITS
-        for path in sorted(around.place(folder).glob("*.conf"))
+        for path in sorted(around.host_path(folder).glob("*.conf"))
     }
     counts: list[tuple[str, str]] = []
     for name in sorted(drop_ins):
         said = _KUBECONFIG_ARGS.findall(drop_ins[name].read_text(encoding="utf-8"))
         if said:
             counts = [(str(drop_ins[name]), said[-1])]
-    files = [path for path in map(around.place, KUBELET_ENVIRONMENT) if path.exists()]
+    files = [path for path in map(around.host_path, KUBELET_ENVIRONMENT) if path.exists()]
     return counts + [(str(path), path.read_text(encoding="utf-8")) for path in files]

@@ -6,28 +6,28 @@ import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from authenticator.config.settings import Settings
-from authenticator.tpm.device import EndorsementKey
+from authenticator.tpm.device import DeviceEndorsementKey
 from common.errors import ConfigurationInvalid, TpmFailed
 from common.names import API_GROUP, API_VERSION, ENDORSEMENT_KEY_ANNOTATION
-from common.public_keys import KeyInvalid, public_key_of, spki_sha256
+from common.public_keys import InvalidKey, public_key_from_area, spki_sha256
 from common.tpm.reader import StructureMalformed
-from common.tpm.structures import Public
+from common.tpm.structures import PublicArea
 
 Document = dict[str, Any]
 
 
-def gather(found: EndorsementKey) -> Document:
+def collect(found: DeviceEndorsementKey) -> Document:
     """Return the key as PEM, its digest, and how many certificates came with it."""
     try:
-        key = public_key_of(Public.from_tpm2b(found.public))
+        key = public_key_from_area(PublicArea.from_tpm2b(found.public))
         digest = spki_sha256(key).hex()
-    except (StructureMalformed, KeyInvalid) as error:
+    except (StructureMalformed, InvalidKey) as error:
         raise TpmFailed("the TPM's endorsement key cannot be read") from error
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     return {"publicKey": pem, "sha256": digest, "certificates": len(found.certificates)}
 
 
-def text(document: Document) -> str:
+def format_text(document: Document) -> str:
     """Write the PEM, after a comment with the annotation's shortest value."""
     return f"# {ENDORSEMENT_KEY_ANNOTATION}: sha256:{document['sha256']}\n{document['publicKey']}"
 
@@ -59,7 +59,7 @@ def manifest(document: Document, settings: Settings, cluster: str | None) -> Doc
     }
 
 
-def manifest_text(document: Document) -> str:
+def to_yaml(document: Document) -> str:
     """Write an object as YAML."""
     text: str = yaml.safe_dump(document, sort_keys=False)
     return text

@@ -9,22 +9,22 @@ from typing import Any, TextIO
 from authenticator import wiring
 from authenticator.clock import SystemClock
 from authenticator.commands import doctor, endorsement_key, status
-from authenticator.commands.doctor_check import Surroundings
+from authenticator.commands.doctor_check import DoctorContext
 from authenticator.config.arguments import Arguments
 from authenticator.config.settings import DEFAULT_STATE_DIR
-from authenticator.enroll.enroll import Call
-from authenticator.enroll.serving import folder_in
+from authenticator.enroll.enroll import Invocation
+from authenticator.enroll.serving import serving_directory
 from authenticator.model import Deadline
-from authenticator.state.directory import Folder
-from authenticator.state.store import FolderStore
-from common.errors import AttestationError, ConfigurationInvalid, StateFolderUnwritable
+from authenticator.state.directory import StateDirectory
+from authenticator.state.store import FileStore
+from common.errors import AttestationError, ConfigurationInvalid, StateDirectoryUnwritable
 
 TPM_SECONDS = 60
 PROVIDER_SECONDS = 30
-SOMETHING_IS_WRONG = 1
+EXIT_CHECK_FAILED = 1
 
 
-def run(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
+def run_command(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     """Run the command; return the exit code. Raises leaves of common/errors."""
     if parsed.problems:
         raise ConfigurationInvalid("; ".join(parsed.problems))
@@ -41,11 +41,11 @@ def _status(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     clock = SystemClock()
     path = _state_dir(parsed, raw)
     if not path.is_dir():
-        raise StateFolderUnwritable(f"state folder {path}: there is none yet")
-    serving = wiring.kept_in(folder_in(path), clock)
-    with Folder(path) as folder:
-        document = status.gather(FolderStore(folder, clock), serving, clock)
-    out.write(_json(document) if parsed.json else status.text(document))
+        raise StateDirectoryUnwritable(f"state folder {path}: there is none yet")
+    serving = wiring.load_credential_from(serving_directory(path), clock)
+    with StateDirectory(path) as folder:
+        document = status.collect(FileStore(folder, clock), serving, clock)
+    out.write(_json(document) if parsed.json else status.format_text(document))
     return 0
 
 
@@ -59,7 +59,7 @@ def _state_dir(parsed: Arguments, raw: bytes | None) -> Path:
 
 def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     clock = SystemClock()
-    around = Surroundings(
+    around = DoctorContext(
         kubeconfig=Path(parsed.kubeconfig),
         root=Path("/"),
         clock=clock,
@@ -67,41 +67,43 @@ def _doctor(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
         open_tpm=lambda call, deadline: wiring.open_tpm(call.settings, deadline),
         probe=lambda call, who, deadline: wiring.connect(call.exec_info.server, who, deadline),
     )
-    findings = doctor.examine(around)
+    findings = doctor.run_checks(around)
     listed = {"findings": [asdict(finding) for finding in findings]}
-    out.write(_json(listed) if parsed.json else doctor.text(findings))
-    return SOMETHING_IS_WRONG if any(finding.remedy for finding in findings) else 0
+    out.write(_json(listed) if parsed.json else doctor.format_text(findings))
+    return EXIT_CHECK_FAILED if any(finding.remedy for finding in findings) else 0
 
 
-def _kubelets_call(parsed: Arguments, raw: bytes | None) -> Call | AttestationError:
+def _kubelets_call(parsed: Arguments, raw: bytes | None) -> Invocation | AttestationError:
     try:
-        return wiring.by_hand(parsed, raw, SystemClock())
+        return wiring.resolve_invocation(parsed, raw, SystemClock())
     except AttestationError as error:
         return error
 
 
-def _settled(call: Call | AttestationError, deadline: Deadline) -> Call | AttestationError:
+def _settled(
+    call: Invocation | AttestationError, deadline: Deadline
+) -> Invocation | AttestationError:
     """Return the call with what its provider tells, if it names one, or why it tells nothing."""
     if isinstance(call, AttestationError):
         return call
     try:
-        return replace(call, settings=wiring.settled(call.settings, deadline))
+        return replace(call, settings=wiring.with_provider_identity(call.settings, deadline))
     except AttestationError as error:
         return error
 
 
 def _endorsement_key(parsed: Arguments, raw: bytes | None, out: TextIO) -> int:
     clock = SystemClock()
-    settings = wiring.settings_by_hand(parsed, raw, clock)
+    settings = wiring.resolve_settings(parsed, raw, clock)
     with wiring.open_tpm(settings, Deadline(clock, TPM_SECONDS)) as tpm:
-        document = endorsement_key.gather(tpm.endorsement_key())
+        document = endorsement_key.collect(tpm.endorsement_key())
     if parsed.cluster is not None:
-        settings = wiring.settled(settings, Deadline(clock, PROVIDER_SECONDS))
+        settings = wiring.with_provider_identity(settings, Deadline(clock, PROVIDER_SECONDS))
     if parsed.manifest:
         document = endorsement_key.manifest(document, settings, parsed.cluster)
-        out.write(_json(document) if parsed.json else endorsement_key.manifest_text(document))
+        out.write(_json(document) if parsed.json else endorsement_key.to_yaml(document))
     else:
-        out.write(_json(document) if parsed.json else endorsement_key.text(document))
+        out.write(_json(document) if parsed.json else endorsement_key.format_text(document))
     return 0
 
 

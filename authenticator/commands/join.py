@@ -21,8 +21,8 @@ from authenticator.config import exec_info, invocation, kubeconfig
 from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.config.kubeconfig import Kubeconfig
 from authenticator.config.settings import SETTINGS, Settings, resolve
-from authenticator.enroll.enroll import Call
-from authenticator.state.directory import replace_file
+from authenticator.enroll.enroll import Invocation
+from authenticator.state.directory import write_file_atomic
 from common.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
@@ -32,46 +32,46 @@ from common.errors import (
     KubeconfigUnwritable,
 )
 
-FULL: Final = "-full"
+FULL_PROGRAM_SUFFIX: Final = "-full"
 """What distinguishes the full program's name from the launcher's (see `launcher`)."""
 
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
-_TAKEN_OVER: Final = tuple(key for key in exec_info.CLUSTER_KEYS if key != "config")
+_COPIED_KEYS: Final = tuple(key for key in exec_info.CLUSTER_KEYS if key != "config")
 _NAME: Final = "kubernetes"
 _USER: Final = "kubelet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class JoinPlan:
     """The kubeconfig to write, and the call that a kubelet with it makes."""
 
     path: Path
     content: bytes
-    call: Call
+    call: Invocation
 
 
-def launcher_of(program: str) -> Path:
+def launcher_path(program: str) -> Path:
     """Return the launcher that belongs to the full program's own path.
 
     Raises ConfigurationInvalid when it was started in another way, so that nobody knows.
     """
     path = Path(program).resolve()
-    launcher = path.with_name(path.name.removesuffix(FULL))
+    launcher = path.with_name(path.name.removesuffix(FULL_PROGRAM_SUFFIX))
     if launcher == path or not os.access(launcher, os.X_OK):
         raise ConfigurationInvalid(f"join has to be run as {PROGRAM}, by the path of its launcher")
     return launcher
 
 
-def plan(parsed: Arguments, launcher: Path, hostname: str) -> Plan | None:
+def plan_join(parsed: Arguments, launcher: Path, hostname: str) -> JoinPlan | None:
     """Say what is to be done; None when the kubeconfig runs this program already.
 
     Raises ConfigurationInvalid, KubeconfigNotOurs, KubeconfigUnusable, BootstrapCredentialUnusable.
     """
     settings = resolve({}, parsed.flags, hostname, parsed.problems)
     path = Path(parsed.kubeconfig)
-    if _stands(path, may_go=parsed.replace):
+    if _is_already_ours(path, may_go=parsed.replace):
         return None
-    source = _source(settings, path if parsed.replace else None)
+    source = _load_source(settings, path if parsed.replace else None)
     cluster = _cluster(source, _extension(parsed.flags))
     user = {
         "exec": {
@@ -81,32 +81,32 @@ def plan(parsed: Arguments, launcher: Path, hostname: str) -> Plan | None:
             "provideClusterInfo": True,
         }
     }
-    found = invocation.in_kubeconfig(Kubeconfig(path=path, cluster=cluster, user=user))
+    found = invocation.invocation_from_kubeconfig(Kubeconfig(path=path, cluster=cluster, user=user))
     try:
         exec_info = exec_info.parse(found.exec_info)
     except ExecInfoInvalid as error:
         raise KubeconfigUnusable(f"{source.path}: {error.message}") from error
-    call = Call(
+    call = Invocation(
         exec_info=exec_info,
         settings=replace(
             resolve(exec_info.settings, {}, hostname), bootstrap_kubeconfig=source.path
         ),
         arguments=found.arguments,
     )
-    return Plan(path=path, content=_document(cluster, user), call=call)
+    return JoinPlan(path=path, content=_document(cluster, user), call=call)
 
 
-def write(made: Plan, *, may_replace: bool) -> None:
+def write_kubeconfig(made: JoinPlan, *, may_replace: bool) -> None:
     """Put the kubeconfig in its place. Raises KubeconfigNotOurs, KubeconfigUnwritable."""
-    if _stands(made.path, may_go=may_replace):
+    if _is_already_ours(made.path, may_go=may_replace):
         return  # another run of this program was faster
     try:
-        replace_file(made.path, made.content)
+        write_file_atomic(made.path, made.content)
     except OSError as error:
         raise KubeconfigUnwritable(f"{made.path}: {error.strerror}") from error
 
 
-def _stands(path: Path, *, may_go: bool) -> bool:
+def _is_already_ours(path: Path, *, may_go: bool) -> bool:
     """Tell whether this program is what the kubeconfig runs; False when there is room for one.
 
     Raises KubeconfigNotOurs when another credential would be lost, and may not be.
@@ -128,7 +128,7 @@ def _stands(path: Path, *, may_go: bool) -> bool:
     return False
 
 
-def _source(settings: Settings, replaced: Path | None) -> Kubeconfig:
+def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:
     """Return the bootstrap kubeconfig, or without one that which is to be replaced."""
     path = settings.bootstrap_kubeconfig
     if replaced is not None and replaced.exists() and not path.exists():
@@ -147,17 +147,17 @@ def _extension(flags: Mapping[str, str]) -> dict[str, object]:
     extension: dict[str, object] = {}
     for setting in SETTINGS:
         if setting.key in flags:
-            taken = setting.take(flags[setting.key])
+            taken = setting.parse(flags[setting.key])
             extension[setting.key] = taken if isinstance(taken, int) else flags[setting.key]
     return extension
 
 
 def _cluster(source: Kubeconfig, extension: dict[str, object]) -> dict[str, object]:
     """Return the cluster of the source, its CA inline, with our settings."""
-    told = invocation.cluster_info(source)
-    cluster = {key: told[key] for key in _TAKEN_OVER if told.get(key)}
+    told = invocation.exec_cluster(source)
+    cluster = {key: told[key] for key in _COPIED_KEYS if told.get(key)}
     if extension:
-        cluster["extensions"] = [{"name": invocation.EXTENSION, "extension": extension}]
+        cluster["extensions"] = [{"name": invocation.EXEC_EXTENSION, "extension": extension}]
     return cluster
 
 

@@ -12,14 +12,14 @@ from authenticator.background import STDERR
 from authenticator.clock import SystemClock
 from authenticator.config.arguments import PROGRAM
 from authenticator.config.settings import Settings
-from authenticator.enroll.enroll import Call, Occasion, World, obtain
+from authenticator.enroll.enroll import EnrollDependencies, Invocation, Trigger, obtain_credential
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential
-from authenticator.state.run_record import Run
-from authenticator.state.store import FolderStore
-from common.errors import CoolingDown, StateFolderUnwritable
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
+from common.errors import CoolingDown, StateDirectoryUnwritable
 
-NOT_NOW: Final = 1
+EXIT_RETRY: Final = 1
 WATCHDOG_SECONDS: Final = 5
 """How long after its deadline a run that hangs in somebody else's code is ended from outside."""
 
@@ -27,24 +27,29 @@ _TOLD: Final = "something did not come back in time"
 _logger = logging.getLogger(__name__)
 
 
-def obtained(call: Call, store: FolderStore, deadline: Deadline, occasion: Occasion) -> Credential:
+def obtain_and_record(
+    call: Invocation, store: FileStore, deadline: Deadline, occasion: Trigger
+) -> Credential:
     """Obtain a credential under the lock that the caller holds."""
-    return recorded(
+    return run_recorded(
         call.settings,
         store,
         occasion.value,
-        lambda world: obtain(call, world, deadline, occasion),
+        lambda world: obtain_credential(call, world, deadline, occasion),
     )
 
 
-def recorded(
-    settings: Settings, store: FolderStore, purpose: str, work: Callable[[World], Credential]
+def run_recorded(
+    settings: Settings,
+    store: FileStore,
+    purpose: str,
+    work: Callable[[EnrollDependencies], Credential],
 ) -> Credential:
     """Do the work of a run in the real world, and keep a record of it."""
     clock = SystemClock()
-    report = Run(clock, purpose)
+    report = RunRecorder(clock, purpose)
     try:
-        credential = work(wiring.world(settings, store, clock, report))
+        credential = work(wiring.build_dependencies(settings, store, clock, report))
     except CoolingDown:
         raise  # the failure that began it is on record, and must not be pushed out by its echoes
     except Exception as error:
@@ -54,10 +59,10 @@ def recorded(
     return credential
 
 
-def _keep_record(store: FolderStore, record: Mapping[str, object]) -> None:
+def _keep_record(store: FileStore, record: Mapping[str, object]) -> None:
     try:
-        store.append_run(record)
-    except (StateFolderUnwritable, OSError) as error:
+        store.append_run_record(record)
+    except (StateDirectoryUnwritable, OSError) as error:
         _logger.warning("no record of this run kept: %s", error)
 
 
@@ -72,7 +77,7 @@ def watchdog(deadline: Deadline) -> Iterator[None]:
         try:
             os.write(STDERR, f"{PROGRAM}: DeadlinePassed: {_TOLD}\n".encode())
         finally:
-            os._exit(NOT_NOW)
+            os._exit(EXIT_RETRY)
 
     timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
     timer.daemon = True

@@ -5,15 +5,15 @@ from typing import Any
 
 from authenticator.model import Clock
 from authenticator.state.cooldown import remaining
-from authenticator.state.credential import Credential, assess, rfc3339
-from authenticator.state.store import FolderStore
+from authenticator.state.credential import Credential, freshness, rfc3339
+from authenticator.state.store import FileStore
 
 Document = dict[str, Any]
 
 
-def gather(store: FolderStore, serving: Credential | None, clock: Clock) -> Document:
+def collect(store: FileStore, serving: Credential | None, clock: Clock) -> Document:
     """Return certificates, exchange, cooldown and the last run; what there is not is None."""
-    runs = store.runs()
+    runs = store.run_records()
     return {
         "certificate": _certificate(store.load_credential(), clock),
         "servingCertificate": _certificate(serving, clock),
@@ -24,7 +24,7 @@ def gather(store: FolderStore, serving: Credential | None, clock: Clock) -> Docu
     }
 
 
-def text(document: Document) -> str:
+def format_text(document: Document) -> str:
     """Write it in lines."""
     lines = _certificate_lines(document["certificate"])
     serving = document["servingCertificate"]
@@ -46,18 +46,18 @@ def text(document: Document) -> str:
 def _certificate(credential: Credential | None, clock: Clock) -> Document | None:
     if credential is None:
         return None
-    now = clock.wall()
+    now = clock.now()
     return {
         "node": credential.node_name,
-        "state": assess(credential, now).value,
-        "received": rfc3339(credential.received),
+        "state": freshness(credential, now).value,
+        "received": rfc3339(credential.received_at),
         "renewAt": rfc3339(credential.renew_at),
         "notAfter": rfc3339(credential.not_after),
         "secondsLeft": max(0, round(credential.not_after - now)),
     }
 
 
-def _exchange(store: FolderStore, clock: Clock) -> Document | None:
+def _exchange(store: FileStore, clock: Clock) -> Document | None:
     pending = store.load_pending()
     if pending is None or pending.boot_id != clock.boot_id():
         return None
@@ -66,11 +66,11 @@ def _exchange(store: FolderStore, clock: Clock) -> Document | None:
         "offer": pending.offer_name,
         "answer": pending.answer_name,
         "stage": stage,
-        "seconds": round(clock.boot() - pending.began),
+        "seconds": round(clock.boottime() - pending.started_at),
     }
 
 
-def _cooldown(store: FolderStore, clock: Clock) -> Document | None:
+def _cooldown(store: FileStore, clock: Clock) -> Document | None:
     cooldown = store.load_cooldown()
     left = 0.0 if cooldown is None else remaining(cooldown, clock)
     if cooldown is None or left <= 0:

@@ -13,7 +13,7 @@ from authenticator.config.settings import SETTINGS
 from common.errors import ConfigurationInvalid
 
 PROGRAM: Final = "kubelet-authenticator-tpm"
-BEHIND: Final = "behind"
+BACKGROUND_COMMAND: Final = "behind"
 """What a detached run is started with, before the arguments of the call that starts it."""
 
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigurationInvalid(f"{message}; see {PROGRAM} --help")
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read the command line. Raises ConfigurationInvalid, and SystemExit after --help, --version.
 
     What is unknown is among the `problems`, so that it is told with those of the settings.

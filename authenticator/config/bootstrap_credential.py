@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.config import kubeconfig
-from authenticator.model import KeyPair, Requester, Token
+from authenticator.model import ApiCredential, KeyPair, Token
 from common.errors import BootstrapCredentialUnusable, KubeconfigUnusable
 
-REFUSED: Final = ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
+UNSUPPORTED_USER_KEYS: Final = (
+    "exec",
+    "auth-provider",
+    "username",
+    "password",
+    "as",
+    "as-uid",
+    "as-groups",
+)
 
 
-def load(path: Path) -> Requester:
+def load_bootstrap_credential(path: Path) -> ApiCredential:
     """Take the user of the kubeconfig's current context. Raises BootstrapCredentialUnusable."""
     try:
         return _requester(path, kubeconfig.load(path))
@@ -26,8 +34,8 @@ def load(path: Path) -> Requester:
         raise BootstrapCredentialUnusable(error.message) from error
 
 
-def _requester(path: Path, found: kubeconfig.Kubeconfig) -> Requester:
-    for key in REFUSED:
+def _requester(path: Path, found: kubeconfig.Kubeconfig) -> ApiCredential:
+    for key in UNSUPPORTED_USER_KEYS:
         if key in found.user:
             raise BootstrapCredentialUnusable(
                 f"{path}: its user has {key}, which is not taken; give it a token or a certificate"

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from authenticator.model import Server
 from common.errors import ExecInfoInvalid
 
-VARIABLE: Final = "KUBERNETES_EXEC_INFO"
+EXEC_INFO_ENV: Final = "KUBERNETES_EXEC_INFO"
 API_VERSIONS: Final = frozenset(
     f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1")
 )
@@ -47,7 +47,7 @@ def parse(raw: bytes | None) -> ExecInfo:
     """Read the variable's value. Raises ExecInfoInvalid, with the remedy."""
     if raw is None:
         raise ExecInfoInvalid(
-            f"{VARIABLE} is not set: this program is run by client-go from a kubeconfig's exec"
+            f"{EXEC_INFO_ENV} is not set: this program is run by client-go from a kubeconfig's exec"
             " stanza; for use by hand see --help"
         )
     document = _object(_json(raw), "it")
@@ -56,12 +56,12 @@ def parse(raw: bytes | None) -> ExecInfo:
     if document.get("kind") != "ExecCredential" or not known:
         versions = " or ".join(sorted(API_VERSIONS))
         raise ExecInfoInvalid(
-            f"{VARIABLE} is no ExecCredential of {versions}: set it in kubeconfig"
+            f"{EXEC_INFO_ENV} is no ExecCredential of {versions}: set it in kubeconfig"
         )
     cluster = _object(document.get("spec"), "spec").get("cluster")
     if cluster is None:
         raise ExecInfoInvalid(
-            f"{VARIABLE} has no spec.cluster: set provideClusterInfo: true in kubeconfig"
+            f"{EXEC_INFO_ENV} has no spec.cluster: set provideClusterInfo: true in kubeconfig"
         )
     return from_cluster(raw, str(api_version), _object(cluster, "spec.cluster"))
 
@@ -88,19 +88,19 @@ def _json(raw: bytes) -> object:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ExecInfoInvalid(f"{VARIABLE} is not JSON") from None
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV} is not JSON") from None
 
 
 def _object(value: object, name: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise ExecInfoInvalid(f"{VARIABLE}: {name} is not an object")
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {name} is not an object")
     return value
 
 
 def _text(cluster: Mapping[str, object], key: str) -> str | None:
     value = cluster.get(key)
     if value is not None and not isinstance(value, str):
-        raise ExecInfoInvalid(f"{VARIABLE}: {key} is not a string")
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {key} is not a string")
     return value or None
 
 
@@ -148,7 +148,7 @@ def _certificates(value: object) -> str:
     return pem
 
 
-def as_client_go(cluster: Mapping[str, object], api_version: str) -> bytes:
+def encode_as_client_go(cluster: Mapping[str, object], api_version: str) -> bytes:
     """Return the variable's value as client-go makes it of `spec.cluster`, to the byte.
 
     Its encoder keeps the order of the fields, leaves out what is empty, and escapes what HTML

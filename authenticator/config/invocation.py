@@ -14,7 +14,7 @@ from authenticator.config import exec_info, kubeconfig
 from authenticator.state.credential import Credential
 from common.errors import ExecInfoInvalid
 
-EXTENSION: Final = "client.authentication.k8s.io/exec"
+EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +26,16 @@ class Found:
     arguments: tuple[str, ...]
 
 
-def find(raw: bytes | None, kept: Credential | None, path: Path) -> Found:
+def find_invocation(raw: bytes | None, kept: Credential | None, path: Path) -> Found:
     """Find the call. Raises ExecInfoInvalid, KubeconfigUnusable when there is none."""
     if raw is not None:
-        return Found(origin=exec_info.VARIABLE, exec_info=raw, arguments=())
+        return Found(origin=exec_info.EXEC_INFO_ENV, exec_info=raw, arguments=())
     if kept is not None:
         return Found(origin="credential", exec_info=kept.exec_info, arguments=kept.arguments)
-    return in_kubeconfig(kubeconfig.load(path))
+    return invocation_from_kubeconfig(kubeconfig.load(path))
 
 
-def in_kubeconfig(found: kubeconfig.Kubeconfig) -> Found:
+def invocation_from_kubeconfig(found: kubeconfig.Kubeconfig) -> Found:
     """Make of a kubeconfig what client-go would. Raises ExecInfoInvalid."""
     stanza = found.user.get("exec")
     if not isinstance(stanza, dict):
@@ -45,12 +45,12 @@ def in_kubeconfig(found: kubeconfig.Kubeconfig) -> Found:
         raise ExecInfoInvalid(f"{found.path}: args of its exec stanza is not a list")
     return Found(
         origin=str(found.path),
-        exec_info=exec_info.as_client_go(cluster_info(found), str(stanza.get("apiVersion"))),
+        exec_info=exec_info.encode_as_client_go(exec_cluster(found), str(stanza.get("apiVersion"))),
         arguments=tuple(map(str, arguments)),
     )
 
 
-def cluster_info(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
+def exec_cluster(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
     """Return `spec.cluster`: files are read in, and the exec extension becomes `config`.
 
     Raises KubeconfigUnusable.
@@ -64,6 +64,6 @@ def cluster_info(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
         cluster["certificate-authority-data"] = inline
     extensions = cluster.get("extensions")
     for entry in extensions if isinstance(extensions, list) else []:
-        if isinstance(entry, dict) and entry.get("name") == EXTENSION:
+        if isinstance(entry, dict) and entry.get("name") == EXEC_EXTENSION:
             cluster["config"] = entry.get("extension")
     return cluster

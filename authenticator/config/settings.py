@@ -16,7 +16,7 @@ from authenticator.tpm.device import DEFAULT_TCTI, KeyType
 from common.errors import AttestationError, ConfigurationInvalid
 from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
-from common.pkcs10 import valid_node_name, valid_provider_id
+from common.pkcs10 import require_node_name, require_provider_id
 
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet-authenticator"
 DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
@@ -40,7 +40,7 @@ class Settings:
     """Everything that this program can be told."""
 
     node_name: str
-    node_name_is_given: bool
+    node_name_explicit: bool
     """Not only taken from the host name, so a provider is not asked for it."""
     provider_id: str | None
     provider_id_file: Path | None
@@ -55,21 +55,21 @@ class Settings:
     signer_name: str
     expiration_seconds: int | None
 
-    def is_for(self, node_name: str) -> bool:
+    def matches_node(self, node_name: str) -> bool:
         """Tell whether this is the node's name, as far as is known without asking a provider."""
-        name_is_open = self.provider is not None and not self.node_name_is_given
+        name_is_open = self.provider is not None and not self.node_name_explicit
         return name_is_open or node_name == self.node_name
 
-    def settled(self, ask: Callable[[str], Identity]) -> "Settings":
+    def with_provider_identity(self, ask: Callable[[str], Identity]) -> "Settings":
         """Return settings that need no provider: it is asked for what is not set, if anything.
 
         Raises what `ask` raises.
         """
         has_provider_id = self.provider_id is not None or self.provider_id_file is not None
-        if self.provider is None or (has_provider_id and self.node_name_is_given):
+        if self.provider is None or (has_provider_id and self.node_name_explicit):
             return replace(self, provider=None)
         told = ask(self.provider)
-        name = None if self.node_name_is_given else told.node_name
+        name = None if self.node_name_explicit else told.node_name
         return replace(
             self,
             node_name=name or self.node_name,
@@ -88,7 +88,7 @@ class Settings:
             )
         try:
             with self.provider_id_file.open(encoding="ascii") as file:
-                return valid_provider_id(file.read(PROVIDER_ID_SIZE_LIMIT).strip())
+                return require_provider_id(file.read(PROVIDER_ID_SIZE_LIMIT).strip())
         except (OSError, ValueError, AttestationError) as error:
             raise ConfigurationInvalid(f"{self.provider_id_file}: {error}") from error
 
@@ -118,7 +118,7 @@ class Setting:
     """One setting: its name in the exec extension, what it takes, and what it is for."""
 
     key: str
-    take: Callable[[object], object]
+    parse: Callable[[object], object]
     help: str
     metavar: str
 
@@ -170,81 +170,81 @@ def _seconds(least: int, most: int) -> Callable[[object], int]:
 SETTINGS: Final = (
     Setting(
         key="nodeName",
-        take=lambda value: valid_node_name(_text(value)),
+        parse=lambda value: require_node_name(_text(value)),
         help="name of this Node; default: what the provider tells, or the host name in lower case",
         metavar="NAME",
     ),
     Setting(
         key="providerID",
-        take=lambda value: valid_provider_id(_text(value)),
+        parse=lambda value: require_provider_id(_text(value)),
         help="what Machine.spec.providerID holds for this machine",
         metavar="ID",
     ),
     Setting(
         key="providerIDFile",
-        take=_absolute,
+        parse=_absolute,
         help="file that holds the provider ID",
         metavar="FILE",
     ),
     Setting(
         key="provider",
-        take=_provider,
+        parse=_provider,
         help="platform that tells provider ID and node name where they are not set: aws, azure,"
         " equinix, file:PATH, gce, metal3, openstack[:REGION], vsphere, or one that was added",
         metavar="NAME[:OPTION]",
     ),
     Setting(
         key="bootstrapKubeconfig",
-        take=_absolute,
+        parse=_absolute,
         help="kubeconfig whose user is the bootstrap credential;"
         f" default: {DEFAULT_BOOTSTRAP_KUBECONFIG}",
         metavar="FILE",
     ),
     Setting(
         key="stateDir",
-        take=_absolute,
+        parse=_absolute,
         help=f"folder of this program's own, mode 0700; default: {DEFAULT_STATE_DIR}",
         metavar="FOLDER",
     ),
     Setting(
         key="tcti",
-        take=_text,
+        parse=_text,
         help=f"how the TPM is reached, as the TSS2 libraries name it; default: {DEFAULT_TCTI}",
         metavar="TCTI",
     ),
     Setting(
         key="endorsementKeyType",
-        take=_one_of("auto", "rsa", "ecc"),
+        parse=_one_of("auto", "rsa", "ecc"),
         help="endorsement key to use: rsa, ecc or auto (RSA first); default: auto",
         metavar="TYPE",
     ),
     Setting(
         key="endorsementPasswordFile",
-        take=_absolute,
+        parse=_absolute,
         help="file that holds the endorsement hierarchy's password, on the few machines with one",
         metavar="FILE",
     ),
     Setting(
         key="eventLogFile",
-        take=_absolute,
+        parse=_absolute,
         help=f"the firmware's event log; default: {DEFAULT_EVENT_LOG}",
         metavar="FILE",
     ),
     Setting(
         key="timeoutSeconds",
-        take=_seconds(1, MAX_TIMEOUT_SECONDS),
+        parse=_seconds(1, MAX_TIMEOUT_SECONDS),
         help=f"time for one call without a certificate; default: {DEFAULT_TIMEOUT_SECONDS}",
         metavar="SECONDS",
     ),
     Setting(
         key="signerName",
-        take=_one_of(CLIENT_SIGNER),
+        parse=_one_of(CLIENT_SIGNER),
         help=f"signer to ask; default, and the only one: {CLIENT_SIGNER}",
         metavar="NAME",
     ),
     Setting(
         key="expirationSeconds",
-        take=_seconds(MIN_EXPIRATION_SECONDS, MAX_SECONDS),
+        parse=_seconds(MIN_EXPIRATION_SECONDS, MAX_SECONDS),
         help="lifetime to ask for; default: the signer's",
         metavar="SECONDS",
     ),
@@ -276,7 +276,7 @@ def resolve(
         raise ConfigurationInvalid("; ".join(told))
     return Settings(
         node_name=str(found["nodeName"]),
-        node_name_is_given=is_given,
+        node_name_explicit=is_given,
         provider_id=cast("str | None", found.get("providerID")),
         provider_id_file=cast("Path | None", found.get("providerIDFile")),
         provider=cast("str | None", found.get("provider")),
@@ -306,7 +306,7 @@ def _take(
             if setting.key not in source:
                 continue
             try:
-                found[setting.key] = setting.take(source[setting.key])
+                found[setting.key] = setting.parse(source[setting.key])
             except (ValueError, AttestationError) as error:
                 wrong.append(f"{name} {error}")
     return found, wrong
@@ -315,7 +315,7 @@ def _take(
 def _node_name_of(hostname: str, told: list[str]) -> str:
     name = hostname.strip().lower()
     try:
-        return valid_node_name(name)
+        return require_node_name(name)
     except AttestationError:
         told.append(f"the host name {name!r} is no node name: set nodeName (--node-name)")
         return name

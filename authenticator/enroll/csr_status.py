@@ -23,11 +23,11 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 
-SAID_LIMIT: Final = 300
+MAX_MESSAGE_CHARS: Final = 300
 """Characters of others that are shown."""
 
 
-def challenge_of(csr: Csr) -> str | None:
+def find_challenge(csr: Csr) -> str | None:
     """Return the challenge if it can be read; the signer writes one that cannot again."""
     text = csr.annotations.get(CHALLENGE_ANNOTATION)
     if text is not None:
@@ -37,29 +37,31 @@ def challenge_of(csr: Csr) -> str | None:
     return None
 
 
-def require_undecided(csr: Csr) -> None:
+def raise_if_rejected(csr: Csr) -> None:
     """Raise RequestDenied, RequestFailed or VersionRefused when the CSR was."""
     for condition, leaf in (("Denied", RequestDenied), ("Failed", RequestFailed)):
         if condition in csr.conditions:
             reason, message = csr.conditions[condition]
             if reason == UnsupportedVersion.reason:
-                taken = said(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
+                taken = sanitize(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
                 raise VersionRefused(
                     f"{csr.spec.name}: this program speaks {', '.join(SUPPORTED_VERSIONS)}, and the"
                     f" signer takes {taken}; bring both to versions that meet",
                     detail=reason,
                 )
-            told = f"{condition.lower()}: {said(reason)}: {said(message)}"
-            raise leaf(f"{csr.spec.name} was {told}", detail=said(reason))
+            told = f"{condition.lower()}: {sanitize(reason)}: {sanitize(message)}"
+            raise leaf(f"{csr.spec.name} was {told}", detail=sanitize(reason))
 
 
-def waiting_for(csr: Csr) -> str:
+def pending_reason(csr: Csr) -> str:
     """Say what a pending CSR waits for."""
     reason = csr.annotations.get(PENDING_REASON_ANNOTATION)
-    return "no word from the signer yet" if reason is None else f"the signer waits: {said(reason)}"
+    return (
+        "no word from the signer yet" if reason is None else f"the signer waits: {sanitize(reason)}"
+    )
 
 
-def said(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return what somebody else said, fit for one line of a log."""
-    printable = "".join(c if c.isprintable() else " " for c in text[:SAID_LIMIT])
+    printable = "".join(c if c.isprintable() else " " for c in text[:MAX_MESSAGE_CHARS])
     return " ".join(printable.split())

@@ -18,72 +18,72 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from authenticator.enroll import issued_certificate
-from authenticator.enroll.csr_status import challenge_of, require_undecided, waiting_for
-from authenticator.enroll.issued_certificate import Issued
+from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
+from authenticator.enroll.issued_certificate import IssuedCertificate
 from authenticator.model import (
+    CertificateSpec,
     Clock,
     Csr,
     CsrApi,
     CsrRequest,
     Deadline,
     KeyPair,
-    Pending,
-    Phases,
-    Wanted,
+    PendingExchange,
+    PhaseTimer,
 )
 from authenticator.state.store import Store
 from authenticator.tpm.device import Tpm
 from common import evidence
 from common.binding import answer_extra_data
-from common.csr import build_pkcs10, compose, split
+from common.csr import build_pkcs10, decode_request, encode_request
 from common.errors import (
     ApiServerUnavailable,
     DeadlinePassed,
     ExchangeExpired,
     OfferUnanswered,
-    RequestTaken,
-    RequestVanished,
+    RequestDeleted,
+    RequestNameConflict,
     StartOver,
-    StateFolderUnwritable,
+    StateDirectoryUnwritable,
 )
 
 _T = TypeVar("_T")
 
 NAME_PREFIX: Final = "kubelet-tpm-"
-PENDING_SECONDS: Final = 15 * 60
+EXCHANGE_TTL_SECONDS: Final = 15 * 60
 """After this the keys of an exchange are discarded."""
 
-OFFER_SECONDS: Final = 10 * 60
+OFFER_TTL_SECONDS: Final = 10 * 60
 """An offer that is unanswered for so long is replaced."""
 
-CHALLENGE_SECONDS: Final = 4 * 60
+CHALLENGE_TTL_SECONDS: Final = 4 * 60
 """A challenge is answered within this time of its first sight, or left."""
 
-LOOK_SECONDS: Final = 30
+WATCH_TIMEOUT_SECONDS: Final = 30
 """How long a watch is waited for at once; then everything is looked at again."""
 
-FIRST_PAUSE_SECONDS: Final = 0.25
-LAST_PAUSE_SECONDS: Final = 5.0
+INITIAL_BACKOFF_SECONDS: Final = 0.25
+MAX_BACKOFF_SECONDS: Final = 5.0
 """How long the API server is left alone when it was not there, or told nothing at once; doubled
 from the first to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certified:
+class IssuedCredential:
     """A certificate that has stood its trial, and its key."""
 
-    issued: Issued
+    issued: IssuedCertificate
     pair: KeyPair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ExchangeDependencies:
     """The exchange's seams. `open_tpm` is only called when the TPM has something to do."""
 
     clock: Clock
     store: Store
     api: CsrApi
-    trial: Callable[[KeyPair], None]
+    validate_certificate: Callable[[KeyPair], None]
     """Raises StartOver leaves when the new certificate is not good for what it was wanted for, and
     ApiServerUnavailable when that has to be asked again."""
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
@@ -92,10 +92,12 @@ class Surroundings:
     """128 random bits in hex."""
     jitter: Callable[[], float]
     """A random number from 0 to 1."""
-    phases: Phases
+    phases: PhaseTimer
 
 
-def run(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
+def run_exchange(
+    wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+) -> IssuedCredential:
     """Begin an exchange or go on with the one on disk, until it ends or the deadline passes.
 
     One that grew too old is nobody's verdict: the next begins at once, as long as there is time.
@@ -107,14 +109,16 @@ def run(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
             return _once(wanted, around, deadline)
         except StartOver as error:
             too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
-            with contextlib.suppress(StateFolderUnwritable):
-                around.store.drop_pending()
+            with contextlib.suppress(StateDirectoryUnwritable):
+                around.store.delete_pending()
                 if too_old and deadline.remaining() > 0:
                     continue
             raise
 
 
-def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified:
+def _once(
+    wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+) -> IssuedCredential:
     exchange = _Exchange(wanted, around, deadline)
     with around.phases.phase("offer"):
         pending = exchange.resume() or exchange.begin()
@@ -127,31 +131,33 @@ def _once(wanted: Wanted, around: Surroundings, deadline: Deadline) -> Certified
     with around.phases.phase("certificate"):
         issued = exchange.await_certificate(pending)
     with around.phases.phase("trial"):
-        return exchange.try_out(issued, pending)
+        return exchange.validate_certificate(issued, pending)
 
 
 class _Exchange:
     __slots__ = ("_around", "_deadline", "_in_vain", "_wanted")
 
-    def __init__(self, wanted: Wanted, around: Surroundings, deadline: Deadline) -> None:
+    def __init__(
+        self, wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+    ) -> None:
         self._wanted = wanted
         self._around = around
         self._deadline = deadline
         self._in_vain = self._pauses()
 
-    def resume(self) -> Pending | None:
+    def resume(self) -> PendingExchange | None:
         """Return the exchange on disk if it can still end well."""
         pending = self._around.store.load_pending()
-        if pending is None or pending.made_for != self._wanted.made_for:
+        if pending is None or pending.fingerprint != self._wanted.fingerprint:
             return None
-        limit = OFFER_SECONDS if pending.challenge is None else PENDING_SECONDS
-        if pending.boot_id != self._around.clock.boot_id() or self._age(pending.began) > limit:
+        limit = OFFER_TTL_SECONDS if pending.challenge is None else EXCHANGE_TTL_SECONDS
+        if pending.boot_id != self._around.clock.boot_id() or self._age(pending.started_at) > limit:
             return None
         # Killed after its certificate was stored: it would only bring the same one again.
         cached = self._around.store.load_credential()
-        return None if cached is not None and cached.pair.key == pending.key else pending
+        return None if cached is not None and cached.key_pair.key == pending.key else pending
 
-    def begin(self) -> Pending:
+    def begin(self) -> PendingExchange:
         """Make a key and the offer for it, and keep them."""
         with self._around.open_tpm(self._deadline) as tpm:
             found = tpm.endorsement_key()
@@ -168,14 +174,14 @@ class _Exchange:
             dns_names=[name for name in self._wanted.names if isinstance(name, str)],
             ip_addresses=[name for name in self._wanted.names if not isinstance(name, str)],
         )
-        pending = Pending(
-            made_for=self._wanted.made_for,
+        pending = PendingExchange(
+            fingerprint=self._wanted.fingerprint,
             boot_id=self._around.clock.boot_id(),
-            began=self._around.clock.boot(),
+            started_at=self._around.clock.boottime(),
             offer_name=NAME_PREFIX + self._around.token_hex(),
             answer_name=NAME_PREFIX + self._around.token_hex(),
             key=issued_certificate.key_pem(key),
-            offer=compose(pkcs10, evidence.encode(offer)),
+            offer=encode_request(pkcs10, evidence.encode_attestation_data(offer)),
             offer_uid=None,
             challenge=None,
             challenge_seen=None,
@@ -184,30 +190,30 @@ class _Exchange:
         self._around.store.save_pending(pending)
         return pending
 
-    def await_challenge(self, pending: Pending) -> Pending:
+    def await_challenge(self, pending: PendingExchange) -> PendingExchange:
         """File the offer, or find it filed; keep its challenge when there is one."""
         csr = self._file(pending.offer_name, pending.offer)
         while True:
-            require_undecided(csr)
-            challenge = challenge_of(csr)
+            raise_if_rejected(csr)
+            challenge = find_challenge(csr)
             if challenge is not None:
-                seen = self._around.clock.boot()
+                seen = self._around.clock.boottime()
                 pending = replace(
                     pending, offer_uid=csr.uid, challenge=challenge, challenge_seen=seen
                 )
                 self._around.store.save_pending(pending)
                 return pending
-            if self._age(pending.began) > OFFER_SECONDS:
-                raise OfferUnanswered(f"offer {csr.spec.name}: {waiting_for(csr)}")
-            csr = self._changed(csr)
+            if self._age(pending.started_at) > OFFER_TTL_SECONDS:
+                raise OfferUnanswered(f"offer {csr.spec.name}: {pending_reason(csr)}")
+            csr = self._wait_for_change(csr)
 
-    def make_answer(self, pending: Pending) -> Pending:
+    def make_answer(self, pending: PendingExchange) -> PendingExchange:
         """Open the challenge with the TPM, quote for it, and keep the answer."""
         challenge = evidence.decode_challenge(pending.challenge or "")
         if self._challenge_is_old(pending):
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
-        pkcs10, data = split(pending.offer)
-        offer = evidence.decode(data)
+        pkcs10, data = decode_request(pending.offer)
+        offer = evidence.decode_attestation_data(data)
         with self._around.open_tpm(self._deadline) as tpm:
             secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
             extra_data = answer_extra_data(
@@ -229,32 +235,38 @@ class _Exchange:
             pcrs=quote.pcrs,
             event_log=self._around.event_log() if challenge.event_log else None,
         )
-        pending = replace(pending, answer=compose(pkcs10, evidence.encode(answer)))
+        pending = replace(
+            pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))
+        )
         self._around.store.save_pending(pending)
         return pending
 
-    def await_certificate(self, pending: Pending) -> Issued:
+    def await_certificate(self, pending: PendingExchange) -> IssuedCertificate:
         """File the answer, or find it filed; return its certificate when there is one."""
         csr = self._file_answer(pending, pending.answer or b"")
         while csr.certificate is None:
-            require_undecided(csr)
-            if self._age(pending.began) > PENDING_SECONDS:
-                raise ExchangeExpired(f"answer {csr.spec.name}: {waiting_for(csr)}")
-            csr = self._changed(csr)
-        require_undecided(csr)
-        now = self._around.clock.wall()
-        return issued_certificate.check_issued(csr.certificate, pending.key, self._wanted, now)
+            raise_if_rejected(csr)
+            if self._age(pending.started_at) > EXCHANGE_TTL_SECONDS:
+                raise ExchangeExpired(f"answer {csr.spec.name}: {pending_reason(csr)}")
+            csr = self._wait_for_change(csr)
+        raise_if_rejected(csr)
+        now = self._around.clock.now()
+        return issued_certificate.verify_issued_certificate(
+            csr.certificate, pending.key, self._wanted, now
+        )
 
-    def try_out(self, issued: Issued, pending: Pending) -> Certified:
+    def validate_certificate(
+        self, issued: IssuedCertificate, pending: PendingExchange
+    ) -> IssuedCredential:
         """Put the new certificate to the trial."""
         pair = KeyPair(certificate=issued.chain, key=pending.key)
-        self._patiently(lambda: self._around.trial(pair))
-        return Certified(issued=issued, pair=pair)
+        self._retry_while_unavailable(lambda: self._around.validate_certificate(pair))
+        return IssuedCredential(issued=issued, pair=pair)
 
-    def _file_answer(self, pending: Pending, request: bytes) -> Csr:
+    def _file_answer(self, pending: PendingExchange, request: bytes) -> Csr:
         if not self._challenge_is_old(pending):
             return self._file(pending.answer_name, request)
-        csr = self._patiently(lambda: self._around.api.get(pending.answer_name))
+        csr = self._retry_while_unavailable(lambda: self._around.api.get(pending.answer_name))
         if csr is None:
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
         return csr
@@ -267,28 +279,30 @@ class _Exchange:
             expiration_seconds=self._wanted.expiration_seconds,
             request=request,
         )
-        csr = self._patiently(lambda: self._around.api.create(wanted))
+        csr = self._retry_while_unavailable(lambda: self._around.api.create(wanted))
         if csr.spec != wanted:
-            raise RequestTaken(f"somebody else has filed a CSR named {name}")
+            raise RequestNameConflict(f"somebody else has filed a CSR named {name}")
         return csr
 
-    def _changed(self, csr: Csr) -> Csr:
-        """Wait for a change of a CSR. Raises DeadlinePassed, RequestVanished."""
+    def _wait_for_change(self, csr: Csr) -> Csr:
+        """Wait for a change of a CSR. Raises DeadlinePassed, RequestDeleted."""
         if self._deadline.remaining() <= 0:
-            raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}")
-        seconds = min(LOOK_SECONDS, self._deadline.remaining())
-        began = self._around.clock.boot()
+            raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}")
+        seconds = min(WATCH_TIMEOUT_SECONDS, self._deadline.remaining())
+        began = self._around.clock.boottime()
         try:
-            changed = self._patiently(lambda: self._around.api.changed(csr, seconds))
+            changed = self._retry_while_unavailable(
+                lambda: self._around.api.wait_for_change(csr, seconds)
+            )
         except DeadlinePassed:
-            raise DeadlinePassed(f"{csr.spec.name}: {waiting_for(csr)}") from None
+            raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}") from None
         if changed is None:
-            raise RequestVanished(f"{csr.spec.name} was deleted")
+            raise RequestDeleted(f"{csr.spec.name} was deleted")
         nothing_new = replace(changed, resource_version=csr.resource_version) == csr
-        self._pace(in_vain=nothing_new and self._age(began) < LAST_PAUSE_SECONDS)
+        self._throttle_idle_polls(in_vain=nothing_new and self._age(began) < MAX_BACKOFF_SECONDS)
         return changed
 
-    def _pace(self, *, in_vain: bool) -> None:
+    def _throttle_idle_polls(self, *, in_vain: bool) -> None:
         """Pause after a look that ended at once with nothing new, longer after each in a row."""
         if in_vain:
             wait = min(next(self._in_vain), self._deadline.remaining())
@@ -296,7 +310,7 @@ class _Exchange:
         else:
             self._in_vain = self._pauses()
 
-    def _patiently(self, call: Callable[[], _T]) -> _T:
+    def _retry_while_unavailable(self, call: Callable[[], _T]) -> _T:
         """Call again while the API server is away and there is time."""
         pauses = self._pauses()
         while True:
@@ -310,13 +324,13 @@ class _Exchange:
 
     def _pauses(self) -> Iterator[float]:
         """Yield how many seconds to leave the API server alone, longer each time."""
-        pause = FIRST_PAUSE_SECONDS
+        pause = INITIAL_BACKOFF_SECONDS
         while True:
             yield pause * (1 + self._around.jitter())
-            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+            pause = min(pause * 2, MAX_BACKOFF_SECONDS)
 
     def _age(self, since: float) -> float:
-        return self._around.clock.boot() - since
+        return self._around.clock.boottime() - since
 
-    def _challenge_is_old(self, pending: Pending) -> bool:
-        return self._age(pending.challenge_seen or 0) > CHALLENGE_SECONDS
+    def _challenge_is_old(self, pending: PendingExchange) -> bool:
+        return self._age(pending.challenge_seen or 0) > CHALLENGE_TTL_SECONDS

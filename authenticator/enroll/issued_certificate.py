@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from authenticator.model import Wanted
-from common.csr import long_names
-from common.errors import CertificateNotAccepted, CertificateNotAsAsked
+from authenticator.model import CertificateSpec
+from common.csr import allow_long_common_names
+from common.errors import CertificateMismatch, CertificateNotAccepted
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
@@ -39,7 +39,7 @@ CLOCK_TOLERANCE_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
+class IssuedCertificate:
     """A certificate that is as it was asked for. Times are unix seconds."""
 
     chain: bytes
@@ -58,10 +58,12 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def check_issued(certificates: bytes, key: bytes, wanted: Wanted, now: float) -> Issued:
+def verify_issued_certificate(
+    certificates: bytes, key: bytes, wanted: CertificateSpec, now: float
+) -> IssuedCertificate:
     """Check what came back for `key`: that key, subject, usage, names, validity, no CA.
 
-    Raises CertificateNotAsAsked.
+    Raises CertificateMismatch.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificates)
@@ -70,23 +72,23 @@ def check_issued(certificates: bytes, key: bytes, wanted: Wanted, now: float) ->
         _require_subject(leaf, wanted.node_name)
         _require_extensions(leaf, wanted)
     except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
-        raise CertificateNotAsAsked("the certificate that came back cannot be read") from error
+        raise CertificateMismatch("the certificate that came back cannot be read") from error
     not_before, not_after = (
         int(date.timestamp()) for date in (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
     )
     within = not_before - CLOCK_TOLERANCE_SECONDS <= now < not_after + CLOCK_TOLERANCE_SECONDS
     if not_before >= not_after or not within:
-        raise CertificateNotAsAsked(
+        raise CertificateMismatch(
             "the certificate that came back is not valid now; is this machine's clock right?"
         )
-    return Issued(
+    return IssuedCertificate(
         chain=b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain),
         not_before=not_before,
         not_after=not_after,
     )
 
 
-def require_authority(chain: bytes, authorities: str) -> None:
+def verify_chain(chain: bytes, authorities: str) -> None:
     """Check that a chain, leaf first as TLS servers send it, leads to one of the authorities.
 
     The API server's own check of the kubelet is what counts; this one is made before a certificate
@@ -123,31 +125,31 @@ def _require_key(leaf: x509.Certificate, key: bytes) -> None:
         for public in (load_pem_private_key(key, None).public_key(), leaf.public_key())
     )
     if mine != its:
-        raise CertificateNotAsAsked("the certificate that came back is for another key")
+        raise CertificateMismatch("the certificate that came back is for another key")
 
 
 def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
-    with long_names():
+    with allow_long_common_names():
         found = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
     wanted = [
         (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
         (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
     ]
     if sorted(found) != sorted(wanted):
-        raise CertificateNotAsAsked("the certificate that came back has another subject")
+        raise CertificateMismatch("the certificate that came back has another subject")
 
 
-def _require_extensions(leaf: x509.Certificate, wanted: Wanted) -> None:
+def _require_extensions(leaf: x509.Certificate, wanted: CertificateSpec) -> None:
     usage = _extension(leaf, x509.ExtendedKeyUsage)
     for name, purpose in _EXTENDED.items():
         if name in wanted.usages and (usage is None or purpose not in usage):
-            raise CertificateNotAsAsked(f"the certificate that came back is not for {name}")
+            raise CertificateMismatch(f"the certificate that came back is not for {name}")
     names = _extension(leaf, x509.SubjectAlternativeName)
     if {name.value for name in names or ()} != set(wanted.names):
-        raise CertificateNotAsAsked("the certificate that came back has other names")
+        raise CertificateMismatch("the certificate that came back has other names")
     constraints = _extension(leaf, x509.BasicConstraints)
     if constraints is not None and constraints.ca:
-        raise CertificateNotAsAsked("the certificate that came back is an authority's")
+        raise CertificateMismatch("the certificate that came back is an authority's")
 
 
 def _extension(leaf: x509.Certificate, kind: type[_T]) -> _T | None:

@@ -20,46 +20,46 @@ from typing import Final
 
 from authenticator.config.settings import Settings
 from authenticator.enroll import exchange, issued_certificate
-from authenticator.enroll.enroll import Call, World
-from authenticator.model import Deadline, KeyPair, Wanted
+from authenticator.enroll.enroll import EnrollDependencies, Invocation
+from authenticator.model import CertificateSpec, Deadline, KeyPair
 from authenticator.providers.provider import Address
 from authenticator.state import cooldown
-from authenticator.state.credential import Credential, Freshness, assess
+from authenticator.state.credential import Credential, Freshness, freshness
 from common.errors import (
     AttestationError,
     ClientCertificateMissing,
     ConfigurationInvalid,
-    CredentialRefused,
+    Unauthorized,
 )
 from common.names import SERVING_SIGNER, SERVING_USAGES
-from common.pkcs10 import valid_node_name
+from common.pkcs10 import require_node_name
 
-FOLDER: Final = "serving"
+SERVING_DIRECTORY: Final = "serving"
 """In the state folder, as its own: the credential file in it is what the kubelet reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _ServingRequest:
     """A serving certificate that is wanted, and as whom it is asked for."""
 
-    call: Call
+    call: Invocation
     """The kubelet's own; its settings need no provider any more."""
     names: tuple[Address, ...]
     requester: KeyPair
 
-    def served_by(self, kept: Credential) -> bool:
+    def matches(self, kept: Credential) -> bool:
         """Tell whether a certificate was made for this cluster, this node and these names."""
         made_for = (kept.exec_info, kept.node_name, kept.arguments)
         names = tuple(map(str, self.names))
         return made_for == (self.call.exec_info.raw, self.call.settings.node_name, names)
 
 
-def folder_in(state_dir: Path) -> Path:
+def serving_directory(state_dir: Path) -> Path:
     """Return the folder of the serving certificate."""
-    return state_dir / FOLDER
+    return state_dir / SERVING_DIRECTORY
 
 
-def names_given(
+def parse_names(
     addresses: Sequence[str], dns: Sequence[str]
 ) -> tuple[tuple[Address, ...], tuple[str, ...]]:
     """Read the flags; return the names, and what is wrong with the others."""
@@ -73,7 +73,7 @@ def names_given(
             names.append(address)
     for text in dns:
         try:
-            names.append(valid_node_name(text.lower()))
+            names.append(require_node_name(text.lower()))
         except AttestationError:
             problems.append(f"--dns {text!r} is no DNS name")
         if _as_address(text) is not None:
@@ -88,11 +88,11 @@ def _as_address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def obtain(
-    call: Call,
+def obtain_serving_certificate(
+    call: Invocation,
     names: tuple[Address, ...],
     current: Credential | None,
-    world: World,
+    world: EnrollDependencies,
     deadline: Deadline,
 ) -> Credential:
     """Return the certificate in the file while it is good, else a new one, which is then there.
@@ -101,43 +101,45 @@ def obtain(
     folder's, and the caller holds its lock. Raises leaves of common/errors; a failure is kept as a
     cooldown where that helps.
     """
-    wish = _wish(call, names, current, world, deadline)
+    wish = _build_request(call, names, current, world, deadline)
     kept = world.store.load_credential()
-    fresh = kept is not None and assess(kept, world.clock.wall()) is Freshness.FRESH
-    if kept is not None and fresh and wish.served_by(kept):
+    fresh = kept is not None and freshness(kept, world.clock.now()) is Freshness.FRESH
+    if kept is not None and fresh and wish.matches(kept):
         return kept
     digest = _digest(wish)
-    cooldown.require_none(world.store, world.clock, digest)
+    cooldown.check(world.store, world.clock, digest)
     try:
         return _keep(wish, world, _exchange(wish, world, deadline, digest))
     except Exception as error:
-        cooldown.keep(error, world.store, world.clock, digest, world.jitter())
+        cooldown.start(error, world.store, world.clock, digest, world.jitter())
         raise
 
 
-def _wish(
-    call: Call,
+def _build_request(
+    call: Invocation,
     names: tuple[Address, ...],
     current: Credential | None,
-    world: World,
+    world: EnrollDependencies,
     deadline: Deadline,
-) -> _Wish:
+) -> _ServingRequest:
     """Settle what is wanted; names that no flag gives are asked for every time: they change."""
     settings = call.settings
     if names or settings.provider is None:
-        settings = settings.settled(lambda setting: world.ask_provider(setting, deadline))
+        settings = settings.with_provider_identity(
+            lambda setting: world.query_provider(setting, deadline)
+        )
     else:
-        told = world.ask_provider(settings.provider, deadline)
-        names, settings = told.addresses, settings.settled(lambda _: told)
+        told = world.query_provider(settings.provider, deadline)
+        names, settings = told.addresses, settings.with_provider_identity(lambda _: told)
     if not names:
         raise ConfigurationInvalid(
             "no names for the serving certificate: give --address and --dns, each as the Machine"
             " has it, or a provider that tells addresses"
         )
-    return _Wish(
+    return _ServingRequest(
         call=replace(call, settings=settings),
         names=tuple(sorted(set(names), key=_by_kind)),
-        requester=_requester(current, settings, world.clock.wall()),
+        requester=_requester(current, settings, world.clock.now()),
     )
 
 
@@ -149,58 +151,62 @@ def _requester(current: Credential | None, settings: Settings, now: float) -> Ke
     if (
         current is None
         or current.node_name != settings.node_name
-        or assess(current, now) is Freshness.EXPIRED
+        or freshness(current, now) is Freshness.EXPIRED
     ):
         raise ClientCertificateMissing(
             f"node {settings.node_name} has no client certificate to ask with: it comes with"
             " kubelet-authenticator-tpm join, or when the kubelet starts"
         )
-    return current.pair
+    return current.key_pair
 
 
-def _exchange(wish: _Wish, world: World, deadline: Deadline, digest: str) -> exchange.Certified:
+def _exchange(
+    wish: _ServingRequest, world: EnrollDependencies, deadline: Deadline, digest: str
+) -> exchange.IssuedCredential:
     settings, server = wish.call.settings, wish.call.exec_info.server
-    asked = Wanted(
+    asked = CertificateSpec(
         node_name=settings.node_name,
         provider_id=settings.required_provider_id(),
         signer_name=SERVING_SIGNER,
         usages=SERVING_USAGES,
         names=wish.names,
         expiration_seconds=settings.expiration_seconds,
-        made_for=digest,
+        fingerprint=digest,
     )
-    around = world.surroundings(
+    around = world.exchange_dependencies(
         world.connect(server, wish.requester, deadline),
-        trial=lambda pair: issued_certificate.require_authority(pair.certificate, server.ca),
+        trial=lambda pair: issued_certificate.verify_chain(pair.certificate, server.ca),
     )
     try:
-        return exchange.run(asked, around, deadline)
-    except CredentialRefused as error:
-        raise CredentialRefused(
+        return exchange.run_exchange(asked, around, deadline)
+    except Unauthorized as error:
+        raise Unauthorized(
             f"{error.message}; kubelet-authenticator-tpm renew gets a client certificate that it"
             " takes"
         ) from error
 
 
-def _keep(wish: _Wish, world: World, certified: exchange.Certified) -> Credential:
-    """Put the certificate where the kubelet reads it. Raises StateFolderUnwritable."""
+def _keep(
+    wish: _ServingRequest, world: EnrollDependencies, certified: exchange.IssuedCredential
+) -> Credential:
+    """Put the certificate where the kubelet reads it. Raises StateDirectoryUnwritable."""
     made = Credential(
         node_name=wish.call.settings.node_name,
-        pair=certified.pair,
+        key_pair=certified.pair,
         not_before=certified.issued.not_before,
         not_after=certified.issued.not_after,
-        received=int(world.clock.wall()),
+        received_at=int(world.clock.now()),
         exec_info=wish.call.exec_info.raw,
         arguments=tuple(map(str, wish.names)),
         api_version=wish.call.exec_info.api_version,
     )
     world.store.save_credential(made)
-    world.store.drop_pending()
+    world.store.delete_pending()
     world.store.save_cooldown(None)
     return made
 
 
-def _digest(wish: _Wish) -> str:
+def _digest(wish: _ServingRequest) -> str:
     """Name what is tried: for what, and as whom."""
     settings = wish.call.settings
     parts = (

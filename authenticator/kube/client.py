@@ -18,14 +18,14 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 from authenticator.kube import objects
-from authenticator.kube.errors import refusal, unreachable
-from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from authenticator.kube.errors import error_for_exception, error_for_status
+from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import (
-    AnswerMalformed,
+    ApiResponseMalformed,
     ApiServerUnavailable,
     AttestationError,
-    CredentialRefused,
     ExecInfoInvalid,
+    Unauthorized,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ HEADERS: Final = {
 CONFLICT: Final = 409
 GONE: Final = 410
 NOT_FOUND: Final = 404
-ANSWER_LIMIT: Final = 4 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of one answer or one event: etcd keeps no object of more than 1.5 MiB, and JSON escapes."""
 
-CHUNK: Final = 64 * 1024
+CHUNK_BYTES: Final = 64 * 1024
 
 
 class _Adapter(HTTPAdapter):
@@ -77,7 +77,7 @@ class _Adapter(HTTPAdapter):
 class KubernetesApi:
     """The API server, asked as one requester, until a deadline."""
 
-    def __init__(self, server: Server, requester: Requester, deadline: Deadline) -> None:
+    def __init__(self, server: Server, requester: ApiCredential, deadline: Deadline) -> None:
         """Make ready to connect. Raises ExecInfoInvalid, BootstrapCredentialUnusable."""
         self._url = server.url
         self._deadline = deadline
@@ -94,8 +94,8 @@ class KubernetesApi:
 
     def create(self, request: CsrRequest) -> Csr:
         """File the CSR, or return the one that has this name already."""
-        created = self._json("POST", CSRS, body=objects.csr_document(request), but=CONFLICT)
-        found = self.get(request.name) if created is None else objects.csr(created)
+        created = self._json("POST", CSRS, body=objects.encode_csr(request), but=CONFLICT)
+        found = self.get(request.name) if created is None else objects.decode_csr(created)
         if found is None:
             raise ApiServerUnavailable(f"{request.name} was there, and is not any more")
         return found
@@ -103,35 +103,35 @@ class KubernetesApi:
     def get(self, name: str) -> Csr | None:
         """Return the CSR of that name, None when there is none."""
         found = self._json("GET", f"{CSRS}/{name}", but=NOT_FOUND)
-        return None if found is None else objects.csr(found)
+        return None if found is None else objects.decode_csr(found)
 
-    def changed(self, csr: Csr, seconds: float) -> Csr | None:
+    def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
         """Watch this one CSR from the version that is known; read it when nothing was seen.
 
         A watch is little work for the API server: it tells of one object, when it changes.
         """
         for event in self._watch(csr, seconds):
             if event.get("type") in {"ADDED", "MODIFIED"}:
-                return objects.csr(event.get("object"))
+                return objects.decode_csr(event.get("object"))
             break  # deleted, or the known version is too old to go on from
         return self._listed(csr.spec.name)
 
-    def whoami(self) -> str:
+    def self_subject_review(self) -> str:
         """Ask for a SelfSubjectReview."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         review = self._json("POST", SELF_SUBJECT_REVIEWS, body=body)
         try:
             return str(review["status"]["userInfo"]["username"])
         except (KeyError, TypeError):
-            raise AnswerMalformed("the API server's SelfSubjectReview names nobody") from None
+            raise ApiResponseMalformed("the API server's SelfSubjectReview names nobody") from None
 
-    def date(self) -> str | None:
+    def server_date(self) -> str | None:
         """Return the Date header of an answer, for a look at the clocks."""
         with self._request("GET", "/version", READ_SECONDS) as response:
             date: str | None = response.headers.get("Date")
             return date
 
-    def may_file_requests(self) -> bool:
+    def can_create_csrs(self) -> bool:
         """Ask whether this requester may create CSRs (SelfSubjectAccessReview)."""
         attributes = {
             "verb": "create",
@@ -144,7 +144,10 @@ class KubernetesApi:
             "spec": {"resourceAttributes": attributes},
         }
         review = self._json("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=body)
-        return objects.mapping(objects.mapping(review).get("status")).get("allowed") is True
+        return (
+            objects.require_object(objects.require_object(review).get("status")).get("allowed")
+            is True
+        )
 
     def _listed(self, name: str) -> Csr | None:
         """Read a CSR as a list of one, whose version a watch can go on from.
@@ -152,7 +155,7 @@ class KubernetesApi:
         Its own is too old for that when it was not changed since the API server's start, or while
         many others were: each watch would end at once.
         """
-        return objects.listed_csr(self._json("GET", CSRS, parameters=_only(name)))
+        return objects.decode_csr_list(self._json("GET", CSRS, parameters=_only(name)))
 
     def _json(
         self,
@@ -168,11 +171,11 @@ class KubernetesApi:
             method, path, READ_SECONDS, parameters=parameters, body=body, but=but
         ) as response:
             content = b"".join(self._chunks(response))
-            return None if response.status_code == but else objects.parsed(content)
+            return None if response.status_code == but else objects.decode_json(content)
 
     def _watch(self, csr: Csr, seconds: float) -> Iterator[Mapping[str, object]]:
         """Yield the events of one watch, until it ends, breaks or is silent for too long."""
-        whole = max(1, round(self._deadline.at_most(seconds)))
+        whole = max(1, round(self._deadline.clamp(seconds)))
         parameters = {
             "watch": "1",
             **_only(csr.spec.name),
@@ -185,7 +188,7 @@ class KubernetesApi:
             for chunk in self._chunks(response):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    yield objects.mapping(objects.parsed(line))
+                    yield objects.require_object(objects.decode_json(line))
 
     def _request(  # noqa: PLR0913 - what one HTTP request consists of
         self,
@@ -198,7 +201,7 @@ class KubernetesApi:
         but: int = 0,
     ) -> requests.Response:
         """Send one request; return an answer that says yes, or whose status is `but`."""
-        timeouts = (self._deadline.at_most(CONNECT_SECONDS), self._deadline.at_most(silence))
+        timeouts = (self._deadline.clamp(CONNECT_SECONDS), self._deadline.clamp(silence))
         try:
             response = self._session.request(
                 method,
@@ -214,12 +217,12 @@ class KubernetesApi:
         if response.status_code in {200, 201, but}:
             return response
         with response:
-            raise refusal(response.status_code, b"".join(self._chunks(response)))
+            raise error_for_status(response.status_code, b"".join(self._chunks(response)))
 
     def _lost(self, error: Exception) -> AttestationError:
         """Name a call that got no answer; silence until the deadline is no outage."""
-        self._deadline.at_most(CONNECT_SECONDS)
-        return unreachable(error)
+        self._deadline.clamp(CONNECT_SECONDS)
+        return error_for_exception(error)
 
     def _chunks(self, response: requests.Response) -> Iterator[bytes]:
         """Yield the answer as it comes: one read of the socket each, within limit and deadline.
@@ -229,16 +232,16 @@ class KubernetesApi:
         size = 0
         while True:
             try:
-                chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
+                chunk: bytes = response.raw.read1(CHUNK_BYTES, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
                 raise self._lost(error) from error
             if not chunk:
                 return
             size += len(chunk)
-            if size > ANSWER_LIMIT:
-                raise AnswerMalformed("the API server's answer is too large")
+            if size > MAX_RESPONSE_BYTES:
+                raise ApiResponseMalformed("the API server's answer is too large")
             yield chunk
-            self._deadline.at_most(CONNECT_SECONDS)
+            self._deadline.clamp(CONNECT_SECONDS)
 
 
 def _only(name: str) -> Mapping[str, str]:
@@ -265,7 +268,7 @@ def _socket_until(deadline: Deadline) -> type[ssl.SSLSocket]:
     return Bounded
 
 
-def _tls_context(server: Server, requester: Requester) -> ssl.SSLContext:
+def _tls_context(server: Server, requester: ApiCredential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go does: every one is an anchor
@@ -277,7 +280,7 @@ def _tls_context(server: Server, requester: Requester) -> ssl.SSLContext:
         try:
             _load_pair(context, requester)
         except (ssl.SSLError, OSError) as error:
-            raise CredentialRefused(
+            raise Unauthorized(
                 "a client certificate and its key cannot be read, or do not belong together"
             ) from error
     return context

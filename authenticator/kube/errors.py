@@ -6,35 +6,35 @@ from typing import Final
 
 from authenticator.kube import objects
 from common.errors import (
-    AnswerMalformed,
+    ApiResponseMalformed,
     ApiServerUnavailable,
     ApiServerUntrusted,
     AttestationError,
-    CredentialRefused,
-    PermissionMissing,
-    RequestRejected,
+    Forbidden,
+    Invalid,
+    Unauthorized,
 )
 
 MESSAGE_LIMIT: Final = 300
 """Characters of the API server's own message that are shown."""
 
 
-def refusal(status: int, content: bytes) -> AttestationError:
+def error_for_status(status: int, content: bytes) -> AttestationError:
     """Name an answer that says no."""
     told = _message(content)
     match status:
         case 401:
-            return CredentialRefused("the API server does not accept the credential (401)")
+            return Unauthorized("the API server does not accept the credential (401)")
         case 403:
-            return PermissionMissing(
+            return Forbidden(
                 f"the API server forbids it (403): {told}; see the RBAC that the signer comes with"
             )
         case 400 | 413 | 415 | 422:
-            return RequestRejected(f"the API server rejects the request ({status}): {told}")
+            return Invalid(f"the API server rejects the request ({status}): {told}")
         case 409 | 429 | 500 | 502 | 503 | 504:
             return ApiServerUnavailable(f"the API server answers with {status}: {told}")
         case _:
-            return AnswerMalformed(
+            return ApiResponseMalformed(
                 f"{status} is no answer of the API server: is the kubeconfig's server its address?"
             )
 
@@ -42,13 +42,13 @@ def refusal(status: int, content: bytes) -> AttestationError:
 def _message(content: bytes) -> str:
     """Return what a Status object says, fit for one line."""
     try:
-        message = str(objects.mapping(objects.parsed(content)).get("message", ""))
-    except AnswerMalformed:
+        message = str(objects.require_object(objects.decode_json(content)).get("message", ""))
+    except ApiResponseMalformed:
         message = ""
     return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:MESSAGE_LIMIT]
 
 
-def unreachable(error: BaseException) -> ApiServerUnavailable | ApiServerUntrusted:
+def error_for_exception(error: BaseException) -> ApiServerUnavailable | ApiServerUntrusted:
     """Name a call that got no answer by what is behind it."""
     told = type(error).__name__
     for cause in _behind(error):

@@ -1,7 +1,7 @@
 """Kubernetes objects on the node: JSON to values and back.
 
 The API server may be hostile: nothing is believed of an answer but its kind, and what is not of the
-kind that was asked for is `AnswerMalformed`.
+kind that was asked for is `ApiResponseMalformed`.
 """
 
 import json
@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from authenticator.model import Csr, CsrRequest
-from common.errors import AnswerMalformed
+from common.errors import ApiResponseMalformed
 
 
-def csr_document(request: CsrRequest) -> dict[str, object]:
+def encode_csr(request: CsrRequest) -> dict[str, object]:
     """Write the object that makes a CSR."""
     spec: dict[str, object] = {
         "request": b64encode(request.request).decode(),
@@ -31,12 +31,12 @@ def csr_document(request: CsrRequest) -> dict[str, object]:
     }
 
 
-def csr(document: object) -> Csr:
-    """Read a CertificateSigningRequest. Raises AnswerMalformed."""
+def decode_csr(document: object) -> Csr:
+    """Read a CertificateSigningRequest. Raises ApiResponseMalformed."""
     try:
-        found = mapping(document)
-        metadata, spec = mapping(found["metadata"]), mapping(found["spec"])
-        status = mapping(found.get("status") or {})
+        found = require_object(document)
+        metadata, spec = require_object(found["metadata"]), require_object(found["spec"])
+        status = require_object(found.get("status") or {})
         certificate = status.get("certificate")
         return Csr(
             uid=_text(metadata["uid"]),
@@ -50,25 +50,28 @@ def csr(document: object) -> Csr:
             ),
             annotations={
                 key: _text(value)
-                for key, value in mapping(metadata.get("annotations") or {}).items()
+                for key, value in require_object(metadata.get("annotations") or {}).items()
             },
             conditions=dict(
-                _condition(mapping(entry)) for entry in _sequence(status.get("conditions") or [])
+                _condition(require_object(entry))
+                for entry in _sequence(status.get("conditions") or [])
             ),
             certificate=b64decode(_text(certificate), validate=True) if certificate else None,
         )
     except (KeyError, ValueError) as error:
-        raise AnswerMalformed("the API server's answer is no CertificateSigningRequest") from error
+        raise ApiResponseMalformed(
+            "the API server's answer is no CertificateSigningRequest"
+        ) from error
 
 
-def listed_csr(document: object) -> Csr | None:
-    """Read a list of one CSR, or of none; it gets the list's version. Raises AnswerMalformed."""
-    found = mapping(document)
+def decode_csr_list(document: object) -> Csr | None:
+    """Read a list of one CSR, or of none; it gets the list's version. Raises ApiResponseMalformed."""
+    found = require_object(document)
     items = _sequence(found.get("items") or [])
     if not items:
         return None
-    version = _text(mapping(found.get("metadata")).get("resourceVersion"))
-    return replace(csr(items[0]), resource_version=version)
+    version = _text(require_object(found.get("metadata")).get("resourceVersion"))
+    return replace(decode_csr(items[0]), resource_version=version)
 
 
 def _condition(entry: Mapping[str, object]) -> tuple[str, tuple[str, str]]:
@@ -76,34 +79,34 @@ def _condition(entry: Mapping[str, object]) -> tuple[str, tuple[str, str]]:
     return _text(entry["type"]), (reason, message)
 
 
-def parsed(content: bytes) -> Any:  # noqa: ANN401
+def decode_json(content: bytes) -> Any:  # noqa: ANN401
     """Read JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise AnswerMalformed("the API server's answer is not JSON") from None
+        raise ApiResponseMalformed("the API server's answer is not JSON") from None
 
 
-def mapping(value: object) -> Mapping[str, object]:
+def require_object(value: object) -> Mapping[str, object]:
     """Take an object."""
     if not isinstance(value, dict):
-        raise AnswerMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
     return value
 
 
 def _sequence(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise AnswerMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise AnswerMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
     return value
 
 
 def _optional_integer(value: object) -> int | None:
     if value is not None and type(value) is not int:
-        raise AnswerMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
     return value

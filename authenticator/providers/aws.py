@@ -8,9 +8,9 @@ asked in the old way. Sources: EC2 user guide, "Use IMDSv2"; cluster-api-provide
 import re
 from typing import Final
 
-from authenticator.providers.metadata import LINK_LOCAL, Answer, MetadataService
-from authenticator.providers.provider import Deadline, Identity, no_option
-from authenticator.providers.validation import address, matched
+from authenticator.providers.metadata import LINK_LOCAL, MetadataResponse, MetadataService
+from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.validation import decode_ip, require_match
 from common.errors import ProviderAnswerInvalid
 
 TOKEN: Final = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name
@@ -26,25 +26,25 @@ class Aws:
     """The provider `aws`."""
 
     def __init__(self, option: str, *, base_url: str = LINK_LOCAL) -> None:
-        no_option("aws", option)
+        reject_option("aws", option)
         self._base_url = base_url
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {}) as service:
             token = {TOKEN: _token(service)}
 
             def ask(key: str) -> str:
-                return service.ask(f"/latest/meta-data/{key}", headers=token).text
+                return service.get(f"/latest/meta-data/{key}", headers=token).text
 
-            zone = matched(_ZONE, ask("placement/availability-zone"), "availability zone")
-            instance = matched(_INSTANCE, ask("instance-id"), "instance ID")
+            zone = require_match(_ZONE, ask("placement/availability-zone"), "availability zone")
+            instance = require_match(_INSTANCE, ask("instance-id"), "instance ID")
             name = ask("local-hostname").lower()
             found = [
-                service.find(f"/latest/meta-data/{key}", headers=token)
+                service.get_optional(f"/latest/meta-data/{key}", headers=token)
                 for key in ("local-ipv4", "ipv6")
             ]
-        addresses = (address(answer.text, "address") for answer in found if answer is not None)
+        addresses = (decode_ip(answer.text, "address") for answer in found if answer is not None)
         return Identity(
             provider_id=f"aws:///{zone}/{instance}", node_name=name, addresses=(*addresses, name)
         )
@@ -52,9 +52,9 @@ class Aws:
 
 def _token(service: MetadataService) -> str:
     """Open a session. Raises ProviderAnswerInvalid where there are none."""
-    answer: Answer | None = service.find(
+    answer: MetadataResponse | None = service.get_optional(
         "/latest/api/token", method="PUT", headers={TOKEN_TTL: TTL_SECONDS}
     )
     if answer is None or not answer.headers.get(TOKEN_TTL.lower(), "").isdecimal():
         raise ProviderAnswerInvalid("the metadata service does not speak IMDSv2")
-    return matched(_TOKEN, answer.text, "session token")
+    return require_match(_TOKEN, answer.text, "session token")

@@ -9,8 +9,8 @@ import re
 from typing import Final
 
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Address, Deadline, Identity, no_option
-from authenticator.providers.validation import address, document, member
+from authenticator.providers.provider import Address, Identity, ProviderDeadline, reject_option
+from authenticator.providers.validation import decode_ip, decode_object, object_member
 from common.errors import ProviderAnswerInvalid
 
 API_VERSION: Final = "2021-10-01"
@@ -28,15 +28,15 @@ class Azure:
     """The provider `azure`."""
 
     def __init__(self, option: str, *, base_url: str = LINK_LOCAL) -> None:
-        no_option("azure", option)
+        reject_option("azure", option)
         self._base_url = base_url
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {"Metadata": "true"}) as service:
-            resource = service.ask(_leaf("compute/resourceId")).text
-            name = service.find(_leaf("compute/osProfile/computerName"))
-            network = service.find(_path("network/interface/0", "json"))
+            resource = service.get(_leaf("compute/resourceId")).text
+            name = service.get_optional(_leaf("compute/osProfile/computerName"))
+            network = service.get_optional(_path("network/interface/0", "json"))
         return Identity(
             provider_id=_provider_id(resource),
             node_name=(name.text.lower() or None) if name is not None else None,
@@ -62,10 +62,10 @@ def _provider_id(resource: str) -> str:
 
 def _addresses(network: str) -> tuple[Address, ...]:
     """Return the first private address of each family, as cloud-provider-azure does."""
-    interface = document(network, "network interface")
-    listed = [member(interface, family).get("ipAddress") for family in ("ipv4", "ipv6")]
+    interface = decode_object(network, "network interface")
+    listed = [object_member(interface, family).get("ipAddress") for family in ("ipv4", "ipv6")]
     return tuple(
-        address(entries[0].get("privateIpAddress"), "private address")
+        decode_ip(entries[0].get("privateIpAddress"), "private address")
         for entries in listed
         if isinstance(entries, list) and entries and isinstance(entries[0], dict)
     )

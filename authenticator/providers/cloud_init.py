@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.validation import document
+from authenticator.providers.validation import decode_object
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 INSTANCE_DATA: Final = Path("/run/cloud-init/instance-data.json")
@@ -29,4 +29,4 @@ def instance_data(path: Path) -> Mapping[str, object]:
         ) from error
     if len(content) > SIZE_LIMIT:
         raise ProviderAnswerInvalid(f"{path} is over 4 MiB")
-    return document(content, str(path))
+    return decode_object(content, str(path))

@@ -9,21 +9,21 @@ in DMI: the UUID there is the mainboard's.
 from pathlib import Path
 
 from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
-from authenticator.providers.provider import Deadline, Identity, no_option
-from authenticator.providers.validation import UUID, matched, member
+from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.validation import UUID, object_member, require_match
 
 
 class Equinix:
     """The provider `equinix`."""
 
     def __init__(self, option: str, *, path: Path = INSTANCE_DATA) -> None:
-        no_option("equinix", option)
+        reject_option("equinix", option)
         self._path = path
 
-    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: ProviderDeadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
         """See `Provider`."""
-        known = member(instance_data(self._path), "v1")
-        device = matched(UUID, known.get("instance_id"), "v1.instance_id")
+        known = object_member(instance_data(self._path), "v1")
+        device = require_match(UUID, known.get("instance_id"), "v1.instance_id")
         name = known.get("local_hostname")
         return Identity(
             provider_id=f"equinixmetal://{device}",

@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Deadline, Identity, no_option
-from authenticator.providers.validation import address, matched
+from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.validation import decode_ip, require_match
 from common.errors import ProviderAnswerInvalid
 
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
@@ -27,25 +27,25 @@ class Gce:
     """The provider `gce`."""
 
     def __init__(self, option: str, *, base_url: str = LINK_LOCAL) -> None:
-        no_option("gce", option)
+        reject_option("gce", option)
         self._base_url = base_url
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, FLAVOR) as service:
-            project = matched(_PROJECT, _ask(service, "project/project-id"), "project ID")
-            zone = matched(_ZONE, _ask(service, "instance/zone"), "zone").rpartition("/")[2]
-            name = matched(_NAME, _ask(service, "instance/name"), "instance name")
-            internal = service.find(_path("instance/network-interfaces/0/ip"))
+            project = require_match(_PROJECT, _ask(service, "project/project-id"), "project ID")
+            zone = require_match(_ZONE, _ask(service, "instance/zone"), "zone").rpartition("/")[2]
+            name = require_match(_NAME, _ask(service, "instance/name"), "instance name")
+            internal = service.get_optional(_path("instance/network-interfaces/0/ip"))
         return Identity(
             provider_id=f"gce://{project}/{zone}/{name}",
             node_name=name,
-            addresses=() if internal is None else (address(internal.text, "internal address"),),
+            addresses=() if internal is None else (decode_ip(internal.text, "internal address"),),
         )
 
 
 def _ask(service: MetadataService, key: str) -> str:
-    answer = service.ask(_path(key))
+    answer = service.get(_path(key))
     if answer.headers.get("metadata-flavor") != "Google":
         raise ProviderAnswerInvalid("the answer is not from Google's metadata server")
     return answer.text

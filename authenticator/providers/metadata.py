@@ -14,7 +14,7 @@ from typing import Final, Self
 import requests
 from urllib3.exceptions import HTTPError
 
-from authenticator.providers.provider import Deadline
+from authenticator.providers.provider import ProviderDeadline
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 LINK_LOCAL: Final = "http://169.254.169.254"
@@ -37,7 +37,7 @@ _NOT_NOW: Final = frozenset({401, 403, 408, 410, 429, *range(500, 600)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class MetadataResponse:
     """What the service answered; header names in lower case."""
 
     text: str
@@ -47,7 +47,9 @@ class Answer:
 class MetadataService:
     """One platform's service, for the questions of one call."""
 
-    def __init__(self, base_url: str, deadline: Deadline, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, base_url: str, deadline: ProviderDeadline, headers: Mapping[str, str]
+    ) -> None:
         self._base_url = base_url
         self._deadline = deadline
         self._left_at_end = deadline.remaining() - TOTAL_SECONDS
@@ -67,22 +69,22 @@ class MetadataService:
     ) -> None:
         self._session.close()
 
-    def ask(
+    def get(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> MetadataResponse:
         """Return the answer. Raises ProviderUnavailable, ProviderAnswerInvalid."""
-        found = self.find(path, method=method, headers=headers)
+        found = self.get_optional(path, method=method, headers=headers)
         if found is None:
             raise ProviderAnswerInvalid(f"the metadata service has no {path}")
         return found
 
-    def find(
+    def get_optional(
         self,
         path: str,
         *,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer | None:
+    ) -> MetadataResponse | None:
         """Return the answer, None when the service says that there is none (404)."""
         try:
             with self._session.request(
@@ -100,7 +102,7 @@ class MetadataService:
                 " is this machine on that platform, and is the service switched on?"
             ) from error
 
-    def _answer(self, path: str, response: requests.Response) -> Answer | None:
+    def _answer(self, path: str, response: requests.Response) -> MetadataResponse | None:
         status = response.status_code
         if status == _NOT_FOUND:
             return None
@@ -112,7 +114,7 @@ class MetadataService:
             raise ProviderAnswerInvalid(f"{status} is no answer of the metadata service to {path}")
         headers = {name.lower(): value for name, value in response.headers.items()}
         try:
-            return Answer(text=self._content(response).decode(), headers=headers)
+            return MetadataResponse(text=self._content(response).decode(), headers=headers)
         except UnicodeDecodeError:
             raise ProviderAnswerInvalid(f"the answer to {path} is not text") from None
 

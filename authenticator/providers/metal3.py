@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
-from authenticator.providers.provider import Deadline, Identity
-from authenticator.providers.validation import UUID, matched, member
+from authenticator.providers.provider import Identity, ProviderDeadline
+from authenticator.providers.validation import UUID, object_member, require_match
 from common.errors import ConfigurationInvalid
 
 LEGACY: Final = "uuid"
@@ -30,8 +30,8 @@ class Metal3:
         self._key, self._form = ("uuid", UUID) if option else ("providerid", _PROVIDER_ID)
         self._path = path
 
-    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: ProviderDeadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
         """See `Provider`."""
-        known = member(member(instance_data(self._path), "ds"), "meta_data")
-        found = matched(self._form, known.get(self._key), f"ds.meta_data.{self._key}")
+        known = object_member(object_member(instance_data(self._path), "ds"), "meta_data")
+        found = require_match(self._form, known.get(self._key), f"ds.meta_data.{self._key}")
         return Identity(provider_id=f"metal3://{found}", node_name=None)

@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Deadline, Identity
-from authenticator.providers.validation import UUID, document, matched
+from authenticator.providers.provider import Identity, ProviderDeadline
+from authenticator.providers.validation import UUID, decode_object, require_match
 from common.errors import ConfigurationInvalid
 
 _REGION: Final = re.compile(r"[\w.-]{0,255}", re.ASCII)
@@ -27,12 +27,12 @@ class OpenStack:
         self._region = option
         self._base_url = base_url
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {}) as service:
-            found = document(service.ask("/openstack/latest/meta_data.json").text, "metadata")
-        server = matched(UUID, found.get("uuid"), "server's UUID")
-        hostname = matched(_HOSTNAME, found.get("hostname"), "host name")
+            found = decode_object(service.get("/openstack/latest/meta_data.json").text, "metadata")
+        server = require_match(UUID, found.get("uuid"), "server's UUID")
+        hostname = require_match(_HOSTNAME, found.get("hostname"), "host name")
         return Identity(
             provider_id=f"openstack://{self._region}/{server}",
             node_name=hostname.lower().partition(".")[0],

@@ -15,7 +15,7 @@ Address = str | IPv4Address | IPv6Address
 """A DNS name, in lower case, or an IP address."""
 
 
-class Deadline(Protocol):
+class ProviderDeadline(Protocol):
     """The end of the whole call, by a clock that nobody sets."""
 
     def remaining(self) -> float:
@@ -38,7 +38,7 @@ class Identity:
 class Provider(Protocol):
     """One platform."""
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """Ask the platform, within a few seconds and before the deadline.
 
         Raises ProviderUnavailable, ProviderAnswerInvalid, ConfigurationInvalid.
@@ -52,7 +52,7 @@ setting, empty when nothing does. Raises ConfigurationInvalid for an option that
 """
 
 
-def no_option(name: str, option: str) -> None:
+def reject_option(name: str, option: str) -> None:
     """Refuse the option of a provider that takes none. Raises ConfigurationInvalid."""
     if option:
         raise ConfigurationInvalid(f"provider {name} takes no option")

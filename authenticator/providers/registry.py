@@ -8,20 +8,20 @@ from importlib.metadata import entry_points
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, cast
 
-from authenticator.providers.provider import Address, Deadline, Factory, Identity, Provider
+from authenticator.providers.provider import Address, Factory, Identity, Provider, ProviderDeadline
 from common.errors import (
     AttestationError,
     ConfigurationInvalid,
     ProviderAnswerInvalid,
     ProviderUnavailable,
 )
-from common.pkcs10 import valid_node_name, valid_provider_id
+from common.pkcs10 import require_node_name, require_provider_id
 
 GROUP: Final = "kubelet_authenticator_tpm.providers"
 _INSTEAD: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
 
 
-def ask(setting: str, deadline: Deadline) -> Identity:
+def query_provider(setting: str, deadline: ProviderDeadline) -> Identity:
     """Ask the provider that the setting names, and check its answer.
 
     Raises ConfigurationInvalid, ProviderUnavailable, ProviderAnswerInvalid: in one line, with what
@@ -55,9 +55,9 @@ def load(setting: str) -> Provider:
 def _checked(found: Identity) -> Identity:
     """Check what may be anybody's code: grammar, and types as far as the grammar needs them."""
     try:
-        valid_provider_id(found.provider_id)
+        require_provider_id(found.provider_id)
         if found.node_name is not None:
-            valid_node_name(found.node_name)
+            require_node_name(found.node_name)
     except (AttestationError, TypeError) as error:
         raise ProviderAnswerInvalid(str(error)) from error
     for address in found.addresses:
@@ -70,7 +70,7 @@ def _check_address(address: Address) -> None:
     if isinstance(address, IPv4Address | IPv6Address):
         return
     try:
-        valid_node_name(address)
+        require_node_name(address)
     except (AttestationError, TypeError):
         raise ProviderAnswerInvalid("an address is neither an IP address nor a DNS name") from None
     try:

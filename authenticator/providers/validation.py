@@ -17,14 +17,14 @@ from common.errors import ProviderAnswerInvalid
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def matched(pattern: re.Pattern[str], text: object, what: str) -> str:
+def require_match(pattern: re.Pattern[str], text: object, what: str) -> str:
     """Return the text if it is one and of the pattern, as a whole."""
     if not isinstance(text, str) or pattern.fullmatch(text) is None:
         raise ProviderAnswerInvalid(f"{what} is missing, or not of the form that it has")
     return text
 
 
-def document(content: str | bytes, what: str) -> Mapping[str, object]:
+def decode_object(content: str | bytes, what: str) -> Mapping[str, object]:
     """Return a JSON object."""
     try:
         found = json.loads(content)
@@ -35,13 +35,13 @@ def document(content: str | bytes, what: str) -> Mapping[str, object]:
     return found
 
 
-def member(parent: Mapping[str, object], key: str) -> Mapping[str, object]:
+def object_member(parent: Mapping[str, object], key: str) -> Mapping[str, object]:
     """Return the object under the key, empty when there is none."""
     found = parent.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def address(text: object, what: str) -> IPv4Address | IPv6Address:
+def decode_ip(text: object, what: str) -> IPv4Address | IPv6Address:
     """Return an IP address, which has no zone."""
     try:
         return ip_address(text if isinstance(text, str) and "%" not in text else "")

@@ -14,8 +14,8 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.provider import Deadline, Identity, no_option
-from authenticator.providers.validation import matched
+from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.validation import require_match
 from common import strict_yaml
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
@@ -41,18 +41,18 @@ class VSphere:
     """The provider `vsphere`."""
 
     def __init__(self, option: str, *, dmi: Path = DMI, tools: tuple[Path, ...] = TOOLS) -> None:
-        no_option("vsphere", option)
+        reject_option("vsphere", option)
         self._dmi = dmi
         self._tools = tools
 
-    def identity(self, deadline: Deadline) -> Identity:
+    def identity(self, deadline: ProviderDeadline) -> Identity:
         """See `Provider`."""
         return Identity(
             provider_id=f"vsphere://{_bios_uuid(self._dmi / 'product_serial')}",
             node_name=self._node_name(deadline),
         )
 
-    def _node_name(self, deadline: Deadline) -> str | None:
+    def _node_name(self, deadline: ProviderDeadline) -> str | None:
         """Return the name in guestinfo, None without tools or when it was cleaned up."""
         tool = next((tool for tool in self._tools if tool.exists()), None)
         if tool is None:
@@ -74,12 +74,12 @@ def _bios_uuid(path: Path) -> str:
         raise ProviderUnavailable(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
         serial = ""
-    matched(_SERIAL, serial, f"{path} of a VMware virtual machine")
+    require_match(_SERIAL, serial, f"{path} of a VMware virtual machine")
     digits = re.sub(r"[ -]", "", serial.removeprefix("VMware-")).lower()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
+def _guestinfo(tool: Path, key: str, deadline: ProviderDeadline) -> bytes:
     """Return the value of a key, empty when there is none: the tools then exit with 1."""
     arguments = ("--cmd",) if tool.name == "vmtoolsd" else ()
     try:

@@ -25,18 +25,18 @@ from hashlib import sha256
 from typing import Final
 
 from authenticator.model import KeyPair
-from common.errors import StateDamaged
+from common.errors import StateCorrupted
 
 MAGIC: Final = b"kubelet-authenticator-tpm credential 1"
 CHECK_MODULUS: Final = 2**61 - 1
-SERVED_AGAIN_SECONDS: Final = 120
+STALE_EXPIRATION_SECONDS: Final = 120
 """`expirationTimestamp` of a certificate that is served although its renewal is due."""
 
-CLOCK_SLACK_SECONDS: Final = 300
+CLOCK_SKEW_SECONDS: Final = 300
 """A clock that is set back a little is no reason to look at a call more closely."""
 
-RENEWAL_SHARE: Final = 0.8
-SPREAD_SHARE: Final = 0.1
+RENEWAL_FRACTION: Final = 0.8
+RENEWAL_SPREAD: Final = 0.1
 CERTIFICATE_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 KEY_BEGIN: Final = b"-----BEGIN PRIVATE KEY-----"
 KEY_END: Final = b"-----END PRIVATE KEY-----\n"
@@ -47,10 +47,10 @@ class Credential:
     """A certificate that was tried out, its key, and the call that it was made for."""
 
     node_name: str
-    pair: KeyPair
+    key_pair: KeyPair
     not_before: int
     not_after: int
-    received: int
+    received_at: int
     """Wall time when it came, so that a wrong clock does not shorten or lengthen its life."""
     exec_info: bytes
     arguments: tuple[str, ...]
@@ -62,46 +62,48 @@ class Credential:
 
         Judged by the certificate alone when the node's clock was outside of it.
         """
-        if self.not_before <= self.received < self.not_after:
-            return self.not_after - self.received
+        if self.not_before <= self.received_at < self.not_after:
+            return self.not_after - self.received_at
         return self.not_after - self.not_before
 
     @property
     def renew_at(self) -> int:
         """Return when less than 20 % is left, or up to ten points earlier, by the node's name."""
         share = int.from_bytes(sha256(self.node_name.encode()).digest()[:4], "big") / 2**32
-        return self.received + math.floor(self.lifetime * (RENEWAL_SHARE - SPREAD_SHARE * share))
+        return self.received_at + math.floor(
+            self.lifetime * (RENEWAL_FRACTION - RENEWAL_SPREAD * share)
+        )
 
 
 class Freshness(Enum):
     """What a call may do with the credential in the cache."""
 
     FRESH = "fresh"
-    DUE = "due"
+    RENEWAL_DUE = "due"
     EXPIRED = "expired"
 
 
-def assess(credential: Credential, now: float) -> Freshness:
+def freshness(credential: Credential, now: float) -> Freshness:
     """Judge a credential by the node's clock, which may be wrong, and may have jumped.
 
     It only counts as expired when neither its own dates nor its life since receipt cover `now`: a
     certificate that is served in vain meets a 401 and is replaced; one that is not served is lost.
     """
-    if credential.received - CLOCK_SLACK_SECONDS <= now < credential.renew_at:
+    if credential.received_at - CLOCK_SKEW_SECONDS <= now < credential.renew_at:
         return Freshness.FRESH
     by_its_dates = now < credential.not_after
-    since_receipt = now < credential.received + credential.lifetime
-    return Freshness.DUE if by_its_dates or since_receipt else Freshness.EXPIRED
+    since_receipt = now < credential.received_at + credential.lifetime
+    return Freshness.RENEWAL_DUE if by_its_dates or since_receipt else Freshness.EXPIRED
 
 
-def expiration(credential: Credential, now: float) -> int:
+def expiration_timestamp(credential: Credential, now: float) -> int:
     """Return the `expirationTimestamp` to give: the renewal point, else soon, never in the past.
 
     Soon is not after the certificate's end while that lies ahead: client-go would meet a 401 first.
     """
-    if assess(credential, now) is Freshness.FRESH:
+    if freshness(credential, now) is Freshness.FRESH:
         return credential.renew_at
-    soon = math.ceil(now) + SERVED_AGAIN_SECONDS
+    soon = math.ceil(now) + STALE_EXPIRATION_SECONDS
     return min(soon, credential.not_after) if credential.not_after > now + 1 else soon
 
 
@@ -110,15 +112,15 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def exec_credential(credential: Credential, api_version: str, expires: int) -> bytes:
+def encode_exec_credential(credential: Credential, api_version: str, expires: int) -> bytes:
     """Return the ExecCredential that client-go reads: one line of JSON."""
     document = {
         "kind": "ExecCredential",
         "apiVersion": api_version,
         "status": {
             "expirationTimestamp": rfc3339(expires),
-            "clientCertificateData": credential.pair.certificate.decode(),
-            "clientKeyData": credential.pair.key.decode(),
+            "clientCertificateData": credential.key_pair.certificate.decode(),
+            "clientKeyData": credential.key_pair.key.decode(),
         },
     }
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
@@ -130,28 +132,28 @@ def encode(credential: Credential) -> bytes:
         "nodeName": credential.node_name,
         "notBefore": credential.not_before,
         "notAfter": credential.not_after,
-        "received": credential.received,
+        "received": credential.received_at,
     }
     joined = "\0".join(credential.arguments).encode("utf-8", "surrogateescape")
     lines = (
         joined.hex().encode(),
         credential.exec_info.hex().encode(),
-        b"%d" % (credential.received - CLOCK_SLACK_SECONDS),
+        b"%d" % (credential.received_at - CLOCK_SKEW_SECONDS),
         b"%d" % credential.renew_at,
         rfc3339(credential.renew_at).encode(),
         credential.api_version.encode(),
         json.dumps(details).encode(),
-        credential.pair.certificate + credential.pair.key,
+        credential.key_pair.certificate + credential.key_pair.key,
     )
     return b"%s\n%d\n%s" % (MAGIC, _check(b"\n".join(lines)), b"\n".join(lines))
 
 
 def decode(content: bytes) -> Credential:
-    """Read a credential file. Raises StateDamaged when it is not whole."""
+    """Read a credential file. Raises StateCorrupted when it is not whole."""
     try:
         return _read(content)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StateDamaged("the credential file is damaged") from error
+        raise StateCorrupted("the credential file is damaged") from error
 
 
 def _read(content: bytes) -> Credential:
@@ -166,10 +168,10 @@ def _read(content: bytes) -> Credential:
     arguments = bytes.fromhex(joined.decode()).decode("utf-8", "surrogateescape")
     return Credential(
         node_name=str(details["nodeName"]),
-        pair=KeyPair(certificate=pem[:key], key=pem[key:]),
+        key_pair=KeyPair(certificate=pem[:key], key=pem[key:]),
         not_before=int(details["notBefore"]),
         not_after=int(details["notAfter"]),
-        received=int(details["received"]),
+        received_at=int(details["received"]),
         exec_info=bytes.fromhex(exec_info.decode()),
         arguments=tuple(arguments.split("\0")) if arguments else (),
         api_version=api_version.decode(),

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from authenticator.model import Clock, Deadline
-from common.errors import DeadlinePassed, StateDamaged, StateFolderUnsafe, StateFolderUnwritable
+from common.errors import (
+    DeadlinePassed,
+    StateCorrupted,
+    StateDirectoryUnsafe,
+    StateDirectoryUnwritable,
+)
 
 SIZE_LIMIT: Final = 4 * 1024 * 1024
 """Bytes; the largest file is a pending exchange with an event log, at most twice 1.5 MiB."""
@@ -26,7 +31,7 @@ _SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """No links are followed, nothing is inherited, and a pipe put there makes nobody wait."""
 
 
-class Folder:
+class StateDirectory:
     """An open folder."""
 
     __slots__ = ("_fd", "path")
@@ -34,7 +39,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         """Open the folder, made with mode 0700 when there is none.
 
-        Raises StateFolderUnsafe, StateFolderUnwritable.
+        Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
         """
         self.path = path
         try:
@@ -43,10 +48,10 @@ class Folder:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             if path.is_symlink():
-                raise StateFolderUnsafe(
+                raise StateDirectoryUnsafe(
                     f"state folder {path} is a link: name the folder that it leads to (stateDir)"
                 ) from error
-            raise StateFolderUnwritable(f"state folder {path}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"state folder {path}: {error.strerror}") from error
         try:
             self._require_own()
         except BaseException:
@@ -60,47 +65,47 @@ class Folder:
         os.close(self._fd)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes, None when there is none. Raises StateDamaged when it is unsafe."""
+        """Return a file's bytes, None when there is none. Raises StateCorrupted when it is unsafe."""
         try:
             fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._fd)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StateDamaged(f"{self.path / name}: {error.strerror}") from error
+            raise StateCorrupted(f"{self.path / name}: {error.strerror}") from error
         try:
             self._require_private(name, fd)
             with os.fdopen(fd, "rb", closefd=False) as file:
                 content = file.read(SIZE_LIMIT + 1)
         except OSError as error:
-            raise StateDamaged(f"{self.path / name}: {error.strerror}") from error
+            raise StateCorrupted(f"{self.path / name}: {error.strerror}") from error
         finally:
             os.close(fd)
         if len(content) > SIZE_LIMIT:
-            raise StateDamaged(f"{self.path / name}: larger than anything that is kept there")
+            raise StateCorrupted(f"{self.path / name}: larger than anything that is kept there")
         return content
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Put `content` in place of a file, at once. Raises StateFolderUnwritable.
+    def write_atomic(self, name: str, content: bytes) -> None:
+        """Put `content` in place of a file, at once. Raises StateDirectoryUnwritable.
 
         Only for who holds the lock: the new file has one name while it is written.
         """
         try:
             _replace(self._fd, name, content)
         except OSError as error:
-            raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there. Raises StateFolderUnwritable."""
+        """Remove a file if it is there. Raises StateDirectoryUnwritable."""
         try:
             _discard(self._fd, name)
             os.fsync(self._fd)
         except OSError as error:
-            raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
-    def append_to(self, name: str, limit: int) -> int:
+    def open_log(self, name: str, limit: int) -> int:
         """Open a log for appending, begun anew when over `limit` bytes; return its descriptor.
 
-        The one before stays as `<name>.1`. Raises StateFolderUnwritable.
+        The one before stays as `<name>.1`. Raises StateDirectoryUnwritable.
         """
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -109,12 +114,12 @@ class Folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFE
             fd = os.open(name, flags, PRIVATE, dir_fd=self._fd)
         except OSError as error:
-            raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
         try:
             self._require_private(name, fd)
-        except StateDamaged as error:
+        except StateCorrupted as error:
             os.close(fd)
-            raise StateFolderUnwritable(error.message) from error
+            raise StateDirectoryUnwritable(error.message) from error
         return fd
 
     @contextlib.contextmanager
@@ -128,7 +133,7 @@ class Folder:
         try:
             fd = os.open(name, flags, PRIVATE, dir_fd=self._fd)
         except OSError as error:
-            raise StateFolderUnwritable(f"{self.path / name}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
         with os.fdopen(fd):
             while not _locked(fd):
                 if deadline.remaining() <= 0:
@@ -139,7 +144,7 @@ class Folder:
     def _require_own(self) -> None:
         found = os.fstat(self._fd)
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise StateFolderUnsafe(
+            raise StateDirectoryUnsafe(
                 f"state folder {self.path}: others may write to it, or it is another user's;"
                 f" remove it, or after a look: chown {os.geteuid()} and chmod 0700"
             )
@@ -151,10 +156,10 @@ class Folder:
         found = os.fstat(fd)
         own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not own or found.st_mode & 0o077:
-            raise StateDamaged(f"{self.path / name}: not a private, regular file of this user")
+            raise StateCorrupted(f"{self.path / name}: not a private, regular file of this user")
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def write_file_atomic(path: Path, content: bytes) -> None:
     """Put a private file in the place of another, in a folder that is not ours. Raises OSError."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

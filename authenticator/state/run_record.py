@@ -12,7 +12,7 @@ from authenticator.state.credential import rfc3339
 from common.errors import AttestationError
 
 
-class Run:
+class RunRecorder:
     """One run of the program; `exchange` tells it its phases."""
 
     __slots__ = ("_began", "_clock", "_phases", "_purpose", "_started")
@@ -20,14 +20,14 @@ class Run:
     def __init__(self, clock: Clock, purpose: str) -> None:
         self._clock = clock
         self._purpose = purpose
-        self._started = clock.wall()
-        self._began = clock.boot()
+        self._started = clock.now()
+        self._began = clock.boottime()
         self._phases: list[dict[str, object]] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time what happens inside, also when it fails."""
-        began = self._clock.boot()
+        began = self._clock.boottime()
         try:
             yield
         finally:
@@ -43,14 +43,14 @@ class Run:
             "phases": self._phases,
         }
         if error is not None:
-            record |= describe(error)
+            record |= describe_error(error)
         return record
 
     def _since(self, began: float) -> float:
-        return round(self._clock.boot() - began, 3)
+        return round(self._clock.boottime() - began, 3)
 
 
-def describe(error: BaseException) -> dict[str, object]:
+def describe_error(error: BaseException) -> dict[str, object]:
     """Return reason and message of an error; a bug has its type for a reason."""
     if not isinstance(error, AttestationError):
         return {"reason": type(error).__name__, "message": "a bug: see the log for its traceback"}

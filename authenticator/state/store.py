@@ -23,21 +23,21 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Final, Protocol, TypeVar
 
-from authenticator.model import Clock, Cooldown, Deadline, Pending
+from authenticator.model import Clock, Cooldown, Deadline, PendingExchange
 from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
-from authenticator.state.directory import Folder
-from common.errors import StateDamaged, StateFolderUnwritable
+from authenticator.state.directory import StateDirectory
+from common.errors import StateCorrupted, StateDirectoryUnwritable
 
 CREDENTIAL: Final = "credential.pem"
 PENDING: Final = "pending.json"
 COOLDOWN: Final = "cooldown.json"
-SERVED: Final = "served"
+LAST_SERVED: Final = "served"
 RUNS: Final = "runs.jsonl"
 LOCK: Final = "exchange.lock"
 BACKGROUND_LOG: Final = "background.log"
 
-SUSPICION_SECONDS: Final = 10
+REPEAT_CALL_SECONDS: Final = 10
 LOG_LIMIT: Final = 128 * 1024
 FORMAT: Final = 1
 _BYTES: Final = frozenset({"key", "offer", "answer"})
@@ -49,7 +49,7 @@ _logger = logging.getLogger(__name__)
 class Store(Protocol):
     """What is kept between calls. Only who holds the lock may save or drop.
 
-    Saving and dropping may raise `StateFolderUnwritable`; loading raises nothing.
+    Saving and dropping may raise `StateDirectoryUnwritable`; loading raises nothing.
     """
 
     def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
@@ -64,15 +64,15 @@ class Store(Protocol):
         """Replace the credential, and forget who was served the one before."""
         ...
 
-    def load_pending(self) -> Pending | None:
+    def load_pending(self) -> PendingExchange | None:
         """Return the exchange that has begun."""
         ...
 
-    def save_pending(self, pending: Pending) -> None:
+    def save_pending(self, pending: PendingExchange) -> None:
         """Keep the exchange."""
         ...
 
-    def drop_pending(self) -> None:
+    def delete_pending(self) -> None:
         """Forget the exchange, and its key."""
         ...
 
@@ -85,10 +85,10 @@ class Store(Protocol):
         ...
 
 
-class FolderStore:
+class FileStore:
     """The store in a folder."""
 
-    def __init__(self, folder: Folder, clock: Clock) -> None:
+    def __init__(self, folder: StateDirectory, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
 
@@ -101,25 +101,25 @@ class FolderStore:
         try:
             content = self._folder.read(CREDENTIAL)
             return None if content is None else credential_file.decode(content)
-        except StateDamaged as error:
+        except StateCorrupted as error:
             _logger.warning("cached credential not used: %s", error)
             return None
 
     def save_credential(self, credential: Credential) -> None:
         """Write credential.pem."""
-        self._folder.replace(CREDENTIAL, credential_file.encode(credential))
-        self._folder.remove(SERVED)
+        self._folder.write_atomic(CREDENTIAL, credential_file.encode(credential))
+        self._folder.remove(LAST_SERVED)
 
-    def load_pending(self) -> Pending | None:
+    def load_pending(self) -> PendingExchange | None:
         """Read pending.json."""
         try:
             members = self._load(PENDING)
             return None if members is None else _pending(members)
-        except StateDamaged as error:
+        except StateCorrupted as error:
             _logger.warning("pending exchange not used: %s", error)
             return None
 
-    def save_pending(self, pending: Pending) -> None:
+    def save_pending(self, pending: PendingExchange) -> None:
         """Write pending.json."""
         members = asdict(pending)
         for name in _BYTES:
@@ -127,7 +127,7 @@ class FolderStore:
                 members[name] = b64encode(members[name]).decode()
         self._save(PENDING, members)
 
-    def drop_pending(self) -> None:
+    def delete_pending(self) -> None:
         """Remove pending.json."""
         self._folder.remove(PENDING)
 
@@ -136,7 +136,7 @@ class FolderStore:
         try:
             members = self._load(COOLDOWN)
             return None if members is None else _cooldown(members)
-        except StateDamaged as error:
+        except StateCorrupted as error:
             _logger.warning("cooldown not used: %s", error)
             return None
 
@@ -147,59 +147,59 @@ class FolderStore:
         else:
             self._save(COOLDOWN, asdict(cooldown))
 
-    def asked_again(self, parent: int, now: int) -> bool:
+    def is_repeat_call(self, parent: int, now: int) -> bool:
         """Tell whether this parent was served this credential before, and mark that it is now.
 
         The launcher does the same, and looks away for SUSPICION_SECONDS after each mark. A mark
         that cannot be read or written costs this sign, never the credential.
         """
         try:
-            known, _, since = (self._folder.read(SERVED) or b"").partition(b" ")
+            known, _, since = (self._folder.read(LAST_SERVED) or b"").partition(b" ")
             same = known == b"%d" % parent
-            if same and 0 <= now - int(since) <= SUSPICION_SECONDS:
+            if same and 0 <= now - int(since) <= REPEAT_CALL_SECONDS:
                 return False
-            self._folder.replace(SERVED, (b"%d %d" % (parent, now)).ljust(40))
-        except (StateDamaged, StateFolderUnwritable, ValueError):
+            self._folder.write_atomic(LAST_SERVED, (b"%d %d" % (parent, now)).ljust(40))
+        except (StateCorrupted, StateDirectoryUnwritable, ValueError):
             return False
         return same
 
-    def append_run(self, record: Mapping[str, object]) -> None:
+    def append_run_record(self, record: Mapping[str, object]) -> None:
         """Add one record; what is older than two files' worth is forgotten."""
-        with os.fdopen(self._folder.append_to(RUNS, LOG_LIMIT), "ab", buffering=0) as file:
+        with os.fdopen(self._folder.open_log(RUNS, LOG_LIMIT), "ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
-    def runs(self) -> list[dict[str, object]]:
+    def run_records(self) -> list[dict[str, object]]:
         """Return the records of the last runs, oldest first; what is broken is left out."""
         try:
             lines = (self._folder.read(RUNS) or b"").splitlines()
-        except StateDamaged as error:
+        except StateCorrupted as error:
             _logger.warning("records of earlier runs not read: %s", error)
             return []
         return [record for line in lines if (record := _record(line)) is not None]
 
     def background_log(self) -> int:
         """Open the log of detached runs; the caller closes the descriptor."""
-        return self._folder.append_to(BACKGROUND_LOG, LOG_LIMIT)
+        return self._folder.open_log(BACKGROUND_LOG, LOG_LIMIT)
 
     def _load(self, name: str) -> dict[str, object] | None:
         content = self._folder.read(name)
         if content is None:
             return None
-        members = _record(content) if content == _with_check(content[_CHECK_SIZE:]) else None
+        members = _record(content) if content == _verify_checksum(content[_CHECK_SIZE:]) else None
         if members is None or members.pop("format", None) != FORMAT:
-            raise StateDamaged(f"{name} is damaged, or of another version")
+            raise StateCorrupted(f"{name} is damaged, or of another version")
         return members
 
     def _save(self, name: str, members: Mapping[str, object]) -> None:
-        self._folder.replace(name, sealed({"format": FORMAT, **members}))
+        self._folder.write_atomic(name, with_checksum({"format": FORMAT, **members}))
 
 
-def sealed(members: Mapping[str, object]) -> bytes:
+def with_checksum(members: Mapping[str, object]) -> bytes:
     """Return JSON whose first member is a checksum, which finds damage and not attacks."""
-    return _with_check(json.dumps(members).encode().removeprefix(b"{"))
+    return _verify_checksum(json.dumps(members).encode().removeprefix(b"{"))
 
 
-def _with_check(rest: bytes) -> bytes:
+def _verify_checksum(rest: bytes) -> bytes:
     return b'{"check": "%s", %s' % (sha256(rest).hexdigest().encode(), rest)
 
 
@@ -211,16 +211,16 @@ def _record(content: bytes) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def _pending(members: dict[str, object]) -> Pending:
+def _pending(members: dict[str, object]) -> PendingExchange:
     try:
         for name in _BYTES:
             value = members[name]
             if value is not None:
                 members[name] = b64decode(_instance(value, str), validate=True)
-        return Pending(
-            made_for=_instance(members["made_for"], str),
+        return PendingExchange(
+            fingerprint=_instance(members["made_for"], str),
             boot_id=_instance(members["boot_id"], str),
-            began=_instance(members["began"], float),
+            started_at=_instance(members["began"], float),
             offer_name=_instance(members["offer_name"], str),
             answer_name=_instance(members["answer_name"], str),
             key=_instance(members["key"], bytes),
@@ -231,7 +231,7 @@ def _pending(members: dict[str, object]) -> Pending:
             answer=_optional(members["answer"], bytes),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StateDamaged(f"{PENDING} is damaged") from error
+        raise StateCorrupted(f"{PENDING} is damaged") from error
 
 
 def _cooldown(members: dict[str, object]) -> Cooldown:
@@ -242,10 +242,10 @@ def _cooldown(members: dict[str, object]) -> Cooldown:
             failures=_instance(members["failures"], int),
             reason=_instance(members["reason"], str),
             message=_instance(members["message"], str),
-            made_for=_instance(members["made_for"], str),
+            fingerprint=_instance(members["made_for"], str),
         )
     except (KeyError, TypeError) as error:
-        raise StateDamaged(f"{COOLDOWN} is damaged") from error
+        raise StateCorrupted(f"{COOLDOWN} is damaged") from error
 
 
 def _instance(value: object, kind: type[_T]) -> _T:

@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from authenticator.tpm.device import EndorsementKey, KeyType, Quote
+from authenticator.tpm.device import DeviceEndorsementKey, KeyType, Quote
 from authenticator.tpm.nv_certificates import split_chain
 from authenticator.tpm.templates import (
     ATTESTATION_TEMPLATES,
-    CHAIN_FIRST,
-    CHAIN_LAST,
+    NV_CHAIN_FIRST,
+    NV_CHAIN_LAST,
     EndorsementTemplate,
-    by_preference,
+    order_by_preference,
 )
 from common.errors import (
     AttestationKeyUnavailable,
@@ -31,7 +31,7 @@ from common.errors import (
     TpmFailed,
 )
 from common.tpm.constants import BANKS, HASHES, PCR_COUNT
-from common.tpm.structures import Attest, PcrSelection, Public, StructureMalformed
+from common.tpm.structures import Attest, PcrSelection, PublicArea, StructureMalformed
 
 _NV_FIRST: Final = 0x01C00000
 _TPM_RH_ENDORSEMENT: Final = bytes.fromhex("4000000b")
@@ -56,14 +56,14 @@ class LoadedKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted:
+class RawQuote:
     """A TPMS_ATTEST without size prefix and its TPMT_SIGNATURE."""
 
     attest: bytes
     signature: bytes
 
 
-class Commands(Protocol):
+class TpmCommands(Protocol):
     """The TPM commands that are needed; each raises leaves of common/errors.py."""
 
     def handles(self, first: int, last: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Commands(Protocol):
         """Use the key at a persistent handle, None when there is none that can be used."""
         ...
 
-    def primary(self, template: Public) -> AbstractContextManager[LoadedKey]:
+    def primary(self, template: PublicArea) -> AbstractContextManager[LoadedKey]:
         """Make the key of the endorsement hierarchy and flush it after use.
 
         Raises TemplateUnsupported.
@@ -101,29 +101,29 @@ class Commands(Protocol):
         """Return the values of some of the selected PCRs; of none when none is allocated."""
         ...
 
-    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> Quoted:
+    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
         """Sign the PCRs of the selection."""
         ...
 
 
-class AttestingTpm:
+class TpmAttestor:
     """`device.Tpm` on a TPM's commands."""
 
-    def __init__(self, commands: Commands, key_type: KeyType) -> None:
+    def __init__(self, commands: TpmCommands, key_type: KeyType) -> None:
         self._commands = commands
         self._key_type = key_type
         self._templates: tuple[EndorsementTemplate, ...] = ()
-        self._attestation_templates: tuple[Public, ...] = ATTESTATION_TEMPLATES
+        self._attestation_templates: tuple[PublicArea, ...] = ATTESTATION_TEMPLATES
 
-    def endorsement_key(self) -> EndorsementKey:
+    def endorsement_key(self) -> DeviceEndorsementKey:
         """See `device.Tpm`."""
         with self._endorsement_key() as (template, key):
             public = key.public
-        found = self._commands.handles(_NV_FIRST, CHAIN_LAST)
+        found = self._commands.handles(_NV_FIRST, NV_CHAIN_LAST)
         own = (i for i in found if i == template.certificate_index)
-        chain = (i for i in found if i >= CHAIN_FIRST)
+        chain = (i for i in found if i >= NV_CHAIN_FIRST)
         leaf = tuple(filter(None, map(self._commands.nv_contents, own)))
-        return EndorsementKey(
+        return DeviceEndorsementKey(
             public=public,
             certificates=leaf + split_chain([self._commands.nv_contents(i) for i in chain]),
         )
@@ -162,8 +162,8 @@ class AttestingTpm:
     def _endorsement_key(self) -> Iterator[tuple[EndorsementTemplate, LoadedKey]]:
         """Use the first template's key that the TPM has or can make."""
         if not self._templates:
-            indices = frozenset(self._commands.handles(_NV_FIRST, CHAIN_FIRST - 1))
-            self._templates = by_preference(self._key_type, indices)
+            indices = frozenset(self._commands.handles(_NV_FIRST, NV_CHAIN_FIRST - 1))
+            self._templates = order_by_preference(self._key_type, indices)
         while self._templates:
             template = self._templates[0]
             try:
@@ -180,7 +180,7 @@ class AttestingTpm:
     def _kept_or_made(self, template: EndorsementTemplate) -> Iterator[LoadedKey]:
         """Use the persistent copy of the template's key if there is one, else make the key."""
         with self._commands.persistent(template.persistent_handle) as key:
-            if key and template.made(key.public) and key.qualified_name == _primary(key.public):
+            if key and template.matches(key.public) and key.qualified_name == _primary(key.public):
                 yield key
                 return
         with self._commands.primary(template.public) as key:
@@ -255,7 +255,7 @@ def _primary(public: bytes) -> bytes:
 
     A key of the owner's at an endorsement key's handle has another, and dies with TPM2_Clear.
     """
-    key = Public.from_tpm2b(public)
+    key = PublicArea.from_tpm2b(public)
     name_alg = HASHES[key.name_alg]
     digest = hashlib.new(name_alg, _TPM_RH_ENDORSEMENT + key.name(), usedforsecurity=True).digest()
     return key.name()[:2] + digest

@@ -19,7 +19,7 @@ DEFAULT_TCTI: Final = "device:/dev/tpmrm0"
 """The kernel's resource manager: it takes back what a killed process left in the TPM."""
 
 
-class Deadline(Protocol):
+class TpmDeadline(Protocol):
     """The end of the whole call, by a clock that nobody sets."""
 
     def remaining(self) -> float:
@@ -28,7 +28,7 @@ class Deadline(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndorsementKey:
+class DeviceEndorsementKey:
     """The endorsement key and the certificates that were found with it.
 
     `public` is a TPM2B_PUBLIC. `certificates` are the bytes of the NV indices: the key's own first,
@@ -61,7 +61,7 @@ class Tpm(Protocol):
     `EndorsementHierarchyDisabled`.
     """
 
-    def endorsement_key(self) -> EndorsementKey:
+    def endorsement_key(self) -> DeviceEndorsementKey:
         """Return the same key each time, for as long as the TPM's endorsement seed lives.
 
         Raises EndorsementKeyUnavailable when the TPM can make none of the key type asked for.

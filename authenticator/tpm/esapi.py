@@ -29,10 +29,10 @@ from tpm2_pytss.types import (
 )
 
 from authenticator.tpm import response_codes
-from authenticator.tpm.attestation import AttestingTpm, LoadedKey, Quoted, TemplateUnsupported
+from authenticator.tpm.attestation import LoadedKey, RawQuote, TemplateUnsupported, TpmAttestor
 from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
-from authenticator.tpm.device import DEFAULT_TCTI, Deadline, KeyType, Tpm
-from authenticator.tpm.open_errors import DeviceInUse, why_not
+from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm, TpmDeadline
+from authenticator.tpm.open_errors import DeviceBusy, open_error
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import (
     AttestationError,
@@ -43,7 +43,7 @@ from common.errors import (
 )
 from common.tpm.structures import (
     PcrSelection,
-    Public,
+    PublicArea,
     StructureMalformed,
     encode_selection,
     parse_selection,
@@ -78,7 +78,7 @@ def open_tpm(
     *,
     key_type: KeyType = "auto",
     endorsement_auth: bytes = b"",
-    deadline: Deadline,
+    deadline: TpmDeadline,
 ) -> Iterator[Tpm]:
     """Open the TPM that `tcti`, any TCTI configuration of tpm2-tss, leads to.
 
@@ -92,7 +92,7 @@ def open_tpm(
         )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
-        yield AttestingTpm(connection, key_type)
+        yield TpmAttestor(connection, key_type)
     finally:
         connection.close()
 
@@ -100,12 +100,12 @@ def open_tpm(
 class _Connection:
     """`attesting.Commands` on one ESAPI context."""
 
-    def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
+    def __init__(self, tcti: str, endorsement_auth: bytes, deadline: TpmDeadline) -> None:
         self._calls = BoundedCalls(deadline, again=_passes)
         try:
             self._esapi = self._calls.run(lambda: _open(tcti))
             self._esapi.tr_set_auth(ESYS_TR.ENDORSEMENT, endorsement_auth)
-        except DeviceInUse as error:
+        except DeviceBusy as error:
             self._calls.close()
             raise TpmBusy(
                 "another program holds the TPM device: use the kernel's resource manager"
@@ -155,7 +155,7 @@ class _Connection:
             yield LoadedKey(handle=key, public=public.marshal(), qualified_name=bytes(qualified))
 
     @contextmanager
-    def primary(self, template: Public) -> Iterator[LoadedKey]:
+    def primary(self, template: PublicArea) -> Iterator[LoadedKey]:
         """Make a key of the endorsement hierarchy, and flush it after use."""
         area, _ = TPM2B_PUBLIC.unmarshal(template.to_tpm2b())
         handle, public, *_ = self._command(
@@ -212,13 +212,13 @@ class _Connection:
             values.setdefault(bank, {})[index] = bytes(digest)
         return values
 
-    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> Quoted:
+    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
         """Sign the PCRs of the selection."""
         asked, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
         attest, signature = self._command(
             "TPM2_Quote", lambda: self._esapi.quote(ESYS_TR(key.handle), asked, extra_data)
         )
-        return Quoted(attest=bytes(attest), signature=signature.marshal())
+        return RawQuote(attest=bytes(attest), signature=signature.marshal())
 
     @contextmanager
     def _endorsement_policy(self, template: EndorsementTemplate) -> Iterator[ESYS_TR]:
@@ -245,8 +245,8 @@ class _Connection:
         libtpms answers an RSA ciphertext that does not decrypt with TPM_RC_FAILURE, which else
         means failure mode; a TPM in that mode does nothing more.
         """
-        failure = response_codes.base(code) == response_codes.RC_FAILURE
-        if not response_codes.blames_parameter(code) and not (failure and self._works()):
+        failure = response_codes.base_code(code) == response_codes.RC_FAILURE
+        if not response_codes.is_parameter_error(code) and not (failure and self._works()):
             return None
         return CredentialNotForThisTpm(
             "the challenge was made for another TPM or another attestation key, or was changed on"
@@ -324,7 +324,7 @@ class _Connection:
         try:
             return self._calls.run(call)
         except TSS2_Exception as error:
-            raise special(error.rc) or response_codes.error(error.rc, name) from error
+            raise special(error.rc) or response_codes.error_for_code(error.rc, name) from error
 
 
 class _Unreadable(Exception):
@@ -337,22 +337,22 @@ def _open(tcti: str) -> ESAPI:
     try:
         return ESAPI(tcti)
     except TSS2_Exception as error:
-        raise why_not(tcti, error.rc) from error
+        raise open_error(tcti, error.rc) from error
 
 
 def _passes(error: Exception) -> bool:
     """Tell whether the same call may succeed a moment later."""
     if isinstance(error, TSS2_Exception):
-        return response_codes.means_busy(error.rc)
-    return isinstance(error, DeviceInUse)
+        return response_codes.is_retryable(error.rc)
+    return isinstance(error, DeviceBusy)
 
 
 def _unsupported(code: int) -> Exception | None:
-    return TemplateUnsupported() if response_codes.means_unsupported(code) else None
+    return TemplateUnsupported() if response_codes.is_unsupported(code) else None
 
 
 def _unreadable(code: int) -> Exception | None:
-    return _Unreadable(hex(code)) if response_codes.base(code) in _UNREADABLE else None
+    return _Unreadable(hex(code)) if response_codes.base_code(code) in _UNREADABLE else None
 
 
 def _pcrs_of(selection: TPML_PCR_SELECTION) -> list[tuple[str, int]]:

@@ -14,11 +14,11 @@ _DEVICE_PATH: Final = "/dev/tpmrm0"
 """What the libraries try first when `device` comes without a path."""
 
 
-class DeviceInUse(Exception):
+class DeviceBusy(Exception):
     """Another program has opened a device that takes one at a time; it may be free in a moment."""
 
 
-def why_not(tcti: str, code: int) -> Exception:
+def open_error(tcti: str, code: int) -> Exception:
     """Name the reason why opening `tcti` gave the response code: a leaf, or DeviceInUse."""
     name, _, path = tcti.partition(":")
     if code == _TCTI_NOT_SUPPORTED:
@@ -40,7 +40,7 @@ def _why_no_device(path: str) -> Exception:
         )
     except OSError as error:
         if error.errno == errno.EBUSY:
-            return DeviceInUse(path)
+            return DeviceBusy(path)
         return TpmUnavailable(
             f"there is no TPM at {path} ({error.strerror}): switch it on in the firmware's"
             " settings, or attach one to the virtual machine, and load its driver"

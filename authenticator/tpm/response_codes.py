@@ -115,29 +115,29 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
 )
 
 
-def base(code: int) -> int:
+def base_code(code: int) -> int:
     """Return a TPM's code without handle, session or parameter number; 0 for other layers."""
     if code & _LAYER not in _LAYERS_TPM:
         return 0
     return code & (_FORMAT_ONE | 0x3F) if code & _FORMAT_ONE else code & 0xFFF
 
 
-def blames_parameter(code: int) -> bool:
+def is_parameter_error(code: int) -> bool:
     """Tell whether the TPM found one of the command's parameters wrong."""
-    return base(code) != 0 and code & _FORMAT_ONE != 0 and code & _PARAMETER != 0
+    return base_code(code) != 0 and code & _FORMAT_ONE != 0 and code & _PARAMETER != 0
 
 
-def means_unsupported(code: int) -> bool:
+def is_unsupported(code: int) -> bool:
     """Tell whether the TPM cannot make the key that a template describes."""
-    return blames_parameter(code) and base(code) in _UNSUPPORTED
+    return is_parameter_error(code) and base_code(code) in _UNSUPPORTED
 
 
-def means_busy(code: int) -> bool:
+def is_retryable(code: int) -> bool:
     """Tell whether the same command may succeed a moment later."""
-    return _MEANINGS.get(base(code)) is _BUSY
+    return _MEANINGS.get(base_code(code)) is _BUSY
 
 
-def error(code: int, command: str) -> AttestationError:
+def error_for_code(code: int, command: str) -> AttestationError:
     """Name what went wrong with `command`; `detail` tells the number."""
     detail = f"{command} returned {code:#x}"
     if code & _LAYER == _LAYER_TCTI:
@@ -145,7 +145,7 @@ def error(code: int, command: str) -> AttestationError:
             "the connection to the TPM broke: look for TPM errors in the kernel's log",
             detail=detail,
         )
-    if meaning := _MEANINGS.get(base(code)):
+    if meaning := _MEANINGS.get(base_code(code)):
         leaf, message = meaning
         return leaf(message, detail=detail)
     return TpmFailed(

@@ -31,15 +31,15 @@ from common.tpm.constants import (
 from common.tpm.structures import (
     EccParameters,
     EccPoint,
-    Public,
+    PublicArea,
     RsaParameters,
     Scheme,
     StructureMalformed,
     Symmetric,
 )
 
-CHAIN_FIRST: Final = 0x01C00100
-CHAIN_LAST: Final = 0x01C001FF
+NV_CHAIN_FIRST: Final = 0x01C00100
+NV_CHAIN_LAST: Final = 0x01C001FF
 """NV indices of intermediate certificates (profile 2.2.1.5)."""
 
 POLICY_A: Final[Mapping[int, bytes]] = MappingProxyType(
@@ -105,7 +105,7 @@ class EndorsementTemplate:
     """
 
     name: str
-    public: Public
+    public: PublicArea
     certificate_index: int
     persistent_handle: int
 
@@ -116,13 +116,13 @@ class EndorsementTemplate:
             return ()
         return POLICY_A[self.public.name_alg], POLICY_C[self.public.name_alg]
 
-    def made(self, public: bytes) -> bool:
+    def matches(self, public: bytes) -> bool:
         """Tell whether a key with this TPM2B_PUBLIC is made by this template.
 
         Everything but the key itself is compared; exponents 0 and 65537 are one.
         """
         try:
-            key = Public.from_tpm2b(public)
+            key = PublicArea.from_tpm2b(public)
         except StructureMalformed:
             return False
         parameters = key.parameters
@@ -139,8 +139,8 @@ def _ecc(curve: int, symmetric: Symmetric) -> EccParameters:
     return EccParameters(symmetric=symmetric, scheme=None, curve=curve, kdf=None)
 
 
-def _low(parameters: RsaParameters | EccParameters, unique: bytes | EccPoint) -> Public:
-    return Public(
+def _low(parameters: RsaParameters | EccParameters, unique: bytes | EccPoint) -> PublicArea:
+    return PublicArea(
         name_alg=TPM_ALG_SHA256,
         attributes=_LOW,
         auth_policy=POLICY_A[TPM_ALG_SHA256],
@@ -149,8 +149,8 @@ def _low(parameters: RsaParameters | EccParameters, unique: bytes | EccPoint) ->
     )
 
 
-def _high(name_alg: int, parameters: RsaParameters | EccParameters) -> Public:
-    return Public(
+def _high(name_alg: int, parameters: RsaParameters | EccParameters) -> PublicArea:
+    return PublicArea(
         name_alg=name_alg,
         attributes=_HIGH,
         auth_policy=POLICY_B[name_alg],
@@ -215,7 +215,7 @@ _ATTESTATION: Final = (
 )
 
 ATTESTATION_TEMPLATES: Final = (
-    Public(
+    PublicArea(
         name_alg=TPM_ALG_SHA256,
         attributes=_ATTESTATION,
         auth_policy=b"",
@@ -227,7 +227,7 @@ ATTESTATION_TEMPLATES: Final = (
         ),
         unique=_NO_POINT,
     ),
-    Public(
+    PublicArea(
         name_alg=TPM_ALG_SHA256,
         attributes=_ATTESTATION,
         auth_policy=b"",
@@ -243,7 +243,9 @@ ATTESTATION_TEMPLATES: Final = (
 """The attestation key's templates; the second is for TPMs that can do no ECC."""
 
 
-def by_preference(key_type: KeyType, indices: frozenset[int]) -> tuple[EndorsementTemplate, ...]:
+def order_by_preference(
+    key_type: KeyType, indices: frozenset[int]
+) -> tuple[EndorsementTemplate, ...]:
     """Order the templates of `key_type`, those with a certificate among the NV `indices` first.
 
     The certificates decide because they stay: firmware and TPM2_Clear leave them alone.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from common.tpm.constants import TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE
 from common.tpm.pcrs import PcrSelection, encode_selection, read_selection
-from common.tpm.reader import Reader, StructureMalformed, sized
+from common.tpm.reader import Reader, StructureMalformed, tpm2b
 
 _HEAD: Final = Struct(">IH")
 """Magic and type."""
@@ -65,14 +65,14 @@ class Attest:
         StructureMalformed, of which both are kinds.
         """
         reader = Reader(data)
-        magic, kind = reader.integers(_HEAD)
+        magic, kind = reader.unpack(_HEAD)
         if magic != TPM_GENERATED_VALUE:
             raise AttestNotGenerated("magic is not TPM_GENERATED_VALUE", 0)
         if kind != TPM_ST_ATTEST_QUOTE:
             raise AttestNotQuote("type is not TPM_ST_ATTEST_QUOTE", reader.position)
-        qualified_signer = reader.sized(_MAX_NAME)
-        extra_data = reader.sized(_MAX_DATA)
-        clock, reset_count, restart_count, safe, firmware_version = reader.integers(_COUNTERS)
+        qualified_signer = reader.tpm2b(_MAX_NAME)
+        extra_data = reader.tpm2b(_MAX_DATA)
+        clock, reset_count, restart_count, safe, firmware_version = reader.unpack(_COUNTERS)
         if safe not in {0, 1}:
             raise reader.fail("safe is neither YES nor NO")
         attest = cls(
@@ -81,7 +81,7 @@ class Attest:
             clock_info=ClockInfo(clock, reset_count, restart_count, bool(safe)),
             firmware_version=firmware_version,
             selection=read_selection(reader),
-            pcr_digest=reader.sized(_MAX_DIGEST),
+            pcr_digest=reader.tpm2b(_MAX_DIGEST),
         )
         reader.finish()
         return attest
@@ -91,8 +91,8 @@ class Attest:
         clock = self.clock_info
         return (
             _HEAD.pack(TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE)
-            + sized(self.qualified_signer)
-            + sized(self.extra_data)
+            + tpm2b(self.qualified_signer)
+            + tpm2b(self.extra_data)
             + _COUNTERS.pack(
                 clock.clock,
                 clock.reset_count,
@@ -101,5 +101,5 @@ class Attest:
                 self.firmware_version,
             )
             + encode_selection(self.selection)
-            + sized(self.pcr_digest)
+            + tpm2b(self.pcr_digest)
         )

@@ -25,13 +25,13 @@ def read_selection(reader: Reader) -> PcrSelection:
 
     Raises StructureMalformed, for every encoding but the one that `encode_selection` writes.
     """
-    count = reader.integer(4)
+    count = reader.uint(4)
     if count > len(BANKS):
         raise reader.fail("selection has more banks than there are")
     selection: dict[str, tuple[int, ...]] = {}
     last = 0
     for _ in range(count):
-        bank, size = reader.integers(_BANK)
+        bank, size = reader.unpack(_BANK)
         if bank not in HASHES:
             raise reader.fail("bank is unknown")
         if bank <= last:

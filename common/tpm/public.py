@@ -32,7 +32,7 @@ from common.tpm.constants import (
     TPM_ALG_RSASSA,
     ObjectAttributes,
 )
-from common.tpm.reader import Reader, sized
+from common.tpm.reader import Reader, tpm2b
 
 _HEAD: Final = Struct(">HHI")
 """Type, nameAlg and objectAttributes."""
@@ -92,7 +92,7 @@ class EccPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Public:
+class PublicArea:
     """TPMT_PUBLIC. `unique` is an RSA modulus with RsaParameters, a point with EccParameters."""
 
     name_alg: int
@@ -124,29 +124,29 @@ class Public:
         Raises StructureMalformed.
         """
         reader = Reader(data)
-        area = reader.sized(len(data))
+        area = reader.tpm2b(len(data))
         reader.finish()
         return cls.parse(area)
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        object_type, name_alg, attributes = reader.integers(_HEAD)
+        object_type, name_alg, attributes = reader.unpack(_HEAD)
         if object_type not in {TPM_ALG_RSA, TPM_ALG_ECC}:
             raise reader.fail("key type is neither RSA nor ECC")
         _require_hash(name_alg, reader)
         if attributes & ~_KNOWN_ATTRIBUTES:
             raise reader.fail("reserved attribute is set")
-        auth_policy = reader.sized(DIGEST_SIZES[name_alg])
+        auth_policy = reader.tpm2b(DIGEST_SIZES[name_alg])
         if auth_policy and len(auth_policy) != DIGEST_SIZES[name_alg]:
             raise reader.fail("authPolicy is no digest of nameAlg")
         parameters: RsaParameters | EccParameters
         unique: bytes | EccPoint
         if object_type == TPM_ALG_RSA:
             parameters = _read_rsa_parameters(reader)
-            unique = reader.sized(MAX_RSA_KEY_BYTES)
+            unique = reader.tpm2b(MAX_RSA_KEY_BYTES)
         else:
             parameters = _read_ecc_parameters(reader)
-            unique = EccPoint(x=reader.sized(MAX_ECC_KEY_BYTES), y=reader.sized(MAX_ECC_KEY_BYTES))
+            unique = EccPoint(x=reader.tpm2b(MAX_ECC_KEY_BYTES), y=reader.tpm2b(MAX_ECC_KEY_BYTES))
         return cls(
             name_alg=name_alg,
             attributes=ObjectAttributes(attributes),
@@ -159,14 +159,14 @@ class Public:
         """Write the TPMT_PUBLIC."""
         return (
             _HEAD.pack(self.type, self.name_alg, self.attributes)
-            + sized(self.auth_policy)
+            + tpm2b(self.auth_policy)
             + _encode_parameters(self.parameters)
             + _encode_unique(self.unique)
         )
 
     def to_tpm2b(self) -> bytes:
         """Write the TPM2B_PUBLIC."""
-        return sized(self.encode())
+        return tpm2b(self.encode())
 
     def name(self) -> bytes:
         """Compute the Name."""
@@ -184,22 +184,22 @@ def _require_hash(algorithm: int, reader: Reader) -> None:
 
 
 def _read_symmetric(reader: Reader) -> Symmetric | None:
-    algorithm = reader.word()
+    algorithm = reader.uint16()
     if algorithm == TPM_ALG_NULL:
         return None
     if algorithm != TPM_ALG_AES:
         raise reader.fail("symmetric algorithm is neither null nor AES")
-    key_bits, mode = reader.integers(_WORDS)
+    key_bits, mode = reader.unpack(_WORDS)
     return Symmetric(algorithm, key_bits, mode)
 
 
 def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
-    algorithm = reader.word()
+    algorithm = reader.uint16()
     if algorithm == TPM_ALG_NULL:
         return None
     if algorithm not in known:
         raise reader.fail("scheme is unknown")
-    digest = reader.word()
+    digest = reader.uint16()
     _require_hash(digest, reader)
     return Scheme(algorithm, digest)
 
@@ -207,7 +207,7 @@ def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
 def _read_rsa_parameters(reader: Reader) -> RsaParameters:
     symmetric = _read_symmetric(reader)
     scheme = _read_scheme(reader, _RSA_SCHEMES)
-    key_bits, exponent = reader.integers(_SIZE_AND_EXPONENT)
+    key_bits, exponent = reader.unpack(_SIZE_AND_EXPONENT)
     return RsaParameters(symmetric=symmetric, scheme=scheme, key_bits=key_bits, exponent=exponent)
 
 
@@ -215,7 +215,7 @@ def _read_ecc_parameters(reader: Reader) -> EccParameters:
     return EccParameters(
         symmetric=_read_symmetric(reader),
         scheme=_read_scheme(reader, _ECC_SCHEMES),
-        curve=reader.word(),
+        curve=reader.uint16(),
         kdf=_read_scheme(reader, _KDF_SCHEMES),
     )
 
@@ -241,5 +241,5 @@ def _encode_parameters(value: RsaParameters | EccParameters) -> bytes:
 
 def _encode_unique(value: bytes | EccPoint) -> bytes:
     if isinstance(value, EccPoint):
-        return sized(value.x) + sized(value.y)
-    return sized(value)
+        return tpm2b(value.x) + tpm2b(value.y)
+    return tpm2b(value)

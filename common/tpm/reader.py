@@ -47,11 +47,11 @@ class Reader:
         self._position = end
         return taken
 
-    def integer(self, size: int) -> int:
+    def uint(self, size: int) -> int:
         """Read an unsigned integer of `size` bytes."""
         return int.from_bytes(self.take(size), "big")
 
-    def word(self) -> int:
+    def uint16(self) -> int:
         """Read an unsigned integer of 2 bytes, as `integer` does, but in one step."""
         data, begin = self._data, self._position
         if begin + 2 > len(data):
@@ -59,7 +59,7 @@ class Reader:
         self._position = begin + 2
         return data[begin] << 8 | data[begin + 1]
 
-    def integers(self, form: Struct) -> tuple[int, ...]:
+    def unpack(self, form: Struct) -> tuple[int, ...]:
         """Read several unsigned integers at once: `form` is big-endian and has nothing else."""
         begin = self._position
         end = begin + form.size
@@ -68,7 +68,7 @@ class Reader:
         self._position = end
         return form.unpack_from(self._data, begin)
 
-    def sized(self, limit: int) -> bytes:
+    def tpm2b(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""
         # As integer and take, but in one: half of what is read is read here
         data, begin = self._data, self._position + 2
@@ -90,11 +90,11 @@ class Reader:
             raise self.fail("trailing bytes")
 
 
-def sized(data: bytes) -> bytes:
+def tpm2b(data: bytes) -> bytes:
     """Write a TPM2B: a 2-byte size and the bytes."""
     return len(data).to_bytes(2, "big") + data
 
 
-def join(*values: tuple[int, int]) -> bytes:
+def pack_uints(*values: tuple[int, int]) -> bytes:
     """Write unsigned integers, each given as (value, bytes)."""
     return b"".join(value.to_bytes(size, "big") for value, size in values)

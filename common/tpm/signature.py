@@ -17,7 +17,7 @@ from common.tpm.constants import (
     TPM_ALG_RSAPSS,
     TPM_ALG_RSASSA,
 )
-from common.tpm.reader import Reader, sized
+from common.tpm.reader import Reader, tpm2b
 
 _HEAD: Final = Struct(">HH")
 """Scheme and hash algorithm."""
@@ -46,16 +46,16 @@ class Signature:
         Raises StructureMalformed.
         """
         reader = Reader(data)
-        scheme, algorithm = reader.integers(_HEAD)
+        scheme, algorithm = reader.unpack(_HEAD)
         if scheme not in {TPM_ALG_RSASSA, TPM_ALG_RSAPSS, TPM_ALG_ECDSA}:
             raise reader.fail("signature scheme is unknown")
         if algorithm not in HASHES:
             raise reader.fail("hash algorithm is unknown")
         value: bytes | EcdsaValue
         if scheme == TPM_ALG_ECDSA:
-            value = EcdsaValue(r=reader.sized(MAX_ECC_KEY_BYTES), s=reader.sized(MAX_ECC_KEY_BYTES))
+            value = EcdsaValue(r=reader.tpm2b(MAX_ECC_KEY_BYTES), s=reader.tpm2b(MAX_ECC_KEY_BYTES))
         else:
-            value = reader.sized(MAX_RSA_KEY_BYTES)
+            value = reader.tpm2b(MAX_RSA_KEY_BYTES)
         reader.finish()
         return cls(scheme=scheme, hash=algorithm, value=value)
 
@@ -63,8 +63,8 @@ class Signature:
         """Write the TPMT_SIGNATURE."""
         head = _HEAD.pack(self.scheme, self.hash)
         if isinstance(self.value, EcdsaValue):
-            return head + sized(self.value.r) + sized(self.value.s)
-        return head + sized(self.value)
+            return head + tpm2b(self.value.r) + tpm2b(self.value.s)
+        return head + tpm2b(self.value)
 
     def x509(self) -> bytes:
         """Return the signature as X.509 and `cryptography` take it: RSA's bytes, ECDSA's DER."""

@@ -5,7 +5,7 @@ from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
 from common.tpm.public import (
     EccParameters,
     EccPoint,
-    Public,
+    PublicArea,
     RsaParameters,
     Scheme,
     Symmetric,
@@ -23,7 +23,7 @@ __all__ = [
     "EccPoint",
     "EcdsaValue",
     "PcrSelection",
-    "Public",
+    "PublicArea",
     "RsaParameters",
     "Scheme",
     "Signature",

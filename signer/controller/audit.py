@@ -14,7 +14,7 @@ from typing import Any
 
 from common.errors import AttestationError
 from signer.controller.metrics import VERDICTS
-from signer.model import Boot, ClusterKey, Csr
+from signer.model import BootCounters, ClusterKey, Csr
 from signer.verify.measured_boot import MeasuredBoot
 from signer.verify.pcrs import Pcrs
 
@@ -40,7 +40,7 @@ class JsonFormatter(logging.Formatter):
 
 
 @dataclass(slots=True)
-class Trail:
+class AuditContext:
     """What has been learnt of a CSR so far: a verdict's line tells it, whatever the verdict."""
 
     cluster: ClusterKey
@@ -52,14 +52,14 @@ class Trail:
     machine: str = ""
     endorsement_key: str = ""
     ground: str = ""
-    boot: Boot | None = None
+    boot: BootCounters | None = None
     pcrs: Pcrs | None = None
     measured_boot: MeasuredBoot | None = None
     not_after: datetime | None = None
 
 
-def record(
-    trail: Trail,
+def log_verdict(
+    trail: AuditContext,
     outcome: str,
     *,
     seconds: float = 0.0,
@@ -83,16 +83,16 @@ def record(
     _logger.log(level if new else logging.DEBUG, "verdict", extra={"fields": fields})
 
 
-def _count(trail: Trail, outcome: str, error: AttestationError | None) -> None:
+def _count(trail: AuditContext, outcome: str, error: AttestationError | None) -> None:
     reason, check = ("", "") if error is None else (error.reason, error.check)
     VERDICTS.labels(_cluster(trail), trail.kind, outcome, reason, check).inc()
 
 
-def _cluster(trail: Trail) -> str:
+def _cluster(trail: AuditContext) -> str:
     return f"{trail.cluster.namespace}/{trail.cluster.name}"
 
 
-def _fields(trail: Trail) -> dict[str, Any]:
+def _fields(trail: AuditContext) -> dict[str, Any]:
     told: dict[str, Any] = {
         "cluster": _cluster(trail),
         "csr": trail.csr.name,

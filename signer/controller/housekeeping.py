@@ -12,15 +12,15 @@ from itertools import islice
 from typing import Final, Protocol
 
 from common.errors import CsrChanged, Denied, Unavailable
-from signer.issue.challenge import MAX_AGE
-from signer.model import AttestedNodeObject, ClusterKey, Csr, Liveness
+from signer.issue.challenge import CHALLENGE_MAX_AGE
+from signer.model import AttestedNodeObject, ClusterKey, Csr, MachineState
 from signer.policy import AutoApproveBindings, Policy
-from signer.verify.parse import ParsedOffer, parse
-from signer.verify.recognize import Kind
+from signer.verify.parse import ParsedOffer, parse_request
+from signer.verify.recognize import CsrKind
 
 _logger = logging.getLogger(__name__)
 
-_CLAIM_REST: Final = timedelta(days=1)
+_CLAIM_GRACE: Final = timedelta(days=1)
 """How long a dead claim is left alone: while a management cluster is moved, Machines may come after
 the claims that name them."""
 _CLAIMS_AT_ONCE: Final = 20
@@ -39,17 +39,17 @@ class OfferDeleter(Protocol):
 class ClaimDeleter(Protocol):
     """The part of the claims that this needs."""
 
-    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
         """Tell whether a Machine of that Cluster has the provider ID."""
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
         """Delete an AttestedNode, if it is still as it was read."""
 
 
-def remove_old_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) -> None:
+def delete_expired_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) -> None:
     """Delete offers that no answer can come to any more."""
     for csr in csrs:
-        if now - csr.created > MAX_AGE and _is_offer(csr):
+        if now - csr.created > CHALLENGE_MAX_AGE and _is_offer(csr):
             try:
                 writer.delete(csr)
             except CsrChanged:
@@ -57,7 +57,7 @@ def remove_old_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) 
             _logger.info("old offer deleted", extra={"fields": {"csr": csr.name}})
 
 
-def remove_dead_claims(
+def delete_stale_claims(
     nodes: Sequence[AttestedNodeObject],
     claims: ClaimDeleter,
     *,
@@ -68,10 +68,10 @@ def remove_dead_claims(
 
     `lives` tells from caches which need not be asked for.
     """
-    expired = [n for n in nodes if now - n.not_after > _CLAIM_REST and not lives(n)]
+    expired = [n for n in nodes if now - n.not_after > _CLAIM_GRACE and not lives(n)]
     # Any of them: some that nobody can tell of would stand before the others for ever.
     for node in random.sample(expired, min(len(expired), _CLAIMS_AT_ONCE)):
-        if claims.liveness(node.cluster, node.provider_id) is Liveness.GONE:
+        if claims.machine_state(node.cluster, node.provider_id) is MachineState.ABSENT:
             claims.delete_attested_node(node)
             fields = {
                 "cluster": f"{node.cluster.namespace}/{node.cluster.name}",
@@ -80,7 +80,7 @@ def remove_dead_claims(
             _logger.info("dead claim deleted", extra={"fields": fields})
 
 
-def tend_bindings(
+def enforce_auto_approve_policy(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
 ) -> None:
     """R0: raise the alarm over each auto-approving binding, and by policy remove it.
@@ -108,6 +108,6 @@ def tend_bindings(
 
 def _is_offer(csr: Csr) -> bool:
     try:
-        return isinstance(parse(csr, Kind(csr.signer_name)), ParsedOffer)
+        return isinstance(parse_request(csr, CsrKind(csr.signer_name)), ParsedOffer)
     except Denied:
         return False

@@ -26,7 +26,7 @@ _END: Final = b"\r\n\r\n"
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class Page(NamedTuple):
+class Response(NamedTuple):
     """What is answered."""
 
     status: HTTPStatus
@@ -34,28 +34,28 @@ class Page(NamedTuple):
     content_type: str = _PLAIN
 
 
-Pages = Mapping[str, Callable[[], Page]]
+Routes = Mapping[str, Callable[[], Response]]
 
 
-def pages_of(
+def build_routes(
     registry: CollectorRegistry, *, healthy: Callable[[], bool], ready: Callable[[], bool]
-) -> Pages:
+) -> Routes:
     """Return the pages by their paths."""
     return {
-        "/metrics": lambda: Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST),
+        "/metrics": lambda: Response(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST),
         "/healthz": lambda: _probe(good=healthy()),
         "/readyz": lambda: _probe(good=ready()),
     }
 
 
-class Observatory(ThreadingTCPServer):
+class HttpServer(ThreadingTCPServer):
     """Serves pages until stopped; making it raises OSError when the address is not to be had."""
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 2 * _AT_ONCE
 
-    def __init__(self, address: tuple[str, int], pages: Pages) -> None:
+    def __init__(self, address: tuple[str, int], pages: Routes) -> None:
         self.pages = pages
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._turns = BoundedSemaphore(_AT_ONCE)
@@ -93,7 +93,7 @@ class _Request(BaseRequestHandler):
     """One request, and its answer; the connection ends with it."""
 
     request: socket.socket
-    server: Observatory
+    server: HttpServer
 
     def handle(self) -> None:
         try:
@@ -105,11 +105,11 @@ class _Request(BaseRequestHandler):
         except Exception:
             _logger.exception("observer not answered")
 
-    def _answer(self, method: str, path: str) -> Page:
+    def _answer(self, method: str, path: str) -> Response:
         page = self.server.pages.get(path)
         if method != "GET":
-            return Page(HTTPStatus.METHOD_NOT_ALLOWED, b"")
-        return Page(HTTPStatus.NOT_FOUND, b"") if page is None else page()
+            return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"")
+        return Response(HTTPStatus.NOT_FOUND, b"") if page is None else page()
 
     def _read(self) -> tuple[str, str]:
         """Read as far as the headers go, within bounds; return method and path."""
@@ -128,11 +128,15 @@ class _Request(BaseRequestHandler):
         return method, path
 
 
-def _probe(*, good: bool) -> Page:
-    return Page(HTTPStatus.OK, b"ok\n") if good else Page(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")
+def _probe(*, good: bool) -> Response:
+    return (
+        Response(HTTPStatus.OK, b"ok\n")
+        if good
+        else Response(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")
+    )
 
 
-def _head(page: Page) -> bytes:
+def _head(page: Response) -> bytes:
     lines = (
         f"HTTP/1.1 {page.status.value} {page.status.phrase}",
         f"Content-Type: {page.content_type}",

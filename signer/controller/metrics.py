@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from signer.trust_bundles import AnchorFiles
-from signer.verify.x509.lenient_der import Element, children, oid, only
-from signer.verify.x509.trust_anchors import Anchor, RevocationList
+from signer.trust_bundles import TrustBundleFiles
+from signer.verify.x509.lenient_der import Element, children, oid, single_element
+from signer.verify.x509.trust_anchors import Crl, TrustAnchor
 
 _PREFIX: Final = "node_attestation"
 _FINGERPRINT: Final = 16
@@ -37,7 +37,7 @@ VERDICTS: Final = Counter(
 )
 
 
-def registry(files: AnchorFiles) -> CollectorRegistry:
+def build_registry(files: TrustBundleFiles) -> CollectorRegistry:
     """Return everything that is measured, and nothing of other libraries."""
     made = CollectorRegistry()
     made.register(VERDICTS)
@@ -48,7 +48,7 @@ def registry(files: AnchorFiles) -> CollectorRegistry:
 class _Anchors(Collector):
     """Trust anchors as they count at the moment."""
 
-    def __init__(self, files: AnchorFiles) -> None:
+    def __init__(self, files: TrustBundleFiles) -> None:
         self._files = files
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -77,10 +77,12 @@ class _Anchors(Collector):
         yield from (expiry, update, invalid)
 
 
-def _subject(anchor: Anchor) -> str:
+def _subject(anchor: TrustAnchor) -> str:
     """Write a name for people, attribute by attribute; what cannot be read is left out."""
     try:
-        relative_names = [children(part) for part in children(only(anchor.fields.subject))]
+        relative_names = [
+            children(part) for part in children(single_element(anchor.fields.subject))
+        ]
         parts = [children(attribute) for name in relative_names for attribute in name]
         return ", ".join(_attribute(kind, value) for kind, value, *_ in parts)
     except ValueError:
@@ -92,10 +94,10 @@ def _attribute(kind: Element, value: Element) -> str:
     return f"{_NAMES.get(oid(kind), oid(kind))}={content.decode('utf-8', errors='replace')}"
 
 
-def _fingerprint(anchor: Anchor) -> str:
+def _fingerprint(anchor: TrustAnchor) -> str:
     return sha256(anchor.fields.der).hexdigest()[:_FINGERPRINT]
 
 
-def _next_update(listed: RevocationList) -> float:
+def _next_update(listed: Crl) -> float:
     end = listed.loaded.next_update_utc
     return 0.0 if end is None else end.timestamp()

@@ -10,12 +10,12 @@ from typing import Final
 
 from common.errors import TooManyChallenges
 
-PER_SECOND: Final = 20.0
+QPS: Final = 20.0
 BURST: Final = 100.0
 """A pool whose machines share one token still joins by the thousand in minutes."""
 
 
-class ChallengeRate:
+class ChallengeRateLimiter:
     """The buckets of all requesters; a full one is forgotten."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -25,7 +25,7 @@ class ChallengeRate:
         """When a bucket was last drawn from, and how much was missing from it then."""
         self._swept = monotonic()
 
-    def draw(self, requester: Hashable) -> None:
+    def acquire(self, requester: Hashable) -> None:
         """Take one challenge.
 
         Raises `TooManyChallenges` when the bucket is empty.
@@ -40,11 +40,11 @@ class ChallengeRate:
 
     def _missing(self, requester: Hashable, now: float) -> float:
         drawn, missing = self._spent.get(requester, (now, 0.0))
-        return max(0.0, missing - (now - drawn) * PER_SECOND)
+        return max(0.0, missing - (now - drawn) * QPS)
 
     def _sweep(self, now: float) -> None:
         """Forget full buckets, once in the time that the emptiest takes to fill."""
-        if now - self._swept < BURST / PER_SECOND:
+        if now - self._swept < BURST / QPS:
             return
         self._swept = now
         full = [r for r in self._spent if self._missing(r, now) == 0.0]

@@ -30,22 +30,28 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from signer.controller import audit
-from signer.controller.audit import Trail
-from signer.controller.workqueue import DONE, RETRY, Look, Then
-from signer.issue.certificate import Authority, certificate_not_after, issue
+from signer.controller.audit import AuditContext
+from signer.controller.workqueue import DONE, RETRY, Requeue, Result
+from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import (
+    ChallengeKeys,
     ChallengeState,
-    Masters,
-    challenge_is_current,
-    judge_offer,
+    challenge_state,
     make_challenge,
+    verify_offer,
 )
-from signer.model import Claims, ClusterKey, Csr, Records
-from signer.policy import Policies, Policy
-from signer.verify.answer import Verified, claim, judge_answer, judge_builtin_serving
+from signer.model import ClaimStore, ClusterKey, Csr, Inventory
+from signer.policy import Policy, PolicySet
+from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer, verify_kubelet_serving
 from signer.verify.endorsement_key import EndorsementKey
-from signer.verify.parse import Parsed, ParsedAnswer, ParsedOffer, ParsedServing, parse
-from signer.verify.recognize import Kind, recognise
+from signer.verify.parse import (
+    ParsedAnswer,
+    ParsedKubeletServing,
+    ParsedOffer,
+    ParsedRequest,
+    parse_request,
+)
+from signer.verify.recognize import CsrKind, recognize_csr
 from signer.verify.x509.endorsement_certificate import TrustAnchors
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +61,7 @@ _ATTESTED: Final = "Attested"
 """The reason of Approved."""
 
 
-class CsrWrites(Protocol):
+class CsrWriter(Protocol):
     """What is written to CSRs; a lost race raises `CsrChanged`."""
 
     def read(self, name: str) -> Csr | None:
@@ -73,71 +79,71 @@ class CsrWrites(Protocol):
     def fail(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Failed."""
 
-    def certify(self, csr: Csr, certificate: bytes) -> Csr:
+    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate."""
 
-    def tell(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
+    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Write one Event, once for each reason."""
 
 
-class MasterSource(Protocol):
+class ChallengeKeySource(Protocol):
     """The master keys of the challenges."""
 
-    def masters(self) -> Masters:
+    def cached(self) -> ChallengeKeys:
         """Return the keys as last read."""
 
-    def read_live(self) -> Masters:
+    def refresh(self) -> ChallengeKeys:
         """Return the keys as the Secret says now."""
 
 
 class AuthoritySource(Protocol):
     """The certificate authorities of the clusters."""
 
-    def authority(self, cluster: ClusterKey) -> Authority:
+    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         """Return a cluster's authority."""
 
 
-class Rate(Protocol):
+class RateLimiter(Protocol):
     """How fast challenges are given."""
 
-    def draw(self, requester: tuple[ClusterKey, str]) -> None:
+    def acquire(self, requester: tuple[ClusterKey, str]) -> None:
         """Take one, or raise `TooManyChallenges`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSide:
+class ClusterContext:
     """One cluster: what is known of it, and where its CSRs are written."""
 
     key: ClusterKey
-    records: Records
-    csrs: CsrWrites
+    records: Inventory
+    csrs: CsrWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
     """What all looks at CSRs of all clusters have in common."""
 
-    policies: Policies
+    policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
     """By the policy's name."""
-    claims: Claims
-    masters: MasterSource
+    claims: ClaimStore
+    challenge_keys: ChallengeKeySource
     authorities: AuthoritySource
-    rate: Rate
+    rate_limiter: RateLimiter
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
 
-    def look(self, csr: Csr, side: ClusterSide) -> Look:
+    def reconcile(self, csr: Csr, side: ClusterContext) -> Result:
         """Look at a CSR as the cache has it, and do what follows; never raises."""
-        look = _Look(self, side, csr)
+        look = _Reconciliation(self, side, csr)
         try:
             return look.run()
         except (ChallengeKeyUnknown, NotOptedIn) as e:
             # Another signer's, or ours of a moment ago that this one has not read yet; or of a
             # Cluster that may opt in again before it is closed.
             look.record("ignored", e, new=False)
-            return Look(then=Then.WAIT)
+            return Result(requeue=Requeue.ON_CHANGE)
         except Ignored as e:
             look.record("ignored", e, new=False)
             return DONE
@@ -151,21 +157,21 @@ class Reconciler:
             return RETRY
 
 
-class _Look:
+class _Reconciliation:
     """One look at one CSR."""
 
-    def __init__(self, common: Reconciler, side: ClusterSide, csr: Csr) -> None:
+    def __init__(self, common: Reconciler, side: ClusterContext, csr: Csr) -> None:
         self._common = common
         self._side = side
         self._csr = csr
-        self._trail = Trail(cluster=side.key, csr=csr, started=common.monotonic())
-        self._parsed: Parsed | None = None
+        self._trail = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
+        self._parsed: ParsedRequest | None = None
 
-    def run(self) -> Look:
+    def run(self) -> Result:
         try:
             policy = self._common.policies.for_cluster(self._side.key)
             kind = self._recognise(policy)
-            self._parsed = parse(self._csr, kind)
+            self._parsed = parse_request(self._csr, kind)
             return self._judge(kind, self._parsed, policy)
         except Denied as e:
             return self._refuse(e)
@@ -176,14 +182,14 @@ class _Look:
         self, outcome: str, error: AttestationError | None = None, *, new: bool = True
     ) -> None:
         seconds = self._common.monotonic() - self._trail.started
-        audit.record(self._trail, outcome, seconds=seconds, error=error, new=new)
+        audit.log_verdict(self._trail, outcome, seconds=seconds, error=error, new=new)
 
-    def _recognise(self, policy: Policy) -> Kind:
-        return recognise(self._csr, self._side.records.cluster(), policy)
+    def _recognise(self, policy: Policy) -> CsrKind:
+        return recognize_csr(self._csr, self._side.records.cluster(), policy)
 
-    def _judge(self, kind: Kind, parsed: Parsed, policy: Policy) -> Look:
+    def _judge(self, kind: CsrKind, parsed: ParsedRequest, policy: Policy) -> Result:
         self._trail.node_name = parsed.request.node_name
-        if isinstance(parsed, ParsedServing):
+        if isinstance(parsed, ParsedKubeletServing):
             self._trail.kind = "serving"
             return self._approve_builtin(parsed, policy)
         self._trail.provider_id = parsed.provider_id
@@ -193,10 +199,10 @@ class _Look:
         self._trail.kind = "answer"
         return self._answer(kind, parsed, policy)
 
-    def _challenge(self, kind: Kind, offer: ParsedOffer, policy: Policy) -> Look:
+    def _challenge(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> Result:
         """Answer an offer with a challenge, unless it has one; from caches only."""
         common, now = self._common, self._common.now()
-        challengeable = judge_offer(
+        challengeable = verify_offer(
             self._csr,
             kind,
             offer,
@@ -204,19 +210,19 @@ class _Look:
             policy=policy,
             anchors=common.anchors[policy.name],
             now=now,
-            told=self._hear,
+            told=self._record_check,
         )
-        masters = common.masters.masters()
+        masters = common.challenge_keys.cached()
         state = self._challenge_state(policy, masters, now)
-        if state is ChallengeState.FOREIGN_KEY:
+        if state is ChallengeState.UNKNOWN_KEY:
             # Another replica may have rotated the key.
-            masters = common.masters.read_live()
+            masters = common.challenge_keys.refresh()
             state = self._challenge_state(policy, masters, now)
-        if state is ChallengeState.FOREIGN_KEY:
-            return Look(then=Then.WAIT)
+        if state is ChallengeState.UNKNOWN_KEY:
+            return Result(requeue=Requeue.ON_CHANGE)
         if state is ChallengeState.CURRENT:
             return DONE
-        common.rate.draw((self._side.key, self._csr.username))
+        common.rate_limiter.acquire((self._side.key, self._csr.username))
         challenge = make_challenge(
             challengeable,
             self._csr,
@@ -230,8 +236,10 @@ class _Look:
         self.record("challenged")
         return DONE
 
-    def _challenge_state(self, policy: Policy, masters: Masters, now: datetime) -> ChallengeState:
-        return challenge_is_current(
+    def _challenge_state(
+        self, policy: Policy, masters: ChallengeKeys, now: datetime
+    ) -> ChallengeState:
+        return challenge_state(
             self._csr.annotations.get(CHALLENGE_ANNOTATION),
             self._csr,
             cluster=self._side.records.cluster(),
@@ -240,27 +248,29 @@ class _Look:
             now=now,
         )
 
-    def _answer(self, kind: Kind, answer: ParsedAnswer, policy: Policy) -> Look:
+    def _answer(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> Result:
         """Judge an answer; then claim, issue, approve and write the certificate."""
         verified = self._verify(kind, answer, policy)
         self._learn(verified)
-        self._read_again(policy)
+        self._reread(policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._side.key)
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
-        claimed = claim(verified, claims=common.claims, policy=policy, now=now, not_after=not_after)
-        certificate = issue(claimed, authority=authority, now=now, random=common.random)
+        claimed = make_claims(
+            verified, claims=common.claims, policy=policy, now=now, not_after=not_after
+        )
+        certificate = issue_certificate(claimed, authority=authority, now=now, random=common.random)
         self._trail.not_after = not_after
         csr = self._csr
         if "Approved" not in csr.conditions:
             csr = self._side.csrs.approve(csr, _ATTESTED, "the TPM proved itself")
-        self._side.csrs.certify(csr, certificate)
+        self._side.csrs.set_certificate(csr, certificate)
         self.record("issued")
         return DONE
 
-    def _read_again(self, policy: Policy) -> None:
+    def _reread(self, policy: Policy) -> None:
         """Go on with the CSR as it is now: the cache may be behind our own writes, or another's.
 
         Everything that was judged is in `spec`, which never changes while the UID stays. Only what
@@ -272,17 +282,17 @@ class _Look:
         self._csr = csr
         self._recognise(policy)
 
-    def _verify(self, kind: Kind, answer: ParsedAnswer, policy: Policy) -> Verified:
+    def _verify(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> VerifiedAnswer:
         """Judge the answer; an unknown key is only believed when the Secret says so now."""
         try:
-            return self._verify_under(self._common.masters.masters(), kind, answer, policy)
+            return self._verify_under(self._common.challenge_keys.cached(), kind, answer, policy)
         except ChallengeKeyUnknown:
-            return self._verify_under(self._common.masters.read_live(), kind, answer, policy)
+            return self._verify_under(self._common.challenge_keys.refresh(), kind, answer, policy)
 
     def _verify_under(
-        self, masters: Masters, kind: Kind, answer: ParsedAnswer, policy: Policy
-    ) -> Verified:
-        return judge_answer(
+        self, masters: ChallengeKeys, kind: CsrKind, answer: ParsedAnswer, policy: Policy
+    ) -> VerifiedAnswer:
+        return verify_answer(
             self._csr,
             kind,
             answer,
@@ -291,29 +301,29 @@ class _Look:
             anchors=self._common.anchors[policy.name],
             masters=masters,
             now=self._common.now(),
-            told=self._hear,
+            told=self._record_check,
         )
 
-    def _hear(self, _: str, proved: T) -> T:
+    def _record_check(self, _: str, proved: T) -> T:
         """Learn as early as can be which key it is: a wait may be for a change of that key."""
         if isinstance(proved, EndorsementKey):
             self._trail.endorsement_key = proved.name
         return proved
 
-    def _learn(self, verified: Verified) -> None:
+    def _learn(self, verified: VerifiedAnswer) -> None:
         trail = self._trail
         trail.machine = verified.machine.name
-        trail.ground = verified.holder.ground.value
+        trail.ground = verified.holder.basis.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
         trail.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
             self.record("alarm", alarm)
 
-    def _approve_builtin(self, serving: ParsedServing, policy: Policy) -> Look:
+    def _approve_builtin(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Approve what kube-controller-manager then signs."""
         if "Approved" in self._csr.conditions:
             return DONE
-        verified = judge_builtin_serving(
+        verified = verify_kubelet_serving(
             self._csr, serving, records=self._side.records, policy=policy
         )
         self._trail.machine = verified.machine.name
@@ -322,7 +332,7 @@ class _Look:
         self.record("approved")
         return DONE
 
-    def _refuse(self, error: Denied) -> Look:
+    def _refuse(self, error: Denied) -> Result:
         """Deny the CSR, or fail it where somebody approved it."""
         csrs, csr = self._side.csrs, self._csr
         if isinstance(error, UnsupportedVersion):
@@ -339,7 +349,7 @@ class _Look:
     def _versions(self) -> str:
         return ",".join(self._common.policies.for_cluster(self._side.key).versions)
 
-    def _wait(self, error: Waiting) -> Look:
+    def _wait(self, error: Waiting) -> Result:
         """Leave the CSR pending, and say why: on it, and for what is no offer by an Event."""
         told = f"{error.reason}: {error.message}"
         new = self._csr.annotations.get(PENDING_REASON_ANNOTATION) != told
@@ -349,9 +359,9 @@ class _Look:
             except AnnotationsFull as e:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._refuse(e)
-            if isinstance(self._parsed, (ParsedAnswer, ParsedServing)):
+            if isinstance(self._parsed, (ParsedAnswer, ParsedKubeletServing)):
                 now = self._common.now()
-                self._side.csrs.tell(self._csr, error.reason, error.message, now)
+                self._side.csrs.record_event(self._csr, error.reason, error.message, now)
         self.record("waiting", error, new=new)
         names = (self._trail.node_name, self._trail.provider_id, self._trail.endorsement_key)
-        return Look(then=Then.WAIT, topics=frozenset(filter(None, names)))
+        return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))

@@ -12,75 +12,79 @@ from typing import Final
 from common.errors import AttestationError, Unavailable
 from signer.config import Config
 from signer.controller import metrics
-from signer.controller.housekeeping import remove_dead_claims, remove_old_offers, tend_bindings
-from signer.controller.http_server import Observatory, pages_of
-from signer.controller.rate_limit import ChallengeRate
-from signer.controller.reconcile import ClusterSide, Reconciler
-from signer.controller.workqueue import DONE, RETRY, Item, Look, WorkQueue
-from signer.inventory.challenge_keys import MasterKeys
-from signer.inventory.claims import LiveClaims
-from signer.inventory.lister import ClusterRecords
-from signer.inventory.management import Management
-from signer.inventory.workload import Workload
-from signer.inventory.workload_clusters import Clusters
-from signer.issue.authority import Authorities
-from signer.kube.client import Api
-from signer.kube.secrets import Secrets
+from signer.controller.housekeeping import (
+    delete_expired_offers,
+    delete_stale_claims,
+    enforce_auto_approve_policy,
+)
+from signer.controller.http_server import HttpServer, build_routes
+from signer.controller.rate_limit import ChallengeRateLimiter
+from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.workqueue import DONE, RETRY, Item, Result, WorkQueue
+from signer.inventory.challenge_keys import ChallengeKeyStore
+from signer.inventory.claims import KubeClaimStore
+from signer.inventory.lister import CachedInventory
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
+from signer.inventory.workload_clusters import WorkloadClusters
+from signer.issue.authority import ClusterAuthorities
+from signer.kube.client import ApiClient
+from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, Csr, Node
-from signer.trust_bundles import AnchorFiles
+from signer.trust_bundles import TrustBundleFiles
 
 _logger = logging.getLogger(__name__)
 
 _WORKERS: Final = 32
-_PER_CLUSTER: Final = 4
+_MAX_WORKERS_PER_CLUSTER: Final = 4
 """Workers that one cluster may hold up: each of its requests may take half a minute to fail. Seven
 clusters that are away or hostile still leave some to the others."""
 _TICK: Final = 1.0
-_LOOK_AT_FILES: Final = 1.0
-_UPKEEP: Final = 60.0
-_UPKEEP_RETRY: Final = 5.0
-_UPKEEP_REST: Final = 1.0
+_TRUST_BUNDLE_INTERVAL: Final = 1.0
+_MAINTENANCE_INTERVAL: Final = 60.0
+_MAINTENANCE_RETRY: Final = 5.0
+_MIN_MAINTENANCE_INTERVAL: Final = 1.0
 """At least, between two rounds for a cluster: a hostile one may ask for the next all the time."""
-_LAST_LOOKS: Final = 15.0
+_SHUTDOWN_GRACE: Final = 15.0
 """Seconds that looks in work are given at the end."""
 
 
-class Service:
+class Controller:
     """All threads of the signer; making it raises OSError when there is no address for metrics."""
 
     def __init__(self, config: Config, *, agent: str) -> None:
-        api = Api("management", config.management, user_agent=agent)
+        api = ApiClient("management", config.management, user_agent=agent)
         self._config = config
-        self._anchors = AnchorFiles(config.policies.all(), config.anchors)
+        self._anchors = TrustBundleFiles(config.policies.all(), config.anchors)
         self._stop = Event()
         self._queue = WorkQueue(
-            per_cluster=_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
+            per_cluster=_MAX_WORKERS_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
         )
-        self._management = Management(api, self._stop, self._queue.wake)
-        self._claims = LiveClaims(api)
-        self._masters = MasterKeys(
-            Secrets(api), config.namespace, now=_now, random=secrets.token_bytes
+        self._management = ManagementCluster(api, self._stop, self._queue.notify)
+        self._claims = KubeClaimStore(api)
+        self._masters = ChallengeKeyStore(
+            SecretClient(api), config.namespace, now=_now, random=secrets.token_bytes
         )
-        self._clusters = Clusters(
+        self._clusters = WorkloadClusters(
             self._management,
-            Secrets(api),
+            SecretClient(api),
             agent=agent,
-            opened=self._opened,
+            opened=self._on_cluster_added,
             monotonic=time.monotonic,
         )
         self._reconciler = Reconciler(
             policies=config.policies,
             anchors=self._anchors.current,
             claims=self._claims,
-            masters=self._masters,
-            authorities=Authorities(Secrets(api)),
-            rate=ChallengeRate(time.monotonic),
+            challenge_keys=self._masters,
+            authorities=ClusterAuthorities(SecretClient(api)),
+            rate_limiter=ChallengeRateLimiter(time.monotonic),
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
         )
         self._workers = [
-            Thread(target=self._work, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
+            Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
         ]
         self._observatory = self._observed_at(config.metrics_address)
 
@@ -91,32 +95,32 @@ class Service:
         self._management.start()
         for worker in self._workers:
             worker.start()
-        Thread(target=self._tend_management, name="upkeep", daemon=True).start()
-        Thread(target=self._tend_anchors, name="trust anchors", daemon=True).start()
-        Thread(target=self._tend_clusters, name="clusters", daemon=True).start()
+        Thread(target=self._maintain_management, name="upkeep", daemon=True).start()
+        Thread(target=self._maintain_trust_bundles, name="trust anchors", daemon=True).start()
+        Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
         _logger.info("signer started")
         stop.wait()
         self._stop.set()
         self._clusters.stop()
-        self._queue.close()
-        deadline = time.monotonic() + _LAST_LOOKS
+        self._queue.shut_down()
+        deadline = time.monotonic() + _SHUTDOWN_GRACE
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
         if self._observatory is not None:
             self._observatory.stop()
         _logger.info("signer stopped")
 
-    def _observed_at(self, address: tuple[str, int] | None) -> Observatory | None:
+    def _observed_at(self, address: tuple[str, int] | None) -> HttpServer | None:
         if address is None:
             return None
-        registry = metrics.registry(self._anchors)
-        pages = pages_of(registry, healthy=self._healthy, ready=self._management.filled)
-        return Observatory(address, pages)
+        registry = metrics.build_registry(self._anchors)
+        pages = build_routes(registry, healthy=self._healthy, ready=self._management.has_synced)
+        return HttpServer(address, pages)
 
     def _healthy(self) -> bool:
         return all(worker.is_alive() for worker in self._workers)
 
-    def _opened(self, workload: Workload) -> None:
+    def _on_cluster_added(self, workload: WorkloadCluster) -> None:
         key = workload.key
 
         def csr_changed(_: str, before: Csr | None, after: Csr | None) -> None:
@@ -131,24 +135,24 @@ class Service:
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             for node in (before, after):
                 if node is not None:
-                    self._queue.wake(key, node.name)
-                    self._queue.wake(key, node.provider_id)
+                    self._queue.notify(key, node.name)
+                    self._queue.notify(key, node.provider_id)
 
         def bindings_changed(_: str, _before: str | None, _after: str | None) -> None:
-            self._queue.wake(key, None)
-            workload.attend.set()
+            self._queue.notify(key, None)
+            workload.maintenance_due.set()
 
-        workload.csrs.listen(csr_changed)
-        workload.nodes.listen(node_changed)
-        workload.bindings.listen(bindings_changed)
+        workload.csrs.add_event_handler(csr_changed)
+        workload.nodes.add_event_handler(node_changed)
+        workload.bindings.add_event_handler(bindings_changed)
         name = f"upkeep {key.namespace}/{key.name}"
-        Thread(target=self._tend_workload, args=(workload,), name=name, daemon=True).start()
+        Thread(target=self._maintain_workload, args=(workload,), name=name, daemon=True).start()
 
-    def _work(self) -> None:
-        while (item := self._queue.take()) is not None:
+    def _worker(self) -> None:
+        while (item := self._queue.get()) is not None:
             look = RETRY
             try:
-                look = self._look(item)
+                look = self._reconcile(item)
             except Unavailable:
                 pass
             except Exception:
@@ -156,61 +160,61 @@ class Service:
             finally:
                 self._queue.done(item, look)
 
-    def _look(self, item: Item) -> Look:
-        workload = self._clusters.open(item.cluster)
+    def _reconcile(self, item: Item) -> Result:
+        workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
         if workload is None or csr is None or csr.username != item.requester:
             return DONE
-        records = ClusterRecords(self._management, workload)
-        side = ClusterSide(key=item.cluster, records=records, csrs=workload.writer)
-        return self._reconciler.look(csr, side)
+        records = CachedInventory(self._management, workload)
+        side = ClusterContext(key=item.cluster, records=records, csrs=workload.writer)
+        return self._reconciler.reconcile(csr, side)
 
-    def _tend_workload(self, workload: Workload) -> None:
+    def _maintain_workload(self, workload: WorkloadCluster) -> None:
         while not workload.stopped.is_set():
-            done = _guarded(lambda: self._tend_once(workload), "upkeep of a cluster")
-            workload.stopped.wait(_UPKEEP_REST)
-            workload.attend.wait(_UPKEEP if done else _UPKEEP_RETRY)
-            workload.attend.clear()
+            done = _run_step(lambda: self._maintain_workload_once(workload), "upkeep of a cluster")
+            workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
+            workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if done else _MAINTENANCE_RETRY)
+            workload.maintenance_due.clear()
 
-    def _tend_once(self, workload: Workload) -> None:
+    def _maintain_workload_once(self, workload: WorkloadCluster) -> None:
         workload.read_hosts()
-        if workload.bindings.filled:
+        if workload.bindings.has_synced:
             policy = self._config.policies.for_cluster(workload.key)
             bindings = workload.bindings.all()
-            tend_bindings(workload.key, bindings, policy, workload.remove_binding)
-        if workload.csrs.filled:
-            remove_old_offers(workload.csrs.all(), workload.writer, _now())
+            enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
+        if workload.csrs.has_synced:
+            delete_expired_offers(workload.csrs.all(), workload.writer, _now())
 
-    def _tend_clusters(self) -> None:
+    def _sync_clusters(self) -> None:
         while not self._stop.wait(_TICK):
-            _guarded(self._clusters.tend, "tending clusters")
+            _run_step(self._clusters.sync, "tending clusters")
 
-    def _tend_anchors(self) -> None:
-        while not self._stop.wait(_LOOK_AT_FILES):
-            _guarded(self._look_at_anchors, "looking at trust anchors")
+    def _maintain_trust_bundles(self) -> None:
+        while not self._stop.wait(_TRUST_BUNDLE_INTERVAL):
+            _run_step(self._reload_trust_bundles, "looking at trust anchors")
 
-    def _look_at_anchors(self) -> None:
-        if self._anchors.tend():
+    def _reload_trust_bundles(self) -> None:
+        if self._anchors.reload():
             # A revocation list may have been waited for.
-            self._queue.wake(None, None)
+            self._queue.notify(None, None)
 
-    def _tend_management(self) -> None:
+    def _maintain_management(self) -> None:
         done = True
-        while not self._stop.wait(_UPKEEP if done else _UPKEEP_RETRY):
-            done = _guarded(self._tend_keys_and_claims, "upkeep")
+        while not self._stop.wait(_MAINTENANCE_INTERVAL if done else _MAINTENANCE_RETRY):
+            done = _run_step(self._maintain_keys_and_claims, "upkeep")
 
-    def _tend_keys_and_claims(self) -> None:
-        self._masters.tend()
-        remove_dead_claims(
-            self._management.nodes.all(), self._claims, lives=self._lives, now=_now()
+    def _maintain_keys_and_claims(self) -> None:
+        self._masters.rotate()
+        delete_stale_claims(
+            self._management.nodes.all(), self._claims, lives=self._is_live, now=_now()
         )
 
-    def _lives(self, node: AttestedNodeObject) -> bool:
+    def _is_live(self, node: AttestedNodeObject) -> bool:
         """Tell from caches that a claim need not be asked for: its Machine is there, or paused."""
         cluster = self._management.clusters.get(f"{node.cluster.namespace}/{node.cluster.name}")
         under = (node.cluster, node.provider_id)
-        machines = self._management.machines.by("provider ID", under)
-        pools = self._management.pools.by("provider ID", under)
+        machines = self._management.machines.by_index("provider ID", under)
+        pools = self._management.pools.by_index("provider ID", under)
         return bool(machines or pools) or (cluster is not None and cluster.paused)
 
 
@@ -218,7 +222,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _guarded(step: Callable[[], None], what: str) -> bool:
+def _run_step(step: Callable[[], None], what: str) -> bool:
     """Do a step that may fail without ending its thread; tell whether it was done."""
     try:
         step()

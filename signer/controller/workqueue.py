@@ -35,27 +35,27 @@ class Item:
     name: str
 
 
-class Then(Enum):
+class Requeue(Enum):
     """What becomes of an item after a look."""
 
-    DONE = "done"
-    RETRY = "retry"
+    NEVER = "done"
+    BACKOFF = "retry"
     """Could not be decided: again soon, with backoff."""
-    WAIT = "wait"
+    ON_CHANGE = "wait"
     """May become true: again when one of its topics is touched, else later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Result:
     """How a look ended."""
 
-    then: Then
+    requeue: Requeue
     topics: frozenset[str] = frozenset()
     """Names whose change may settle it: node names, provider IDs, EndorsementKey names."""
 
 
-DONE: Final = Look(then=Then.DONE)
-RETRY: Final = Look(then=Then.RETRY)
+DONE: Final = Result(requeue=Requeue.NEVER)
+RETRY: Final = Result(requeue=Requeue.BACKOFF)
 
 
 @dataclass(slots=True)
@@ -75,19 +75,20 @@ class _Work:
     touched: set[int] = field(default_factory=set)
     """Hashes of topics of the item's cluster; that of `None` is for all of them."""
 
-    def touch(self, topic: str | None) -> None:
+    def mark_changed(self, topic: str | None) -> None:
         """Take note of a topic, in bounded room: a hostile cluster makes up any size and number."""
         self.touched.add(hash(topic if len(self.touched) < _MOST_TOUCHED else None))
 
-    def came_too_late(self, look: Look) -> bool:
+    def needs_requeue(self, look: Result) -> bool:
         """Tell whether something may have come too late for a look that ended like this."""
         return self.asked_for or (
-            look.then is Then.WAIT and not self.touched.isdisjoint(map(hash, (None, *look.topics)))
+            look.requeue is Requeue.ON_CHANGE
+            and not self.touched.isdisjoint(map(hash, (None, *look.topics)))
         )
 
 
 @dataclass(slots=True)
-class _Turns:
+class _ClusterQueue:
     """The ready items of one cluster: requesters in turn, each with its items in order."""
 
     requesters: OrderedDict[str, OrderedDict[Item, None]] = field(default_factory=OrderedDict)
@@ -105,7 +106,7 @@ class WorkQueue:
         self._monotonic = monotonic
         self._jitter = jitter
         self._changed = Condition()
-        self._clusters: OrderedDict[ClusterKey, _Turns] = OrderedDict()
+        self._clusters: OrderedDict[ClusterKey, _ClusterQueue] = OrderedDict()
         self._pending: dict[Item, _Pending] = {}
         self._waiting: dict[str, set[Item]] = {}
         """Which items wait for a topic."""
@@ -123,7 +124,7 @@ class WorkQueue:
     def forget(self, item: Item) -> None:
         """Drop an item: its CSR is gone or settled. One that is in work is finished."""
         with self._changed:
-            self._settle(item)
+            self._remove(item)
             turns = self._clusters.get(item.cluster)
             ready = turns.requesters.get(item.requester) if turns else None
             if turns is not None and ready is not None:
@@ -131,7 +132,7 @@ class WorkQueue:
                 if not ready:
                     del turns.requesters[item.requester]
 
-    def wake(self, cluster: ClusterKey | None, topic: str | None) -> None:
+    def notify(self, cluster: ClusterKey | None, topic: str | None) -> None:
         """Have those looked at that wait for a topic; `None` is any cluster, or any topic."""
         with self._changed:
             waiting = self._pending if topic is None else self._waiting.get(topic, ())
@@ -141,13 +142,13 @@ class WorkQueue:
                     self._changed.notify()
             for item, work in self._in_work.items():
                 if cluster is None or item.cluster == cluster:
-                    work.touch(topic)
+                    work.mark_changed(topic)
 
-    def take(self) -> Item | None:
+    def get(self) -> Item | None:
         """Return the item whose turn it is, waiting for one; `None` once the queue is closed."""
         with self._changed:
             while not self._closed:
-                self._ripen()
+                self._promote_due()
                 item = self._next()
                 if item is not None:
                     self._in_work[item] = _Work()
@@ -156,21 +157,21 @@ class WorkQueue:
                 self._changed.wait(self._until_due())
             return None
 
-    def done(self, item: Item, look: Look) -> None:
+    def done(self, item: Item, look: Result) -> None:
         """Take note of how a look at an item ended."""
         with self._changed:
             work = self._in_work.pop(item)
             self._clusters[item.cluster].busy -= 1
             pending = self._pending.get(item)
-            if pending is not None and work.came_too_late(look):
+            if pending is not None and work.needs_requeue(look):
                 self._add(item)
-            elif look.then is Then.DONE:
-                self._settle(item)
+            elif look.requeue is Requeue.NEVER:
+                self._remove(item)
             elif pending is not None:
                 self._delay(item, pending, look)
             self._changed.notify_all()
 
-    def close(self) -> None:
+    def shut_down(self) -> None:
         """Let every `take` return; nothing is handed out any more."""
         with self._changed:
             self._closed = True
@@ -188,10 +189,10 @@ class WorkQueue:
         if item in self._in_work:
             self._in_work[item].asked_for = True
             return
-        turns = self._clusters.setdefault(item.cluster, _Turns())
+        turns = self._clusters.setdefault(item.cluster, _ClusterQueue())
         turns.requesters.setdefault(item.requester, OrderedDict())[item] = None
 
-    def _settle(self, item: Item) -> None:
+    def _remove(self, item: Item) -> None:
         pending = self._pending.pop(item, None)
         if pending is not None:
             self._unsubscribe(item, pending)
@@ -204,8 +205,8 @@ class WorkQueue:
                 del self._waiting[topic]
         pending.topics = frozenset()
 
-    def _delay(self, item: Item, pending: _Pending, look: Look) -> None:
-        retried = look.then is Then.RETRY
+    def _delay(self, item: Item, pending: _Pending, look: Result) -> None:
+        retried = look.requeue is Requeue.BACKOFF
         first, longest = (_FIRST_RETRY, _LONGEST_RETRY) if retried else (_FIRST_WAIT, _LONGEST_WAIT)
         delay = min(longest, first * 2.0 ** min(pending.looks, 16))
         pending.looks += 1
@@ -215,7 +216,7 @@ class WorkQueue:
         pending.due = self._monotonic() + delay * (0.5 + self._jitter() / 2)
         heapq.heappush(self._later, (pending.due, next(self._order), item))
 
-    def _ripen(self) -> None:
+    def _promote_due(self) -> None:
         now = self._monotonic()
         while self._later and self._later[0][0] <= now:
             due, _, item = heapq.heappop(self._later)

@@ -8,13 +8,13 @@ from pathlib import Path
 from common.errors import AttestationError
 from signer.config import load_policy_file
 from signer.explain.manifests import FilesInvalid, kind_of, read_objects
-from signer.explain.offline_claims import FiledClaims
+from signer.explain.offline_claims import OfflineClaimStore
 from signer.explain.offline_inventory import Dump
-from signer.explain.replay import Case, judge
+from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, status_of
-from signer.inventory.challenge_keys import masters_of
-from signer.inventory.lister import ClusterRecords
-from signer.issue.challenge import Masters
+from signer.inventory.challenge_keys import keys_from_secret
+from signer.inventory.lister import CachedInventory
+from signer.issue.challenge import ChallengeKeys
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
 from signer.model import ClusterKey, Csr
@@ -30,7 +30,7 @@ class Files:
     requests: Path
     policy: Path
     records: Sequence[Path]
-    master: Path | None
+    challenge_key_secret: Path | None
     cluster: ClusterKey | None
     """`None` for the only one in the records."""
 
@@ -46,18 +46,20 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
     dump = Dump([body for path in files.records for body in read_objects(path)])
     key = _cluster(files.cluster, dump)
     policies, anchors = load_policy_file(files.policy)
-    case = Case(
+    case = ReplayInputs(
         cluster=key,
-        records=ClusterRecords(dump, dump.workload(key)),
-        claims=FiledClaims(dump),
+        records=CachedInventory(dump, dump.workload(key)),
+        claims=OfflineClaimStore(dump),
         policies=policies,
         anchors=anchors,
-        masters=None if files.master is None else _masters(files.master, now),
+        challenge_keys=None
+        if files.challenge_key_secret is None
+        else _challenge_keys(files.challenge_key_secret, now),
         now=now,
     )
-    judgements = [judge(csr, case) for csr in csrs]
+    judgements = [replay(csr, case) for csr in csrs]
     write = as_json if json else as_text
-    return write(judgements, dump.found()), status_of(judgements)
+    return write(judgements, dump.object_counts()), status_of(judgements)
 
 
 def _csrs(path: Path) -> list[Csr]:
@@ -79,11 +81,11 @@ def _cluster(asked: ClusterKey | None, dump: Dump) -> ClusterKey:
     return keys[0]
 
 
-def _masters(path: Path, now: datetime) -> Masters:
+def _challenge_keys(path: Path, now: datetime) -> ChallengeKeys:
     bodies = [body for body in read_objects(path) if kind_of(body) == _SECRET]
     if len(bodies) != 1:
         raise FilesInvalid(f"{path}: it holds not exactly one Secret")
     try:
-        return masters_of(read_secret(bodies[0]), now)
+        return keys_from_secret(read_secret(bodies[0]), now)
     except AttestationError as e:
         raise FilesInvalid(f"{path}: {e.message}") from e

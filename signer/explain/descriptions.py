@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from common.public_keys import PublicKey
 from common.tpm.constants import HASHES
-from signer.explain.replay import Step
-from signer.verify.request import Bootstrapper
+from signer.explain.replay import CheckResult
+from signer.verify.request import BootstrapRequester
 
-TITLES: Final[Mapping[str, str]] = {
+CHECK_TITLES: Final[Mapping[str, str]] = {
     "R0": "the Cluster has opted in, and nothing leads around the signer",
     "R1": "the signer name is ours",
     "R2": "usages",
@@ -50,14 +50,14 @@ TITLES: Final[Mapping[str, str]] = {
 """As in the table of signer/verify/__init__.py."""
 
 
-def proof_of(step: Step) -> str:
+def describe_result(step: CheckResult) -> str:
     """Say what a step has proved of its check; empty where the title says it all."""
     describe = _PROOFS.get(step.check)
     return "" if describe is None or step.proved is None else describe(step.proved)
 
 
 def _requester(proved: Any) -> str:  # noqa: ANN401 - what steps tell is of many types
-    if isinstance(proved, Bootstrapper):
+    if isinstance(proved, BootstrapRequester):
         return f"a bootstrapper, {proved.username}"
     return f"the node {proved.node_name} itself"
 

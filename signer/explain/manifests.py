@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import strict_yaml
-from signer.kube.fields import Json, text
+from signer.kube.fields import Json, get_str
 
 
 class FilesInvalid(Exception):
@@ -62,5 +62,5 @@ def _items(document: object) -> Iterator[Json]:
 
 def kind_of(body: Json) -> tuple[str, str]:
     """Return an object's API group, empty for the core's, and its kind."""
-    group, slash, _ = (text(body, "apiVersion") or "").partition("/")
-    return (group if slash else "", text(body, "kind") or "")
+    group, slash, _ = (get_str(body, "apiVersion") or "").partition("/")
+    return (group if slash else "", get_str(body, "kind") or "")

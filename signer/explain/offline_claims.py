@@ -9,13 +9,13 @@ from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
-    Holder,
-    Liveness,
+    KeyHolder,
+    MachineState,
 )
 from signer.verify.claims import attested_node_name
 
 
-class FiledClaims:
+class OfflineClaimStore:
     """`signer.model.Claims` as the files have them; what would be written is handed back."""
 
     def __init__(self, dump: Dump) -> None:
@@ -35,7 +35,7 @@ class FiledClaims:
         self,
         name: str,
         public_key_pem: str,  # noqa: ARG002 - nothing is written
-        held_by: Holder,
+        held_by: KeyHolder,
         now: datetime,  # noqa: ARG002 - as above
     ) -> EndorsementKeyObject:
         """Return the EndorsementKey that would be created."""
@@ -43,10 +43,10 @@ class FiledClaims:
             name=name, resource_version="", registered_for=(), banned=False, held_by=held_by
         )
 
-    def hold_endorsement_key(
+    def set_key_holder(
         self,
         current: EndorsementKeyObject,
-        held_by: Holder,  # noqa: ARG002 - nothing is written
+        held_by: KeyHolder,  # noqa: ARG002 - nothing is written
         now: datetime,  # noqa: ARG002 - as above
     ) -> EndorsementKeyObject:
         """Return the EndorsementKey, which would be written."""
@@ -64,7 +64,7 @@ class FiledClaims:
         """Return the AttestedNode that would be written."""
         return wanted
 
-    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
         """Tell whether a Machine of that Cluster has the provider ID.
 
         A Cluster that is in no file may well exist: then nobody knows.
@@ -75,8 +75,10 @@ class FiledClaims:
                 detail=cluster_key(cluster),
             )
         under = (cluster, provider_id)
-        machines = [machine.deleting for machine in self._dump.machines.by("provider ID", under)]
-        pools = [pool.deleting for pool in self._dump.pools.by("provider ID", under)]
+        machines = [
+            machine.deleting for machine in self._dump.machines.by_index("provider ID", under)
+        ]
+        pools = [pool.deleting for pool in self._dump.pools.by_index("provider ID", under)]
         if not machines and not pools:
-            return Liveness.GONE
-        return Liveness.DELETING if all((*machines, *pools)) else Liveness.LIVING
+            return MachineState.ABSENT
+        return MachineState.DELETING if all((*machines, *pools)) else MachineState.PRESENT

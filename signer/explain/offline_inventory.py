@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 from common.names import API_GROUP
 from signer.explain.manifests import FilesInvalid, kind_of
 from signer.inventory.caches import (
-    KnownManagement,
-    KnownWorkload,
+    ManagementCaches,
+    WorkloadCaches,
     cluster_key,
     read_binding,
     read_node,
@@ -29,8 +29,8 @@ from signer.inventory.machine import (
     read_pool,
 )
 from signer.kube.cache import Cache
-from signer.kube.fields import Json, text
-from signer.kube.watch import key_of
+from signer.kube.fields import Json, get_str
+from signer.kube.watch import object_key
 from signer.model import ClusterKey
 
 V = TypeVar("V")
@@ -48,7 +48,7 @@ _ASKED: Final = (_CLUSTER, _MACHINE, _NODE, _ENDORSEMENT_KEY, _ATTESTED_NODE, _B
 """Kinds that a verdict may hang on although no other object names one of them."""
 
 
-class Dump(KnownManagement):
+class Dump(ManagementCaches):
     """The objects of some files, of the management cluster and of one workload cluster."""
 
     def __init__(self, bodies: Sequence[Json]) -> None:
@@ -71,7 +71,7 @@ class Dump(KnownManagement):
         if self._problems:
             raise FilesInvalid(*self._problems)
 
-    def workload(self, key: ClusterKey) -> KnownWorkload:
+    def workload(self, key: ClusterKey) -> WorkloadCaches:
         """Return what is known of that Cluster's workload cluster: all that the files have of one.
 
         Raises:
@@ -79,11 +79,11 @@ class Dump(KnownManagement):
 
         """
         cluster = self.clusters.get(cluster_key(key))
-        known = KnownWorkload(key, "" if cluster is None else cluster.uid, host="")
+        known = WorkloadCaches(key, "" if cluster is None else cluster.uid, host="")
         self._fill(known.nodes, _NODE, read_node)
         self._fill(known.bindings, _BINDING, read_binding)
         hosts = (read_service(body) for body in self._of(_SERVICE) if _is_api_server(body))
-        known.hosts.fill({host: host for found in hosts for host in found})
+        known.hosts.replace({host: host for found in hosts for host in found})
         if self._problems:
             raise FilesInvalid(*self._problems)
         return known
@@ -99,7 +99,7 @@ class Dump(KnownManagement):
             # As a watch leaves out what cannot be read.
             return None
 
-    def found(self) -> Mapping[str, int]:
+    def object_counts(self) -> Mapping[str, int]:
         """Count the objects by kind; kinds that are asked for and are not there have none."""
         counted = Counter(kind for _, kind in map(kind_of, self._bodies))
         return {kind: counted[kind] for kind in sorted({*counted, *(k for _, k in _ASKED)})}
@@ -107,11 +107,11 @@ class Dump(KnownManagement):
     def _named(self, bodies: Sequence[Json]) -> Iterator[tuple[Reference, Json]]:
         for body in bodies:
             group, kind = kind_of(body)
-            name = text(body, "metadata", "name")
+            name = get_str(body, "metadata", "name")
             if name is None:
                 self._problems.append(f"{kind}: metadata.name is missing")
                 continue
-            namespace = text(body, "metadata", "namespace") or ""
+            namespace = get_str(body, "metadata", "namespace") or ""
             yield Reference(group=group, kind=kind, namespace=namespace, name=name), body
 
     def _of(self, kind: tuple[str, str]) -> list[Json]:
@@ -123,15 +123,15 @@ class Dump(KnownManagement):
         values: dict[str, V] = {}
         for body in self._of(kind):
             try:
-                value, key = read(body), key_of(body)
+                value, key = read(body), object_key(body)
             except ValueError as e:
-                self._problems.append(f"{kind[1]} {text(body, 'metadata', 'name')}: {e}")
+                self._problems.append(f"{kind[1]} {get_str(body, 'metadata', 'name')}: {e}")
                 continue
             if value is not None:
                 values[key] = value
-        cache.fill(values)
+        cache.replace(values)
 
 
 def _is_api_server(body: Json) -> bool:
-    place = (text(body, "metadata", "namespace"), text(body, "metadata", "name"))
+    place = (get_str(body, "metadata", "namespace"), get_str(body, "metadata", "name"))
     return place == ("default", "kubernetes")

@@ -12,12 +12,12 @@ from typing import Final, TypeVar
 
 from common.errors import AttestationError, ChallengeKeyUnknown, Consequence
 from common.evidence import Offer
-from signer.issue.challenge import Masters, judge_offer
-from signer.model import Claims, ClusterKey, Csr, Records
-from signer.policy import Policies, Policy
-from signer.verify.answer import claim, judge_answer, judge_builtin_serving
-from signer.verify.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
-from signer.verify.recognize import Kind, recognise
+from signer.issue.challenge import ChallengeKeys, verify_offer
+from signer.model import ClaimStore, ClusterKey, Csr, Inventory
+from signer.policy import Policy, PolicySet
+from signer.verify.answer import make_claims, verify_answer, verify_kubelet_serving
+from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.recognize import CsrKind, recognize_csr
 from signer.verify.x509.endorsement_certificate import TrustAnchors
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CheckResult:
     """One check; `proved` is what its step proved, `error` what ended the judgement."""
 
     check: str
@@ -57,28 +57,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Explanation:
     """The verdict on one request, and how it came about."""
 
     csr: Csr
     """As it was given, decided or not."""
     verdict: Verdict
-    steps: tuple[Step, ...]
-    parsed: ParsedOffer | ParsedAnswer | ParsedServing | None
+    steps: tuple[CheckResult, ...]
+    parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None
     error: AttestationError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ReplayInputs:
     """Everything that requests are judged by."""
 
     cluster: ClusterKey
-    records: Records
-    claims: Claims
-    policies: Policies
+    records: Inventory
+    claims: ClaimStore
+    policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
     """By the policy's name."""
-    masters: Masters | None
+    challenge_keys: ChallengeKeys | None
     """`None` where they were not given: then no answer can be decided."""
     now: datetime
 
@@ -106,7 +106,7 @@ _INTERLEAVED: Final = frozenset({"S2", "S3"})
 _UNDECIDED: Final = (Outcome.UNDECIDED, Verdict.UNDECIDED)
 
 
-def judge(csr: Csr, case: Case) -> Judgement:
+def replay(csr: Csr, case: ReplayInputs) -> Explanation:
     """Judge a request as if nobody had decided on it yet; raises nothing of the tree of errors."""
     run = _Run(csr, case)
     try:
@@ -119,13 +119,13 @@ def judge(csr: Csr, case: Case) -> Judgement:
 class _Run:
     """One judgement while it is made."""
 
-    def __init__(self, csr: Csr, case: Case) -> None:
+    def __init__(self, csr: Csr, case: ReplayInputs) -> None:
         self._filed = csr
         self._csr = replace(csr, certificate=None, conditions={})
         self._case = case
         self._order: tuple[str, ...] = ()
-        self._steps: list[Step] = []
-        self._parsed: ParsedOffer | ParsedAnswer | ParsedServing | None = None
+        self._steps: list[CheckResult] = []
+        self._parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None = None
         self._whole: tuple[str, ...] = ()
         """Of an answer without master keys: all that its judgement would have taken."""
 
@@ -133,15 +133,15 @@ class _Run:
         case, policy = self._case, self._case.policies.for_cluster(self._case.cluster)
         cluster = case.records.cluster()
         self._order = _ENTRY
-        kind = recognise(self._csr, cluster, policy)
+        kind = recognize_csr(self._csr, cluster, policy)
         self._hear("R1 R0", kind)
-        builtin = kind is Kind.BUILTIN_SERVING
+        builtin = kind is CsrKind.BUILTIN_SERVING
         self._order = BUILTIN if builtin else (*_ENTRY, "P1 P2 P3 P4 P5 P6")
-        self._parsed = parse(self._csr, kind)
+        self._parsed = parse_request(self._csr, kind)
         match self._parsed:
-            case ParsedServing() as serving:
+            case ParsedKubeletServing() as serving:
                 self._hear("P1 P2 P3 P4", serving)
-                judge_builtin_serving(
+                verify_kubelet_serving(
                     self._csr, serving, records=case.records, policy=policy, told=self._hear
                 )
                 return Verdict.APPROVED
@@ -150,12 +150,12 @@ class _Run:
                 self._offer(kind, offer, policy)
                 return Verdict.CHALLENGED
             case ParsedAnswer() as answer:
-                self._order = SERVING if kind is Kind.SERVING else ANSWER
+                self._order = SERVING if kind is CsrKind.SERVING else ANSWER
                 return self._answer(kind, answer, policy)
 
-    def _offer(self, kind: Kind, offer: ParsedOffer, policy: Policy) -> None:
+    def _offer(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> None:
         self._hear("P1 P2 P3 P4 P5 P6", self._parsed)
-        judge_offer(
+        verify_offer(
             self._csr,
             kind,
             offer,
@@ -166,28 +166,28 @@ class _Run:
             told=self._hear,
         )
 
-    def _answer(self, kind: Kind, answer: ParsedAnswer, policy: Policy) -> Verdict:
+    def _answer(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> Verdict:
         case = self._case
-        if case.masters is None:
+        if case.challenge_keys is None:
             # What is left to judge is the offer that an answer repeats.
             self._whole, self._order = (*self._order, *CLAIM), OFFER
             self._offer(kind, _repeated(answer), policy)
             return Verdict.UNDECIDED
         self._order = (*self._order, *CLAIM)
         self._hear("P1 P2 P3 P4 P5 P6", answer)
-        verified = judge_answer(
+        verified = verify_answer(
             self._csr,
             kind,
             answer,
             records=case.records,
             policy=policy,
             anchors=case.anchors[policy.name],
-            masters=case.masters,
+            masters=case.challenge_keys,
             now=case.now,
             told=self._hear,
         )
         not_after = case.now + policy.certificate_lifetime
-        claimed = claim(
+        claimed = make_claims(
             verified, claims=case.claims, policy=policy, now=case.now, not_after=not_after
         )
         self._hear("K1 K2 K3", claimed)
@@ -195,13 +195,13 @@ class _Run:
 
     def _hear(self, checks: str, proved: T) -> T:
         passed = Outcome.PASSED
-        self._steps += [Step(check=c, outcome=passed, proved=proved) for c in checks.split()]
+        self._steps += [CheckResult(check=c, outcome=passed, proved=proved) for c in checks.split()]
         return proved
 
-    def ended(self, verdict: Verdict) -> Judgement:
+    def ended(self, verdict: Verdict) -> Explanation:
         return self._judgement(verdict, (), None)
 
-    def ended_by(self, error: AttestationError) -> Judgement:
+    def ended_by(self, error: AttestationError) -> Explanation:
         outcome, verdict = _OUTCOMES.get(error.consequence, _UNDECIDED)
         if isinstance(error, ChallengeKeyUnknown):
             # The signer leaves it to whoever has the key; here it is only known that we have not.
@@ -214,23 +214,23 @@ class _Run:
         before = [c for c in before if c not in _INTERLEAVED]
         after = [c for checks in left for c in checks if c not in {*before, failed}]
         steps = (
-            *(Step(check=c, outcome=Outcome.PASSED) for c in before),
-            Step(check=failed, outcome=outcome, error=error),
-            *(Step(check=c, outcome=Outcome.NOT_REACHED) for c in after),
+            *(CheckResult(check=c, outcome=Outcome.PASSED) for c in before),
+            CheckResult(check=failed, outcome=outcome, error=error),
+            *(CheckResult(check=c, outcome=Outcome.NOT_REACHED) for c in after),
         )
         return self._judgement(verdict, steps, error)
 
     def _judgement(
-        self, verdict: Verdict, steps: Sequence[Step], error: AttestationError | None
-    ) -> Judgement:
+        self, verdict: Verdict, steps: Sequence[CheckResult], error: AttestationError | None
+    ) -> Explanation:
         told = {step.check for step in (*self._steps, *steps)}
         undecided = [c for checks in self._whole for c in checks.split() if c not in told]
-        return Judgement(
+        return Explanation(
             csr=self._filed,
             verdict=Verdict.UNDECIDED if self._whole else verdict,
             steps=(
                 *(*self._steps, *steps),
-                *(Step(check=c, outcome=Outcome.UNDECIDED) for c in undecided),
+                *(CheckResult(check=c, outcome=Outcome.UNDECIDED) for c in undecided),
             ),
             parsed=self._parsed,
             error=error,

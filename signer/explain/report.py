@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from common.errors import AttestationError
-from signer.explain.descriptions import TITLES, proof_of
-from signer.explain.replay import Judgement, Outcome, Step, Verdict
+from signer.explain.descriptions import CHECK_TITLES, describe_result
+from signer.explain.replay import CheckResult, Explanation, Outcome, Verdict
 from signer.verify.parse import ParsedAnswer, ParsedOffer
 
 YES, NO, NOT_NOW = 0, 1, 3
@@ -24,7 +24,7 @@ _STATUS: Final[Mapping[Verdict, int]] = {
 _SETTLED: Final = ("Denied", "Failed")
 
 
-def status_of(judgements: Sequence[Judgement]) -> int:
+def status_of(judgements: Sequence[Explanation]) -> int:
     """Return the exit status: of several requests, the worst one's.
 
     Requests that the signer leaves alone count only where there are no others: a List of all CSRs
@@ -35,13 +35,13 @@ def status_of(judgements: Sequence[Judgement]) -> int:
     return next(status for status in (NO, NOT_NOW, YES) if status in statuses)
 
 
-def as_text(judgements: Sequence[Judgement], found: Mapping[str, int]) -> str:
+def as_text(judgements: Sequence[Explanation], found: Mapping[str, int]) -> str:
     """Write the judgements for people: a line for each check."""
     counted = ", ".join(f"{count or 'no'} {kind}" for kind, count in found.items())
     return "".join((f"records: {counted}\n", *map(_text, judgements)))
 
 
-def _text(judgement: Judgement) -> str:
+def _text(judgement: Explanation) -> str:
     lines = [f"\n{judgement.csr.name}: {_subject(judgement)}\n"]
     lines += [f"  decided already: {decided}\n" for decided in _decided(judgement)]
     lines += map(_line, judgement.steps)
@@ -49,14 +49,14 @@ def _text(judgement: Judgement) -> str:
     return "".join(lines)
 
 
-def _subject(judgement: Judgement) -> str:
+def _subject(judgement: Explanation) -> str:
     parsed = judgement.parsed
     if parsed is None:
         return judgement.csr.signer_name
     return f"{_kind(judgement)} of {parsed.request.node_name} to {judgement.csr.signer_name}"
 
 
-def _kind(judgement: Judgement) -> str:
+def _kind(judgement: Explanation) -> str:
     match judgement.parsed:
         case ParsedOffer():
             return "offer"
@@ -66,7 +66,7 @@ def _kind(judgement: Judgement) -> str:
             return "request"
 
 
-def _decided(judgement: Judgement) -> Iterable[str]:
+def _decided(judgement: Explanation) -> Iterable[str]:
     csr = judgement.csr
     if csr.certificate is not None:
         yield "it has a certificate"
@@ -76,10 +76,10 @@ def _decided(judgement: Judgement) -> Iterable[str]:
             yield f"{kind}, {condition.reason}: {condition.message}"
 
 
-def _line(step: Step) -> str:
+def _line(step: CheckResult) -> str:
     error = step.error
-    said = proof_of(step) if error is None else f"{error.reason}: {error.message}"
-    line = f"  {step.check:3} {step.outcome.value:13} {TITLES.get(step.check, '')}"
+    said = describe_result(step) if error is None else f"{error.reason}: {error.message}"
+    line = f"  {step.check:3} {step.outcome.value:13} {CHECK_TITLES.get(step.check, '')}"
     if said:
         line += f": {said}"
     if error is not None and error.detail:
@@ -87,14 +87,14 @@ def _line(step: Step) -> str:
     return line.rstrip() + "\n"
 
 
-def _reason(judgement: Judgement) -> str:
+def _reason(judgement: Explanation) -> str:
     error = judgement.error
     if judgement.verdict is Verdict.UNDECIDED and error is None:
         return ": it takes the master key (--master)"
     return "" if error is None else f": {error.reason}"
 
 
-def as_json(judgements: Sequence[Judgement], found: Mapping[str, int]) -> str:
+def as_json(judgements: Sequence[Explanation], found: Mapping[str, int]) -> str:
     """Write the judgements for programs."""
     document = {
         "records": dict(found),
@@ -104,7 +104,7 @@ def as_json(judgements: Sequence[Judgement], found: Mapping[str, int]) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _document(judgement: Judgement) -> dict[str, Any]:
+def _document(judgement: Explanation) -> dict[str, Any]:
     error = judgement.error
     document: dict[str, Any] = {
         "name": judgement.csr.name,
@@ -119,14 +119,14 @@ def _document(judgement: Judgement) -> dict[str, Any]:
     return document if error is None else document | _told(error)
 
 
-def _check(step: Step) -> dict[str, Any]:
+def _check(step: CheckResult) -> dict[str, Any]:
     document = {
         "check": step.check,
-        "about": TITLES.get(step.check, ""),
+        "about": CHECK_TITLES.get(step.check, ""),
         "outcome": step.outcome.value,
     }
     if step.outcome is Outcome.PASSED:
-        document["proved"] = proof_of(step)
+        document["proved"] = describe_result(step)
     return document if step.error is None else document | _told(step.error)
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from signer.host_names import every_form
+from signer.host_names import equivalent_names
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.machine import (
     BootstrapObject,
@@ -16,8 +16,8 @@ from signer.inventory.machine import (
     PoolObject,
     Reference,
 )
-from signer.kube.cache import Cache, Room
-from signer.kube.fields import Json, required, text, texts
+from signer.kube.cache import Cache, Capacity
+from signer.kube.fields import Json, get_str, get_strings, require_str
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
 _AUTO_APPROVE: Final = "kubeadm:node-autoapprove-"
@@ -32,7 +32,7 @@ def cluster_key(key: ClusterKey) -> str:
     return f"{key.namespace}/{key.name}"
 
 
-class KnownManagement(ABC):
+class ManagementCaches(ABC):
     """The objects of the management cluster that requests are judged by."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class KnownManagement(ABC):
             indexes={
                 "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
                 "host name": lambda m: {
-                    (m.cluster, form) for a in m.addresses for form in every_form(a.address)
+                    (m.cluster, form) for a in m.addresses for form in equivalent_names(a.address)
                 },
                 "nodeRef": lambda m: [(m.cluster, m.node_ref)] if m.node_ref else [],
                 "refers": lambda m: [r for r in (m.infrastructure, m.bootstrap) if r],
@@ -76,7 +76,7 @@ class KnownManagement(ABC):
         """Return an infrastructure object of whatever kind, `None` when there is none."""
 
 
-class KnownWorkload:
+class WorkloadCaches:
     """The objects of a workload cluster that requests are judged by, and how it is reached."""
 
     def __init__(self, key: ClusterKey, uid: str, *, host: str) -> None:
@@ -87,10 +87,12 @@ class KnownWorkload:
         self.nodes: Cache[Node] = Cache(
             "Nodes",
             indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
-            room=Room(size=_ROOM, weigh=lambda n: VALUE_SIZE + len(n.name) + len(n.provider_id)),
+            room=Capacity(
+                size=_ROOM, size_of=lambda n: VALUE_SIZE + len(n.name) + len(n.provider_id)
+            ),
         )
         self.bindings: Cache[str] = Cache(
-            "ClusterRoleBindings", room=Room(size=_ROOM, weigh=lambda n: VALUE_SIZE + len(n))
+            "ClusterRoleBindings", room=Capacity(size=_ROOM, size_of=lambda n: VALUE_SIZE + len(n))
         )
         self.hosts: Cache[str] = Cache("the kubernetes service's addresses")
 
@@ -102,17 +104,18 @@ class KnownWorkload:
 def read_node(body: Json) -> Node:
     """Read a Node."""
     return Node(
-        name=required(body, "metadata", "name"), provider_id=text(body, "spec", "providerID") or ""
+        name=require_str(body, "metadata", "name"),
+        provider_id=get_str(body, "spec", "providerID") or "",
     )
 
 
 def read_binding(body: Json) -> str | None:
     """Read the name of a ClusterRoleBinding that kubeadm approves by; `None` for any other."""
-    name = required(body, "metadata", "name")
+    name = require_str(body, "metadata", "name")
     return name if name.startswith(_AUTO_APPROVE) else None
 
 
 def read_service(body: Json) -> Mapping[str, str]:
     """Read the addresses of the `kubernetes` service, that no certificate may name (S3)."""
-    addresses = (*texts(body, "spec", "clusterIPs"), text(body, "spec", "clusterIP"))
+    addresses = (*get_strings(body, "spec", "clusterIPs"), get_str(body, "spec", "clusterIP"))
     return {address: address for address in addresses if address}

@@ -13,17 +13,17 @@ from threading import Lock
 from typing import Final, Protocol
 
 from common.binding import SECRET_SIZE
-from common.errors import MasterKeyUnavailable
-from signer.issue.challenge import Masters
+from common.errors import ChallengeKeyUnavailable
+from signer.issue.challenge import ChallengeKeys
 from signer.kube.secrets import Secret
 
 _logger = logging.getLogger(__name__)
 
-SECRET_NAME: Final = "node-attestation-master"  # noqa: S105 # its name
-ROTATION: Final = timedelta(days=30)
-GRACE: Final = timedelta(minutes=20)
+SECRET_NAME: Final = "node-attestation-challenge-keys"  # noqa: S105 # its name
+ROTATION_PERIOD: Final = timedelta(days=30)
+PREVIOUS_KEY_TTL: Final = timedelta(minutes=20)
 """How long the previous key counts: a challenge's 15 minutes, and replicas that read it late."""
-LIVE_REST: Final = timedelta(seconds=5)
+MIN_REFRESH_INTERVAL: Final = timedelta(seconds=5)
 """Between two live readings: anybody can file answers and annotations under keys unknown here."""
 
 
@@ -40,8 +40,8 @@ class SecretStore(Protocol):
         """Write all data under the resource version; `None` for a lost race."""
 
 
-class MasterKeys:
-    """The master keys as last read. Raises `MasterKeyUnavailable` or `ApiServerUnavailable`.
+class ChallengeKeyStore:
+    """The master keys as last read. Raises `ChallengeKeyUnavailable` or `ApiServerUnavailable`.
 
     Whoever only needs what is known never waits for a reading that is under way.
     """
@@ -62,7 +62,7 @@ class MasterKeys:
         self._asked = datetime.min.replace(tzinfo=UTC)
         self._known: Secret | None = None
 
-    def masters(self) -> Masters:
+    def cached(self) -> ChallengeKeys:
         """Return the keys that count now."""
         if self._known is None:
             with self._lock:
@@ -70,32 +70,32 @@ class MasterKeys:
                     self._refresh()
         return self._masters()
 
-    def read_live(self) -> Masters:
+    def refresh(self) -> ChallengeKeys:
         """Return the keys that count, as the Secret says now.
 
         Within LIVE_REST of the last reading, also of one that failed, or while another one is under
         way, that is what is known already: a key that is missing from it may come with the next.
         """
-        if not self._rests() and self._lock.acquire(blocking=False):
+        if not self._is_throttled() and self._lock.acquire(blocking=False):
             try:
                 self._refresh()
             finally:
                 self._lock.release()
         return self._masters()
 
-    def _rests(self) -> bool:
-        return timedelta(0) <= self._now() - self._asked < LIVE_REST
+    def _is_throttled(self) -> bool:
+        return timedelta(0) <= self._now() - self._asked < MIN_REFRESH_INTERVAL
 
-    def tend(self) -> None:
+    def rotate(self) -> None:
         """Read the Secret again; rotate an old key, destroy a previous one that counts no more."""
         with self._lock:
             self._refresh()
             secret, now = self._secret(), self._now()
             current, since = _current(secret)
-            if now - since >= ROTATION:
+            if now - since >= ROTATION_PERIOD:
                 self._write({**self._fresh(now), "previous": current})
                 _logger.info("master key rotated")
-            elif "previous" in secret.data and now - since >= GRACE:
+            elif "previous" in secret.data and now - since >= PREVIOUS_KEY_TTL:
                 self._write({k: v for k, v in secret.data.items() if k != "previous"})
 
     def _refresh(self) -> None:
@@ -105,7 +105,7 @@ class MasterKeys:
             made = self._store.create(self._namespace, SECRET_NAME, self._fresh(now))
             secret = made or self._store.read(self._namespace, SECRET_NAME)
         if secret is None:
-            raise MasterKeyUnavailable("the Secret with the master keys comes and goes")
+            raise ChallengeKeyUnavailable("the Secret with the master keys comes and goes")
         _current(secret)
         self._known = secret
 
@@ -122,19 +122,19 @@ class MasterKeys:
 
     def _secret(self) -> Secret:
         if self._known is None:
-            raise MasterKeyUnavailable("the Secret with the master keys has not been read")
+            raise ChallengeKeyUnavailable("the Secret with the master keys has not been read")
         return self._known
 
-    def _masters(self) -> Masters:
-        return masters_of(self._secret(), self._now())
+    def _masters(self) -> ChallengeKeys:
+        return keys_from_secret(self._secret(), self._now())
 
 
-def masters_of(secret: Secret, now: datetime) -> Masters:
-    """Return the keys of the Secret that count at this time. Raises `MasterKeyUnavailable`."""
+def keys_from_secret(secret: Secret, now: datetime) -> ChallengeKeys:
+    """Return the keys of the Secret that count at this time. Raises `ChallengeKeyUnavailable`."""
     current, since = _current(secret)
     previous = secret.data.get("previous")
-    counts = previous is not None and now - since < GRACE
-    return Masters(current=current, previous=previous if counts else None)
+    counts = previous is not None and now - since < PREVIOUS_KEY_TTL
+    return ChallengeKeys(current=current, previous=previous if counts else None)
 
 
 def _current(secret: Secret) -> tuple[bytes, datetime]:
@@ -147,7 +147,7 @@ def _current(secret: Secret) -> tuple[bytes, datetime]:
         current = secret.data["current"]
         previous = secret.data.get("previous", current)
     except (KeyError, ValueError, binascii.Error) as e:
-        raise MasterKeyUnavailable("the Secret with the master keys cannot be read") from e
+        raise ChallengeKeyUnavailable("the Secret with the master keys cannot be read") from e
     if len(current) != SECRET_SIZE or len(previous) != SECRET_SIZE or since.tzinfo is None:
-        raise MasterKeyUnavailable("the Secret with the master keys cannot be read")
+        raise ChallengeKeyUnavailable("the Secret with the master keys cannot be read")
     return current, since

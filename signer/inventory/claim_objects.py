@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
-from signer.kube.fields import Json, at, instant, mappings, required, text
+from signer.kube.fields import Json, get_objects, get_path, get_str, require_str, require_time
 from signer.model import (
     AttestedNodeObject,
-    Boot,
+    BootCounters,
     ClusterKey,
     EndorsementKeyObject,
-    Ground,
-    Holder,
+    KeyHolder,
     Registration,
+    TrustBasis,
 )
 from signer.verify.claims import attested_node_name
 
@@ -28,12 +28,12 @@ _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 def read_endorsement_key(body: Json) -> EndorsementKeyObject:
     """Read an EndorsementKey."""
-    held_by = at(body, "spec", "heldBy")
+    held_by = get_path(body, "spec", "heldBy")
     return EndorsementKeyObject(
-        name=required(body, "metadata", "name"),
-        resource_version=required(body, "metadata", "resourceVersion"),
-        registered_for=tuple(_registration(r) for r in mappings(body, "spec", "registeredFor")),
-        banned=at(body, "spec", "banned") is not None,
+        name=require_str(body, "metadata", "name"),
+        resource_version=require_str(body, "metadata", "resourceVersion"),
+        registered_for=tuple(_registration(r) for r in get_objects(body, "spec", "registeredFor")),
+        banned=get_path(body, "spec", "banned") is not None,
         held_by=None if held_by is None else _holder(held_by),
     )
 
@@ -45,53 +45,53 @@ def read_attested_node(body: Json) -> AttestedNodeObject:
     create such an object could claim one node's name for another.
     """
     namespace, cluster_name = (
-        required(body, "metadata", "namespace"),
-        required(body, "spec", "clusterName"),
+        require_str(body, "metadata", "namespace"),
+        require_str(body, "spec", "clusterName"),
     )
     cluster = ClusterKey(namespace=namespace, name=cluster_name)
-    node_name = required(body, "spec", "nodeName")
-    name = required(body, "metadata", "name")
+    node_name = require_str(body, "spec", "nodeName")
+    name = require_str(body, "metadata", "name")
     if name != attested_node_name(cluster, node_name):
         raise ValueError("an AttestedNode has another name than its node gives it")
     return AttestedNodeObject(
         name=name,
-        resource_version=required(body, "metadata", "resourceVersion"),
+        resource_version=require_str(body, "metadata", "resourceVersion"),
         cluster=cluster,
         node_name=node_name,
-        provider_id=required(body, "spec", "providerID"),
-        machine_name=text(body, "spec", "machineName") or "",
-        endorsement_key=required(body, "spec", "endorsementKey"),
-        not_after=instant(body, "spec", "notAfter"),
-        last_attested=instant(body, "spec", "lastAttested"),
-        boot=_boot(at(body, "spec", "boot")),
+        provider_id=require_str(body, "spec", "providerID"),
+        machine_name=get_str(body, "spec", "machineName") or "",
+        endorsement_key=require_str(body, "spec", "endorsementKey"),
+        not_after=require_time(body, "spec", "notAfter"),
+        last_attested=require_time(body, "spec", "lastAttested"),
+        boot=_boot(get_path(body, "spec", "boot")),
     )
 
 
-def new_endorsement_key(
-    name: str, public_key_pem: str, held_by: Holder, now: datetime
+def encode_endorsement_key(
+    name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
 ) -> dict[str, Any]:
     """Write the EndorsementKey of a key that was not known before."""
     return {
         "apiVersion": _API,
         "kind": "EndorsementKey",
         "metadata": {"name": name, "labels": _MOVE_LABELS},
-        "spec": {"publicKey": public_key_pem, "heldBy": written_holder(held_by, now)},
+        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, now)},
     }
 
 
-def written_holder(held_by: Holder, since: datetime) -> dict[str, Any]:
+def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
     """Write `spec.heldBy`."""
     return {
         "clusterNamespace": held_by.cluster.namespace,
         "clusterName": held_by.cluster.name,
         "nodeName": held_by.node_name,
         "providerID": held_by.provider_id,
-        "ground": held_by.ground.value,
+        "ground": held_by.basis.value,
         "since": _instant(since),
     }
 
 
-def replaced(resource_version: str) -> dict[str, Any]:
+def replacement_metadata(resource_version: str) -> dict[str, Any]:
     """Write the metadata of a claim that replaces the one of this resourceVersion.
 
     An API server gives no new resourceVersion to an object that a write leaves as it was, and K1 to
@@ -101,7 +101,7 @@ def replaced(resource_version: str) -> dict[str, Any]:
     return {"resourceVersion": resource_version, "annotations": annotations}
 
 
-def written_attested_node(wanted: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
+def encode_attested_node(wanted: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
     """Write an AttestedNode; `resource_version` is empty for one that is to be created."""
     labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: wanted.cluster.name}
     metadata: dict[str, Any] = {
@@ -126,44 +126,44 @@ def written_attested_node(wanted: AttestedNodeObject, resource_version: str) -> 
             "firmwareVersion": f"{wanted.boot.firmware_version:#018x}",
         }
     if resource_version:
-        metadata |= replaced(resource_version)
+        metadata |= replacement_metadata(resource_version)
     return {"apiVersion": _API, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
 
 
 def _registration(body: Json) -> Registration:
     return Registration(
         cluster=_cluster(body),
-        provider_id=text(body, "providerID"),
-        machine_name=text(body, "machineName"),
-        node_name=text(body, "nodeName"),
+        provider_id=get_str(body, "providerID"),
+        machine_name=get_str(body, "machineName"),
+        node_name=get_str(body, "nodeName"),
     )
 
 
-def _holder(body: object) -> Holder:
-    return Holder(
+def _holder(body: object) -> KeyHolder:
+    return KeyHolder(
         cluster=_cluster(body),
-        node_name=required(body, "nodeName"),
-        provider_id=required(body, "providerID"),
-        ground=Ground(required(body, "ground")),
+        node_name=require_str(body, "nodeName"),
+        provider_id=require_str(body, "providerID"),
+        basis=TrustBasis(require_str(body, "ground")),
     )
 
 
 def _cluster(body: object) -> ClusterKey:
     return ClusterKey(
-        namespace=required(body, "clusterNamespace"), name=required(body, "clusterName")
+        namespace=require_str(body, "clusterNamespace"), name=require_str(body, "clusterName")
     )
 
 
-def _boot(body: object) -> Boot | None:
-    reset, restart = at(body, "resetCount"), at(body, "restartCount")
-    firmware = text(body, "firmwareVersion")
+def _boot(body: object) -> BootCounters | None:
+    reset, restart = get_path(body, "resetCount"), get_path(body, "restartCount")
+    firmware = get_str(body, "firmwareVersion")
     if not isinstance(reset, int) or not isinstance(restart, int) or firmware is None:
         return None
     try:
         version = int(firmware, 0)
     except ValueError:
         return None
-    return Boot(reset_count=reset, restart_count=restart, firmware_version=version)
+    return BootCounters(reset_count=reset, restart_count=restart, firmware_version=version)
 
 
 def _instant(value: datetime) -> str:

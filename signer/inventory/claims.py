@@ -9,23 +9,23 @@ from urllib.parse import quote
 from common.errors import ApiServerUnavailable, ClaimConflict
 from common.names import API_GROUP, API_VERSION
 from signer.inventory.claim_objects import (
-    new_endorsement_key,
+    encode_attested_node,
+    encode_endorsement_key,
+    encode_holder,
     read_attested_node,
     read_endorsement_key,
-    replaced,
-    written_attested_node,
-    written_holder,
+    replacement_metadata,
 )
 from signer.inventory.machine import read_machine, read_pool
-from signer.kube.client import Answer, Api
+from signer.kube.client import ApiClient, Response
 from signer.kube.discovery import collection_path
-from signer.kube.fields import Json, mappings, text
+from signer.kube.fields import Json, get_objects, get_str
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
-    Holder,
-    Liveness,
+    KeyHolder,
+    MachineState,
 )
 from signer.verify.claims import attested_node_name
 
@@ -38,10 +38,10 @@ V = TypeVar("V")
 _DONE: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
 
 
-class LiveClaims:
+class KubeClaimStore:
     """`signer.model.Claims` on the management cluster."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
@@ -56,29 +56,29 @@ class LiveClaims:
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(answer)
 
     def create_endorsement_key(
-        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+        self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Create the EndorsementKey, held by this node."""
-        body = new_endorsement_key(name, public_key_pem, held_by, now)
+        body = encode_endorsement_key(name, public_key_pem, held_by, now)
         return _key(self._api.create(ENDORSEMENT_KEYS, body, accepted=(201, 409)))
 
-    def hold_endorsement_key(
-        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    def set_key_holder(
+        self, current: EndorsementKeyObject, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`.
 
         What operators wrote beside it is left alone.
         """
         body = {
-            "metadata": replaced(current.resource_version),
-            "spec": {"heldBy": written_holder(held_by, now)},
+            "metadata": replacement_metadata(current.resource_version),
+            "spec": {"heldBy": encode_holder(held_by, now)},
         }
-        return _key(self._api.merge(_key_path(current.name), body, accepted=(200, 404, 409)))
+        return _key(self._api.merge_patch(_key_path(current.name), body, accepted=(200, 404, 409)))
 
     def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
         """Create the AttestedNode (`resource_version` is not looked at)."""
         path = _node_path(wanted.cluster.namespace)
-        body = written_attested_node(wanted, "")
+        body = encode_attested_node(wanted, "")
         return _node(self._api.create(path, body, accepted=(201, 409)))
 
     def replace_attested_node(
@@ -86,7 +86,7 @@ class LiveClaims:
     ) -> AttestedNodeObject:
         """Write all of `wanted` under the resourceVersion of `current`."""
         path = _node_path(current.cluster.namespace, current.name)
-        body = written_attested_node(wanted, current.resource_version)
+        body = encode_attested_node(wanted, current.resource_version)
         return _node(self._api.replace(path, body, accepted=(200, 404, 409)))
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
@@ -95,14 +95,14 @@ class LiveClaims:
         preconditions = {"resourceVersion": dead.resource_version}
         self._api.delete(path, preconditions, accepted=(200, 404, 409))
 
-    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
         """Tell whether a Machine of that Cluster has the provider ID."""
         if not self._exists(cluster):
-            return Liveness.GONE
+            return MachineState.ABSENT
         found = list(self._deleting(cluster, provider_id))
         if not found:
-            return Liveness.GONE
-        return Liveness.DELETING if all(found) else Liveness.LIVING
+            return MachineState.ABSENT
+        return MachineState.DELETING if all(found) else MachineState.PRESENT
 
     def _exists(self, cluster: ClusterKey) -> bool:
         path = f"{self._collection('Cluster', cluster.namespace)}/{quote(cluster.name, safe='')}"
@@ -123,7 +123,7 @@ class LiveClaims:
                 value = read(body)
             except ValueError as e:
                 # It may be the one that is asked for, and "nobody" would free its key and name.
-                detail = f"{namespace}/{text(body, 'metadata', 'name')}: {e}"
+                detail = f"{namespace}/{get_str(body, 'metadata', 'name')}: {e}"
                 raise ApiServerUnavailable(f"a {kind} cannot be read", detail=detail) from e
             yield value
 
@@ -133,8 +133,8 @@ class LiveClaims:
         query = {"limit": _PAGE}
         while True:
             answer = self._api.get(path, query)
-            yield from mappings(answer.body, "items")
-            further = text(answer.body, "metadata", "continue")
+            yield from get_objects(answer.body, "items")
+            further = get_str(answer.body, "metadata", "continue")
             if further is None:
                 return
             query["continue"] = further
@@ -148,15 +148,15 @@ class LiveClaims:
         return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
-def _key(answer: Answer) -> EndorsementKeyObject:
+def _key(answer: Response) -> EndorsementKeyObject:
     return _written(answer, read_endorsement_key)
 
 
-def _node(answer: Answer) -> AttestedNodeObject:
+def _node(answer: Response) -> AttestedNodeObject:
     return _written(answer, read_attested_node)
 
 
-def _written(answer: Answer, read: Callable[[Json], V]) -> V:
+def _written(answer: Response, read: Callable[[Json], V]) -> V:
     if answer.status not in _DONE:
         raise ClaimConflict("another claim was made at the same time")
     try:

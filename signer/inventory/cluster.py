@@ -11,7 +11,7 @@ from typing import Final
 
 from common.names import ANNOTATION_PREFIX
 from signer.inventory.machine import Reference, read_reference
-from signer.kube.fields import Json, annotations, at, required, text, texts
+from signer.kube.fields import Json, annotations, get_path, get_str, get_strings, require_str
 from signer.model import Cluster, ClusterKey
 
 CLIENT_SIGNER_ANNOTATION: Final = ANNOTATION_PREFIX + "client-signer"
@@ -36,17 +36,17 @@ class ClusterObject:
 
 def read_cluster(body: Json) -> ClusterObject:
     """Read a Cluster."""
-    namespace = required(body, "metadata", "namespace")
+    namespace = require_str(body, "metadata", "namespace")
     annotated = annotations(body)
-    authentication = at(body, "spec", "security", "kubeletAuthentication")
+    authentication = get_path(body, "spec", "security", "kubeletAuthentication")
     signers = annotated.get(CLIENT_SIGNER_ANNOTATION, "").split(",")
     return ClusterObject(
-        key=ClusterKey(namespace=namespace, name=required(body, "metadata", "name")),
-        uid=required(body, "metadata", "uid"),
-        paused=at(body, "spec", "paused") is True or _PAUSED_ANNOTATION in annotated,
+        key=ClusterKey(namespace=namespace, name=require_str(body, "metadata", "name")),
+        uid=require_str(body, "metadata", "uid"),
+        paused=get_path(body, "spec", "paused") is True or _PAUSED_ANNOTATION in annotated,
         authentication=authentication if isinstance(authentication, bool) else None,
         annotated_signers=frozenset(s.strip() for s in signers if s.strip()),
-        infrastructure=read_reference(at(body, "spec", "infrastructureRef"), namespace),
+        infrastructure=read_reference(get_path(body, "spec", "infrastructureRef"), namespace),
         hosts=frozenset(_hosts(body)),
     )
 
@@ -59,7 +59,7 @@ def client_signers(cluster: ClusterObject, named_by_infrastructure: str | None) 
     return cluster.annotated_signers | frozenset(name for name in named if name)
 
 
-def cluster_of(
+def build_cluster(
     cluster: ClusterObject,
     named_by_infrastructure: str | None,
     *,
@@ -78,12 +78,12 @@ def cluster_of(
 
 
 def _hosts(body: Json) -> Iterable[str]:
-    endpoint = text(body, "spec", "controlPlaneEndpoint", "host")
+    endpoint = get_str(body, "spec", "controlPlaneEndpoint", "host")
     if endpoint is not None:
         yield endpoint
-    domain = text(body, "spec", "clusterNetwork", "serviceDomain") or _DEFAULT_DOMAIN
+    domain = get_str(body, "spec", "clusterNetwork", "serviceDomain") or _DEFAULT_DOMAIN
     service = "kubernetes.default.svc"
     yield from ("kubernetes", "kubernetes.default", service, f"{service}.{domain}")
-    for block in texts(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
+    for block in get_strings(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
         # The first address of each block is the `kubernetes` service's.
         yield str(next(iter(ipaddress.ip_network(block, strict=False).hosts())))

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from common.public_keys import KeyInvalid, spki_sha256
+from common.public_keys import InvalidKey, spki_sha256
 from signer.kube.fields import Json, annotations
-from signer.model import KeyRecord
+from signer.model import RegisteredKey
 
 _ENTRY: Final = re.compile(
     r"[\s,]*(?:sha256:(?P<digest>[0-9A-Fa-f]{64})(?![^\s,])"
@@ -28,26 +28,26 @@ _ENTRY: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRecords:
+class KeyAnnotation:
     """What one object's annotation says, or why it cannot be read."""
 
-    records: tuple[KeyRecord, ...] = ()
+    keys: tuple[RegisteredKey, ...] = ()
     error: str | None = None
 
 
-NO_RECORDS: Final = KeyRecords()
+NO_ANNOTATION: Final = KeyAnnotation()
 
 
-def key_records(body: Json, source: str) -> KeyRecords:
+def read_key_annotation(body: Json, source: str) -> KeyAnnotation:
     """Read an object's annotation; `source` says for people whose it is."""
     value = annotations(body).get(ENDORSEMENT_KEY_ANNOTATION)
     if value is None:
-        return NO_RECORDS
+        return NO_ANNOTATION
     try:
         digests = _digests(value)
     except ValueError as e:
-        return KeyRecords(error=f"{source}: {e}")
-    return KeyRecords(records=tuple(KeyRecord(source=source, spki_sha256=d) for d in digests))
+        return KeyAnnotation(error=f"{source}: {e}")
+    return KeyAnnotation(keys=tuple(RegisteredKey(source=source, spki_sha256=d) for d in digests))
 
 
 def _digests(value: str) -> tuple[bytes, ...]:
@@ -66,7 +66,7 @@ def _digest(entry: re.Match[str]) -> bytes:
     pem = entry["pem"].encode()
     try:
         return spki_sha256(_public_key(entry["label"], pem))
-    except (KeyInvalid, UnsupportedAlgorithm, x509.InvalidVersion, ValueError, TypeError) as e:
+    except (InvalidKey, UnsupportedAlgorithm, x509.InvalidVersion, ValueError, TypeError) as e:
         # OpenSSL's words are not for the record; the operator has a form that always works.
         raise ValueError(f"a {entry['label']} cannot be read; sha256:<hex> can always") from e
 

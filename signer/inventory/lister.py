@@ -4,9 +4,14 @@ from collections.abc import Sequence
 
 from common.errors import ApiServerUnavailable
 from signer.host_names import HostName
-from signer.inventory.caches import KnownManagement, KnownWorkload, cluster_key
-from signer.inventory.cluster import ClusterObject, cluster_of
-from signer.inventory.machine import MachineObject, is_kubeadm_config, machine_of, member_of
+from signer.inventory.caches import ManagementCaches, WorkloadCaches, cluster_key
+from signer.inventory.cluster import ClusterObject, build_cluster
+from signer.inventory.machine import (
+    MachineObject,
+    build_machine,
+    build_pool_member,
+    is_kubeadm_config,
+)
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -19,7 +24,7 @@ from signer.model import (
 from signer.verify.claims import attested_node_name
 
 
-def named_signer(cluster: ClusterObject, management: KnownManagement) -> str | None:
+def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) -> str | None:
     """Return the client signer that the infrastructure cluster names, where it may (R0)."""
     if not cluster.authentication or cluster.infrastructure is None:
         return None
@@ -27,10 +32,10 @@ def named_signer(cluster: ClusterObject, management: KnownManagement) -> str | N
     return None if infrastructure is None else infrastructure.client_signer
 
 
-class ClusterRecords:
+class CachedInventory:
     """What is known of one Cluster."""
 
-    def __init__(self, management: KnownManagement, workload: KnownWorkload) -> None:
+    def __init__(self, management: ManagementCaches, workload: WorkloadCaches) -> None:
         self._management = management
         self._workload = workload
         self._key: ClusterKey = workload.key
@@ -40,9 +45,9 @@ class ClusterRecords:
         cluster = self._management.clusters.get(cluster_key(self._key))
         if cluster is None or cluster.uid != self._workload.uid:
             raise ApiServerUnavailable("the Cluster is gone")
-        return cluster_of(
+        return build_cluster(
             cluster,
-            named_signer(cluster, self._management),
+            infrastructure_signer(cluster, self._management),
             hosts=self._workload.control_plane(),
             auto_approve_bindings=self._workload.bindings.all(),
         )
@@ -53,20 +58,20 @@ class ClusterRecords:
         A member of a pool that has a Machine of its own is that Machine.
         """
         under = (self._key, provider_id)
-        pools = self._management.pools.by("provider ID", under)
-        machines = self._management.machines.by("provider ID", under)
+        pools = self._management.pools.by_index("provider ID", under)
+        machines = self._management.machines.by_index("provider ID", under)
         if machines:
             return tuple(map(self._machine, machines))
-        return tuple(member_of(pool, provider_id) for pool in pools)
+        return tuple(build_pool_member(pool, provider_id) for pool in pools)
 
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
         """Return the Machines of this Cluster that have an address with this name for a form."""
-        found = self._management.machines.by("host name", (self._key, name))
+        found = self._management.machines.by_index("host name", (self._key, name))
         return tuple(map(self._machine, found))
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
         """Return the Machines of this Cluster whose `nodeRef` names this Node."""
-        found = self._management.machines.by("nodeRef", (self._key, node_name))
+        found = self._management.machines.by_index("nodeRef", (self._key, node_name))
         return tuple(map(self._machine, found))
 
     def node(self, name: str) -> Node | None:
@@ -75,7 +80,7 @@ class ClusterRecords:
 
     def nodes_with_provider_id(self, provider_id: str) -> Sequence[Node]:
         """Return the workload cluster's Nodes with exactly this provider ID."""
-        return self._workload.nodes.by("provider ID", provider_id)
+        return self._workload.nodes.by_index("provider ID", provider_id)
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Return the EndorsementKey of that name."""
@@ -86,7 +91,7 @@ class ClusterRecords:
         keys = {
             key.name: key
             for value in values
-            for key in self._management.keys.by("registered", (self._key, value))
+            for key in self._management.keys.by_index("registered", (self._key, value))
         }
         return tuple(
             (name, registration)
@@ -102,7 +107,7 @@ class ClusterRecords:
 
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
         """Return this Cluster's AttestedNodes with exactly this provider ID."""
-        return self._management.nodes.by("provider ID", (self._key, provider_id))
+        return self._management.nodes.by_index("provider ID", (self._key, provider_id))
 
     def _machine(self, machine: MachineObject) -> Machine:
         infrastructure = bootstrap = None
@@ -110,4 +115,4 @@ class ClusterRecords:
             infrastructure = self._management.infrastructure(machine.infrastructure)
         if machine.bootstrap is not None and is_kubeadm_config(machine.bootstrap):
             bootstrap = self._management.bootstraps.get(machine.bootstrap.key)
-        return machine_of(machine, infrastructure, bootstrap)
+        return build_machine(machine, infrastructure, bootstrap)

@@ -8,11 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from signer.inventory.key_annotation import KeyRecords, key_records
-from signer.kube.fields import Json, at, labels, mappings, required, text, texts
+from signer.inventory.key_annotation import KeyAnnotation, read_key_annotation
+from signer.kube.fields import (
+    Json,
+    get_objects,
+    get_path,
+    get_str,
+    get_strings,
+    labels,
+    require_str,
+)
 from signer.model import Address, ClusterKey, Machine
 
-NO_TOKEN: Final = ""
+UNKNOWN_TOKEN: Final = ""
 """Instead of the ID of a token that should be there and is not known: no requester has it."""
 KUBEADM_CONFIG: Final = ("bootstrap.cluster.x-k8s.io", "KubeadmConfig")
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.[a-z0-9]{16}")
@@ -47,7 +55,7 @@ class MachineObject:
     addresses: tuple[Address, ...]
     node_ref: str | None
     labels: Mapping[str, str]
-    records: KeyRecords
+    registered_keys: KeyAnnotation
     infrastructure: Reference | None
     bootstrap: Reference | None
 
@@ -69,7 +77,7 @@ class PoolObject:
 class InfrastructureObject:
     """What an infrastructure provider's object tells: key records, or a cluster's signer."""
 
-    records: KeyRecords
+    registered_keys: KeyAnnotation
     client_signer: str | None
     """`status.kubeletClientCertificateSigner` of an infrastructure cluster."""
 
@@ -83,35 +91,35 @@ class BootstrapObject:
 
 def read_machine(body: Json) -> MachineObject:
     """Read a Machine."""
-    namespace = required(body, "metadata", "namespace")
+    namespace = require_str(body, "metadata", "namespace")
     return MachineObject(
-        cluster=ClusterKey(namespace=namespace, name=required(body, "spec", "clusterName")),
-        name=required(body, "metadata", "name"),
-        uid=required(body, "metadata", "uid"),
-        provider_id=text(body, "spec", "providerID") or "",
-        deleting=at(body, "metadata", "deletionTimestamp") is not None,
+        cluster=ClusterKey(namespace=namespace, name=require_str(body, "spec", "clusterName")),
+        name=require_str(body, "metadata", "name"),
+        uid=require_str(body, "metadata", "uid"),
+        provider_id=get_str(body, "spec", "providerID") or "",
+        deleting=get_path(body, "metadata", "deletionTimestamp") is not None,
         bootstrap_ready=_bootstrap_ready(body),
         addresses=tuple(
-            Address(type=required(a, "type"), address=required(a, "address"))
-            for a in mappings(body, "status", "addresses")
+            Address(type=require_str(a, "type"), address=require_str(a, "address"))
+            for a in get_objects(body, "status", "addresses")
         ),
-        node_ref=text(body, "status", "nodeRef", "name"),
+        node_ref=get_str(body, "status", "nodeRef", "name"),
         labels=labels(body),
-        records=key_records(body, "Machine annotation"),
-        infrastructure=read_reference(at(body, "spec", "infrastructureRef"), namespace),
-        bootstrap=read_reference(at(body, "spec", "bootstrap", "configRef"), namespace),
+        registered_keys=read_key_annotation(body, "Machine annotation"),
+        infrastructure=read_reference(get_path(body, "spec", "infrastructureRef"), namespace),
+        bootstrap=read_reference(get_path(body, "spec", "bootstrap", "configRef"), namespace),
     )
 
 
 def read_pool(body: Json) -> PoolObject:
     """Read a MachinePool."""
-    namespace = required(body, "metadata", "namespace")
+    namespace = require_str(body, "metadata", "namespace")
     return PoolObject(
-        cluster=ClusterKey(namespace=namespace, name=required(body, "spec", "clusterName")),
-        name=required(body, "metadata", "name"),
-        uid=required(body, "metadata", "uid"),
-        provider_ids=texts(body, "spec", "providerIDList"),
-        deleting=at(body, "metadata", "deletionTimestamp") is not None,
+        cluster=ClusterKey(namespace=namespace, name=require_str(body, "spec", "clusterName")),
+        name=require_str(body, "metadata", "name"),
+        uid=require_str(body, "metadata", "uid"),
+        provider_ids=get_strings(body, "spec", "providerIDList"),
+        deleting=get_path(body, "metadata", "deletionTimestamp") is not None,
         bootstrap_ready=_bootstrap_ready(body),
         labels=labels(body),
     )
@@ -120,24 +128,24 @@ def read_pool(body: Json) -> PoolObject:
 def read_infrastructure(body: Json) -> InfrastructureObject:
     """Read an infrastructure provider's object of any kind."""
     return InfrastructureObject(
-        records=key_records(body, f"{required(body, 'kind')} annotation"),
-        client_signer=text(body, "status", "kubeletClientCertificateSigner"),
+        registered_keys=read_key_annotation(body, f"{require_str(body, 'kind')} annotation"),
+        client_signer=get_str(body, "status", "kubeletClientCertificateSigner"),
     )
 
 
 def read_bootstrap(body: Json) -> BootstrapObject:
     """Read the ID of a KubeadmConfig's bootstrap token, and leave the secret where it is."""
-    token = text(body, "spec", "joinConfiguration", "discovery", "bootstrapToken", "token")
+    token = get_str(body, "spec", "joinConfiguration", "discovery", "bootstrapToken", "token")
     if token is None:
         return BootstrapObject(token_id=None)
     matched = _TOKEN.fullmatch(token)
-    return BootstrapObject(token_id=matched[1] if matched else NO_TOKEN)
+    return BootstrapObject(token_id=matched[1] if matched else UNKNOWN_TOKEN)
 
 
 def read_reference(body: object, namespace: str) -> Reference | None:
     """Read a reference of v1beta2 (`apiGroup`) or v1beta1 (`apiVersion`), within a namespace."""
-    kind, name = text(body, "kind"), text(body, "name")
-    group = text(body, "apiGroup") or (text(body, "apiVersion") or "").partition("/")[0]
+    kind, name = get_str(body, "kind"), get_str(body, "name")
+    group = get_str(body, "apiGroup") or (get_str(body, "apiVersion") or "").partition("/")[0]
     if kind is None or name is None or not group:
         return None
     return Reference(group=group, kind=kind, namespace=namespace, name=name)
@@ -148,7 +156,7 @@ def is_kubeadm_config(reference: Reference) -> bool:
     return (reference.group, reference.kind) == KUBEADM_CONFIG
 
 
-def machine_of(
+def build_machine(
     machine: MachineObject,
     infrastructure: InfrastructureObject | None,
     bootstrap: BootstrapObject | None,
@@ -158,11 +166,11 @@ def machine_of(
     A reference to nothing is no statement: neither that there is no record, nor that there is no
     token.
     """
-    own, infra = machine.records, KeyRecords()
+    own, infra = machine.registered_keys, KeyAnnotation()
     if infrastructure is not None:
-        infra = infrastructure.records
+        infra = infrastructure.registered_keys
     elif machine.infrastructure is not None:
-        infra = KeyRecords(error="the infrastructure object is not there")
+        infra = KeyAnnotation(error="the infrastructure object is not there")
     return Machine(
         name=machine.name,
         uid=machine.uid,
@@ -174,12 +182,12 @@ def machine_of(
         bootstrap_token_id=_token_id(machine, bootstrap),
         is_pool_member=False,
         labels=machine.labels,
-        records=own.records + infra.records,
-        record_error=own.error or infra.error,
+        registered_keys=own.keys + infra.keys,
+        registered_keys_error=own.error or infra.error,
     )
 
 
-def member_of(pool: PoolObject, provider_id: str) -> Machine:
+def build_pool_member(pool: PoolObject, provider_id: str) -> Machine:
     """Return a pool's member that has no Machine: all that is known of it is its provider ID."""
     return Machine(
         name=pool.name,
@@ -192,23 +200,23 @@ def member_of(pool: PoolObject, provider_id: str) -> Machine:
         bootstrap_token_id=None,
         is_pool_member=True,
         labels=pool.labels,
-        records=(),
-        record_error=None,
+        registered_keys=(),
+        registered_keys_error=None,
     )
 
 
 def _token_id(machine: MachineObject, bootstrap: BootstrapObject | None) -> str | None:
     if machine.bootstrap is None or not is_kubeadm_config(machine.bootstrap):
         return None
-    return NO_TOKEN if bootstrap is None else bootstrap.token_id
+    return UNKNOWN_TOKEN if bootstrap is None else bootstrap.token_id
 
 
 def _bootstrap_ready(body: Json) -> bool:
-    if at(body, "status", "initialization", "bootstrapDataSecretCreated") is True:
+    if get_path(body, "status", "initialization", "bootstrapDataSecretCreated") is True:
         return True
-    if at(body, "status", "bootstrapReady") is True:
+    if get_path(body, "status", "bootstrapReady") is True:
         return True
     return any(
         condition.get("type") in _BOOTSTRAP_CONDITIONS and condition.get("status") == "True"
-        for condition in mappings(body, "status", "conditions")
+        for condition in get_objects(body, "status", "conditions")
     )

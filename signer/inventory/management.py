@@ -5,7 +5,7 @@ from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final, TypeVar
 
-from signer.inventory.caches import KnownManagement
+from signer.inventory.caches import ManagementCaches
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.inventory.cluster import read_cluster
@@ -21,22 +21,22 @@ from signer.inventory.machine import (
     read_pool,
 )
 from signer.kube.cache import Cache
-from signer.kube.client import Api, Json
+from signer.kube.client import ApiClient, Json
 from signer.kube.discovery import collection_path
-from signer.kube.watch import Collection, Watch
+from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 
 V = TypeVar("V")
-Wake = Callable[[ClusterKey | None, str | None], None]
+NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 """Called with a Cluster and a name that changed; `None` stands for any."""
 
 _CAPI: Final = "cluster.x-k8s.io"
 
 
-class Management(KnownManagement):
+class ManagementCluster(ManagementCaches):
     """What is known of the management cluster, each cache kept by a thread of its own."""
 
-    def __init__(self, api: Api, stop: Event, wake: Wake) -> None:
+    def __init__(self, api: ApiClient, stop: Event, wake: NotifyFunc) -> None:
         super().__init__()
         self._api = api
         self._stop = stop
@@ -46,11 +46,11 @@ class Management(KnownManagement):
 
     def start(self) -> None:
         """Begin to watch."""
-        self.clusters.listen(_either(lambda c: self._wake(c.key, None)))
-        self.machines.listen(_either(self._machine_changed))
-        self.pools.listen(_either(self._pool_changed))
-        self.keys.listen(_either(self._key_changed))
-        self.nodes.listen(_either(self._node_changed))
+        self.clusters.add_event_handler(_either(lambda c: self._wake(c.key, None)))
+        self.machines.add_event_handler(_either(self._machine_changed))
+        self.pools.add_event_handler(_either(self._pool_changed))
+        self.keys.add_event_handler(_either(self._key_changed))
+        self.nodes.add_event_handler(_either(self._node_changed))
         self._watch("Clusters", (_CAPI, "Cluster"), read_cluster, self.clusters)
         self._watch("Machines", (_CAPI, "Machine"), read_machine, self.machines)
         self._watch("MachinePools", (_CAPI, "MachinePool"), read_pool, self.pools)
@@ -58,10 +58,10 @@ class Management(KnownManagement):
         self._follow("EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
         self._follow("AttestedNodes", lambda: ATTESTED_NODES, read_attested_node, self.nodes)
 
-    def filled(self) -> bool:
+    def has_synced(self) -> bool:
         """Tell whether Clusters, Machines and claims have been seen once."""
         caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
-        return all(cache.filled for cache in caches)
+        return all(cache.has_synced for cache in caches)
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object; the first question for a kind begins to watch it.
@@ -91,12 +91,16 @@ class Management(KnownManagement):
             namespace, _, name = key.partition("/")
             group, kind_name = kind
             refers = Reference(group=group, kind=kind_name, namespace=namespace, name=name)
-            for machine in self.machines.by("refers", refers) if self.machines.filled else ():
+            for machine in (
+                self.machines.by_index("refers", refers) if self.machines.has_synced else ()
+            ):
                 self._wake(machine.cluster, machine.provider_id)
-            for cluster in self.clusters.by("refers", refers) if self.clusters.filled else ():
+            for cluster in (
+                self.clusters.by_index("refers", refers) if self.clusters.has_synced else ()
+            ):
                 self._wake(cluster.key, None)
 
-        cache.listen(changed)
+        cache.add_event_handler(changed)
         self._watch(what, kind, read, cache)
 
     def _watch(
@@ -108,8 +112,8 @@ class Management(KnownManagement):
     def _follow(
         self, what: str, path: Callable[[], str | None], read: Callable[[Json], V], cache: Cache[V]
     ) -> None:
-        collection = Collection(what=what, path=path, read=read)
-        watch = Watch(self._api, collection, cache, self._stop)
+        collection = ResourceSpec(plural=what, path=path, read=read)
+        watch = Reflector(self._api, collection, cache, self._stop)
         Thread(target=watch.run, name=f"watch {what}", daemon=True).start()
 
     def _machine_changed(self, machine: MachineObject) -> None:
@@ -127,7 +131,7 @@ class Management(KnownManagement):
         """Wake a Machine's own requests, and others' that its claims stand against."""
         self._wake(cluster, provider_id)
         held_by = (cluster, provider_id)
-        for node in self.nodes.by("provider ID", held_by) if self.nodes.filled else ():
+        for node in self.nodes.by_index("provider ID", held_by) if self.nodes.has_synced else ():
             self._node_changed(node)
 
     def _key_changed(self, key: EndorsementKeyObject) -> None:
@@ -136,7 +140,7 @@ class Management(KnownManagement):
             self._wake(key.held_by.cluster, key.held_by.node_name)
         for entry in key.registered_for:
             machine = None
-            if entry.machine_name is not None and self.machines.filled:
+            if entry.machine_name is not None and self.machines.has_synced:
                 machine = self.machines.get(f"{entry.cluster.namespace}/{entry.machine_name}")
             provider_id = entry.provider_id or (machine and machine.provider_id)
             for name in (provider_id, entry.node_name):

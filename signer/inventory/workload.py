@@ -10,12 +10,18 @@ from threading import Event, Thread
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from signer.inventory.caches import VALUE_SIZE, KnownWorkload, read_binding, read_node, read_service
-from signer.kube.cache import Cache, Room
-from signer.kube.client import Api, Json
-from signer.kube.csrs import CSRS, CsrWriter, read_open_csr
+from signer.inventory.caches import (
+    VALUE_SIZE,
+    WorkloadCaches,
+    read_binding,
+    read_node,
+    read_service,
+)
+from signer.kube.cache import Cache, Capacity
+from signer.kube.client import ApiClient, Json
+from signer.kube.csrs import CSRS, CsrClient, read_pending_csr
 from signer.kube.kubeconfig import Connection
-from signer.kube.watch import Collection, Watch
+from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import ClusterKey, Csr
 
 V = TypeVar("V")
@@ -27,31 +33,31 @@ _CSR_ROOM: Final = 256 << 20
 """Bytes of all open CSRs: more than ten thousand nodes that join at once."""
 
 
-class Workload(KnownWorkload):
+class WorkloadCluster(WorkloadCaches):
     """What is known of a workload cluster by its watches, and what may be written to it."""
 
     def __init__(self, key: ClusterKey, uid: str, connection: Connection, *, agent: str) -> None:
         super().__init__(key, uid, host=connection.host)
         self.connection = connection
-        self._api = Api(f"{key.namespace}/{key.name}", connection, user_agent=agent)
+        self._api = ApiClient(f"{key.namespace}/{key.name}", connection, user_agent=agent)
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", room=Room(size=_CSR_ROOM, weigh=_csr_weight)
+            "CertificateSigningRequests", room=Capacity(size=_CSR_ROOM, size_of=_csr_weight)
         )
-        self.writer = CsrWriter(self._api)
+        self.writer = CsrClient(self._api)
         self._stop = Event()
-        self.attend = Event()
+        self.maintenance_due = Event()
         """Set when upkeep should not wait for its next round."""
 
     def start(self) -> None:
         """Begin to watch; the CSRs last, since the others are asked about them."""
         self._watch("ClusterRoleBindings", _BINDINGS, read_binding, self.bindings)
         self._watch("Nodes", "/api/v1/nodes", read_node, self.nodes)
-        self._watch("CertificateSigningRequests", CSRS, read_open_csr, self.csrs, page=_CSR_PAGE)
+        self._watch("CertificateSigningRequests", CSRS, read_pending_csr, self.csrs, page=_CSR_PAGE)
 
     def stop(self) -> None:
         """End the watches, at their next event or silence at the latest."""
         self._stop.set()
-        self.attend.set()
+        self.maintenance_due.set()
         self._api.close()
 
     @property
@@ -62,7 +68,7 @@ class Workload(KnownWorkload):
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, that no certificate may name (S3)."""
         body = self._api.get("/api/v1/namespaces/default/services/kubernetes").body
-        self.hosts.fill(read_service(body))
+        self.hosts.replace(read_service(body))
 
     def remove_binding(self, name: str) -> None:
         """Delete an auto-approving binding."""
@@ -78,8 +84,8 @@ class Workload(KnownWorkload):
         *,
         page: int = 100,
     ) -> None:
-        collection = Collection(what=what, path=lambda: path, read=read, page=page)
-        watch = Watch(self._api, collection, cache, self._stop)
+        collection = ResourceSpec(plural=what, path=lambda: path, read=read, page=page)
+        watch = Reflector(self._api, collection, cache, self._stop)
         name = f"watch {self._api.name} {what}"
         Thread(target=watch.run, name=name, daemon=True).start()
 

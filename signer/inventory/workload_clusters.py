@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from common.errors import ApiServerUnavailable, KubeconfigRefused
 from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import ClusterObject, client_signers
-from signer.inventory.lister import named_signer
-from signer.inventory.management import Management
-from signer.inventory.workload import Workload
+from signer.inventory.lister import infrastructure_signer
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
@@ -38,21 +38,21 @@ class SecretReader(Protocol):
 class _Known:
     """What is known of one Cluster's connection."""
 
-    workload: Workload | None = None
+    workload: WorkloadCluster | None = None
     due: float = 0.0
-    complaint: str = ""
+    last_error: str = ""
 
 
-class Clusters:
+class WorkloadClusters:
     """The open workload clusters; `tend` is for one thread, the rest for any."""
 
     def __init__(
         self,
-        management: Management,
+        management: ManagementCluster,
         secrets: SecretReader,
         *,
         agent: str,
-        opened: Callable[[Workload], None],
+        opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
@@ -63,33 +63,33 @@ class Clusters:
         self._monotonic = monotonic
         self._known: dict[ClusterKey, _Known] = {}
 
-    def open(self, key: ClusterKey) -> Workload | None:
+    def get(self, key: ClusterKey) -> WorkloadCluster | None:
         """Return an open workload cluster."""
         known = self._known.get(key)
         return known.workload if known else None
 
-    def tend(self) -> None:
+    def sync(self) -> None:
         """Open and close workload clusters, as their Clusters and Secrets say now."""
-        if not self._management.clusters.filled:
+        if not self._management.clusters.has_synced:
             return
         clusters = {c.key: c for c in self._management.clusters.all()}
         for key in [k for k in self._known if k not in clusters]:
             self._close(key)
         for cluster in clusters.values():
             try:
-                self._tend_one(cluster)
+                self._sync_one(cluster)
             except ApiServerUnavailable as e:
-                self._complain(cluster.key, e.message, e.detail)
+                self._report_error(cluster.key, e.message, e.detail)
             except KubeconfigRefused as e:
-                self._complain(cluster.key, f"the kubeconfig Secret is refused: {e.message}")
+                self._report_error(cluster.key, f"the kubeconfig Secret is refused: {e.message}")
 
     def stop(self) -> None:
         """Close every workload cluster."""
         for key in list(self._known):
             self._close(key)
 
-    def _tend_one(self, cluster: ClusterObject) -> None:
-        signers = client_signers(cluster, named_signer(cluster, self._management))
+    def _sync_one(self, cluster: ClusterObject) -> None:
+        signers = client_signers(cluster, infrastructure_signer(cluster, self._management))
         if CLIENT_SIGNER not in signers:
             self._close(cluster.key)
             return
@@ -104,7 +104,7 @@ class Clusters:
         known.due = self._monotonic() + _REREAD
         if known.workload is None or known.workload.connection != connection:
             self._open(cluster, known, connection)
-        known.complaint = ""
+        known.last_error = ""
 
     def _connection(self, key: ClusterKey) -> Connection:
         secret = self._secrets.read(key.namespace, f"{key.name}-kubeconfig")
@@ -113,7 +113,7 @@ class Clusters:
         return parse_kubeconfig(secret.data.get("value", b""))
 
     def _open(self, cluster: ClusterObject, known: _Known, connection: Connection) -> None:
-        workload = Workload(cluster.key, cluster.uid, connection, agent=self._agent)
+        workload = WorkloadCluster(cluster.key, cluster.uid, connection, agent=self._agent)
         if known.workload is not None:
             known.workload.stop()
         known.workload = workload
@@ -133,10 +133,10 @@ class Clusters:
             known.workload.stop()
             _logger.info("cluster closed", extra=_fields(key))
 
-    def _complain(self, key: ClusterKey, message: str, detail: str = "") -> None:
+    def _report_error(self, key: ClusterKey, message: str, detail: str = "") -> None:
         known = self._known.setdefault(key, _Known())
-        if known.complaint != message:
-            known.complaint = message
+        if known.last_error != message:
+            known.last_error = message
             fields = _fields(key, message=message, detail=detail, alarm=True)
             _logger.warning("cluster not reachable", extra=fields)
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from common.errors import AuthorityUnavailable
-from signer.issue.certificate import Authority
+from signer.issue.certificate import CertificateAuthority
 from signer.model import ClusterKey
 
 
@@ -36,13 +36,13 @@ _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
 
 
-class Authorities:
+class ClusterAuthorities:
     """The certificate authorities of all clusters."""
 
     def __init__(self, secrets: SecretReader) -> None:
         self._secrets = secrets
 
-    def authority(self, cluster: ClusterKey) -> Authority:
+    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         """Return a cluster's authority.
 
         Raises:
@@ -53,10 +53,10 @@ class Authorities:
         secret = self._secrets.read(cluster.namespace, f"{cluster.name}-ca")
         if secret is None:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
-        return read_authority(secret.data)
+        return parse_authority(secret.data)
 
 
-def read_authority(data: Mapping[str, bytes]) -> Authority:
+def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:
     """Read certificate and key, which have to be each other's.
 
     Raises:
@@ -77,4 +77,4 @@ def read_authority(data: Mapping[str, bytes]) -> Authority:
         raise AuthorityUnavailable("the authority's key is neither RSA nor ECDSA")
     if certified != key.public_key():
         raise AuthorityUnavailable("the authority's key is not that of its certificate")
-    return Authority(certificate=certificate, private_key=key)
+    return CertificateAuthority(certificate=certificate, private_key=key)

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.csr import subject
+from common.csr import node_subject
 from common.errors import AuthorityUnavailable
 from signer.model import Csr
 from signer.policy import Policy
-from signer.verify.answer import Claimed
-from signer.verify.recognize import Kind
+from signer.verify.answer import ClaimedAnswer
+from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import ServingNames
 
 _BACKDATED: Final = timedelta(minutes=5)
@@ -30,7 +30,7 @@ _SERIAL_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Authority:
+class CertificateAuthority:
     """A cluster's certificate authority; the key is never shown."""
 
     certificate: x509.Certificate
@@ -38,7 +38,7 @@ class Authority:
 
 
 def certificate_not_after(
-    *, policy: Policy, csr: Csr, authority: Authority, now: datetime
+    *, policy: Policy, csr: Csr, authority: CertificateAuthority, now: datetime
 ) -> datetime:
     """Return now plus the least of the policy's lifetime, `expirationSeconds` and the CA's rest.
 
@@ -57,8 +57,12 @@ def certificate_not_after(
     return min(ends).replace(microsecond=0)
 
 
-def issue(
-    claimed: Claimed, *, authority: Authority, now: datetime, random: Callable[[int], bytes]
+def issue_certificate(
+    claimed: ClaimedAnswer,
+    *,
+    authority: CertificateAuthority,
+    now: datetime,
+    random: Callable[[int], bytes],
 ) -> bytes:
     """Return the leaf certificate, PEM, and nothing else; valid until `claimed.not_after`.
 
@@ -69,12 +73,12 @@ def issue(
     issuer, key = authority.certificate, authority.private_key
     if issuer.public_key() != key.public_key():
         raise AuthorityUnavailable("the authority's key is not that of its certificate")
-    serving = claimed.verified.kind is Kind.SERVING
+    serving = claimed.verified.kind is CsrKind.SERVING
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
         .issuer_name(issuer.subject)
-        .subject_name(subject(claimed.verified.holder.node_name))
+        .subject_name(node_subject(claimed.verified.holder.node_name))
         .public_key(claimed.verified.public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
         .not_valid_before((now - _BACKDATED).replace(microsecond=0))
@@ -90,7 +94,7 @@ def issue(
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def _key_usage(claimed: Claimed) -> x509.KeyUsage:
+def _key_usage(claimed: ClaimedAnswer) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         key_encipherment=isinstance(claimed.verified.public_key, rsa.RSAPublicKey),
@@ -104,7 +108,7 @@ def _key_usage(claimed: Claimed) -> x509.KeyUsage:
     )
 
 
-def _authority_key_identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
+def _authority_key_identifier(authority: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
     """Name the issuer's key as the issuer names it itself, where it does."""
     try:
         named = authority.certificate.extensions.get_extension_for_class(

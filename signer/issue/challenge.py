@@ -12,42 +12,49 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from common.binding import ChallengeInputs, challenge_secret, fields, hmac_sha256, key_id, sha256
+from common.binding import (
+    ChallengeInputs,
+    challenge_key_id,
+    challenge_secret,
+    encode_fields,
+    hmac_sha256,
+    sha256,
+)
 from common.errors import ChallengeKeyUnknown, ChallengeMalformed
 from common.evidence import Challenge, decode_challenge, encode_challenge
 from common.strict_json import format_time, parse_time
 from signer.issue.make_credential import make_credential
-from signer.model import Cluster, Csr, Holder, Records
+from signer.model import Cluster, Csr, Inventory, KeyHolder
 from signer.policy import Policy
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import verify_unopposed
-from signer.verify.endorsement_key import EndorsementKey, verify_template
-from signer.verify.endorsement_trust import verify_trust
+from signer.verify.claims import verify_no_conflicting_claim
+from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
+from signer.verify.endorsement_trust import verify_endorsement_trust
 from signer.verify.machine import verify_machine
 from signer.verify.parse import ParsedOffer
-from signer.verify.recognize import Kind
-from signer.verify.request import require_version, verify_requester
-from signer.verify.trace import Listener, unheard
+from signer.verify.recognize import CsrKind
+from signer.verify.request import verify_requester, verify_version
+from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.endorsement_certificate import TrustAnchors
 
-MAX_AGE: Final = timedelta(minutes=15)
-MAX_FUTURE: Final = timedelta(seconds=60)
+CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
+CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)
 """How old a challenge may be when its answer is judged, and how far ahead another replica's clock
 may have been (C1)."""
-FOREIGN_KEY_REST: Final = timedelta(seconds=60)
+UNKNOWN_KEY_GRACE: Final = timedelta(seconds=60)
 """How long a challenge under an unknown key is left alone: two signers may meet during a move."""
 
 _NO_TAG: Final = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Masters:
+class ChallengeKeys:
     """The master keys that count now, 32 bytes each; never shown."""
 
     current: bytes = field(repr=False)
     previous: bytes | None = field(repr=False)
 
-    def named(self, identity: str) -> bytes:
+    def by_id(self, identity: str) -> bytes:
         """Return the master with this key ID.
 
         Raises:
@@ -55,13 +62,13 @@ class Masters:
 
         """
         for master in (self.current, self.previous):
-            if master is not None and hmac.compare_digest(key_id(master), identity):
+            if master is not None and hmac.compare_digest(challenge_key_id(master), identity):
                 return master
         raise ChallengeKeyUnknown("the challenge was made under a key that is not known here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Challengeable:
+class VerifiedOffer:
     """An offer that passed R, P, A, M and E; only `judge_offer` makes one."""
 
     offer: ParsedOffer
@@ -76,22 +83,22 @@ class ChallengeState(Enum):
     """Ours, and valid as it stands: nothing to do."""
     REWRITE = "rewrite"
     """Absent, wrong, too old or against today's policy: write a new one under resourceVersion."""
-    FOREIGN_KEY = "foreign key"
+    UNKNOWN_KEY = "foreign key"
     """Under an unknown master key and fresh: read the Secret live; if still unknown, look again
     when it is over 60 s old (it is REWRITE from then on)."""
 
 
-def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
+def verify_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
     csr: Csr,
-    kind: Kind,
+    kind: CsrKind,
     offer: ParsedOffer,
     *,
-    records: Records,
+    records: Inventory,
     policy: Policy,
     anchors: TrustAnchors,
     now: datetime,
-    told: Listener = unheard,
-) -> Challengeable:
+    told: CheckTrace = no_trace,
+) -> VerifiedOffer:
     """Check R2, R3, A1, M and E from caches only.
 
     Raises:
@@ -100,7 +107,7 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
 
     """
     requester = told("R2 R3", verify_requester(csr, kind, policy))
-    require_version(policy)
+    verify_version(policy)
     evidence, name = offer.evidence, offer.request.node_name
     attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
     machine = verify_machine(
@@ -111,8 +118,8 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         policy=policy,
     )
     told("M5 M1 M2 M3 M4 M6", machine)
-    endorsement_key = told("E1", verify_template(evidence.ek_public))
-    ground = verify_trust(
+    endorsement_key = told("E1", verify_endorsement_key(evidence.ek_public))
+    ground = verify_endorsement_trust(
         endorsement_key,
         evidence.ek_certificates,
         machine,
@@ -123,26 +130,26 @@ def judge_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         now=now,
     )
     told("E2", ground)
-    wanted = Holder(
+    wanted = KeyHolder(
         cluster=records.cluster().key,
         node_name=name,
         provider_id=offer.provider_id,
-        ground=ground,
+        basis=ground,
     )
-    verify_unopposed(endorsement_key.name, wanted, records)
+    verify_no_conflicting_claim(endorsement_key.name, wanted, records)
     told("E3", wanted)
-    return Challengeable(
+    return VerifiedOffer(
         offer=offer, endorsement_key=endorsement_key, attestation_key=attestation_key
     )
 
 
 def make_challenge(  # noqa: PLR0913 - as above
-    challengeable: Challengeable,
+    challengeable: VerifiedOffer,
     csr: Csr,
     *,
     cluster: Cluster,
     policy: Policy,
-    masters: Masters,
+    masters: ChallengeKeys,
     now: datetime,
     random: Callable[[int], bytes],
 ) -> str:
@@ -166,7 +173,7 @@ def make_challenge(  # noqa: PLR0913 - as above
     )
     challenge = Challenge(
         issued_at=issued_at,
-        key=key_id(masters.current),
+        key=challenge_key_id(masters.current),
         credential_blob=blob,
         encrypted_secret=encrypted_secret,
         pcrs=policy.pcr_selection,
@@ -177,13 +184,13 @@ def make_challenge(  # noqa: PLR0913 - as above
     return encode_challenge(replace(challenge, tag=tag))
 
 
-def challenge_is_current(  # noqa: PLR0913 - as above
+def challenge_state(  # noqa: PLR0913 - as above
     annotation: str | None,
     csr: Csr,
     *,
     cluster: Cluster,
     policy: Policy,
-    masters: Masters,
+    masters: ChallengeKeys,
     now: datetime,
 ) -> ChallengeState:
     """Tell whether the annotation found on the offer is the one that it should have."""
@@ -193,13 +200,13 @@ def challenge_is_current(  # noqa: PLR0913 - as above
         return ChallengeState.REWRITE
     age = now - parse_time(challenge.issued_at)
     try:
-        master = masters.named(challenge.key)
+        master = masters.by_id(challenge.key)
     except ChallengeKeyUnknown:
-        fresh = -MAX_FUTURE <= age < FOREIGN_KEY_REST
-        return ChallengeState.FOREIGN_KEY if fresh else ChallengeState.REWRITE
+        fresh = -CHALLENGE_MAX_SKEW <= age < UNKNOWN_KEY_GRACE
+        return ChallengeState.UNKNOWN_KEY if fresh else ChallengeState.REWRITE
     stands = (
         hmac.compare_digest(_tag(master, challenge, csr, cluster), challenge.tag)
-        and -MAX_FUTURE <= age <= MAX_AGE
+        and -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE
         and dict(challenge.pcrs) == dict(policy.pcr_selection)
         and challenge.event_log is (policy.event_log is not None)
     )
@@ -209,7 +216,7 @@ def challenge_is_current(  # noqa: PLR0913 - as above
 def _tag(master: bytes, challenge: Challenge, csr: Csr, cluster: Cluster) -> str:
     """Mark a challenge as ours: over everything in it, and everything that it was made for."""
     untagged = encode_challenge(replace(challenge, tag=_NO_TAG))
-    made_for = fields(
+    made_for = encode_fields(
         "challenge-tag/v1",
         untagged,
         cluster.uid,

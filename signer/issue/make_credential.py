@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 
-from common.public_keys import KeyInvalid, public_key_of
+from common.public_keys import InvalidKey, public_key_from_area
 from common.tpm.constants import (
     DIGEST_SIZES,
     HASHES,
@@ -28,8 +28,8 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     TPM_ALG_SHA512,
 )
-from common.tpm.reader import join, sized
-from common.tpm.structures import Public
+from common.tpm.reader import pack_uints, tpm2b
+from common.tpm.structures import PublicArea
 
 _HASHES: Final[dict[int, hashes.HashAlgorithm]] = {
     TPM_ALG_SHA256: hashes.SHA256(),
@@ -42,7 +42,7 @@ _IDENTITY: Final = b"IDENTITY\0"
 
 
 def make_credential(
-    ek: Public, ak_name: bytes, secret: bytes, *, random: Callable[[int], bytes]
+    ek: PublicArea, ak_name: bytes, secret: bytes, *, random: Callable[[int], bytes]
 ) -> tuple[bytes, bytes]:
     """Wrap `secret` for the TPM of `ek`; return (TPM2B_ID_OBJECT, TPM2B_ENCRYPTED_SECRET).
 
@@ -50,19 +50,19 @@ def make_credential(
     else has randomness of its own. Raises KeyInvalid for an endorsement key that can wrap nothing.
     """
     if ek.name_alg not in _HASHES or len(secret) > DIGEST_SIZES[ek.name_alg]:
-        raise KeyInvalid("endorsement key's nameAlg is not taken, or too small for the secret")
+        raise InvalidKey("endorsement key's nameAlg is not taken, or too small for the secret")
     symmetric = ek.parameters.symmetric
     if symmetric is None or (symmetric.algorithm, symmetric.mode) != (TPM_ALG_AES, TPM_ALG_CFB):
-        raise KeyInvalid("endorsement key does not wrap with AES in CFB mode")
+        raise InvalidKey("endorsement key does not wrap with AES in CFB mode")
     if symmetric.key_bits not in _AES_BITS:
-        raise KeyInvalid("endorsement key's AES key is neither of 128 nor of 256 bits")
-    key = public_key_of(ek)
+        raise InvalidKey("endorsement key's AES key is neither of 128 nor of 256 bits")
+    key = public_key_from_area(ek)
     if isinstance(key, rsa.RSAPublicKey):
         seed, encrypted_secret = _seed_for_rsa(key, ek.name_alg, random)
     else:
         seed, encrypted_secret = _seed_for_ecc(key, ek.name_alg, random)
     blob = _wrap(seed, ek.name_alg, symmetric.key_bits, ak_name, secret)
-    return sized(blob), sized(encrypted_secret)
+    return tpm2b(blob), tpm2b(encrypted_secret)
 
 
 def _wrap(seed: bytes, name_alg: int, key_bits: int, ak_name: bytes, secret: bytes) -> bytes:
@@ -70,11 +70,11 @@ def _wrap(seed: bytes, name_alg: int, key_bits: int, ak_name: bytes, secret: byt
     storage_key = kdf_a(name_alg, seed, b"STORAGE\0", ak_name, b"", key_bits)
     # An all-zero IV is the specification's; seed and so key are never used twice.
     cipher = Cipher(AES(storage_key), CFB(bytes(16))).encryptor()
-    encrypted = cipher.update(sized(secret)) + cipher.finalize()
+    encrypted = cipher.update(tpm2b(secret)) + cipher.finalize()
     bits = DIGEST_SIZES[name_alg] * 8
     integrity_key = kdf_a(name_alg, seed, b"INTEGRITY\0", b"", b"", bits)
     integrity = hmac.digest(integrity_key, encrypted + ak_name, HASHES[name_alg])
-    return sized(integrity) + encrypted
+    return tpm2b(integrity) + encrypted
 
 
 def _seed_for_rsa(
@@ -98,11 +98,11 @@ def _seed_for_ecc(
         name_alg,
         ephemeral.exchange(ec.ECDH(), key),
         _IDENTITY,
-        join((sent.x, size)),
-        join((own.x, size)),
+        pack_uints((sent.x, size)),
+        pack_uints((own.x, size)),
         DIGEST_SIZES[name_alg] * 8,
     )
-    return seed, sized(join((sent.x, size))) + sized(join((sent.y, size)))
+    return seed, tpm2b(pack_uints((sent.x, size))) + tpm2b(pack_uints((sent.y, size)))
 
 
 def _ephemeral_key(
@@ -117,10 +117,10 @@ def kdf_a(  # noqa: PLR0913, PLR0917 - the specification's parameters, in its or
     algorithm: int, key: bytes, label: bytes, context_u: bytes, context_v: bytes, bits: int
 ) -> bytes:
     """Derive `bits` (whole bytes) with KDFa; `label` ends in its NUL."""
-    fixed = label + context_u + context_v + join((bits, 4))
+    fixed = label + context_u + context_v + pack_uints((bits, 4))
     blocks = range(1, -(-bits // (DIGEST_SIZES[algorithm] * 8)) + 1)
     stream = b"".join(
-        hmac.digest(key, join((counter, 4)) + fixed, HASHES[algorithm]) for counter in blocks
+        hmac.digest(key, pack_uints((counter, 4)) + fixed, HASHES[algorithm]) for counter in blocks
     )
     return stream[: bits // 8]
 
@@ -130,5 +130,5 @@ def kdf_e(  # noqa: PLR0913, PLR0917 - as above
 ) -> bytes:
     """Derive `bits`, one digest at most, with KDFe from a shared X coordinate of full length."""
     digest = hashes.Hash(_HASHES[algorithm])
-    digest.update(join((1, 4)) + z + label + party_u + party_v)
+    digest.update(pack_uints((1, 4)) + z + label + party_u + party_v)
     return digest.finalize()[: bits // 8]

@@ -15,16 +15,16 @@ from common.errors import ApiServerUnavailable
 V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
 """Under which keys a value is found, by the index's name."""
-Listener = Callable[[str, V | None, V | None], None]
+EventHandler = Callable[[str, V | None, V | None], None]
 """Hears of a value: its key, as it was and as it is, `None` where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room(Generic[V]):
+class Capacity(Generic[V]):
     """How much a cache may hold."""
 
     size: int
-    weigh: Callable[[V], int]
+    size_of: Callable[[V], int]
     """How much of the size one value takes."""
 
 
@@ -32,7 +32,7 @@ class Cache(Generic[V]):
     """Values by key, for any number of readers and one writer, its watch."""
 
     def __init__(
-        self, what: str, *, indexes: Indexes[V] | None = None, room: Room[V] | None = None
+        self, what: str, *, indexes: Indexes[V] | None = None, room: Capacity[V] | None = None
     ) -> None:
         self._what = what
         self._room = room
@@ -41,15 +41,15 @@ class Cache(Generic[V]):
         self._values: dict[str, V] = {}
         self._functions: Indexes[V] = indexes or {}
         self._indexes: dict[str, dict[Hashable, dict[str, V]]] = {n: {} for n in self._functions}
-        self._listeners: list[Listener[V]] = []
+        self._listeners: list[EventHandler[V]] = []
         self._filled = False
 
-    def listen(self, listener: Listener[V]) -> None:
+    def add_event_handler(self, listener: EventHandler[V]) -> None:
         """Call `listener` after each change, on the watch's thread."""
         self._listeners.append(listener)
 
     @property
-    def filled(self) -> bool:
+    def has_synced(self) -> bool:
         """Tell whether everything has been seen once."""
         return self._filled
 
@@ -68,7 +68,7 @@ class Cache(Generic[V]):
             self._require_filled()
             return tuple(self._values.values())
 
-    def by(self, index: str, key: Hashable) -> Sequence[V]:
+    def by_index(self, index: str, key: Hashable) -> Sequence[V]:
         """Return the values that an index has under a key."""
         with self._lock:
             self._require_filled()
@@ -76,13 +76,13 @@ class Cache(Generic[V]):
 
     def weight(self, value: V) -> int:
         """Return how much room a value takes."""
-        return 0 if self._room is None else self._room.weigh(value)
+        return 0 if self._room is None else self._room.size_of(value)
 
-    def has_room(self, taken: int) -> bool:
+    def fits(self, taken: int) -> bool:
         """Tell whether values of so much weight have room together."""
         return self._room is None or taken <= self._room.size
 
-    def fill(self, values: Mapping[str, V]) -> None:
+    def replace(self, values: Mapping[str, V]) -> None:
         """Take a list that is complete, or has no more room, at once: the rest is gone."""
         with self._lock:
             gone = [key for key in self._values if key not in values]
@@ -93,17 +93,17 @@ class Cache(Generic[V]):
         for key, before, after in changes:
             self._tell(key, before, after)
 
-    def put(self, key: str, value: V) -> bool:
+    def upsert(self, key: str, value: V) -> bool:
         """Take one value, new or changed; tell whether there was room."""
         with self._lock:
             before = self._store(key, None)
-            kept = self.has_room(self._taken + self.weight(value))
+            kept = self.fits(self._taken + self.weight(value))
             if kept:
                 self._store(key, value)
         self._tell(key, before, value if kept else None)
         return kept
 
-    def drop(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         """Forget the value of that key."""
         with self._lock:
             before = self._store(key, None)

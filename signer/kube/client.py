@@ -18,7 +18,7 @@ import urllib3
 
 from common.errors import ApiServerUnavailable
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import bounded_socket, client_context
+from signer.kube.tls import client_context, deadline_socket
 
 Json = Mapping[str, Any]
 """An object as JSON has it: what is in it is known to nobody yet."""
@@ -58,7 +58,7 @@ class Expired(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What the API server said, with a status that the caller expects."""
 
     status: int
@@ -74,7 +74,7 @@ class _Request:
     media: str = "application/json"
 
 
-class Api:
+class ApiClient:
     """One API server, for any number of threads."""
 
     def __init__(self, name: str, connection: Connection, *, user_agent: str) -> None:
@@ -91,32 +91,32 @@ class Api:
         query: Mapping[str, str] = _NOTHING,
         *,
         accepted: Container[int] = (200,),
-    ) -> Answer:
+    ) -> Response:
         """Read one object or a list."""
         return self._call(_Request(method="GET", path=path, query=query), accepted)
 
-    def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Answer:
+    def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
         """Create an object."""
         return self._call(_Request(method="POST", path=path, body=body), accepted)
 
-    def replace(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Answer:
+    def replace(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Write a whole object, under the resource version in it."""
         return self._call(_Request(method="PUT", path=path, body=body), accepted)
 
-    def merge(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Answer:
+    def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Merge into an object, under the resource version in `body`; lists are replaced."""
         return self._call(_Request(method="PATCH", path=path, body=body, media=_MERGE), accepted)
 
-    def patch(
+    def json_patch(
         self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
-    ) -> Answer:
+    ) -> Response:
         """Change single places of an object (JSON patch, RFC 6902)."""
         request = _Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
         return self._call(request, accepted)
 
     def delete(
         self, path: str, preconditions: Mapping[str, str], *, accepted: Container[int] = (200,)
-    ) -> Answer:
+    ) -> Response:
         """Delete an object, if it still is the one of the preconditions."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         return self._call(_Request(method="DELETE", path=path, body=options), accepted)
@@ -143,7 +143,7 @@ class Api:
         self._answers.clear()
         self._watches.clear()
 
-    def _call(self, request: _Request, accepted: Container[int]) -> Answer:
+    def _call(self, request: _Request, accepted: Container[int]) -> Response:
         try:
             with self._send(self._answers, request, _ANSWER_SECONDS) as response:
                 content = _read(response)
@@ -151,7 +151,7 @@ class Api:
             raise _unreachable(e) from e
         if response.status not in accepted:
             raise _refused(request, response.status, content)
-        return Answer(status=response.status, body=_object(content))
+        return Response(status=response.status, body=_object(content))
 
     def _send(
         self, pool: urllib3.PoolManager, request: _Request, seconds: float
@@ -184,7 +184,7 @@ class Api:
 def _pool(connection: Connection, seconds: float) -> urllib3.PoolManager:
     """Return connections on which no answer takes longer."""
     context = client_context(connection)
-    context.sslsocket_class = bounded_socket(seconds)
+    context.sslsocket_class = deadline_socket(seconds)
     return urllib3.PoolManager(
         num_pools=1,
         maxsize=_CONNECTIONS,

@@ -15,8 +15,17 @@ from urllib.parse import quote
 
 from common.errors import AnnotationsFull, CsrChanged
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
-from signer.kube.client import Answer, Api
-from signer.kube.fields import Json, annotations, at, instant, mappings, required, text, texts
+from signer.kube.client import ApiClient, Response
+from signer.kube.fields import (
+    Json,
+    annotations,
+    get_objects,
+    get_path,
+    get_str,
+    get_strings,
+    require_str,
+    require_time,
+)
 from signer.model import Condition, Csr
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -32,47 +41,47 @@ def read_csr(body: Json) -> Csr:
 
     Raises `ValueError` for an object that the API server would not have stored.
     """
-    expiration = at(body, "spec", "expirationSeconds")
+    expiration = get_path(body, "spec", "expirationSeconds")
     return Csr(
-        name=required(body, "metadata", "name"),
-        uid=required(body, "metadata", "uid"),
-        resource_version=required(body, "metadata", "resourceVersion"),
-        created=instant(body, "metadata", "creationTimestamp"),
-        signer_name=required(body, "spec", "signerName"),
-        username=text(body, "spec", "username") or "",
-        groups=frozenset(texts(body, "spec", "groups")),
-        usages=texts(body, "spec", "usages"),
+        name=require_str(body, "metadata", "name"),
+        uid=require_str(body, "metadata", "uid"),
+        resource_version=require_str(body, "metadata", "resourceVersion"),
+        created=require_time(body, "metadata", "creationTimestamp"),
+        signer_name=require_str(body, "spec", "signerName"),
+        username=get_str(body, "spec", "username") or "",
+        groups=frozenset(get_strings(body, "spec", "groups")),
+        usages=get_strings(body, "spec", "usages"),
         expiration_seconds=expiration if isinstance(expiration, int) else None,
-        request=_bytes(required(body, "spec", "request")),
+        request=_bytes(require_str(body, "spec", "request")),
         annotations=annotations(body),
         conditions={
-            required(c, "type"): Condition(
-                type=required(c, "type"),
-                reason=text(c, "reason") or "",
-                message=text(c, "message") or "",
+            require_str(c, "type"): Condition(
+                type=require_str(c, "type"),
+                reason=get_str(c, "reason") or "",
+                message=get_str(c, "message") or "",
             )
-            for c in mappings(body, "status", "conditions")
+            for c in get_objects(body, "status", "conditions")
         },
         certificate=_certificate(body),
     )
 
 
-def read_open_csr(body: Json) -> Csr | None:
+def read_pending_csr(body: Json) -> Csr | None:
     """Read a CSR that is still somebody's to judge: of a signer that is ours, and not settled."""
-    if text(body, "spec", "signerName") not in _SIGNERS or _certificate(body) is not None:
+    if get_str(body, "spec", "signerName") not in _SIGNERS or _certificate(body) is not None:
         return None
     csr = read_csr(body)
     return None if _SETTLED & csr.conditions.keys() else csr
 
 
-class CsrWriter:
+class CsrClient:
     """Writes to the CSRs of one workload cluster.
 
     Each method returns the CSR as it then is. Raises `CsrChanged` when it is not the one that was
     judged any more, `ApiServerUnavailable` when nothing is known of the outcome.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def read(self, name: str) -> Csr | None:
@@ -86,7 +95,7 @@ class CsrWriter:
         Raises `AnnotationsFull` when the requester has left no room for them.
         """
         refused = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        answer = self._api.merge(
+        answer = self._api.merge_patch(
             _path(csr.name),
             {"metadata": {**_judged(csr), "annotations": dict(values)}},
             accepted=(*_CHANGED, *refused),
@@ -107,14 +116,14 @@ class CsrWriter:
         """Add the condition Failed, to a CSR that somebody has approved."""
         return self._condition(csr, "status", "Failed", reason, message)
 
-    def certify(self, csr: Csr, certificate: bytes) -> Csr:
+    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate; where there is one already, the CSR has changed."""
         body = {
             "metadata": _judged(csr),
             "status": {"certificate": base64.b64encode(certificate).decode()},
         }
         return _written(
-            self._api.merge(
+            self._api.merge_patch(
                 _path(csr.name, "status"),
                 body,
                 accepted=(*_CHANGED, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -128,7 +137,7 @@ class CsrWriter:
         if answer.status == HTTPStatus.CONFLICT:
             raise CsrChanged("the CSR was changed meanwhile")
 
-    def tell(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
+    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Write one Event about the CSR; its name makes a second one for the same reason fail."""
         digest = sha256(f"{csr.uid}/{reason}".encode()).hexdigest()
         when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -165,14 +174,14 @@ class CsrWriter:
             "value": csr.resource_version,
         }
         path = _path(csr.name, subresource)
-        return _written(self._api.patch(path, [judged, add], accepted=_CHANGED))
+        return _written(self._api.json_patch(path, [judged, add], accepted=_CHANGED))
 
 
 def _judged(csr: Csr) -> dict[str, Any]:
     return {"uid": csr.uid, "resourceVersion": csr.resource_version}
 
 
-def _written(answer: Answer) -> Csr:
+def _written(answer: Response) -> Csr:
     if answer.status != HTTPStatus.OK:
         raise CsrChanged("the CSR was changed meanwhile")
     return read_csr(answer.body)
@@ -185,7 +194,7 @@ def _path(name: str, subresource: str = "") -> str:
 
 
 def _certificate(body: Json) -> bytes | None:
-    certificate = text(body, "status", "certificate")
+    certificate = get_str(body, "status", "certificate")
     return None if certificate is None else _bytes(certificate)
 
 

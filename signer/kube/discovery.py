@@ -5,8 +5,8 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import quote
 
-from signer.kube.client import Answer
-from signer.kube.fields import mappings, text
+from signer.kube.client import Response
+from signer.kube.fields import get_objects, get_str
 
 _FOUND = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
 
@@ -14,7 +14,7 @@ _FOUND = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
 class Reader(Protocol):
     """The part of an API server that this needs."""
 
-    def get(self, path: str, *, accepted: Container[int]) -> Answer:
+    def get(self, path: str, *, accepted: Container[int]) -> Response:
         """Read one answer."""
 
 
@@ -26,8 +26,8 @@ def collection_path(reader: Reader, group: str, kind: str) -> str | None:
     answer = reader.get(f"/apis/{quote(group, safe='.')}", accepted=_FOUND)
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
-    preferred = text(answer.body, "preferredVersion", "groupVersion")
-    served = [text(v, "groupVersion") for v in mappings(answer.body, "versions")]
+    preferred = get_str(answer.body, "preferredVersion", "groupVersion")
+    served = [get_str(v, "groupVersion") for v in get_objects(answer.body, "versions")]
     for version in dict.fromkeys([preferred, *served]):
         plural = None if version is None else _plural(reader, version, kind)
         if plural is not None:
@@ -37,8 +37,8 @@ def collection_path(reader: Reader, group: str, kind: str) -> str | None:
 
 def _plural(reader: Reader, version: str, kind: str) -> str | None:
     answer = reader.get(f"/apis/{version}", accepted=_FOUND)
-    for resource in mappings(answer.body, "resources"):
-        name = text(resource, "name")
-        if text(resource, "kind") == kind and name is not None and "/" not in name:
+    for resource in get_objects(answer.body, "resources"):
+        name = get_str(resource, "name")
+        if get_str(resource, "kind") == kind and name is not None and "/" not in name:
             return name
     return None

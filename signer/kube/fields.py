@@ -11,7 +11,7 @@ from typing import Any
 Json = Mapping[str, Any]
 
 
-def at(body: object, *path: str) -> object:
+def get_path(body: object, *path: str) -> object:
     """Return what stands at a path of keys."""
     for key in path:
         if not isinstance(body, Mapping):
@@ -20,21 +20,21 @@ def at(body: object, *path: str) -> object:
     return body
 
 
-def text(body: object, *path: str) -> str | None:
+def get_str(body: object, *path: str) -> str | None:
     """Return the text at a path; an empty one is none."""
-    value = at(body, *path)
+    value = get_path(body, *path)
     return value if isinstance(value, str) and value else None
 
 
-def texts(body: object, *path: str) -> tuple[str, ...]:
+def get_strings(body: object, *path: str) -> tuple[str, ...]:
     """Return the texts of the list at a path."""
-    value = at(body, *path)
+    value = get_path(body, *path)
     return tuple(v for v in value if isinstance(v, str) and v) if isinstance(value, list) else ()
 
 
-def mappings(body: object, *path: str) -> Iterator[Json]:
+def get_objects(body: object, *path: str) -> Iterator[Json]:
     """Yield the objects of the list at a path."""
-    value = at(body, *path)
+    value = get_path(body, *path)
     if isinstance(value, list):
         yield from (entry for entry in value if isinstance(entry, Mapping))
 
@@ -50,30 +50,30 @@ def labels(body: object) -> Mapping[str, str]:
 
 
 def _texts_by_name(body: object, key: str) -> Mapping[str, str]:
-    value = at(body, "metadata", key)
+    value = get_path(body, "metadata", key)
     found = dict(value) if isinstance(value, Mapping) else {}
     if not all(isinstance(v, str) for v in found.values()):
         raise ValueError(f"metadata.{key} holds something else than texts")
     return found
 
 
-def required(body: object, *path: str) -> str:
+def require_str(body: object, *path: str) -> str:
     """Return the text at a path that no object of its kind is without.
 
     Raises `ValueError`: the object cannot be read.
     """
-    value = text(body, *path)
+    value = get_str(body, *path)
     if value is None:
         raise ValueError(f"{'.'.join(path)} is missing")
     return value
 
 
-def instant(body: object, *path: str) -> datetime:
+def require_time(body: object, *path: str) -> datetime:
     """Return the point in time at a path.
 
     Raises `ValueError`: the object cannot be read.
     """
-    value = datetime.fromisoformat(required(body, *path))
+    value = datetime.fromisoformat(require_str(body, *path))
     if value.tzinfo is None:
         raise ValueError(f"{'.'.join(path)} has no time zone")
     return value

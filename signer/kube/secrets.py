@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
-from signer.kube.client import Api
-from signer.kube.fields import Json, at, required
+from signer.kube.client import ApiClient
+from signer.kube.fields import Json, get_path, require_str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,10 @@ class Secret:
     data: Mapping[str, bytes] = field(repr=False)
 
 
-class Secrets:
+class SecretClient:
     """Reads and writes single Secrets. Raises `ApiServerUnavailable`."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def read(self, namespace: str, name: str) -> Secret | None:
@@ -65,12 +65,12 @@ def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> dict[str, Any
 
 def read_secret(body: Json) -> Secret:
     """Read a Secret. Raises `ApiServerUnavailable` for what is none."""
-    data = at(body, "data")
+    data = get_path(body, "data")
     try:
         return Secret(
-            namespace=required(body, "metadata", "namespace"),
-            name=required(body, "metadata", "name"),
-            resource_version=required(body, "metadata", "resourceVersion"),
+            namespace=require_str(body, "metadata", "namespace"),
+            name=require_str(body, "metadata", "name"),
+            resource_version=require_str(body, "metadata", "resourceVersion"),
             data={
                 key: base64.b64decode(value, validate=True)
                 for key, value in (data.items() if isinstance(data, Mapping) else ())

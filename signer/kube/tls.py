@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-def bounded_socket(whole: float) -> type[ssl.SSLSocket]:
+def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
     """Return sockets that give each answer `whole` seconds, whatever their timeout.
 
     A timeout begins anew with each byte: a server that sends one now and then would hold its reader
@@ -55,22 +55,22 @@ def client_context(connection: Connection) -> ssl.SSLContext:
     except ssl.SSLError as e:
         raise KubeconfigRefused("the server's CA is not a list of PEM certificates") from e
     if connection.certificate is not None:
-        _show(context, connection.certificate)
+        _load_client_certificate(context, connection.certificate)
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
     # OpenSSL takes a chain from files only. A memfd is one that is nowhere but in memory.
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{certificate.certificate}\n{certificate.key}\n")
         file.flush()
         try:
-            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_reject_encrypted_key)
         except (ssl.SSLError, ValueError) as e:
             raise KubeconfigRefused("the client certificate and its key cannot be used") from e
 
 
-def _no_password() -> str:
+def _reject_encrypted_key() -> str:
     """Keep OpenSSL from asking a terminal for the password of an encrypted key."""
     raise ValueError("an encrypted key is not taken")

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.kube.cache import Cache
-from signer.kube.client import Answer, Expired, Json
+from signer.kube.client import Expired, Json, Response
 
 _logger = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -30,14 +30,14 @@ _ABSENT_PAUSE: Final = 60.0
 """Between looks for a kind that the API server does not have."""
 
 
-class Source(Protocol):
+class ListerWatcher(Protocol):
     """The part of an API server that a watch needs."""
 
     @property
     def name(self) -> str:
         """Return what the cluster is called in logs."""
 
-    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Response:
         """Read a page of a list."""
 
     def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
@@ -45,10 +45,10 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection(Generic[V]):
+class ResourceSpec(Generic[V]):
     """Which objects are watched, and what is kept of each."""
 
-    what: str
+    plural: str
     """For people, in the plural."""
     path: Callable[[], str | None]
     """Where they are now; asked before each list, since versions of an API come and go.
@@ -75,18 +75,18 @@ class _Pauses:
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 # spreads load, hides nothing
 
 
-def key_of(body: Json) -> str:
+def object_key(body: Json) -> str:
     """Return the key of an object in its cache: `namespace/name`, or `name`."""
     metadata = body["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-class Watch(Generic[V]):
+class Reflector(Generic[V]):
     """One collection's list and watch; `run` is a thread's whole life."""
 
     def __init__(
-        self, source: Source, collection: Collection[V], cache: Cache[V], stop: Event
+        self, source: ListerWatcher, collection: ResourceSpec[V], cache: Cache[V], stop: Event
     ) -> None:
         self._source = source
         self._collection = collection
@@ -105,7 +105,7 @@ class Watch(Generic[V]):
         pauses = _Pauses()
         while not self._stop.is_set():
             try:
-                self._round(pauses)
+                self._list_and_watch(pauses)
             except Expired:
                 self._version = None
             except ApiServerUnavailable as e:
@@ -119,19 +119,19 @@ class Watch(Generic[V]):
             # Also after a watch that ended well: a server that always hangs up is not run over.
             self._stop.wait(pauses.next())
 
-    def _round(self, pauses: _Pauses) -> None:
+    def _list_and_watch(self, pauses: _Pauses) -> None:
         if self._version is None:
             self._version = self._list()
         if self._version is None:
             self._stop.wait(_ABSENT_PAUSE)
         else:
-            self._follow(self._version, pauses)
+            self._watch(self._version, pauses)
 
     def _list(self) -> str | None:
         """Fill the cache; return the resource version to watch from, `None` for no such kind."""
         path = self._collection.path()
         if path is None:
-            self._cache.fill({})
+            self._cache.replace({})
             return None
         self._path = path
         self._complete = self._readable = True
@@ -143,13 +143,13 @@ class Watch(Generic[V]):
                 if value is None:
                     continue
                 taken += self._cache.weight(value)
-                if not self._cache.has_room(taken):
+                if not self._cache.fits(taken):
                     taken -= self._cache.weight(value)
-                    self._overflow()
+                    self._mark_truncated()
                 else:
-                    values[key_of(item)] = value
+                    values[object_key(item)] = value
             version = str(page["metadata"]["resourceVersion"])
-        self._cache.fill(values)
+        self._cache.replace(values)
         return version
 
     def _pages(self) -> Iterator[Json]:
@@ -166,7 +166,7 @@ class Watch(Generic[V]):
             query["continue"] = further
         raise ApiServerUnavailable("the API server's list has no end")
 
-    def _follow(self, version: str, pauses: _Pauses) -> None:
+    def _watch(self, version: str, pauses: _Pauses) -> None:
         """Take events until the server ends the watch."""
         seconds = int(_WATCH_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 # spreads load
         query = {
@@ -178,12 +178,12 @@ class Watch(Generic[V]):
         for event in self._source.watch(self._path, query):
             if self._stop.is_set():
                 break
-            self._version = self._take(event)
+            self._version = self._apply_event(event)
             pauses.succeeded()
         if not self._complete:
             self._version = None
 
-    def _take(self, event: Json) -> str:
+    def _apply_event(self, event: Json) -> str:
         """Take one event; return where to go on from."""
         body: Mapping[str, Any] = event["object"]
         if event["type"] == "ERROR":
@@ -192,19 +192,19 @@ class Watch(Generic[V]):
         if event["type"] != "BOOKMARK":
             value = None if event["type"] == "DELETED" else self._read(body)
             if value is None:
-                self._cache.drop(key_of(body))
-            elif not self._cache.put(key_of(body), value):
-                self._overflow()
+                self._cache.delete(object_key(body))
+            elif not self._cache.upsert(object_key(body), value):
+                self._mark_truncated()
         return str(body["metadata"]["resourceVersion"])
 
-    def _overflow(self) -> None:
+    def _mark_truncated(self) -> None:
         """Leave an object out, for which there may be room at the next list."""
         if self._complete:
             _logger.warning("more objects than there is room for", extra=self._fields())
         self._complete = False
 
     def _fields(self, error: ApiServerUnavailable | None = None) -> dict[str, Any]:
-        fields = {"cluster": self._source.name, "objects": self._collection.what}
+        fields = {"cluster": self._source.name, "objects": self._collection.plural}
         if error is not None:
             fields |= {"message": error.message, "detail": error.detail}
         return {"fields": fields}

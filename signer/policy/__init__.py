@@ -7,28 +7,28 @@ Cluster that no policy is for gets nothing: a broken configuration approves noth
 from signer.policy.load import PolicyFileInvalid, load_policies
 from signer.policy.policy import (
     AutoApproveBindings,
-    BuiltinServing,
     EventLogRules,
+    KubeletServingMode,
     NameReuse,
     PcrMode,
     PcrValues,
     PcrVariant,
-    Policies,
     Policy,
-    Trust,
+    PolicySet,
+    TrustMode,
 )
 
 __all__ = [
     "AutoApproveBindings",
-    "BuiltinServing",
+    "KubeletServingMode",
     "EventLogRules",
     "NameReuse",
     "PcrMode",
     "PcrValues",
     "PcrVariant",
-    "Policies",
+    "PolicySet",
     "Policy",
     "PolicyFileInvalid",
-    "Trust",
+    "TrustMode",
     "load_policies",
 ]

@@ -15,7 +15,7 @@ import yaml
 from common.names import API_GROUP, API_VERSION
 from signer.model import ClusterKey
 from signer.policy import PolicyFileInvalid, load_policies
-from signer.policy.load import KIND
+from signer.policy.load import POLICY_KIND
 
 _ISSUED: Final = ("verdict", "issued")
 """Event and outcome of the lines to learn from."""
@@ -26,7 +26,7 @@ _INTRODUCTION: Final = """\
 """
 
 
-class NothingLearned(Exception):
+class LearnError(Exception):
     """The log does not tell enough; `problems` are all reasons, one line each."""
 
     def __init__(self, *problems: str) -> None:
@@ -50,7 +50,7 @@ class _Seen:
         return {bank: sorted(values) for bank, values in sorted(self.pcrs.items())}
 
 
-def draft(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | None) -> str:
+def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | None) -> str:
     """Return a policy, as text, for the Cluster of these nodes, that allows what they showed.
 
     Lines that are no verdicts on certificates that were issued are passed over. Without `cluster`,
@@ -70,7 +70,7 @@ def draft(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | Non
         spec["eventLog"] = rules
     document = {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": KIND,
+        "kind": POLICY_KIND,
         "metadata": {"name": "draft"},
         "spec": spec,
     }
@@ -79,7 +79,7 @@ def draft(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | Non
     try:
         load_policies(text)
     except PolicyFileInvalid as e:
-        raise NothingLearned(*e.problems) from e
+        raise LearnError(*e.problems) from e
     return text
 
 
@@ -94,12 +94,12 @@ def _last_seen(
             found.setdefault(issued[0], {})[issued[1].node] = issued[1]
     if cluster is None and len(found) > 1:
         several = ", ".join(sorted(f"{key.namespace}/{key.name}" for key in found))
-        raise NothingLearned(f"nodes of these names are in several clusters: {several}")
+        raise LearnError(f"nodes of these names are in several clusters: {several}")
     owner = cluster or next(iter(found), None)
     seen = found.get(owner, {}) if owner else {}
     missing = [f"the log tells of no certificate for node {n}" for n in nodes if n not in seen]
     if missing or owner is None:
-        raise NothingLearned(*missing)
+        raise LearnError(*missing)
     return owner, [seen[node] for node in dict.fromkeys(nodes)]
 
 
@@ -145,7 +145,7 @@ def _pcrs(seen: Sequence[_Seen]) -> Mapping[str, Any]:
     first = seen[0]
     differing = [each.node for each in seen if each.selection != first.selection]
     if differing:
-        raise NothingLearned(f"other PCRs were quoted of {', '.join(differing)} than of the first")
+        raise LearnError(f"other PCRs were quoted of {', '.join(differing)} than of the first")
     allowed = {
         bank: {str(index): sorted({each.pcrs[bank][index] for each in seen}) for index in indices}
         for bank, indices in first.selection.items()
@@ -159,7 +159,7 @@ def _event_log(seen: Sequence[_Seen]) -> Mapping[str, Any]:
     if not boots:
         return {}
     if len(boots) != len(seen):
-        raise NothingLearned("some of these nodes sent an event log, and some did not")
+        raise LearnError("some of these nodes sent an event log, and some did not")
     rules: dict[str, Any] = {}
     if all(boot["secureBoot"] is True for boot in boots):
         rules["secureBoot"] = True

@@ -12,10 +12,10 @@ from common import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.model import ClusterKey
 from signer.policy.pcr_rules import read_allowed, read_event_log, read_selection, read_variants
-from signer.policy.policy import SCHEMES, BuiltinServing, PcrMode, Policies, Policy, Trust
+from signer.policy.policy import SCHEMES, KubeletServingMode, PcrMode, Policy, PolicySet, TrustMode
 from signer.policy.section import Section
 
-KIND: Final = "KubeletAttestationPolicy"
+POLICY_KIND: Final = "KubeletAttestationPolicy"
 _LEAST_LIFETIME: Final = timedelta(hours=1)
 _DEFAULTS: Final = Policy(name="defaults")
 
@@ -29,7 +29,7 @@ class PolicyFileInvalid(ValueError):
         self.problems = problems
 
 
-def load_policies(text: str) -> Policies:
+def load_policies(text: str) -> PolicySet:
     """Read one or several YAML documents.
 
     Raises:
@@ -44,7 +44,7 @@ def load_policies(text: str) -> Policies:
     _require_one_each((p.cluster for p in policies), "policies for {}", problems)
     if problems:
         raise PolicyFileInvalid(tuple(problems))
-    return Policies(
+    return PolicySet(
         by_cluster={p.cluster: p for p in policies if p.cluster is not None},
         default=next((p for p in policies if p.cluster is None), None),
     )
@@ -76,18 +76,18 @@ def _cluster_text(cluster: ClusterKey | None) -> str:
 def _policy(document: object, problems: list[str]) -> Policy:
     root = Section(document, "", problems)
     if root.value("apiVersion") != f"{API_GROUP}/{API_VERSION}":
-        root.problem(f"must be {API_GROUP}/{API_VERSION}", "apiVersion")
-    if root.value("kind") != KIND:
-        root.problem(f"must be {KIND}", "kind")
+        root.add_problem(f"must be {API_GROUP}/{API_VERSION}", "apiVersion")
+    if root.value("kind") != POLICY_KIND:
+        root.add_problem(f"must be {POLICY_KIND}", "kind")
     metadata = root.section("metadata")
     name = metadata.text("name")
-    metadata.finish()
+    metadata.reject_unknown_keys()
     if "spec" not in root:
-        root.problem("missing", "spec")
+        root.add_problem("missing", "spec")
     spec = root.section("spec")
     policy = _spec(name, spec)
-    spec.finish()
-    root.finish()
+    spec.reject_unknown_keys()
+    root.reject_unknown_keys()
     return policy
 
 
@@ -99,7 +99,7 @@ def _spec(name: str, spec: Section) -> Policy:
     enforce = mode is PcrMode.ENFORCE
     variants = read_variants(pcrs, selection, enforce=enforce)
     allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
-    pcrs.finish()
+    pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
     return Policy(
         name=name,
@@ -131,7 +131,7 @@ def _cluster(spec: Section) -> ClusterKey | None:
         return None
     reference = spec.section("clusterRef")
     key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
-    reference.finish()
+    reference.reject_unknown_keys()
     return key
 
 
@@ -139,48 +139,48 @@ def _minimum_version(spec: Section) -> str:
     version = spec.text("minimumVersion", _DEFAULTS.minimum_version)
     if version in SUPPORTED_VERSIONS:
         return version
-    spec.problem(f"must be one of {', '.join(SUPPORTED_VERSIONS)}", "minimumVersion")
+    spec.add_problem(f"must be one of {', '.join(SUPPORTED_VERSIONS)}", "minimumVersion")
     return _DEFAULTS.minimum_version
 
 
-def _endorsement_key(section: Section) -> tuple[Trust, tuple[str, ...], tuple[str, ...]]:
+def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tuple[str, ...]]:
     trust = section.choice("trust", _DEFAULTS.trust)
     authorities = section.strings("certificateAuthorities", ())
     revocations = section.strings("certificateRevocationLists", ())
     if trust.needs_certificate and not authorities:
-        section.problem(f"trust {trust.value} needs them", "certificateAuthorities")
+        section.add_problem(f"trust {trust.value} needs them", "certificateAuthorities")
     if not trust.needs_certificate:
         for key in ("certificateAuthorities", "certificateRevocationLists"):
             if key in section:
-                section.problem(f"trust {trust.value} never looks at them", key)
-    section.finish()
+                section.add_problem(f"trust {trust.value} never looks at them", key)
+    section.reject_unknown_keys()
     return trust, authorities, revocations
 
 
 def _schemes(section: Section) -> frozenset[str]:
     schemes = frozenset(section.strings("schemes", tuple(_DEFAULTS.attestation_key_schemes)))
     if not schemes <= SCHEMES:
-        section.problem(f"unknown: {', '.join(sorted(schemes - SCHEMES))}", "schemes")
-    section.finish()
+        section.add_problem(f"unknown: {', '.join(sorted(schemes - SCHEMES))}", "schemes")
+    section.reject_unknown_keys()
     return schemes
 
 
 def _machine_name(section: Section) -> bool:
     value = section.boolean("machineName", default=_DEFAULTS.machine_name_is_node_name)
-    section.finish()
+    section.reject_unknown_keys()
     return value
 
 
 def _lifetime(section: Section) -> timedelta:
     value = section.duration("lifetime", _DEFAULTS.certificate_lifetime, least=_LEAST_LIFETIME)
-    section.finish()
+    section.reject_unknown_keys()
     return value
 
 
-def _serving(section: Section) -> tuple[BuiltinServing, bool]:
+def _serving(section: Section) -> tuple[KubeletServingMode, bool]:
     builtin = section.choice("builtin", _DEFAULTS.builtin_serving)
     by_node_ref = section.boolean("nodeRefFallback", default=_DEFAULTS.serving_by_node_ref)
-    if by_node_ref and builtin is BuiltinServing.IGNORE:
-        section.problem("builtin Ignore never looks at it", "nodeRefFallback")
-    section.finish()
+    if by_node_ref and builtin is KubeletServingMode.IGNORE:
+        section.add_problem("builtin Ignore never looks at it", "nodeRefFallback")
+    section.reject_unknown_keys()
     return builtin, by_node_ref

@@ -26,20 +26,20 @@ def read_selection(pcrs: Section, default: Selection) -> Selection:
         return default
     section = pcrs.section("selection")
     selection = {bank: _indices(section, bank) for bank in BANKS if bank in section}
-    section.finish()
+    section.reject_unknown_keys()
     if not selection:
-        section.problem(f"must select PCRs of a bank ({', '.join(BANKS)})")
+        section.add_problem(f"must select PCRs of a bank ({', '.join(BANKS)})")
     return selection or default
 
 
 def _indices(section: Section, bank: str) -> tuple[int, ...]:
     indices = section.value(bank)
     if not isinstance(indices, list) or not indices:
-        section.problem("must be a list that is not empty", bank)
+        section.add_problem("must be a list that is not empty", bank)
     elif not all(type(i) is int and 0 <= i < PCR_COUNT for i in indices):
-        section.problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
+        section.add_problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
     elif len(set(indices)) != len(indices):
-        section.problem("has a PCR twice", bank)
+        section.add_problem("has a PCR twice", bank)
     else:
         return tuple(sorted(indices))
     return ()
@@ -49,13 +49,13 @@ def read_allowed(owner: Section, selection: Selection, *, needed: bool, enforce:
     """Read `allowed`: exactly the selected PCRs, each with a value at least."""
     if "allowed" not in owner:
         if needed:
-            owner.problem("mode Enforce needs values", "allowed")
+            owner.add_problem("mode Enforce needs values", "allowed")
         return {}
     section = owner.section("allowed")
     if not enforce:
-        section.problem("mode Record never looks at them")
+        section.add_problem("mode Record never looks at them")
     allowed = {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
-    section.finish()
+    section.reject_unknown_keys()
     return allowed
 
 
@@ -64,8 +64,8 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     values = {index: _digests(section, str(index), frozenset({size})) for index in indices}
     for index, digests in values.items():
         if not digests and str(index) not in section:
-            section.problem("missing, though it is selected", str(index))
-    section.finish()
+            section.add_problem("missing, though it is selected", str(index))
+    section.reject_unknown_keys()
     return values
 
 
@@ -79,7 +79,7 @@ def _digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset[byt
         if len(digest) in sizes and digest.hex() == text.lower():
             digests.add(digest)
         else:
-            section.problem("must hold digests of the bank in hex", key)
+            section.add_problem("must hold digests of the bank in hex", key)
     return frozenset(digests)
 
 
@@ -88,10 +88,10 @@ def read_variants(pcrs: Section, selection: Selection, *, enforce: bool) -> tupl
     if "variants" not in pcrs:
         return ()
     if not enforce:
-        pcrs.problem("mode Record never looks at them", "variants")
+        pcrs.add_problem("mode Record never looks at them", "variants")
     value = pcrs.value("variants")
     if not isinstance(value, list) or not value:
-        pcrs.problem("must be a list that is not empty", "variants")
+        pcrs.add_problem("must be a list that is not empty", "variants")
         return ()
     return tuple(_variant(pcrs.item("variants", i), selection) for i in range(len(value)))
 
@@ -99,9 +99,9 @@ def read_variants(pcrs: Section, selection: Selection, *, enforce: bool) -> tupl
 def _variant(section: Section, selection: Selection) -> PcrVariant:
     selector = section.section("machineSelector")
     labels = selector.mapping("matchLabels")
-    selector.finish()
+    selector.reject_unknown_keys()
     allowed = read_allowed(section, selection, needed=True, enforce=True)
-    section.finish()
+    section.reject_unknown_keys()
     return PcrVariant(match_labels=labels, allowed=allowed)
 
 
@@ -117,14 +117,14 @@ def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
         signature_databases=_digests(section, "signatureDatabases", sizes),
         boot_loaders=_digests(section, "bootLoaders", sizes),
     )
-    section.finish()
+    section.reject_unknown_keys()
     by_pcr = {
         _SECURE_BOOT_PCR: rules.secure_boot or rules.platform_keys or rules.signature_databases,
         _BOOT_LOADER_PCR: rules.boot_loaders,
     }
     if not any(by_pcr.values()):
-        section.problem("has no rule")
+        section.add_problem("has no rule")
     for pcr, asked in by_pcr.items():
         if asked and not any(pcr in indices for indices in selection.values()):
-            section.problem(f"needs PCR {pcr}, which is not selected")
+            section.add_problem(f"needs PCR {pcr}, which is not selected")
     return rules

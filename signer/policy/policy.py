@@ -34,7 +34,7 @@ BANKS: Final = ("sha256", "sha384", "sha512")
 """PCR banks that a policy may ask for; SHA-1 proves nothing any more."""
 
 
-class Trust(Enum):
+class TrustMode(Enum):
     """What makes an endorsement key trusted (E2)."""
 
     REGISTERED = "Registered"
@@ -45,12 +45,12 @@ class Trust(Enum):
     @property
     def needs_record(self) -> bool:
         """Whether somebody with authority has to name the key."""
-        return self in {Trust.REGISTERED, Trust.REGISTERED_AND_CERTIFIED}
+        return self in {TrustMode.REGISTERED, TrustMode.REGISTERED_AND_CERTIFIED}
 
     @property
     def needs_certificate(self) -> bool:
         """Whether a configured authority has to certify the key."""
-        return self in {Trust.CERTIFIED, Trust.REGISTERED_AND_CERTIFIED}
+        return self in {TrustMode.CERTIFIED, TrustMode.REGISTERED_AND_CERTIFIED}
 
 
 class PcrMode(Enum):
@@ -75,7 +75,7 @@ class AutoApproveBindings(Enum):
     WAIT = "Wait"
 
 
-class BuiltinServing(Enum):
+class KubeletServingMode(Enum):
     """What is done with requests to `kubernetes.io/kubelet-serving`."""
 
     APPROVE = "Approve"
@@ -111,7 +111,7 @@ class Policy:
     cluster: ClusterKey | None = None
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
-    trust: Trust = Trust.REGISTERED
+    trust: TrustMode = TrustMode.REGISTERED
     certificate_authorities: tuple[str, ...] = ()
     """Paths of files or folders; reading them is the command line's business."""
     certificate_revocation_lists: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Policy:
     certificate_lifetime: timedelta = timedelta(hours=168)
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
-    builtin_serving: BuiltinServing = BuiltinServing.APPROVE
+    builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False
     """Whether a node without an AttestedNode is found by nodeRef; a sign, never a proof."""
 
@@ -145,7 +145,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class PolicySet:
     """All policies of a file."""
 
     by_cluster: Mapping[ClusterKey, Policy]

@@ -30,16 +30,16 @@ class Section:
         self._asked: set[str] = set()
         self._values: Mapping[str, object] = {}
         if not isinstance(value, dict):
-            self.problem("must be a mapping")
+            self.add_problem("must be a mapping")
         elif not all(isinstance(k, str) for k in value):
-            self.problem("must have strings as keys")
+            self.add_problem("must have strings as keys")
         else:
             self._values = value
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def problem(self, text: str, key: str = "") -> None:
+    def add_problem(self, text: str, key: str = "") -> None:
         """Note a problem of this mapping or of one of its keys."""
         path = ".".join(p for p in (self._path, key) if p)
         self._problems.append(f"{path}: {text}" if path else text)
@@ -66,7 +66,7 @@ class Section:
         value = self.value(key) if key in self else default
         if isinstance(value, str) and value:
             return value
-        self.problem("must be a non-empty string", key)
+        self.add_problem("must be a non-empty string", key)
         return default
 
     def boolean(self, key: str, *, default: bool) -> bool:
@@ -74,7 +74,7 @@ class Section:
         value = self.value(key) if key in self else default
         if isinstance(value, bool):
             return value
-        self.problem("must be true or false", key)
+        self.add_problem("must be true or false", key)
         return default
 
     def choice(self, key: str, default: E) -> E:
@@ -83,7 +83,7 @@ class Section:
         for member in type(default):
             if member.value == value:
                 return member
-        self.problem(f"must be one of {', '.join(m.value for m in type(default))}", key)
+        self.add_problem(f"must be one of {', '.join(m.value for m in type(default))}", key)
         return default
 
     def strings(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,11 +92,11 @@ class Section:
             return default
         value = self.value(key)
         if not isinstance(value, list) or not value:
-            self.problem("must be a list that is not empty", key)
+            self.add_problem("must be a list that is not empty", key)
         elif not all(isinstance(v, str) and v for v in value):
-            self.problem("must hold non-empty strings only", key)
+            self.add_problem("must hold non-empty strings only", key)
         elif len(set(value)) != len(value):
-            self.problem("has a value twice", key)
+            self.add_problem("has a value twice", key)
         else:
             return tuple(value)
         return default
@@ -107,9 +107,9 @@ class Section:
         if isinstance(value, dict) and value:
             if all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
                 return dict(value)
-            self.problem("must map strings to strings", key)
+            self.add_problem("must map strings to strings", key)
         else:
-            self.problem("must be a mapping that is not empty", key)
+            self.add_problem("must be a mapping that is not empty", key)
         return {}
 
     def duration(self, key: str, default: timedelta, *, least: timedelta) -> timedelta:
@@ -119,15 +119,15 @@ class Section:
         value = self.value(key)
         found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
         if found is None:
-            self.problem("must be a duration like 168h or 1h30m", key)
+            self.add_problem("must be a duration like 168h or 1h30m", key)
             return default
         duration = timedelta(**{unit: int(n) for unit, n in found.groupdict(default="0").items()})
         if duration < least:
-            self.problem(f"must be at least {int(least.total_seconds())}s", key)
+            self.add_problem(f"must be at least {int(least.total_seconds())}s", key)
             return default
         return duration
 
-    def finish(self) -> None:
+    def reject_unknown_keys(self) -> None:
         """Note the keys that nobody asked for: a misspelt rule must not go unnoticed."""
         for key in sorted(set(self._values) - self._asked):
-            self.problem("unknown key", key)
+            self.add_problem("unknown key", key)

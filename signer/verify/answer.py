@@ -13,61 +13,61 @@ from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
 from common.tpm.structures import Attest
-from signer.issue.challenge import MAX_AGE, MAX_FUTURE, Masters
+from signer.issue.challenge import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW, ChallengeKeys
 from signer.model import (
     AttestedNodeObject,
-    Boot,
-    Claims,
+    BootCounters,
+    ClaimStore,
     Csr,
-    Holder,
+    Inventory,
+    KeyHolder,
     Machine,
-    Records,
 )
 from signer.policy import Policy
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import (
-    Claimant,
+    ClaimRequest,
     attested_node_name,
-    make_claim,
-    verify_unopposed,
+    verify_no_conflicting_claim,
+    write_claims,
 )
-from signer.verify.endorsement_key import EndorsementKey, verify_template
-from signer.verify.endorsement_trust import verify_trust
-from signer.verify.kubelet_serving import VerifiedServing, judge_builtin_serving
+from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
+from signer.verify.endorsement_trust import verify_endorsement_trust
+from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
 from signer.verify.machine import find_machine, verify_machine
 from signer.verify.measured_boot import MeasuredBoot, verify_event_log
 from signer.verify.parse import ParsedAnswer
 from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.quote import verify_quote
-from signer.verify.recognize import Kind
-from signer.verify.request import require_version, verify_requester
-from signer.verify.serving_names import ServingNames, verify_names
-from signer.verify.trace import Listener, unheard
+from signer.verify.recognize import CsrKind
+from signer.verify.request import verify_requester, verify_version
+from signer.verify.serving_names import ServingNames, verify_serving_names
+from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.endorsement_certificate import TrustAnchors
 
 __all__ = [
-    "Claimed",
-    "Verified",
+    "ClaimedAnswer",
+    "VerifiedAnswer",
     "VerifiedServing",
-    "claim",
-    "judge_answer",
-    "judge_builtin_serving",
+    "make_claims",
+    "verify_answer",
+    "verify_kubelet_serving",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerifiedAnswer:
     """What an answer proved; only `judge_answer` makes one."""
 
-    kind: Kind
-    holder: Holder
+    kind: CsrKind
+    holder: KeyHolder
     """Who may hold key and name, and on what ground."""
     machine: Machine
     public_key: PublicKey
     serving_names: ServingNames | None
     """For serving certificates only."""
     endorsement_key: EndorsementKey
-    boot: Boot
+    boot: BootCounters
     pcrs: Pcrs
     """The quoted values, bank to index to digest: for the audit record, not for the node."""
     measured_boot: MeasuredBoot | None
@@ -77,25 +77,25 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedAnswer:
     """A verified answer whose key and name are claimed; only `claim` makes one (K1 to K3)."""
 
-    verified: Verified
+    verified: VerifiedAnswer
     not_after: datetime
 
 
-def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
+def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     csr: Csr,
-    kind: Kind,
+    kind: CsrKind,
     answer: ParsedAnswer,
     *,
-    records: Records,
+    records: Inventory,
     policy: Policy,
     anchors: TrustAnchors,
-    masters: Masters,
+    masters: ChallengeKeys,
     now: datetime,
-    told: Listener = unheard,
-) -> Verified:
+    told: CheckTrace = no_trace,
+) -> VerifiedAnswer:
     """Check R2, R3, C, A, Q, then M, E (and S for serving), from caches only.
 
     Raises:
@@ -105,13 +105,13 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
 
     """
     requester = told("R2 R3", verify_requester(csr, kind, policy))
-    require_version(policy)
+    verify_version(policy)
     evidence, name = answer.evidence, answer.request.node_name
     master = _verify_challenge(evidence, masters, now)
     told("C1", evidence.challenge)
     attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
     # E1 comes early on an answer: without a key of a template there is no secret to derive
-    endorsement_key = told("E1", verify_template(evidence.ek_public))
+    endorsement_key = told("E1", verify_endorsement_key(evidence.ek_public))
     cluster = records.cluster()
     expected = _expected(csr, answer, cluster.uid, master, endorsement_key, attestation_key)
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
@@ -132,7 +132,7 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         policy=policy,
     )
     told("M5 M1 M2 M3 M4 M6", verified)
-    ground = verify_trust(
+    ground = verify_endorsement_trust(
         endorsement_key,
         evidence.ek_certificates,
         verified,
@@ -143,16 +143,16 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         now=now,
     )
     told("E2", ground)
-    holder = Holder(
-        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, ground=ground
+    holder = KeyHolder(
+        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, basis=ground
     )
-    verify_unopposed(endorsement_key.name, holder, records)
+    verify_no_conflicting_claim(endorsement_key.name, holder, records)
     told("E3", holder)
     names = None
-    if kind is Kind.SERVING:
+    if kind is CsrKind.SERVING:
         asked = answer.request.subject_alt_names
-        names = told("S1 S2 S3", verify_names(asked, verified.machine, records))
-    return Verified(
+        names = told("S1 S2 S3", verify_serving_names(asked, verified.machine, records))
+    return VerifiedAnswer(
         kind=kind,
         holder=holder,
         machine=verified.machine,
@@ -166,12 +166,12 @@ def judge_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     )
 
 
-def _verify_challenge(evidence: Answer, masters: Masters, now: datetime) -> bytes:
+def _verify_challenge(evidence: Answer, masters: ChallengeKeys, now: datetime) -> bytes:
     """C1: the challenge is fresh by our own clock; return the master that it was made under."""
     age = now - parse_time(evidence.challenge.issued_at)
-    if not -MAX_FUTURE <= age <= MAX_AGE:
+    if not -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE:
         raise AnswerExpired("the answered challenge is too old, or of the future")
-    return masters.named(evidence.challenge.key)
+    return masters.by_id(evidence.challenge.key)
 
 
 def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
@@ -203,7 +203,7 @@ def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
 
 
 def _verify_measurements(
-    pcrs: Pcrs, answer: ParsedAnswer, records: Records, policy: Policy
+    pcrs: Pcrs, answer: ParsedAnswer, records: Inventory, policy: Policy
 ) -> MeasuredBoot | None:
     """Q4: PCR values and event log; which values are allowed may hang on the Machine's labels."""
     allowed = policy.pcr_allowed
@@ -215,17 +215,22 @@ def _verify_measurements(
     return verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
 
 
-def _boot(attest: Attest) -> Boot:
-    return Boot(
+def _boot(attest: Attest) -> BootCounters:
+    return BootCounters(
         reset_count=attest.clock_info.reset_count,
         restart_count=attest.clock_info.restart_count,
         firmware_version=attest.firmware_version,
     )
 
 
-def claim(
-    verified: Verified, *, claims: Claims, policy: Policy, now: datetime, not_after: datetime
-) -> Claimed:
+def make_claims(
+    verified: VerifiedAnswer,
+    *,
+    claims: ClaimStore,
+    policy: Policy,
+    now: datetime,
+    not_after: datetime,
+) -> ClaimedAnswer:
     """Make the node's claims, live (K1 to K3); a lost race begins again from K1, a few times.
 
     Raises:
@@ -247,6 +252,6 @@ def claim(
         last_attested=now,
         boot=verified.boot,
     )
-    claimant = Claimant(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
-    make_claim(claimant, claims=claims, reuse=policy.name_reuse, now=now)
-    return Claimed(verified=verified, not_after=not_after)
+    claimant = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
+    write_claims(claimant, claims=claims, reuse=policy.name_reuse, now=now)
+    return ClaimedAnswer(verified=verified, not_after=not_after)

@@ -14,7 +14,7 @@ from common.errors import (
     AttestationKeySchemeNotAllowed,
     AttestationKeyWeak,
 )
-from common.public_keys import KeyInvalid, PublicKey, public_key_of
+from common.public_keys import InvalidKey, PublicKey, public_key_from_area
 from common.tpm.constants import (
     HASHES,
     TPM_ALG_ECDSA,
@@ -27,14 +27,14 @@ from common.tpm.constants import (
 )
 from common.tpm.structures import (
     EccParameters,
-    Public,
+    PublicArea,
     RsaParameters,
     Scheme,
     StructureMalformed,
     object_name,
 )
 from signer.policy import Policy
-from signer.verify.weak_keys import KeyWeak, require_strong
+from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 _SIZE: Final = 2
 """Bytes of the size before the area of a TPM2B_PUBLIC."""
@@ -74,21 +74,21 @@ def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKe
 
     """
     try:
-        public = Public.from_tpm2b(tpm2b_public)
+        public = PublicArea.from_tpm2b(tpm2b_public)
     except StructureMalformed as error:
         raise AttestationKeyMalformed(f"attestation key: {error}") from None
     _require_template(public)
     scheme = _scheme(public, policy)
     try:
-        key = public_key_of(public)
-        require_strong(key)
-    except (KeyInvalid, KeyWeak) as error:
+        key = public_key_from_area(public)
+        reject_weak_key(key)
+    except (InvalidKey, WeakKey) as error:
         raise AttestationKeyWeak(f"attestation key: {error}") from None
     name = object_name(public.name_alg, tpm2b_public[_SIZE:])
     return AttestationKey(public_key=key, scheme=scheme, name=name)
 
 
-def _require_template(public: Public) -> None:
+def _require_template(public: PublicArea) -> None:
     if public.attributes not in _ATTRIBUTES:
         raise AttestationKeyAttributesNotAllowed(
             "the attestation key is not a restricted signing key that is bound to its TPM"
@@ -101,7 +101,7 @@ def _require_template(public: Public) -> None:
         raise AttestationKeyAttributesNotAllowed("the attestation key has a symmetric algorithm")
 
 
-def _scheme(public: Public, policy: Policy) -> Scheme:
+def _scheme(public: PublicArea, policy: Policy) -> Scheme:
     scheme = public.parameters.scheme
     if scheme is None or _describe(public.parameters, scheme) not in policy.attestation_key_schemes:
         raise AttestationKeySchemeNotAllowed(

@@ -10,27 +10,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from common.binding import fields, sha256
+from common.binding import encode_fields, sha256
 from common.errors import (
     AttestationError,
     ClaimConflict,
     EndorsementKeyBanned,
-    EndorsementKeyHeld,
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUse,
+    EndorsementKeyInUseLocally,
     EndorsementKeyRecordConflict,
-    NameInUse,
-    NodeNameTaken,
+    NodeNameInUse,
+    NodeNameReserved,
 )
 from signer.model import (
     AttestedNodeObject,
-    Claims,
+    ClaimStore,
     ClusterKey,
     EndorsementKeyObject,
-    Ground,
-    Holder,
-    Liveness,
-    Records,
+    Inventory,
+    KeyHolder,
+    MachineState,
+    TrustBasis,
 )
 from signer.policy import NameReuse
 
@@ -40,10 +40,10 @@ _ATTEMPTS: Final = 5
 
 def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
     """Name the AttestedNode: a digest, since joined names with dots would collide."""
-    return sha256(fields(cluster.name, node_name)).hex()
+    return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
-def names_each_other(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:
+def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:
     """Tell whether a claim is whole. A banned key holds nothing."""
     return (
         key is not None
@@ -56,7 +56,7 @@ def names_each_other(key: EndorsementKeyObject | None, node: AttestedNodeObject 
     )
 
 
-def same_node(one: Holder, other: Holder) -> bool:
+def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
     """Tell whether two holders are one Machine under one name; the ground may have changed."""
     return (one.cluster, one.node_name, one.provider_id) == (
         other.cluster,
@@ -66,23 +66,23 @@ def same_node(one: Holder, other: Holder) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
+class ClaimRequest:
     """Who makes a claim, as it will be written."""
 
     public_key_pem: str
-    holder: Holder
+    holder: KeyHolder
     node: AttestedNodeObject
     """`resource_version` is empty: it is never looked at."""
 
 
-def verify_unopposed(key_name: str, wanted: Holder, records: Records) -> None:
+def verify_no_conflicting_claim(key_name: str, wanted: KeyHolder, records: Inventory) -> None:
     """E3: the key is not banned, and no claim in this Cluster speaks against the claimant.
 
     Other clusters' claims are left to K1, so that nobody learns of them by an offer.
 
     Raises:
-        EndorsementKeyBanned, EndorsementKeyHeld, NodeNameTaken: no.
-        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NameInUse: not yet.
+        EndorsementKeyBanned, EndorsementKeyInUseLocally, NodeNameInUse: no.
+        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NodeNameReserved: not yet.
 
     """
     key = records.endorsement_key(key_name)
@@ -91,22 +91,22 @@ def verify_unopposed(key_name: str, wanted: Holder, records: Records) -> None:
         held_by = key.held_by
         if held_by is not None and held_by.cluster == wanted.cluster:
             node = records.attested_node(held_by.node_name)
-            if not same_node(held_by, wanted) and names_each_other(key, node):
+            if not is_same_holder(held_by, wanted) and is_complete_claim(key, node):
                 liveness = _cached_liveness(records, held_by.provider_id)
-                _require_key_free(held_by, liveness, wanted, EndorsementKeyHeld)
+                _require_key_free(held_by, liveness, wanted, EndorsementKeyInUseLocally)
     node = records.attested_node(wanted.node_name)
     if node is not None and node.endorsement_key != key_name:
         other = records.endorsement_key(node.endorsement_key)
-        if names_each_other(other, node):
+        if is_complete_claim(other, node):
             liveness = _cached_liveness(records, node.provider_id)
             _require_name_free(other, liveness, wanted)
 
 
-def _cached_liveness(records: Records, provider_id: str) -> Liveness:
+def _cached_liveness(records: Inventory, provider_id: str) -> MachineState:
     machines = records.machines(provider_id)
     if any(not machine.deleting for machine in machines):
-        return Liveness.LIVING
-    return Liveness.DELETING if machines else Liveness.GONE
+        return MachineState.PRESENT
+    return MachineState.DELETING if machines else MachineState.ABSENT
 
 
 def require_not_banned(key: EndorsementKeyObject) -> None:
@@ -120,39 +120,41 @@ def require_not_banned(key: EndorsementKeyObject) -> None:
         raise EndorsementKeyBanned("the endorsement key is banned")
 
 
-def _beats(wanted: Holder, ground: Ground | None) -> bool:
+def _outranks(wanted: KeyHolder, ground: TrustBasis | None) -> bool:
     """Tell whether a record stands against a claim that was made without one."""
-    return wanted.ground is Ground.RECORD and ground is not Ground.RECORD
+    return wanted.basis is TrustBasis.RECORD and ground is not TrustBasis.RECORD
 
 
 def _require_key_free(
-    held_by: Holder, liveness: Liveness, wanted: Holder, denial: type[AttestationError]
+    held_by: KeyHolder, liveness: MachineState, wanted: KeyHolder, denial: type[AttestationError]
 ) -> None:
     """K1, E3: a key is free when its holder is gone; a record beats a claim without one."""
-    if liveness is Liveness.GONE or _beats(wanted, held_by.ground):
+    if liveness is MachineState.ABSENT or _outranks(wanted, held_by.basis):
         return
-    if liveness is Liveness.DELETING:
+    if liveness is MachineState.DELETING:
         raise EndorsementKeyHolderDeleting(
             "the node that holds the endorsement key is not gone yet"
         )
-    if wanted.ground is Ground.RECORD:
+    if wanted.basis is TrustBasis.RECORD:
         raise EndorsementKeyRecordConflict("the endorsement key is on record for two nodes")
     raise denial("the endorsement key is held by another node")
 
 
 def _require_name_free(
-    other: EndorsementKeyObject | None, liveness: Liveness, wanted: Holder
+    other: EndorsementKeyObject | None, liveness: MachineState, wanted: KeyHolder
 ) -> None:
     """K2, E3: a name is free when its claim is dead; a record beats a claim without one."""
-    ground = None if other is None or other.held_by is None else other.held_by.ground
-    if liveness is Liveness.GONE or _beats(wanted, ground):
+    ground = None if other is None or other.held_by is None else other.held_by.basis
+    if liveness is MachineState.ABSENT or _outranks(wanted, ground):
         return
-    if liveness is Liveness.DELETING:
-        raise NameInUse("the node that has the name is not gone yet")
-    raise NodeNameTaken("the node name lives with another endorsement key")
+    if liveness is MachineState.DELETING:
+        raise NodeNameReserved("the node that has the name is not gone yet")
+    raise NodeNameInUse("the node name lives with another endorsement key")
 
 
-def make_claim(claimant: Claimant, *, claims: Claims, reuse: NameReuse, now: datetime) -> None:
+def write_claims(
+    claimant: ClaimRequest, *, claims: ClaimStore, reuse: NameReuse, now: datetime
+) -> None:
     """K1 to K3, live; a lost race begins again from K1.
 
     Raises:
@@ -174,8 +176,8 @@ def make_claim(claimant: Claimant, *, claims: Claims, reuse: NameReuse, now: dat
 class _Attempt:
     """One pass over K1, K2 and K3."""
 
-    claimant: Claimant
-    claims: Claims
+    claimant: ClaimRequest
+    claims: ClaimStore
     reuse: NameReuse
     now: datetime
 
@@ -187,7 +189,7 @@ class _Attempt:
         self._take_name(node)
         # K3: a replica that read an older state could otherwise take the key from now on. Where the
         # claim was whole, too: whoever made it so may have died before this very write.
-        self.claims.hold_endorsement_key(held, wanted, self.now)
+        self.claims.set_key_holder(held, wanted, self.now)
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: created, confirmed, or taken from a claim that is not living."""
@@ -199,10 +201,10 @@ class _Attempt:
         require_not_banned(key)
         if key.held_by == wanted:
             return key
-        if key.held_by is not None and not same_node(key.held_by, wanted):
+        if key.held_by is not None and not is_same_holder(key.held_by, wanted):
             liveness = self._key_liveness(key, key.held_by)
             _require_key_free(key.held_by, liveness, wanted, EndorsementKeyInUse)
-        return self.claims.hold_endorsement_key(key, wanted, self.now)
+        return self.claims.set_key_holder(key, wanted, self.now)
 
     def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
         """K2: created, confirmed, or a dead one taken; `notAfter` is written with it."""
@@ -218,22 +220,22 @@ class _Attempt:
             wanted = replace(wanted, not_after=max(wanted.not_after, node.not_after))
         return self.claims.replace_attested_node(node, wanted)
 
-    def _key_liveness(self, key: EndorsementKeyObject, held_by: Holder) -> Liveness:
+    def _key_liveness(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         node = self.claims.attested_node(held_by.cluster, held_by.node_name)
         return self._liveness(key, node)
 
     def _liveness(
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
-    ) -> Liveness:
+    ) -> MachineState:
         """Tell whether a claim lives; one that is not whole does not."""
-        if key is None or key.held_by is None or node is None or not names_each_other(key, node):
-            return Liveness.GONE
+        if key is None or key.held_by is None or node is None or not is_complete_claim(key, node):
+            return MachineState.ABSENT
         # The two differ when a signer died while a Machine made anew took its claim over
         provider_ids = {key.held_by.provider_id, node.provider_id}
-        states = {self.claims.liveness(node.cluster, p) for p in provider_ids}
-        for state in (Liveness.LIVING, Liveness.DELETING):
+        states = {self.claims.machine_state(node.cluster, p) for p in provider_ids}
+        for state in (MachineState.PRESENT, MachineState.DELETING):
             if state in states:
                 return state
         if self.reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
-            return Liveness.DELETING
-        return Liveness.GONE
+            return MachineState.DELETING
+        return MachineState.ABSENT

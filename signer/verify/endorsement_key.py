@@ -16,7 +16,7 @@ from common.errors import (
     EndorsementKeyNotTemplate,
     EndorsementKeyWeak,
 )
-from common.public_keys import RSA_EXPONENT, KeyInvalid, PublicKey, public_key_of, spki
+from common.public_keys import RSA_EXPONENT, InvalidKey, PublicKey, public_key_from_area, spki
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -28,12 +28,12 @@ from common.tpm.constants import (
 )
 from common.tpm.structures import (
     EccParameters,
-    Public,
+    PublicArea,
     RsaParameters,
     StructureMalformed,
     Symmetric,
 )
-from signer.verify.weak_keys import KeyWeak, require_strong
+from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 _LOW_ATTRIBUTES: Final = (
     ObjectAttributes.FIXEDTPM
@@ -74,8 +74,8 @@ def _template(
     name_alg: int,
     attributes: ObjectAttributes,
     auth_policy: bytes,
-) -> Public:
-    return Public(
+) -> PublicArea:
+    return PublicArea(
         name_alg=name_alg,
         attributes=attributes,
         auth_policy=auth_policy,
@@ -101,7 +101,7 @@ TEMPLATES: Final = (
 class EndorsementKey:
     """An endorsement key of the right form; `verify_template` makes it."""
 
-    public: Public
+    public: PublicArea
     public_key: PublicKey
     spki_sha256: bytes
 
@@ -118,7 +118,7 @@ class EndorsementKey:
         ).decode()
 
 
-def verify_template(tpm2b_public: bytes) -> EndorsementKey:
+def verify_endorsement_key(tpm2b_public: bytes) -> EndorsementKey:
     """E1: the public area is a template's, and the key in it strong.
 
     Raises:
@@ -128,20 +128,20 @@ def verify_template(tpm2b_public: bytes) -> EndorsementKey:
 
     """
     try:
-        public = Public.from_tpm2b(tpm2b_public)
+        public = PublicArea.from_tpm2b(tpm2b_public)
     except StructureMalformed as error:
         raise EndorsementKeyMalformed(f"endorsement key: {error}") from None
-    if _form(public) not in _FORMS:
+    if _normalize(public) not in _ACCEPTED_TEMPLATES:
         raise EndorsementKeyNotTemplate("the endorsement key is not of a TCG template")
     try:
-        key = public_key_of(public)
-        require_strong(key)
-    except (KeyInvalid, KeyWeak) as error:
+        key = public_key_from_area(public)
+        reject_weak_key(key)
+    except (InvalidKey, WeakKey) as error:
         raise EndorsementKeyWeak(f"endorsement key: {error}") from None
     return EndorsementKey(public=public, public_key=key, spki_sha256=sha256(spki(key)))
 
 
-def _form(public: Public) -> tuple[object, ...]:
+def _normalize(public: PublicArea) -> tuple[object, ...]:
     """Collect everything but the key; exponent 65537 in its short form."""
     parameters = public.parameters
     if isinstance(parameters, RsaParameters) and parameters.exponent == RSA_EXPONENT:
@@ -149,4 +149,4 @@ def _form(public: Public) -> tuple[object, ...]:
     return public.name_alg, public.attributes, public.auth_policy, parameters
 
 
-_FORMS: Final = tuple(map(_form, TEMPLATES))
+_ACCEPTED_TEMPLATES: Final = tuple(map(_normalize, TEMPLATES))

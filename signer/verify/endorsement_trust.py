@@ -12,29 +12,29 @@ from common.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordInvalid,
-    NeedsOperator,
+    OperatorActionRequired,
 )
-from signer.model import Ground, Machine, Records
+from signer.model import Inventory, Machine, TrustBasis
 from signer.policy import Policy
-from signer.verify.claims import names_each_other
+from signer.verify.claims import is_complete_claim
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.machine import VerifiedMachine
-from signer.verify.registered_keys import is_named_for_others, keys_on_record
-from signer.verify.request import BOOTSTRAP_USER_PREFIX, Bootstrapper, Requester
+from signer.verify.registered_keys import is_name_registered_to_other_key, registered_keys
+from signer.verify.request import BOOTSTRAP_USER_PREFIX, BootstrapRequester, Requester
 from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
 
 
-def verify_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
+def verify_endorsement_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
     key: EndorsementKey,
     certificates: Sequence[bytes],
     verified: VerifiedMachine,
     *,
     requester: Requester,
-    records: Records,
+    records: Inventory,
     policy: Policy,
     anchors: TrustAnchors,
     now: datetime,
-) -> Ground:
+) -> TrustBasis:
     """Return the ground on which the policy trusts this key for this Machine.
 
     Raises:
@@ -42,7 +42,7 @@ def verify_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
         EndorsementKeyNotRegistered: none is, and the policy asks for one.
         EndorsementKeyRecordInvalid: a record cannot be read, so nobody knows.
         Denied: the certificate that the policy asks for, with its reason.
-        NodeRefMismatch, NeedsOperator: a first claim without a record is not safe here.
+        NodeRefMismatch, OperatorActionRequired: a first claim without a record is not safe here.
 
     """
     _require_name_of_nobody_else(key, verified, records)
@@ -52,41 +52,42 @@ def verify_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
     if policy.trust.needs_certificate:
         verify_endorsement_certificate(certificates, key.public_key, anchors=anchors, now=now)
     if on_record:
-        return Ground.RECORD
+        return TrustBasis.RECORD
     if not _has_claim(key, verified, records):
         _require_safe_first_claim(verified, requester, records)
-    return Ground.CERTIFICATE if policy.trust.needs_certificate else Ground.FIRST_USE
+    return TrustBasis.CERTIFICATE if policy.trust.needs_certificate else TrustBasis.FIRST_USE
 
 
 def _require_name_of_nobody_else(
-    key: EndorsementKey, verified: VerifiedMachine, records: Records
+    key: EndorsementKey, verified: VerifiedMachine, records: Inventory
 ) -> None:
     """Let nobody make the first claim to a name that operators gave to another TPM."""
     machine, node_name = verified.machine, verified.node_name
-    others = is_named_for_others(key.name, machine, node_name, records)
+    others = is_name_registered_to_other_key(key.name, machine, node_name, records)
     if others and not _has_claim(key, verified, records):
         raise EndorsementKeyMismatch("another endorsement key is on record for this node name")
 
 
-def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, records: Records) -> bool:
+def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, records: Inventory) -> bool:
     """Tell whether the key is on record; another one's record speaks against it in every policy.
 
     What cannot be read might name this key, or another one: neither yes nor no.
     """
     machine = verified.machine
-    names = keys_on_record(machine, verified.node_name, records)
+    names = registered_keys(machine, verified.node_name, records)
     if key.name in names:
         return True
-    if machine.record_error is not None:
+    if machine.registered_keys_error is not None:
         raise EndorsementKeyRecordInvalid(
-            "the endorsement key record of this Machine cannot be read", detail=machine.record_error
+            "the endorsement key record of this Machine cannot be read",
+            detail=machine.registered_keys_error,
         )
     if names:
         raise EndorsementKeyMismatch("another endorsement key is on record for this Machine")
     return False
 
 
-def _has_claim(key: EndorsementKey, verified: VerifiedMachine, records: Records) -> bool:
+def _has_claim(key: EndorsementKey, verified: VerifiedMachine, records: Inventory) -> bool:
     """Tell whether this key already has this very Machine and name."""
     claim = records.endorsement_key(key.name)
     node = records.attested_node(verified.node_name)
@@ -95,29 +96,31 @@ def _has_claim(key: EndorsementKey, verified: VerifiedMachine, records: Records)
         claim is not None
         and node is not None
         and claim.held_by is not None
-        and names_each_other(claim, node)
+        and is_complete_claim(claim, node)
         and claim.held_by.provider_id == node.provider_id == provider_id
     )
 
 
 def _require_safe_first_claim(
-    verified: VerifiedMachine, requester: Requester, records: Records
+    verified: VerifiedMachine, requester: Requester, records: Inventory
 ) -> None:
     """Without a record, the first to come is believed: only where it can be no latecomer."""
     if verified.alarms:
         raise verified.alarms[0]
     machine = verified.machine
-    if not isinstance(requester, Bootstrapper):
-        raise NeedsOperator("a first claim without a record needs a bootstrap credential")
+    if not isinstance(requester, BootstrapRequester):
+        raise OperatorActionRequired("a first claim without a record needs a bootstrap credential")
     if machine.node_ref is not None or records.node(verified.node_name) is not None:
-        raise NeedsOperator(
+        raise OperatorActionRequired(
             "the Machine has a Node already: its endorsement key has to be recorded"
         )
     _require_own_token(machine, requester)
 
 
-def _require_own_token(machine: Machine, requester: Bootstrapper) -> None:
+def _require_own_token(machine: Machine, requester: BootstrapRequester) -> None:
     """Where the Machine's bootstrap configuration owns a token, another one is no credential."""
     token = machine.bootstrap_token_id
     if token is not None and requester.username != BOOTSTRAP_USER_PREFIX + token:
-        raise NeedsOperator("the bootstrap token is not the one that was made for this Machine")
+        raise OperatorActionRequired(
+            "the bootstrap token is not the one that was made for this Machine"
+        )

@@ -25,14 +25,14 @@ _LOCALITIES: Final = frozenset({0, 3, 4})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class PcrEvent:
     """One measurement; `data` is the firmware's word until its digest is compared."""
 
     pcr: int
     digests: Mapping[str, bytes]
     data: bytes
 
-    def is_of_data(self, bank: str) -> bool:
+    def digest_matches_data(self, bank: str) -> bool:
         """Tell whether what was measured is the data itself."""
         return hashlib.new(bank, self.data).digest() == self.digests[bank]
 
@@ -43,7 +43,7 @@ class EventLog:
 
     banks: frozenset[str]
     startup_locality: int
-    events: tuple[Event, ...]
+    events: tuple[PcrEvent, ...]
 
     def replay(self, bank: str, pcr: int) -> bytes:
         """Compute what the PCR holds after these events, from a start of the platform."""
@@ -64,7 +64,7 @@ def parse_event_log(data: bytes) -> EventLog:
     """
     reader = _Reader(data)
     sizes = _read_header(reader)
-    events: list[Event] = []
+    events: list[PcrEvent] = []
     startup_locality = 0
     while not reader.at_end:
         event_type, event = _read_event(reader, sizes)
@@ -134,7 +134,7 @@ def _read_header(reader: _Reader) -> Mapping[int, int]:
     return sizes
 
 
-def _read_event(reader: _Reader, sizes: Mapping[int, int]) -> tuple[int, Event]:
+def _read_event(reader: _Reader, sizes: Mapping[int, int]) -> tuple[int, PcrEvent]:
     """Read a TCG_PCR_EVENT2; return its type and itself."""
     pcr, event_type, count = (reader.integer(4) for _ in range(3))
     if count != len(sizes):
@@ -147,7 +147,7 @@ def _read_event(reader: _Reader, sizes: Mapping[int, int]) -> tuple[int, Event]:
         digests[algorithm] = reader.take(sizes[algorithm])
     data = reader.take(reader.integer(4))
     known = {HASHES[alg]: digest for alg, digest in digests.items() if alg in HASHES}
-    return event_type, Event(pcr=pcr, digests=known, data=data)
+    return event_type, PcrEvent(pcr=pcr, digests=known, data=data)
 
 
 def _read_locality(reader: _Reader, data: bytes) -> int:

@@ -18,11 +18,16 @@ from common.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
-from signer.model import Cluster, Ground, Machine, Records
+from signer.model import Cluster, Inventory, Machine, TrustBasis
 from signer.policy import Policy
-from signer.verify.claims import names_each_other
-from signer.verify.registered_keys import keys_on_record
-from signer.verify.request import Bootstrapper, NodeItself, Requester, require_own_name
+from signer.verify.claims import is_complete_claim
+from signer.verify.registered_keys import registered_keys
+from signer.verify.request import (
+    BootstrapRequester,
+    NodeRequester,
+    Requester,
+    verify_requester_name,
+)
 
 _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})
 """Address types of a Machine that can be its node's name."""
@@ -38,7 +43,7 @@ class VerifiedMachine:
     """Signs that speak against it (M6): an operator should look, and a first use waits."""
 
 
-def find_machine(records: Records, provider_id: str) -> Machine:
+def find_machine(records: Inventory, provider_id: str) -> Machine:
     """M1: the provider ID names exactly one Machine; deleted ones do not count beside a living one.
 
     Raises:
@@ -57,7 +62,7 @@ def find_machine(records: Records, provider_id: str) -> Machine:
 
 def verify_machine(
     *,
-    records: Records,
+    records: Inventory,
     provider_id: str,
     node_name: str,
     requester: Requester,
@@ -69,9 +74,9 @@ def verify_machine(
         Denied, Waiting: with the reason.
 
     """
-    require_own_name(requester, node_name)
+    verify_requester_name(requester, node_name)
     machine = find_machine(records, provider_id)
-    if isinstance(requester, Bootstrapper):
+    if isinstance(requester, BootstrapRequester):
         _require_ready(machine, records.cluster())
     _require_name(machine, node_name, records, policy)
     _require_node(machine, node_name, requester, records)
@@ -90,7 +95,7 @@ def _require_ready(machine: Machine, cluster: Cluster) -> None:
         raise ClusterPaused("the Cluster is paused")
 
 
-def _require_name(machine: Machine, node_name: str, records: Records, policy: Policy) -> None:
+def _require_name(machine: Machine, node_name: str, records: Inventory, policy: Policy) -> None:
     """M3: the claimed name where there is a claim, else one that the Machine's records give."""
     names = _claimed_names(machine, records) or _recorded_names(machine, records, policy)
     if not names:
@@ -99,7 +104,7 @@ def _require_name(machine: Machine, node_name: str, records: Records, policy: Po
         raise NodeNameMismatch("the node name is not this Machine's")
 
 
-def _claimed_names(machine: Machine, records: Records) -> frozenset[str]:
+def _claimed_names(machine: Machine, records: Inventory) -> frozenset[str]:
     """Collect the names under which this Machine's TPM has a whole claim.
 
     One that was made without a record does not count once another key is on record, so that a
@@ -108,15 +113,15 @@ def _claimed_names(machine: Machine, records: Records) -> frozenset[str]:
     names: set[str] = set()
     for node in records.attested_nodes_with_provider_id(machine.provider_id):
         key = records.endorsement_key(node.endorsement_key)
-        if key is None or key.held_by is None or not names_each_other(key, node):
+        if key is None or key.held_by is None or not is_complete_claim(key, node):
             continue
-        on_record = keys_on_record(machine, node.node_name, records)
-        if key.held_by.ground is Ground.RECORD or not on_record or key.name in on_record:
+        on_record = registered_keys(machine, node.node_name, records)
+        if key.held_by.basis is TrustBasis.RECORD or not on_record or key.name in on_record:
             names.add(node.node_name)
     return frozenset(names)
 
 
-def _recorded_names(machine: Machine, records: Records, policy: Policy) -> frozenset[str]:
+def _recorded_names(machine: Machine, records: Inventory, policy: Policy) -> frozenset[str]:
     if machine.is_pool_member:
         # What a pool knows of its members comes from the nodes; only an operator's word counts.
         return frozenset(
@@ -131,17 +136,19 @@ def _recorded_names(machine: Machine, records: Records, policy: Policy) -> froze
     return frozenset(names)
 
 
-def _require_node(machine: Machine, node_name: str, requester: Requester, records: Records) -> None:
+def _require_node(
+    machine: Machine, node_name: str, requester: Requester, records: Inventory
+) -> None:
     """M4: the Node of that name is absent, or this Machine's."""
     node = records.node(node_name)
     if node is None or node.provider_id == machine.provider_id:
         return
-    if node.provider_id or not isinstance(requester, NodeItself):
+    if node.provider_id or not isinstance(requester, NodeRequester):
         raise NodeOfAnotherMachine("a Node of that name exists with another provider ID")
 
 
 def _signs_against(
-    machine: Machine, node_name: str, records: Records
+    machine: Machine, node_name: str, records: Inventory
 ) -> tuple[NodeRefMismatch, ...]:
     """M6: nodeRef and the other Nodes' provider IDs; nodes can bring both about."""
     signs: list[NodeRefMismatch] = []

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from common.errors import EventLogMismatch, EventLogMissing, EventLogPolicyMismatch
 from signer.policy import EventLogRules
-from signer.verify.event_log import Event, EventLog, parse_event_log
+from signer.verify.event_log import EventLog, PcrEvent, parse_event_log
 from signer.verify.pcrs import Pcrs
 
 _BOOT_LOADER_PCR: Final = 4
@@ -38,9 +38,9 @@ _KEY_EXCHANGE_KEYS: Final = (_GLOBAL, "KEK")
 _SIGNATURE_DATABASE: Final = (_IMAGE_SECURITY, "db")
 _VARIABLES: Final = (_SECURE_BOOT, _PLATFORM_KEY, _KEY_EXCHANGE_KEYS, _SIGNATURE_DATABASE)
 """What firmware measures first into PCR 7, in this order."""
-_ON: Final = b"\1"
+_ENABLED: Final = b"\1"
 
-_NO_LOADER: Final = (
+_FIRMWARE_EVENTS: Final = (
     b"\0\0\0\0",
     b"Calling EFI Application from Boot Option",
     b"Returning from EFI Application from Boot Option",
@@ -48,7 +48,7 @@ _NO_LOADER: Final = (
 """What firmware itself measures into PCR 4: the separator, and which step it takes."""
 
 
-_MOST_LOADERS: Final = 64
+_MAX_LOADERS: Final = 64
 """Of a boot that is told in full: a node may measure what it likes, and the log has its limits."""
 
 
@@ -82,10 +82,10 @@ def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> Me
         _require_secure_boot(_events(log, pcrs, _SECURE_BOOT_PCR), rules)
     if rules.boot_loaders:
         _require_boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR), rules)
-    return _shown(log, pcrs)
+    return _summarize(log, pcrs)
 
 
-def _shown(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
+def _summarize(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
     """Describe a boot that no rule is against, whatever was asked of it."""
     boot = MeasuredBoot()
     with suppress(EventLogMismatch, EventLogPolicyMismatch):
@@ -93,13 +93,13 @@ def _shown(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
         found = {name: (event, value) for name, event, value in _variables(measured)}
         boot = replace(
             boot,
-            secure_boot=found[_SECURE_BOOT][1] == _ON,
+            secure_boot=found[_SECURE_BOOT][1] == _ENABLED,
             platform_keys=measured.digests(found[_PLATFORM_KEY][0]),
             signature_databases=measured.digests(found[_SIGNATURE_DATABASE][0]),
         )
     with suppress(EventLogMismatch):
         loaders = _boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR))
-        if len(loaders) <= _MOST_LOADERS:
+        if len(loaders) <= _MAX_LOADERS:
             boot = replace(boot, boot_loaders=frozenset().union(*loaders))
     return boot
 
@@ -118,28 +118,28 @@ def _require_replay(log: EventLog, pcrs: Pcrs) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
+class _PcrEvents:
     """The events of one PCR, and the banks in which it is quoted: only those digests count."""
 
-    events: tuple[Event, ...]
+    events: tuple[PcrEvent, ...]
     banks: tuple[str, ...]
 
-    def digests(self, event: Event) -> frozenset[bytes]:
+    def digests(self, event: PcrEvent) -> frozenset[bytes]:
         return frozenset(event.digests[bank] for bank in self.banks)
 
 
-def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _Measured:
+def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _PcrEvents:
     banks = tuple(bank for bank, values in pcrs.items() if pcr in values)
     if not banks:
         raise EventLogMismatch(f"PCR {pcr}, which a rule needs, is not quoted")
-    return _Measured(events=tuple(e for e in log.events if e.pcr == pcr), banks=banks)
+    return _PcrEvents(events=tuple(e for e in log.events if e.pcr == pcr), banks=banks)
 
 
-def _require_secure_boot(measured: _Measured, rules: EventLogRules) -> None:
+def _require_secure_boot(measured: _PcrEvents, rules: EventLogRules) -> None:
     """Read the first events of PCR 7 as the variables that they have to be."""
-    found: dict[_Name, Event] = {}
+    found: dict[_Name, PcrEvent] = {}
     for name, event, value in _variables(measured):
-        if name == _SECURE_BOOT and rules.secure_boot and value != _ON:
+        if name == _SECURE_BOOT and rules.secure_boot and value != _ENABLED:
             raise EventLogPolicyMismatch("Secure Boot is off")
         found[name] = event
     _require_allowed(measured, found[_PLATFORM_KEY], rules.platform_keys, "platform key")
@@ -148,11 +148,11 @@ def _require_secure_boot(measured: _Measured, rules: EventLogRules) -> None:
     )
 
 
-def _variables(measured: _Measured) -> Iterator[tuple[_Name, Event, bytes]]:
+def _variables(measured: _PcrEvents) -> Iterator[tuple[_Name, PcrEvent, bytes]]:
     """Yield what firmware measures first: each variable in its place, or none is believed."""
     count = 0
     for event, expected in zip(measured.events, _VARIABLES, strict=False):
-        if any(not event.is_of_data(bank) for bank in measured.banks):
+        if any(not event.digest_matches_data(bank) for bank in measured.banks):
             raise EventLogPolicyMismatch(
                 "what was measured of Secure Boot is not in the event log", detail=expected[1]
             )
@@ -168,7 +168,7 @@ def _variables(measured: _Measured) -> Iterator[tuple[_Name, Event, bytes]]:
 
 
 def _require_allowed(
-    measured: _Measured, event: Event, allowed: Iterable[bytes], what: str
+    measured: _PcrEvents, event: PcrEvent, allowed: Iterable[bytes], what: str
 ) -> None:
     digests, allowed = measured.digests(event), frozenset(allowed)
     if allowed and digests.isdisjoint(allowed):
@@ -187,7 +187,7 @@ def _variable(data: bytes) -> tuple[_Name, bytes]:
     return (data[:16], name.decode("utf-16-le", errors="replace")), value
 
 
-def _require_boot_loaders(measured: _Measured, rules: EventLogRules) -> None:
+def _require_boot_loaders(measured: _PcrEvents, rules: EventLogRules) -> None:
     """Allow every event of PCR 4, whatever type it claims; one loader at least has run."""
     loaders = _boot_loaders(measured)
     if not loaders:
@@ -199,8 +199,8 @@ def _require_boot_loaders(measured: _Measured, rules: EventLogRules) -> None:
             )
 
 
-def _boot_loaders(measured: _Measured) -> Sequence[frozenset[bytes]]:
-    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _NO_LOADER}
+def _boot_loaders(measured: _PcrEvents) -> Sequence[frozenset[bytes]]:
+    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _FIRMWARE_EVENTS}
     return [d for event in measured.events if (d := measured.digests(event)).isdisjoint(own)]
 
 

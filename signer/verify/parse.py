@@ -6,12 +6,12 @@ its own key, and proves nothing yet. Source: docs/protocol.md sections 2, 4 and 
 
 from dataclasses import dataclass
 
-from common.csr import Pkcs10, parse_pkcs10, split, split_single
+from common.csr import Pkcs10, decode_plain_request, decode_request, parse_pkcs10
 from common.errors import ExtensionNotAllowed, ProviderIDMissing, RequestKeyWeak
-from common.evidence import Answer, Offer, decode
+from common.evidence import Answer, Offer, decode_attestation_data
 from signer.model import Csr
-from signer.verify.recognize import Kind
-from signer.verify.weak_keys import KeyWeak, require_strong
+from signer.verify.recognize import CsrKind
+from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +33,16 @@ class ParsedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedServing:
+class ParsedKubeletServing:
     """A request to the built-in serving signer, without attestation."""
 
     request: Pkcs10
 
 
-Parsed = ParsedOffer | ParsedAnswer | ParsedServing
+ParsedRequest = ParsedOffer | ParsedAnswer | ParsedKubeletServing
 
 
-def parse(csr: Csr, kind: Kind) -> Parsed:
+def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
     """Read the request strictly (P1 to P6).
 
     Raises:
@@ -50,14 +50,14 @@ def parse(csr: Csr, kind: Kind) -> Parsed:
         Denied: anything else that is wrong, with its reason.
 
     """
-    if kind is Kind.BUILTIN_SERVING:
-        return ParsedServing(request=_request(split_single(csr.request)))
-    der, data = split(csr.request)
+    if kind is CsrKind.BUILTIN_SERVING:
+        return ParsedKubeletServing(request=_request(decode_plain_request(csr.request)))
+    der, data = decode_request(csr.request)
     request = _request(der)
     provider_id = _provider_id(request)
-    if kind is Kind.CLIENT and request.subject_alt_names is not None:
+    if kind is CsrKind.CLIENT and request.subject_alt_names is not None:
         raise ExtensionNotAllowed("a client certificate has no subject alternative names")
-    evidence = decode(data)
+    evidence = decode_attestation_data(data)
     if isinstance(evidence, Answer):
         return ParsedAnswer(request=request, provider_id=provider_id, evidence=evidence)
     return ParsedOffer(request=request, provider_id=provider_id, evidence=evidence)
@@ -67,8 +67,8 @@ def _request(der: bytes) -> Pkcs10:
     """Read the PKCS#10 request; refuse a key that is known to be weak (P3)."""
     request = parse_pkcs10(der)
     try:
-        require_strong(request.public_key)
-    except KeyWeak as error:
+        reject_weak_key(request.public_key)
+    except WeakKey as error:
         raise RequestKeyWeak(f"the kubelet's key is weak: {error}") from None
     return request
 

@@ -10,16 +10,16 @@ from typing import Final
 from common.errors import (
     AlreadyDecided,
     AutoApproveBindingPresent,
+    MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
-    SeveralClientSigners,
 )
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
 from signer.model import Cluster, Csr
-from signer.policy import AutoApproveBindings, BuiltinServing, Policy
+from signer.policy import AutoApproveBindings, KubeletServingMode, Policy
 
 
-class Kind(Enum):
+class CsrKind(Enum):
     """What a CSR asks for; the value is its signer name."""
 
     CLIENT = CLIENT_SIGNER
@@ -30,7 +30,7 @@ class Kind(Enum):
 _SETTLED: Final = ("Denied", "Failed")
 
 
-def recognise(csr: Csr, cluster: Cluster, policy: Policy) -> Kind:
+def recognize_csr(csr: Csr, cluster: Cluster, policy: Policy) -> CsrKind:
     """Tell which kind of request this is.
 
     Approved is no input: it says nothing about what was verified, and by whom.
@@ -48,13 +48,13 @@ def recognise(csr: Csr, cluster: Cluster, policy: Policy) -> Kind:
     return kind
 
 
-def _kind_of(csr: Csr, policy: Policy) -> Kind:
+def _kind_of(csr: Csr, policy: Policy) -> CsrKind:
     """R1: read the kind off the signer name."""
     try:
-        kind = Kind(csr.signer_name)
+        kind = CsrKind(csr.signer_name)
     except ValueError:
         raise NotOurSigner("the request names another signer") from None
-    if kind is Kind.BUILTIN_SERVING and policy.builtin_serving is BuiltinServing.IGNORE:
+    if kind is CsrKind.BUILTIN_SERVING and policy.builtin_serving is KubeletServingMode.IGNORE:
         raise NotOurSigner("the cluster's policy leaves the built-in serving signer to others")
     return kind
 
@@ -64,7 +64,7 @@ def _require_opt_in(cluster: Cluster) -> None:
     if CLIENT_SIGNER not in cluster.client_signers:
         raise NotOptedIn("the Cluster has not opted in to this signer")
     if len(cluster.client_signers) > 1:
-        raise SeveralClientSigners("the Cluster names more than one client signer")
+        raise MultipleClientSigners("the Cluster names more than one client signer")
 
 
 def _require_no_auto_approval(cluster: Cluster, policy: Policy) -> None:

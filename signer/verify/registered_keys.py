@@ -1,20 +1,22 @@
 """Which endorsement keys are on record for a Machine, by everybody with authority to say so."""
 
-from signer.model import Machine, Records, Registration
+from signer.model import Inventory, Machine, Registration
 
 
-def keys_on_record(machine: Machine, node_name: str, records: Records) -> frozenset[str]:
+def registered_keys(machine: Machine, node_name: str, records: Inventory) -> frozenset[str]:
     """Collect the names of the EndorsementKeys that annotations and registrations give.
 
     `node_name` is one that the Machine has, or is about to be given under these records.
     """
-    annotated = {record.spki_sha256.hex() for record in machine.records}
+    annotated = {record.spki_sha256.hex() for record in machine.registered_keys}
     entries = records.registrations(machine.provider_id, machine.name, node_name)
     registered = {key for key, entry in entries if _is_for(entry, machine, node_name)}
     return frozenset(annotated | registered)
 
 
-def is_named_for_others(key: str, machine: Machine, node_name: str, records: Records) -> bool:
+def is_name_registered_to_other_key(
+    key: str, machine: Machine, node_name: str, records: Inventory
+) -> bool:
     """Tell whether operators registered other keys for the node name, and none for this Machine.
 
     A Machine's addresses may come from its guest, a registration does not: where one gives the

@@ -24,38 +24,38 @@ from common.names import (
 )
 from signer.model import Csr
 from signer.policy import Policy
-from signer.verify.recognize import Kind
+from signer.verify.recognize import CsrKind
 
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
 """User name of a bootstrap token, before its ID (Kubernetes' bootstrap token authenticator)."""
 
-_USAGES: Final[Mapping[Kind, frozenset[str]]] = MappingProxyType(
+_USAGES: Final[Mapping[CsrKind, frozenset[str]]] = MappingProxyType(
     {
-        Kind.CLIENT: CLIENT_USAGES,
-        Kind.SERVING: SERVING_USAGES,
-        Kind.BUILTIN_SERVING: SERVING_USAGES,
+        CsrKind.CLIENT: CLIENT_USAGES,
+        CsrKind.SERVING: SERVING_USAGES,
+        CsrKind.BUILTIN_SERVING: SERVING_USAGES,
     }
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bootstrapper:
+class BootstrapRequester:
     """The requester is a bootstrapper: this is a first join."""
 
     username: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeItself:
+class NodeRequester:
     """The requester is a node: this is a renewal, or a request for serving."""
 
     node_name: str
 
 
-Requester = Bootstrapper | NodeItself
+Requester = BootstrapRequester | NodeRequester
 
 
-def verify_requester(csr: Csr, kind: Kind, policy: Policy) -> Requester:
+def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
     """Check usages (R2) and requester (R3).
 
     Raises:
@@ -69,13 +69,13 @@ def verify_requester(csr: Csr, kind: Kind, policy: Policy) -> Requester:
         raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(wanted))}")
     if csr.username.startswith(NODE_USER_PREFIX):
         if NODES_GROUP in csr.groups and csr.username != NODE_USER_PREFIX:
-            return NodeItself(node_name=csr.username.removeprefix(NODE_USER_PREFIX))
-    elif kind is Kind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
-        return Bootstrapper(username=csr.username)
+            return NodeRequester(node_name=csr.username.removeprefix(NODE_USER_PREFIX))
+    elif kind is CsrKind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
+        return BootstrapRequester(username=csr.username)
     raise RequesterNotAllowed("the requester may not ask for this kind of certificate")
 
 
-def require_version(policy: Policy) -> None:
+def verify_version(policy: Policy) -> None:
     """P6: the version that attestation data is read in is one that the policy still takes.
 
     Raises:
@@ -86,12 +86,12 @@ def require_version(policy: Policy) -> None:
         raise UnsupportedVersion("the cluster's policy asks for a later version")
 
 
-def require_own_name(requester: Requester, node_name: str) -> None:
+def verify_requester_name(requester: Requester, node_name: str) -> None:
     """M5: a node asks for its own name only.
 
     Raises:
         RequesterNameMismatch: it asks for another one.
 
     """
-    if isinstance(requester, NodeItself) and requester.node_name != node_name:
+    if isinstance(requester, NodeRequester) and requester.node_name != node_name:
         raise RequesterNameMismatch("a node may ask for its own name only")

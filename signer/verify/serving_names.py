@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
-from common.csr import Other, SubjectAltName, valid_node_name
+from common.csr import OtherGeneralName, SubjectAltName, require_node_name
 from common.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
@@ -18,8 +18,8 @@ from common.errors import (
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.host_names import HostName, as_address, every_form, folded, host_name
-from signer.model import Cluster, Machine, Records
+from signer.host_names import HostName, as_address, equivalent_names, fold_case, normalize
+from signer.model import Cluster, Inventory, Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class ServingNames:
     addresses: tuple[IPv4Address | IPv6Address, ...]
 
 
-def verify_names(
-    asked: Sequence[SubjectAltName] | None, machine: Machine, records: Records
+def verify_serving_names(
+    asked: Sequence[SubjectAltName] | None, machine: Machine, records: Inventory
 ) -> ServingNames:
     """Check each subject alternative name of a request.
 
@@ -59,27 +59,27 @@ def verify_names(
 
 def _strict(name: SubjectAltName) -> HostName:
     """S1: DNS names as Kubernetes writes them, and addresses; every look-alike is refused."""
-    if isinstance(name, Other):
+    if isinstance(name, OtherGeneralName):
         raise SubjectAltNameNotAllowed(f"a subject alternative name is of type {name.kind}")
     if isinstance(name, IPv6Address) and name.ipv4_mapped is not None:
         raise SubjectAltNameNotAllowed("an IPv4 address is written as an IPv6 one")
     if not isinstance(name, str):
         return name
-    written = folded(name)
+    written = fold_case(name)
     if as_address(written) is not None:
         raise SubjectAltNameNotAllowed("an IP address is written as a DNS name")
     try:
-        return valid_node_name(written)
+        return require_node_name(written)
     except NodeNameInvalid:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 
 
 def _names_of(machine: Machine) -> frozenset[HostName]:
-    return frozenset(host_name(a.address) for a in machine.addresses)
+    return frozenset(normalize(a.address) for a in machine.addresses)
 
 
 def _require_not_control_plane(names: Sequence[HostName], cluster: Cluster) -> None:
     """S3: with such a name, a node could stand in for the API server."""
-    reserved = {form for host in cluster.control_plane_hosts for form in every_form(host)}
+    reserved = {form for host in cluster.control_plane_hosts for form in equivalent_names(host)}
     if not reserved.isdisjoint(names):
         raise AddressOfControlPlane("a name in the request belongs to the control plane")

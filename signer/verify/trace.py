@@ -9,13 +9,13 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Listener(Protocol):
+class CheckTrace(Protocol):
     """Hears what a step proved, and hands it on."""
 
     def __call__(self, checks: str, proved: T, /) -> T:
         """Hear of one step; `checks` are the numbers of the checks that it made, with blanks."""
 
 
-def unheard(checks: str, proved: T, /) -> T:  # noqa: ARG001 - nobody hears it
+def no_trace(checks: str, proved: T, /) -> T:  # noqa: ARG001 - nobody hears it
     """Listen to nothing."""
     return proved

@@ -21,7 +21,7 @@ _RESIDUES: Final = frozenset(root * root % _SIEVE for root in range(_SIEVE))
 """What squares leave: 4 % of all numbers, so that few squares have to be looked at whole."""
 
 
-class KeyWeak(ValueError):
+class WeakKey(ValueError):
     """The key is known to be weak. Callers turn it into the leaf that tells which key it is."""
 
 
@@ -46,7 +46,7 @@ _TRIVIAL: Final = tuple(
 """The base points of P-256 and P-384, and their inverses."""
 
 
-def require_strong(key: PublicKey) -> None:
+def reject_weak_key(key: PublicKey) -> None:
     """Refuse a key that is known to be weak.
 
     Raises:
@@ -55,13 +55,13 @@ def require_strong(key: PublicKey) -> None:
     """
     if not isinstance(key, rsa.RSAPublicKey):
         if key in _TRIVIAL:
-            raise KeyWeak("the private key is trivial")
+            raise WeakKey("the private key is trivial")
         return
     modulus = key.public_numbers().n
     if all(modulus % prime in powers for prime, powers in _ROCA):
-        raise KeyWeak("the modulus has the ROCA fingerprint (CVE-2017-15361)")
+        raise WeakKey("the modulus has the ROCA fingerprint (CVE-2017-15361)")
     if math.gcd(modulus, _SMALL_FACTORS) != 1:
-        raise KeyWeak("the modulus has a small factor")
+        raise WeakKey("the modulus has a small factor")
     _require_distant_primes(modulus)
 
 
@@ -72,7 +72,7 @@ def _require_distant_primes(modulus: int) -> None:
     step = 2 * least % _SIEVE + 1
     for distance in range(_FERMAT_ROUNDS):
         if square % _SIEVE in _RESIDUES and _is_square((least + distance) ** 2 - modulus):
-            raise KeyWeak("the primes of the modulus are too close to each other")
+            raise WeakKey("the primes of the modulus are too close to each other")
         square += step
         step += 2
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from common.csr import compose
-from common.evidence import encode
+from common.csr import encode_request
+from common.evidence import encode_attestation_data
 from signer.model import Csr
 from tests.attacks.runner import Mutation, World
 
@@ -16,10 +16,10 @@ def answered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good answer."""
 
     def mutate(world: World) -> Csr:
-        good = encode(world.answer())
+        good = encode_attestation_data(world.answer())
         edited = edit(good)
         assert edited != good
-        return world.answer_csr(request=compose(world.pkcs10(), edited))
+        return world.answer_csr(request=encode_request(world.pkcs10(), edited))
 
     return mutate
 
@@ -28,10 +28,10 @@ def offered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good offer."""
 
     def mutate(world: World) -> Csr:
-        good = encode(world.offer())
+        good = encode_attestation_data(world.offer())
         edited = edit(good)
         assert edited != good
-        return world.csr(compose(world.pkcs10(), edited))
+        return world.csr(encode_request(world.pkcs10(), edited))
 
     return mutate
 

@@ -12,8 +12,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.binding import sha256
-from common.tpm.structures import EccPoint, Public
-from signer.model import Csr, KeyRecord
+from common.tpm.structures import EccPoint, PublicArea
+from signer.model import Csr, RegisteredKey
 from tests.attacks.runner import Mutation, World
 from tests.builders.scenario import key_name
 from tests.builders.software_tpm import TpmKey, unique_field
@@ -43,9 +43,9 @@ def ak_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
     return mutate
 
 
-def ak_public(edit: Callable[[Public], Public]) -> Mutation:
+def ak_public(edit: Callable[[PublicArea], PublicArea]) -> Mutation:
     """Edit the public area of the attestation key."""
-    return ak_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
+    return ak_bytes(lambda area: edit(PublicArea.from_tpm2b(area)).to_tpm2b())
 
 
 def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
@@ -56,7 +56,7 @@ def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
 def with_ek(world: World, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
     named = bytes.fromhex(key_name(world.ek)) if spki_sha256 is None else spki_sha256
-    world.change_machine(records=(KeyRecord(source="Machine annotation", spki_sha256=named),))
+    world.change_machine(records=(RegisteredKey(source="Machine annotation", spki_sha256=named),))
     bound = world.extra_data(ANSWER, ek_spki_sha256=named)
     answer = world.answer(world.attest(extra_data=bound), ek_public=area)
     return world.offer_csr(replace(world.offer(), ek_public=area)), world.answer_csr(answer)
@@ -73,9 +73,9 @@ def ek_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
     return mutate
 
 
-def ek_public(edit: Callable[[Public], Public]) -> Mutation:
+def ek_public(edit: Callable[[PublicArea], PublicArea]) -> Mutation:
     """Edit the public area of the endorsement key."""
-    return ek_bytes(lambda area: edit(Public.from_tpm2b(area)).to_tpm2b())
+    return ek_bytes(lambda area: edit(PublicArea.from_tpm2b(area)).to_tpm2b())
 
 
 def ek_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
@@ -133,10 +133,10 @@ POINTS: dict[str, Callable[[EccPoint], EccPoint]] = {
 """Ways to leave the curve (CVE-2020-0601 and invalid-curve attacks are of this kind)."""
 
 
-def on_point(edit: Callable[[EccPoint], EccPoint]) -> Callable[[Public], Public]:
+def on_point(edit: Callable[[EccPoint], EccPoint]) -> Callable[[PublicArea], PublicArea]:
     """Edit the point of a public area."""
 
-    def change(public: Public) -> Public:
+    def change(public: PublicArea) -> PublicArea:
         assert isinstance(public.unique, EccPoint)
         return replace(public, unique=edit(public.unique))
 

@@ -30,15 +30,15 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
-from signer.controller.rate_limit import ChallengeRate
-from signer.controller.reconcile import ClusterSide, Reconciler
-from signer.issue.certificate import Authority
-from signer.issue.challenge import Masters
-from signer.model import Claims, ClusterKey, Csr
-from signer.policy import Policies
-from signer.verify.claims import names_each_other
+from signer.controller.rate_limit import ChallengeRateLimiter
+from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.issue.certificate import CertificateAuthority
+from signer.issue.challenge import ChallengeKeys
+from signer.model import ClaimStore, ClusterKey, Csr
+from signer.policy import PolicySet
+from signer.verify.claims import is_complete_claim
 from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
-from tests.fakes.claims import FakeClaims
+from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
 World = Scenario
@@ -63,7 +63,7 @@ class Attack:
     reason: type[AttestationError]
     mutate: Mutation
     world: Callable[[], World] = World
-    claims: Callable[[World], Claims] | None = None
+    claims: Callable[[World], ClaimStore] | None = None
     """The claims as another replica leaves them, where it writes in between."""
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Attack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traces:
+class Outcome:
     """What a look left behind."""
 
     outcome: str
@@ -89,12 +89,12 @@ class Traces:
 class _Masters:
     """The `MasterSource` seam: the Secret says what the cache says."""
 
-    value: Masters
+    value: ChallengeKeys
 
-    def masters(self) -> Masters:
+    def cached(self) -> ChallengeKeys:
         return self.value
 
-    def read_live(self) -> Masters:
+    def refresh(self) -> ChallengeKeys:
         return self.value
 
 
@@ -102,7 +102,7 @@ class _Masters:
 class _Authorities:
     """The `AuthoritySource` seam."""
 
-    def authority(self, cluster: ClusterKey) -> Authority:
+    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         assert cluster.name
         return authority()
 
@@ -119,7 +119,7 @@ class _Recorder(logging.Handler):
 
 
 @cache
-def authority() -> Authority:
+def authority() -> CertificateAuthority:
     """Make the cluster's certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
@@ -134,21 +134,21 @@ def authority() -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Authority(certificate=certificate, private_key=key)
+    return CertificateAuthority(certificate=certificate, private_key=key)
 
 
-def look(
-    world: World, csr: Csr, *, csrs: FakeCsrs | None = None, claims: Claims | None = None
-) -> Traces:
+def reconcile_once(
+    world: World, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
+) -> Outcome:
     """File the CSR where it is not yet there, and let the signer look at it once."""
     csrs = FakeCsrs() if csrs is None else csrs
     filed = csrs.read(csr.name) or csrs.put(csr)
-    claims = FakeClaims(store=world.store) if claims is None else claims
-    side = ClusterSide(key=world.cluster.key, records=world.records, csrs=csrs)
-    verdict = _recorded(lambda: _reconciler(world, claims).look(filed, side))
+    claims = FakeClaimStore(store=world.store) if claims is None else claims
+    side = ClusterContext(key=world.cluster.key, records=world.records, csrs=csrs)
+    verdict = _recorded(lambda: _reconciler(world, claims).reconcile(filed, side))
     after = csrs.read(csr.name)
     assert after is not None
-    return Traces(
+    return Outcome(
         outcome=verdict.get("outcome", ""),
         reason=verdict.get("reason", ""),
         check=verdict.get("check", ""),
@@ -159,14 +159,14 @@ def look(
     )
 
 
-def _reconciler(world: World, claims: Claims) -> Reconciler:
+def _reconciler(world: World, claims: ClaimStore) -> Reconciler:
     return Reconciler(
-        policies=Policies(by_cluster={world.cluster.key: world.policy}, default=None),
+        policies=PolicySet(by_cluster={world.cluster.key: world.policy}, default=None),
         anchors={world.policy.name: world.anchors},
         claims=claims,
-        masters=_Masters(value=world.masters),
+        challenge_keys=_Masters(value=world.masters),
         authorities=_Authorities(),
-        rate=ChallengeRate(lambda: 0.0),
+        rate_limiter=ChallengeRateLimiter(lambda: 0.0),
         now=lambda: world.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,
@@ -214,7 +214,7 @@ class _State:
             (key.name, node.name)
             for key in self.keys.values()
             for node in self.nodes.values()
-            if names_each_other(key, node)
+            if is_complete_claim(key, node)
         }
 
 
@@ -234,17 +234,17 @@ def _honest(make: Callable[[], World]) -> tuple[_State, Csr]:
     return _state(world), world.answer_csr()
 
 
-def accept(make: Callable[[], World]) -> None:
+def assert_issued(make: Callable[[], World]) -> None:
     """Require that the world as it is made is a good case: a challenge, then a certificate."""
     world = make()
-    assert look(world, world.offer_csr()).outcome == "challenged"
-    traces = look(world, world.answer_csr())
+    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
+    traces = reconcile_once(world, world.answer_csr())
     assert (traces.outcome, traces.reason) == ("issued", "")
     assert traces.csr.certificate is not None
     assert set(traces.csr.conditions) == {"Approved"}
 
 
-def repel(attack: Attack) -> None:
+def assert_refused(attack: Attack) -> None:
     """Require that the attack meets its reason, and costs nobody else anything."""
     world = attack.world()
     filed = attack.mutate(world)
@@ -254,12 +254,12 @@ def repel(attack: Attack) -> None:
         _refused(attack, world, csr)
     good, answer = _honest(attack.world)
     if _state(world) == good:
-        assert look(world, answer).outcome == "issued"
+        assert reconcile_once(world, answer).outcome == "issued"
 
 
 def _refused(attack: Attack, world: World, csr: Csr) -> None:
     before = _state(world)
-    traces = look(world, csr, claims=_claims(attack, world, csr))
+    traces = reconcile_once(world, csr, claims=_claims(attack, world, csr))
     told = (traces.outcome, traces.reason, traces.check)
     outcome = OUTCOMES[attack.reason.consequence]
     if outcome == "denied" and "Approved" in csr.conditions:
@@ -273,14 +273,14 @@ def _refused(attack: Attack, world: World, csr: Csr) -> None:
     assert about_claims or after == before
 
 
-def _claims(attack: Attack, world: World, csr: Csr) -> Claims:
+def _claims(attack: Attack, world: World, csr: Csr) -> ClaimStore:
     """Return the live claims: for offers, where nobody may be asked, they are out of reach."""
     if attack.claims is not None:
         return attack.claims(world)
-    return FakeClaims(store=world.store, unavailable=csr.uid == OFFER_UID)
+    return FakeClaimStore(store=world.store, unavailable=csr.uid == OFFER_UID)
 
 
-def _require_told(traces: Traces, csr: Csr, outcome: str) -> None:
+def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
     """Require one trace on the CSR, with the very reason; and none on what is not ours."""
     after = traces.csr
     assert after.certificate == csr.certificate
@@ -296,7 +296,7 @@ def _require_told(traces: Traces, csr: Csr, outcome: str) -> None:
         assert replace(after, resource_version=csr.resource_version) == csr
 
 
-def _require_discreet(world: World, traces: Traces) -> None:
+def _require_discreet(world: World, traces: Outcome) -> None:
     """No secret, no expected value and no other cluster's name (Keylime CVE-2023-38201)."""
     masters = [m for m in (world.masters.current, world.masters.previous) if m is not None]
     secrets = [*masters, world.extra_data(traces.csr.name)]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from signer.policy import Trust
+from signer.policy import TrustMode
 from tests.attacks.runner import World
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import AK_KINDS, attestation_key
@@ -22,7 +22,7 @@ def renewal() -> World:
 def first_use() -> World:
     """Join where the first to come is believed."""
     world = Scenario()
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    world.policy = replace(world.policy, trust=TrustMode.FIRST_USE)
     world.change_machine(records=())
     return world
 

@@ -34,7 +34,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
     ObjectAttributes,
 )
-from common.tpm.structures import Public, RsaParameters, Scheme, Signature, Symmetric
+from common.tpm.structures import PublicArea, RsaParameters, Scheme, Signature, Symmetric
 from signer.model import Csr
 from tests.attacks.keys import (
     POINTS,
@@ -48,7 +48,7 @@ from tests.attacks.keys import (
     trivial_ak,
     with_ak,
 )
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.attacks.scenarios import rsa_world
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
@@ -80,7 +80,7 @@ def with_no_da() -> World:
 def attributes(*values: ObjectAttributes) -> Mutation:
     """Flip several attributes."""
 
-    def edit(public: Public) -> Public:
+    def edit(public: PublicArea) -> PublicArea:
         changed = public.attributes
         for value in values:
             changed ^= value
@@ -277,9 +277,9 @@ ATTACKS = BITS + NOT_ALLOWED + SCHEMES + WEAK + MALFORMED
 
 @pytest.mark.parametrize("world", [World, rsa_world, with_no_da])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

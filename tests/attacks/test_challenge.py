@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import answer_extra_data, key_id, sha256
+from common.binding import answer_extra_data, challenge_key_id, sha256
 from common.errors import (
     AnswerExpired,
     AnswerNotBound,
@@ -27,15 +27,22 @@ from common.errors import (
 )
 from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode_challenge
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
-from common.public_keys import public_key_of, spki_sha256
+from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
-from common.tpm.structures import Public
-from signer.issue.challenge import Masters
+from common.tpm.structures import PublicArea
+from signer.issue.challenge import ChallengeKeys
 from signer.model import Condition, Csr
-from signer.policy import Trust
-from signer.verify.recognize import Kind
+from signer.policy import TrustMode
+from signer.verify.recognize import CsrKind
 from tests.attacks.keys import ANSWER
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import renewal
 from tests.builders.scenario import (
     OFFER_UID,
@@ -105,7 +112,9 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
 
     def mutate(world: World) -> Csr:
         csr = world.answer_csr()
-        world.masters = Masters(current=sha256(current), previous=previous and sha256(previous))
+        world.masters = ChallengeKeys(
+            current=sha256(current), previous=previous and sha256(previous)
+        )
         return csr
 
     return mutate
@@ -114,7 +123,7 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
 def under_previous_name(world: World) -> Csr:
     """Say that the previous master made it, which is known as well."""
     assert world.masters.previous is not None
-    mutate = referring(key=key_id(world.masters.previous))
+    mutate = referring(key=challenge_key_id(world.masters.previous))
     filed = mutate(world)
     assert isinstance(filed, Csr)
     return filed
@@ -275,7 +284,7 @@ MASTER_KEYS = [
 INPUTS: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
     "no cluster": {"cluster_uid": ""},
-    "the serving signer": {"signer_name": Kind.SERVING.value},
+    "the serving signer": {"signer_name": CsrKind.SERVING.value},
     "another token": {"username": "system:bootstrap:zzzzzz"},
     "a node": {"username": "system:node:node-1.example"},
     "another offer": {"offer_uid": OTHER_UID},
@@ -283,7 +292,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "another request": {"pkcs10_sha256": bytes(32)},
     "another endorsement key": {"ek_spki_sha256": bytes(32)},
     "another attestation key": {"ak_name": b"\0\x0b" + bytes(32)},
-    "fields that run together": {"signer_name": "", "username": Kind.CLIENT.value + TOKEN},
+    "fields that run together": {"signer_name": "", "username": CsrKind.CLIENT.value + TOKEN},
 }
 MADE_FOR = [
     attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
@@ -330,12 +339,12 @@ ATTACKS = TIME + MASTER_KEYS + MADE_FOR + COPIES + KEYS + SECRETS
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 @pytest.mark.parametrize("world", [World, renewal])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 # Whole exchanges, with a TPM that opens challenges as a TPM does
@@ -377,15 +386,15 @@ class Node:
 def world_of(node: Node) -> World:
     """Put the endorsement key of the node's TPM on record."""
     world = Scenario()
-    named = spki_sha256(public_key_of(Public.from_tpm2b(node.keys.ek_public)))
-    record = replace(world.machine.records[0], spki_sha256=named)
+    named = spki_sha256(public_key_from_area(PublicArea.from_tpm2b(node.keys.ek_public)))
+    record = replace(world.machine.registered_keys[0], spki_sha256=named)
     world.change_machine(records=(record,))
     return world
 
 
 def challenged(world: World, node: Node) -> Challenge:
     """File the node's offer, and return the challenge that it gets."""
-    traces = look(world, world.offer_csr(node.keys))
+    traces = reconcile_once(world, world.offer_csr(node.keys))
     assert traces.outcome == "challenged"
     return decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
 
@@ -394,7 +403,7 @@ def test_a_real_tpm_opens_its_challenge_and_gets_its_certificate() -> None:
     """The good case of everything below."""
     node = Node("honest")
     world = world_of(node)
-    assert look(world, node.answer(world, challenged(world, node))).outcome == "issued"
+    assert reconcile_once(world, node.answer(world, challenged(world, node))).outcome == "issued"
 
 
 def test_another_tpm_opens_nothing() -> None:
@@ -411,7 +420,7 @@ def test_a_tpm_opens_nothing_that_was_made_for_another_attestation_key() -> None
     node, stranger = Node("honest"), Node("stranger")
     world = world_of(node)
     mixed = replace(node.keys, ak_public=stranger.keys.ak_public)
-    traces = look(world, world.offer_csr(mixed))
+    traces = reconcile_once(world, world.offer_csr(mixed))
     challenge = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
     with pytest.raises(CredentialNotForThisTpm):
         node.answer(world, challenge)
@@ -423,7 +432,7 @@ def test_two_right_answers_are_two_certificates_for_one_key() -> None:
     world = world_of(node)
     challenge = challenged(world, node)
     for name in (ANSWER, "kubelet-tpm-c"):
-        assert look(world, node.answer(world, challenge, name=name)).outcome == "issued"
+        assert reconcile_once(world, node.answer(world, challenge, name=name)).outcome == "issued"
 
 
 def test_a_wrong_answer_costs_that_answer_alone() -> None:
@@ -434,8 +443,10 @@ def test_a_wrong_answer_costs_that_answer_alone() -> None:
     good = node.answer(world, challenge)
     junk = replace(world.answer(), signature=bytes(72))
     for number in range(20):
-        assert look(world, world.answer_csr(junk, name=f"junk-{number}")).outcome == "denied"
-    assert look(world, good).outcome == "issued"
+        assert (
+            reconcile_once(world, world.answer_csr(junk, name=f"junk-{number}")).outcome == "denied"
+        )
+    assert reconcile_once(world, good).outcome == "issued"
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -459,16 +470,16 @@ def test_a_forged_challenge_is_written_again(forge: Callable[[dict[str, Any]], o
     """Annotations at creation are the requester's: one that is not ours is no reason to stop."""
     node = Node("honest")
     world = world_of(node)
-    first = look(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
+    first = reconcile_once(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
     document = json.loads(first)
     forge(document)
     forged = json.dumps(document)
     csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: forged})
-    traces = look(world, csr)
+    traces = reconcile_once(world, csr)
     assert traces.outcome == "challenged"
     written = traces.csr.annotations[CHALLENGE_ANNOTATION]
     assert written != forged
-    assert look(world, node.answer(world, decode_challenge(written))).outcome == "issued"
+    assert reconcile_once(world, node.answer(world, decode_challenge(written))).outcome == "issued"
 
 
 @pytest.mark.parametrize(
@@ -479,18 +490,18 @@ def test_what_is_no_challenge_is_written_again(annotation: str) -> None:
     node = Node("honest")
     world = world_of(node)
     csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: annotation})
-    assert look(world, csr).outcome == "challenged"
+    assert reconcile_once(world, csr).outcome == "challenged"
 
 
 def test_a_challenge_copied_from_another_offer_is_written_again() -> None:
     """It was made for that offer's uid: its answer would be good for nothing."""
     node = Node("honest")
     world = world_of(node)
-    first = look(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
+    first = reconcile_once(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
     copy = world.offer_csr(
         node.keys, name="kubelet-tpm-x", uid=OTHER_UID, annotations={CHALLENGE_ANNOTATION: first}
     )
-    traces = look(world, copy)
+    traces = reconcile_once(world, copy)
     assert traces.outcome == "challenged"
     assert traces.csr.annotations[CHALLENGE_ANNOTATION] != first
 
@@ -500,8 +511,8 @@ def test_our_own_challenge_is_left_alone() -> None:
     node, csrs = Node("honest"), FakeCsrs()
     world = world_of(node)
     csr = world.offer_csr(node.keys)
-    assert look(world, csr, csrs=csrs).outcome == "challenged"
-    assert look(world, csr, csrs=csrs).outcome == ""
+    assert reconcile_once(world, csr, csrs=csrs).outcome == "challenged"
+    assert reconcile_once(world, csr, csrs=csrs).outcome == ""
 
 
 def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
@@ -509,12 +520,12 @@ def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
     node, csrs = Node("honest"), FakeCsrs()
     world = world_of(node)
     csr = world.offer_csr(node.keys)
-    assert look(world, csr, csrs=csrs).outcome == "challenged"
+    assert reconcile_once(world, csr, csrs=csrs).outcome == "challenged"
     world.policy = replace(world.policy, pcr_selection={"sha256": (7,)})
-    traces = look(world, csr, csrs=csrs)
+    traces = reconcile_once(world, csr, csrs=csrs)
     assert traces.outcome == "challenged"
     written = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
-    assert look(world, node.answer(world, written)).outcome == "issued"
+    assert reconcile_once(world, node.answer(world, written)).outcome == "issued"
 
 
 def test_annotations_on_an_answer_are_no_input() -> None:
@@ -523,7 +534,7 @@ def test_annotations_on_an_answer_are_no_input() -> None:
     csr = world.answer_csr(
         name="kubelet-tpm-c", annotations={CHALLENGE_ANNOTATION: "{}", "approved": "true"}
     )
-    assert look(world, csr).reason == "AnswerNotBound"
+    assert reconcile_once(world, csr).reason == "AnswerNotBound"
 
 
 def test_an_offer_alone_pins_nothing() -> None:
@@ -531,7 +542,7 @@ def test_an_offer_alone_pins_nothing() -> None:
     node = Node("stranger")
     world = Scenario()
     world.store.machines[world.cluster.key] = [machine()]
-    world.policy = replace(world.policy, trust=Trust.FIRST_USE)
+    world.policy = replace(world.policy, trust=TrustMode.FIRST_USE)
     challenged(world, node)
     assert not world.store.keys
     assert not world.store.nodes

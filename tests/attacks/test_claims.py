@@ -21,16 +21,23 @@ from common.errors import (
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUse,
     EndorsementKeyRecordConflict,
-    NameInUse,
-    NodeNameTaken,
+    NodeNameInUse,
+    NodeNameReserved,
 )
-from signer.model import Claims, Csr, EndorsementKeyObject, Ground, Holder
+from signer.model import ClaimStore, Csr, EndorsementKeyObject, KeyHolder, TrustBasis
 from signer.policy import NameReuse
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.claims import ClaimStore, FakeClaims
+from tests.fakes.claims import FakeClaimStore, StoredClaims
 
 STRANGER = endorsement_key()
 
@@ -41,7 +48,7 @@ def unseen(change: Callable[[World], object]) -> Mutation:
     def mutate(world: World) -> Csr:
         store = world.store
         machines = {key: list(found) for key, found in store.machines.items()}
-        world.records.store = ClaimStore(
+        world.records.store = StoredClaims(
             keys=dict(store.keys), nodes=dict(store.nodes), machines=machines
         )
         change(world)
@@ -50,7 +57,7 @@ def unseen(change: Callable[[World], object]) -> Mutation:
     return mutate
 
 
-def abroad(ground: Ground, *, deleting: bool = False) -> Callable[[World], object]:
+def abroad(ground: TrustBasis, *, deleting: bool = False) -> Callable[[World], object]:
     """Let a node of another Cluster, where all names are equal, hold the TPM."""
 
     def change(world: World) -> None:
@@ -60,7 +67,7 @@ def abroad(ground: Ground, *, deleting: bool = False) -> Callable[[World], objec
     return change
 
 
-def at_home(ground: Ground) -> Callable[[World], object]:
+def at_home(ground: TrustBasis) -> Callable[[World], object]:
     """Let another node of this Cluster hold the TPM."""
 
     def change(world: World) -> None:
@@ -106,7 +113,7 @@ def banned_with_claim(world: World) -> None:
     world.put_claim(banned=True)
 
 
-def name_claimed(ground: Ground) -> Callable[[World], object]:
+def name_claimed(ground: TrustBasis) -> Callable[[World], object]:
     """Let the name be claimed with another TPM."""
     return lambda world: world.put_claim(STRANGER, ground=ground)
 
@@ -142,13 +149,13 @@ def banned_stranger(world: World) -> None:
 
 def half_a_claim(world: World) -> None:
     """Let a living neighbour be said to hold the TPM, who has another one by now."""
-    at_home(Ground.RECORD)(world)
+    at_home(TrustBasis.RECORD)(world)
     world.put_node(key_name(STRANGER), world.holder(node_name=OTHER_NODE, provider_id=OTHER_ID))
 
 
 def second_name(world: World) -> None:
     """Let a stranger have claimed the Machine's other name at first use."""
-    world.put_claim(STRANGER, node_name="internal.example", ground=Ground.FIRST_USE)
+    world.put_claim(STRANGER, node_name="internal.example", ground=TrustBasis.FIRST_USE)
 
 
 def dying_twin(world: World) -> None:
@@ -158,35 +165,35 @@ def dying_twin(world: World) -> None:
 
 
 @dataclass(slots=True)
-class _Busy(FakeClaims):
+class _Busy(FakeClaimStore):
     """Somebody else writes before every write."""
 
     def _write(self, what: str) -> None:
-        FakeClaims._write(self, what)
+        FakeClaimStore._write(self, what)
         raise ClaimConflict(what)
 
 
-def racing(before: int, act: Callable[[World], object]) -> Callable[[World], Claims]:
+def racing(before: int, act: Callable[[World], object]) -> Callable[[World], ClaimStore]:
     """Let another replica act before the n-th write."""
 
-    def claims(world: World) -> Claims:
+    def claims(world: World) -> ClaimStore:
         def interrupt() -> None:
             act(world)
 
-        return FakeClaims(store=world.store, interrupt=interrupt, interrupt_before=before)
+        return FakeClaimStore(store=world.store, interrupt=interrupt, interrupt_before=before)
 
     return claims
 
 
-def takes_key(ground: Ground) -> Callable[[World], object]:
+def takes_key(ground: TrustBasis) -> Callable[[World], object]:
     """Let another replica take the TPM for a node of another Cluster, whole."""
 
     def act(world: World) -> None:
-        holder = Holder(
+        holder = KeyHolder(
             cluster=ABROAD,
             node_name=world.node_name,
             provider_id=world.provider_id,
-            ground=ground,
+            basis=ground,
         )
         world.store.machines[ABROAD] = [machine()]
         name = key_name(world.ek)
@@ -204,12 +211,12 @@ def takes_name(world: World) -> None:
     world.put_claim(STRANGER)
 
 
-def unreachable(world: World) -> Claims:
+def unreachable(world: World) -> ClaimStore:
     """Let the API server be away."""
-    return FakeClaims(store=world.store, unavailable=True)
+    return FakeClaimStore(store=world.store, unavailable=True)
 
 
-def busy(world: World) -> Claims:
+def busy(world: World) -> ClaimStore:
     """Lose every race."""
     return _Busy(store=world.store)
 
@@ -220,7 +227,7 @@ def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
     reason: type[AttestationError],
     mutate: Mutation,
     world: Callable[[], World] = World,
-    claims: Callable[[World], Claims] | None = None,
+    claims: Callable[[World], ClaimStore] | None = None,
 ) -> Attack:
     """Name an attack on the claims."""
     return Attack(check, name, reason, mutate, world, claims)
@@ -243,41 +250,41 @@ KEYS = [
         "K1",
         "a TPM that another cluster's node holds",
         EndorsementKeyInUse,
-        unseen(abroad(Ground.FIRST_USE)),
+        unseen(abroad(TrustBasis.FIRST_USE)),
         first_use,
     ),
     attack(
         "K1",
         "a TPM that another cluster's node holds by certificate",
         EndorsementKeyInUse,
-        unseen(abroad(Ground.CERTIFICATE)),
+        unseen(abroad(TrustBasis.CERTIFICATE)),
         first_use,
     ),
     attack(
         "K1",
         "a TPM that another cluster's node holds by record",
         EndorsementKeyInUse,
-        unseen(abroad(Ground.RECORD)),
+        unseen(abroad(TrustBasis.RECORD)),
         first_use,
     ),
     attack(
         "K1",
         "a TPM on record in two clusters",
         EndorsementKeyRecordConflict,
-        unseen(abroad(Ground.RECORD)),
+        unseen(abroad(TrustBasis.RECORD)),
     ),
     attack(
         "K1",
         "a TPM that a neighbour has just got",
         EndorsementKeyInUse,
-        unseen(at_home(Ground.FIRST_USE)),
+        unseen(at_home(TrustBasis.FIRST_USE)),
         first_use,
     ),
     attack(
         "K1",
         "a TPM on record for a neighbour who has just got it",
         EndorsementKeyRecordConflict,
-        unseen(at_home(Ground.RECORD)),
+        unseen(at_home(TrustBasis.RECORD)),
     ),
     attack(
         "K1",
@@ -301,13 +308,13 @@ KEYS = [
         "E3",
         "a TPM whose holder abroad is being deleted",
         EndorsementKeyHolderDeleting,
-        unseen(abroad(Ground.RECORD, deleting=True)),
+        unseen(abroad(TrustBasis.RECORD, deleting=True)),
     ),
     attack(
         "E3",
         "a TPM whose holder at first use abroad is being deleted",
         EndorsementKeyHolderDeleting,
-        unseen(abroad(Ground.FIRST_USE, deleting=True)),
+        unseen(abroad(TrustBasis.FIRST_USE, deleting=True)),
         first_use,
     ),
     attack(
@@ -326,31 +333,33 @@ KEYS = [
     ),
 ]
 NAMES = [
-    attack("K2", "a name claimed a moment ago", NodeNameTaken, unseen(name_claimed(Ground.RECORD))),
+    attack(
+        "K2", "a name claimed a moment ago", NodeNameInUse, unseen(name_claimed(TrustBasis.RECORD))
+    ),
     attack(
         "K2",
         "a name claimed at first use a moment ago",
-        NodeNameTaken,
-        unseen(name_claimed(Ground.FIRST_USE)),
+        NodeNameInUse,
+        unseen(name_claimed(TrustBasis.FIRST_USE)),
         first_use,
     ),
     attack(
         "K2",
         "a name claimed by certificate a moment ago",
-        NodeNameTaken,
-        unseen(name_claimed(Ground.CERTIFICATE)),
+        NodeNameInUse,
+        unseen(name_claimed(TrustBasis.CERTIFICATE)),
         first_use,
     ),
     attack(
         "K2",
         "the name of a node that is being deleted by now",
-        NameInUse,
+        NodeNameReserved,
         unseen(name_of_the_deleting),
     ),
     attack(
         "K2",
         "the name of a dead node whose certificate lives",
-        NameInUse,
+        NodeNameReserved,
         unseen(name_of_the_gone),
         after_certificate,
     ),
@@ -362,7 +371,7 @@ RACES = (
             f"the TPM taken abroad before write {n}",
             EndorsementKeyRecordConflict,
             n,
-            takes_key(Ground.RECORD),
+            takes_key(TrustBasis.RECORD),
         )
         for n in (1, 2, 3)
     ]
@@ -372,12 +381,12 @@ RACES = (
             f"the TPM taken at first use before write {n}",
             EndorsementKeyInUse,
             n,
-            takes_key(Ground.FIRST_USE),
+            takes_key(TrustBasis.FIRST_USE),
             first_use,
         )
         for n in (1, 2, 3)
     ]
-    + [race("K2", f"the name taken before write {n}", NodeNameTaken, n, takes_name) for n in (1, 2)]
+    + [race("K2", f"the name taken before write {n}", NodeNameInUse, n, takes_name) for n in (1, 2)]
     + [
         race("E3", f"the TPM banned before write {n}", EndorsementKeyBanned, n, banned)
         for n in (1, 3)
@@ -406,12 +415,12 @@ ATTACKS = KEYS + NAMES + RACES
 
 @pytest.mark.parametrize("world", [World, first_use, after_certificate])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
@@ -421,8 +430,8 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
     there.change_cluster(key=ABROAD, uid="00000000-8888-4777-8666-555555555555")
     there.store = there.records.store = here.store
     here.store.machines[ABROAD] = [machine()]
-    assert look(here, here.answer_csr()).outcome == "issued"
-    traces = look(there, there.answer_csr())
+    assert reconcile_once(here, here.answer_csr()).outcome == "issued"
+    traces = reconcile_once(there, there.answer_csr())
     assert traces.reason == "EndorsementKeyInUse"
     assert HOME.name not in traces.public
 
@@ -436,7 +445,7 @@ def test_what_is_no_living_claim_keeps_nobody_out(change: Callable[[World], None
         change(world)
         return world
 
-    accept(beside)
+    assert_issued(beside)
 
 
 def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
@@ -445,7 +454,7 @@ def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
     _, claim = world.put_claim()
     world.as_node()
     world.expiration_seconds = 600
-    assert look(world, world.answer_csr(expiration_seconds=600)).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr(expiration_seconds=600)).outcome == "issued"
     (node,) = world.store.nodes.values()
     assert node.not_after == claim.not_after > NOW + timedelta(seconds=600)
 
@@ -453,16 +462,18 @@ def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
 def test_an_offer_learns_nothing_of_other_clusters() -> None:
     """That another cluster holds the TPM is told to nobody who has not proved to have it."""
     world = first_use()
-    abroad(Ground.FIRST_USE)(world)
-    assert look(world, world.offer_csr()).outcome == "challenged"
+    abroad(TrustBasis.FIRST_USE)(world)
+    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
 
 
 def test_who_was_there_first_keeps_its_claim_whoever_comes() -> None:
     """A hundred strangers by the same provider ID and name cost the node nothing."""
     world = first_use()
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     for _ in range(5):
-        assert look(world, Scenario(ek=endorsement_key()).answer_csr()).outcome == "denied"
+        assert (
+            reconcile_once(world, Scenario(ek=endorsement_key()).answer_csr()).outcome == "denied"
+        )
     world.as_node()
     world.now = NOW + timedelta(days=3)
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from common.csr import compose
+from common.csr import encode_request
 from common.errors import (
     AnswerNotBound,
     AttestationDataMalformed,
@@ -27,7 +27,12 @@ from common.errors import (
     TooLarge,
     UnsupportedVersion,
 )
-from common.evidence import MAX_EVENT_LOG, MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, encode
+from common.evidence import (
+    MAX_EVENT_LOG,
+    MAX_SIZE,
+    MAX_SIZE_WITH_EVENT_LOG,
+    encode_attestation_data,
+)
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from signer.model import Csr
 from signer.policy import policy
@@ -41,7 +46,7 @@ from tests.attacks.documents import (
     text_of,
     without,
 )
-from tests.attacks.runner import Attack, World, accept, look, repel
+from tests.attacks.runner import Attack, World, assert_issued, assert_refused, reconcile_once
 from tests.builders.scenario import Scenario
 
 DEPTH = 3000
@@ -115,15 +120,15 @@ def broken_checksum() -> bytes:
 
 def too_large(world: World) -> Csr:
     """Pad a good answer with spaces, which JSON allows, over the limit."""
-    data = encode(world.answer())
-    return world.answer_csr(request=compose(world.pkcs10(), data.ljust(MAX_SIZE + 1)))
+    data = encode_attestation_data(world.answer())
+    return world.answer_csr(request=encode_request(world.pkcs10(), data.ljust(MAX_SIZE + 1)))
 
 
 def too_large_with_log(world: World) -> Csr:
     """Pad a good answer with an event log over the larger limit."""
-    data = encode(world.answer())
+    data = encode_attestation_data(world.answer())
     data = with_log(gzip.compress(b"log"))(data).ljust(MAX_SIZE_WITH_EVENT_LOG + 1)
-    return world.answer_csr(request=compose(world.pkcs10(), data))
+    return world.answer_csr(request=encode_request(world.pkcs10(), data))
 
 
 def too_large_offer(world: World) -> Csr:
@@ -365,16 +370,16 @@ ATTACKS = FORM + MEMBERS + VALUES + VERSIONS + SIZES
 
 
 def test_the_good_case_passes() -> None:
-    accept(World)
+    assert_issued(World)
 
 
 def test_order_and_spaces_are_free() -> None:
     """What JSON leaves open without two meanings is taken."""
     world = Scenario()
-    document = json.loads(encode(world.answer()))
+    document = json.loads(encode_attestation_data(world.answer()))
     data = json.dumps(dict(reversed(document.items())), indent=2).encode()
-    csr = world.answer_csr(request=compose(world.pkcs10(), data))
-    assert look(world, csr).outcome == "issued"
+    csr = world.answer_csr(request=encode_request(world.pkcs10(), data))
+    assert reconcile_once(world, csr).outcome == "issued"
 
 
 def test_a_large_event_log_is_no_attack() -> None:
@@ -382,7 +387,7 @@ def test_a_large_event_log_is_no_attack() -> None:
     world = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
     csr = world.answer_csr()
     assert len(csr.request) > MAX_SIZE
-    assert look(world, csr).outcome == "issued"
+    assert reconcile_once(world, csr).outcome == "issued"
 
 
 def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,11 +396,11 @@ def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.Monkey
     world = Scenario()
     world.policy = replace(world.policy, minimum_version="v2")
     for csr in (world.offer_csr(), world.answer_csr()):
-        traces = look(world, csr)
+        traces = reconcile_once(world, csr)
         assert traces.reason == "UnsupportedVersion"
         assert traces.csr.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v2"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

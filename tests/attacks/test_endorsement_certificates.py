@@ -27,13 +27,13 @@ from common.errors import (
     EndorsementCertificateUntrusted,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
-    NeedsOperator,
+    OperatorActionRequired,
     RevocationListOutOfDate,
 )
 from common.public_keys import PublicKey
-from signer.policy import Trust
+from signer.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
@@ -88,7 +88,7 @@ def ordinary(*, by_rsa: bool = False) -> bytes:
 def certified() -> World:
     """Join by certificate alone."""
     world = Scenario(anchors=configured(), certificates=(ordinary(),))
-    world.policy = replace(world.policy, trust=Trust.CERTIFIED)
+    world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
     world.change_machine(records=())
     return world
 
@@ -97,7 +97,7 @@ def certified_rsa() -> World:
     """Join by the certificate of an RSA key."""
     ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
     world = Scenario(ek=ek, anchors=configured(), certificates=certificates)
-    world.policy = replace(world.policy, trust=Trust.CERTIFIED)
+    world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
     world.change_machine(records=())
     return world
 
@@ -105,7 +105,7 @@ def certified_rsa() -> World:
 def both() -> World:
     """Join by record and certificate."""
     world = Scenario(anchors=configured(), certificates=(ordinary(),))
-    world.policy = replace(world.policy, trust=Trust.REGISTERED_AND_CERTIFIED)
+    world.policy = replace(world.policy, trust=TrustMode.REGISTERED_AND_CERTIFIED)
     return world
 
 
@@ -568,8 +568,8 @@ def with_node_ref(world: World) -> None:
 
 
 FIRST_CLAIMS = [
-    attack("a certified first claim by a node", NeedsOperator, node_requester),
-    attack("a certified first claim beside a nodeRef", NeedsOperator, with_node_ref),
+    attack("a certified first claim by a node", OperatorActionRequired, node_requester),
+    attack("a certified first claim beside a nodeRef", OperatorActionRequired, with_node_ref),
 ]
 ATTACKS = (
     *(NOT_ITS_OWN + UNTRUSTED + FORGED + USAGES + AUTHORITIES + TIMES),
@@ -646,9 +646,9 @@ def with_exotic_serial() -> World:
     ],
 )
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

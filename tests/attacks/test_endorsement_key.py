@@ -31,7 +31,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     ObjectAttributes,
 )
-from common.tpm.structures import EccParameters, Public, RsaParameters, Scheme, Symmetric
+from common.tpm.structures import EccParameters, PublicArea, RsaParameters, Scheme, Symmetric
 from signer.model import Csr
 from signer.verify.endorsement_key import TEMPLATES
 from tests.attacks.keys import (
@@ -45,7 +45,7 @@ from tests.attacks.keys import (
     replaced,
     with_ek,
 )
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
@@ -82,7 +82,7 @@ def explicit_exponent() -> World:
 def parameters(**changes: object) -> Mutation:
     """Change parameters of the public area."""
 
-    def edit(area: Public) -> Public:
+    def edit(area: PublicArea) -> PublicArea:
         return replace(area, parameters=replace(area.parameters, **changes))  # type: ignore[arg-type]
 
     return ek_public(edit)
@@ -91,7 +91,7 @@ def parameters(**changes: object) -> Mutation:
 def modulus(edit: Callable[[bytes], bytes]) -> Mutation:
     """Write the modulus of a good RSA key otherwise."""
 
-    def change(area: Public) -> Public:
+    def change(area: PublicArea) -> PublicArea:
         assert isinstance(area.unique, bytes)
         return replace(area, unique=edit(area.unique))
 
@@ -122,7 +122,7 @@ def trivial(scalar: int) -> Mutation:
         key, point = point_of(scalar, ec.SECP256R1())
         registered = World(ek=TpmKey(private=key, public=replace(world.ek.public, unique=point)))
         world.ek = registered.ek
-        world.change_machine(records=registered.machine.records)
+        world.change_machine(records=registered.machine.registered_keys)
 
     return mutate
 
@@ -132,7 +132,7 @@ def attestation_key(world: World) -> tuple[Csr, Csr]:
     return with_ek(world, world.ak.tpm2b)
 
 
-def of_template(template: Public) -> Mutation:
+def of_template(template: PublicArea) -> Mutation:
     """Put the key into another template's public area."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
@@ -263,9 +263,9 @@ ATTACKS = BITS + NOT_TEMPLATE + WEAK + MALFORMED
 
 @pytest.mark.parametrize("world", [World, rsa_world, explicit_exponent])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

@@ -16,7 +16,7 @@ from common.errors import (
     RequestMalformed,
 )
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders.forgery import (
     OID_EXTENSION_REQUEST,
     OID_KEY_USAGE,
@@ -289,9 +289,9 @@ ATTACKS = ATTRIBUTES + EXTENSIONS + PROVIDER_IDS
 
 
 def test_the_good_case_passes() -> None:
-    accept(World)
+    assert_issued(World)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

@@ -24,8 +24,15 @@ from common.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
-from signer.model import Address, Ground, Node, Registration
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from signer.model import Address, Node, Registration, TrustBasis
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
 from tests.builders.scenario import (
     ABROAD,
@@ -123,7 +130,7 @@ def registration(provider_id: str | None, node_name: str | None) -> Registration
     )
 
 
-def claimed_name(ground: Ground) -> Mutation:
+def claimed_name(ground: TrustBasis) -> Mutation:
     """Ask for another name of a Machine whose node has claimed one."""
 
     def mutate(world: World) -> None:
@@ -218,13 +225,16 @@ NAMES = [
         pool_member(registration(PROVIDER_ID, "other")),
     ),
     attack(
-        "M3", "a second name beside the claimed one", NodeNameMismatch, claimed_name(Ground.RECORD)
+        "M3",
+        "a second name beside the claimed one",
+        NodeNameMismatch,
+        claimed_name(TrustBasis.RECORD),
     ),
     attack(
         "M3",
         "a second name beside one claimed at first use",
         NodeNameMismatch,
-        claimed_name(Ground.FIRST_USE),
+        claimed_name(TrustBasis.FIRST_USE),
     ),
 ]
 NODES = [
@@ -273,12 +283,12 @@ ATTACKS = MACHINES + NAMES + NODES
 
 @pytest.mark.parametrize("world", [World, renewal, first_use])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 def test_node_ref_gives_nobody_a_name() -> None:
@@ -289,9 +299,9 @@ def test_node_ref_gives_nobody_a_name() -> None:
     world = Scenario()
     world.change_machine(node_ref=OTHER_NODE)
     world.records.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     stranger = Scenario(ek=endorsement_key(), node_name=OTHER_NODE)
-    assert look(world, stranger.answer_csr()).reason == "NodeNameMismatch"
+    assert reconcile_once(world, stranger.answer_csr()).reason == "NodeNameMismatch"
 
 
 def test_a_neighbour_may_be_itself() -> None:
@@ -299,5 +309,5 @@ def test_a_neighbour_may_be_itself() -> None:
     world = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
     neighbour(world, other.ek)
-    assert record_of(other.ek) in world.store.machines[HOME][1].records
-    assert look(world, other.answer_csr()).outcome == "issued"
+    assert record_of(other.ek) in world.store.machines[HOME][1].registered_keys
+    assert reconcile_once(world, other.answer_csr()).outcome == "issued"

@@ -22,7 +22,7 @@ from common.errors import (
 )
 from signer.model import Csr
 from signer.policy import EventLogRules
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     EV_NO_ACTION,
@@ -324,14 +324,14 @@ ATTACKS = MALFORMED + OTHER_BOOTS + BAD_BOOTS + QUOTED
 
 
 def test_the_good_case_passes() -> None:
-    accept(measured)
+    assert_issued(measured)
 
 
 @pytest.mark.parametrize("without", ["platform_keys", "signature_databases", "boot_loaders"])
 def test_what_the_policy_does_not_ask_for_keeps_nobody_out(without: str) -> None:
-    accept(with_rules(secure_boot=False, **{without: frozenset()}))
+    assert_issued(with_rules(secure_boot=False, **{without: frozenset()}))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

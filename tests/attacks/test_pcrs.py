@@ -24,7 +24,7 @@ from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
 from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.attacks.scenarios import p384_world
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
@@ -272,9 +272,9 @@ ATTACKS = SELECTIONS + DIGESTS + POLICIES
 
 @pytest.mark.parametrize("world", [World, ENFORCING, two_banks, p384_world])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from common.csr import MAX_REQUEST, compose
+from common.csr import MAX_REQUEST, encode_request
 from common.errors import PemBlocksUnexpected, PemNotCanonical, ProviderUnknown, TooLarge
-from common.evidence import encode
+from common.evidence import encode_attestation_data
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
 from common.pem import decode_blocks, encode_block
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders.scenario import Scenario
 
 Edit = Callable[[bytes], bytes]
@@ -88,9 +88,9 @@ def line_feed_moved(good: bytes) -> bytes:
 
 def dangling_bits(world: World) -> Csr:
     """Set a bit under the padding of the last block: base64 that reads the same."""
-    data = encode(world.answer())
+    data = encode_attestation_data(world.answer())
     data += b" " * (-(len(data) + 2) % 3)
-    good = compose(world.pkcs10(), data)
+    good = encode_request(world.pkcs10(), data)
     at = good.rindex(b"==")
     return world.answer_csr(request=good[: at - 1] + bytes([good[at - 1] + 1]) + good[at:])
 
@@ -118,7 +118,7 @@ def huge(world: World) -> Csr:
 
 def huge_block(world: World) -> Csr:
     """Fill a canonical text beyond the limit."""
-    return world.answer_csr(request=compose(world.pkcs10(), b"A" * MAX_REQUEST))
+    return world.answer_csr(request=encode_request(world.pkcs10(), b"A" * MAX_REQUEST))
 
 
 END = f"-----END {PEM_REQUEST}-----\n".encode()
@@ -232,9 +232,9 @@ ATTACKS = [
 
 
 def test_the_good_case_passes() -> None:
-    accept(World)
+    assert_issued(World)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

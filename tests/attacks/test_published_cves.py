@@ -15,9 +15,9 @@ from datetime import timedelta
 import pytest
 
 from common.binding import SECRET_SIZE, ChallengeInputs, answer_extra_data, challenge_secret
-from common.csr import build_pkcs10, compose
+from common.csr import build_pkcs10, encode_request
 from common.errors import AttestationError, TooManyChallenges
-from common.evidence import encode
+from common.evidence import encode_attestation_data
 from common.names import (
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
@@ -25,13 +25,13 @@ from common.names import (
     PEM_REQUEST,
 )
 from common.pem import encode_block
-from signer.controller.rate_limit import BURST, ChallengeRate
+from signer.controller.rate_limit import BURST, ChallengeRateLimiter
 from signer.model import Address, Node
-from signer.policy import Policies, PolicyFileInvalid, Trust, load_policies
+from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
 from signer.verify.x509.endorsement_certificate import load_trust_anchors
 from tests.attacks.keys import ANSWER
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
-from tests.attacks.runner import Traces, World, look
+from tests.attacks.runner import Outcome, World, reconcile_once
 from tests.attacks.scenarios import first_use
 from tests.attacks.test_endorsement_certificates import certified
 from tests.attacks.test_measured_boot import measured
@@ -68,14 +68,14 @@ from tests.builders.software_tpm import (
     endorsement_key,
     pcr_values,
 )
-from tests.fakes.claims import FakeClaims
+from tests.fakes.claims import FakeClaimStore
 
 EIGHT = {"sha256": tuple(range(8))}
 
 
-def answered(world: World, **changes: object) -> Traces:
+def answered(world: World, **changes: object) -> Outcome:
     """File an answer with these changes."""
-    return look(world, world.answer_csr(replace(world.answer(), **changes)))  # type: ignore[arg-type]
+    return reconcile_once(world, world.answer_csr(replace(world.answer(), **changes)))  # type: ignore[arg-type]
 
 
 def serving(*names: bytes) -> World:
@@ -102,18 +102,18 @@ def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
     assert answered(world, signature=own.sign(quote)).reason == "QuoteSignatureInvalid"
     swapped = answered(world, ak_public=own.tpm2b, signature=own.sign(quote))
     assert swapped.reason == "AnswerNotBound"
-    document = json.loads(encode(world.answer()))
+    document = json.loads(encode_attestation_data(world.answer()))
     document["ak"]["pem"] = "-----BEGIN PUBLIC KEY-----"
     data = json.dumps(document).encode()
-    csr = world.answer_csr(request=compose(world.pkcs10(), data))
-    assert look(world, csr).reason == "AttestationDataMalformed"
+    csr = world.answer_csr(request=encode_request(world.pkcs10(), data))
+    assert reconcile_once(world, csr).reason == "AttestationDataMalformed"
 
 
 def test_tpm2_tools_cve_2024_29038_quote_that_no_tpm_generated() -> None:
     """Bytes that begin otherwise were signed as data, whatever else they look like."""
     world = Scenario()
     forged = b"\0TCG" + world.attest().encode()[4:]
-    assert look(world, world.answer_csr(world.answer(forged))).reason == "QuoteMalformed"
+    assert reconcile_once(world, world.answer_csr(world.answer(forged))).reason == "QuoteMalformed"
 
 
 def test_tpm2_tools_cve_2024_29039_selection_that_nobody_asked_for() -> None:
@@ -122,7 +122,7 @@ def test_tpm2_tools_cve_2024_29039_selection_that_nobody_asked_for() -> None:
     debug = pcr_values({"sha256": (16,)})
     quote = attest(debug, world.extra_data(ANSWER))
     csr = world.answer_csr(world.answer(quote, pcrs=debug))
-    assert look(world, csr).reason == "PcrSelectionMismatch"
+    assert reconcile_once(world, csr).reason == "PcrSelectionMismatch"
 
 
 def test_tpm2_tss_cve_2024_29040_statement_that_is_no_quote() -> None:
@@ -130,7 +130,9 @@ def test_tpm2_tss_cve_2024_29040_statement_that_is_no_quote() -> None:
     world = Scenario()
     quote = world.attest().encode()
     statement = quote[:4] + b"\x80\x14" + quote[6:101] + nv(world)
-    assert look(world, world.answer_csr(world.answer(statement))).reason == "QuoteMalformed"
+    assert (
+        reconcile_once(world, world.answer_csr(world.answer(statement))).reason == "QuoteMalformed"
+    )
 
 
 def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
@@ -138,7 +140,7 @@ def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
     world = Scenario()
     quote = attest(pcr_values({"sha256": (0, 1)}), world.extra_data(ANSWER))
     csr = world.answer_csr(world.answer(quote, pcrs=pcr_values(EIGHT)))
-    assert look(world, csr).reason == "PcrSelectionMismatch"
+    assert reconcile_once(world, csr).reason == "PcrSelectionMismatch"
 
 
 def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
@@ -170,7 +172,9 @@ def test_kairos_4828_recorded_quote_without_a_nonce() -> None:
     """A quote of an earlier boot passes nowhere, however good its values are."""
     world = Scenario()
     recorded = world.attest(extra_data=b"")
-    assert look(world, world.answer_csr(world.answer(recorded))).reason == "AnswerNotBound"
+    assert (
+        reconcile_once(world, world.answer_csr(world.answer(recorded))).reason == "AnswerNotBound"
+    )
 
 
 @pytest.mark.parametrize("change", [{"extra_data": bytes(32)}, {"pcr_digest": bytes(32)}])
@@ -179,7 +183,7 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
 ) -> None:
     """Neither on the CSR nor in the operator's log."""
     world = Scenario()
-    traces = look(world, world.answer_csr(world.answer(world.attest(**change))))
+    traces = reconcile_once(world, world.answer_csr(world.answer(world.attest(**change))))
     assert traces.outcome == "denied"
     for expected in (world.extra_data(ANSWER), world.attest().pcr_digest, world.masters.current):
         for text in (traces.public, traces.logged):
@@ -190,9 +194,9 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
 def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> None:
     """The name stays with the TPM that has it; changing that is an operator's act."""
     world = first_use()
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     other = Scenario(ek=endorsement_key())
-    assert look(world, other.answer_csr()).reason == "NodeNameTaken"
+    assert reconcile_once(world, other.answer_csr()).reason == "NodeNameInUse"
     (node,) = world.store.nodes.values()
     assert node.endorsement_key == key_name(world.ek)
 
@@ -202,11 +206,11 @@ def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
     world = first_use()
 
     def other_replica() -> None:
-        look(world, Scenario(ek=other).answer_csr())
+        reconcile_once(world, Scenario(ek=other).answer_csr())
 
     other = endorsement_key()
-    claims = FakeClaims(store=world.store, interrupt=other_replica, interrupt_before=2)
-    assert look(world, world.answer_csr(), claims=claims).reason == "NodeNameTaken"
+    claims = FakeClaimStore(store=world.store, interrupt=other_replica, interrupt_before=2)
+    assert reconcile_once(world, world.answer_csr(), claims=claims).reason == "NodeNameInUse"
     (node,) = world.store.nodes.values()
     assert node.endorsement_key == key_name(other)
 
@@ -215,24 +219,24 @@ def test_spire_1_14_6_one_token_spent_twice() -> None:
     """What two answers to one challenge get is the same key in the same TPM, and one claim."""
     world = Scenario()
     copied = world.answer_csr(name="kubelet-tpm-c")
-    assert look(world, world.answer_csr()).outcome == "issued"
-    assert look(world, copied).reason == "AnswerNotBound"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, copied).reason == "AnswerNotBound"
     attested = world.attest(extra_data=world.extra_data("kubelet-tpm-c"))
     again = world.answer_csr(world.answer(attested), name="kubelet-tpm-c")
-    assert look(world, again).outcome == "issued"
+    assert reconcile_once(world, again).outcome == "issued"
     assert len(world.store.keys) == len(world.store.nodes) == 1
 
 
 def test_spire_1_14_6_signature_over_one_document_and_reading_of_another() -> None:
     """The request that is certified is the one that the quote is bound to, byte for byte."""
     world = Scenario()
-    answer = encode(world.answer())
+    answer = encode_attestation_data(world.answer())
     other = build_pkcs10(world.kubelet_key, node_name=NODE, provider_id=PROVIDER_ID)
     assert other != world.pkcs10()
-    swapped = world.answer_csr(request=compose(other, answer))
-    assert look(world, swapped).reason == "AnswerNotBound"
-    twice = encode_block(PEM_REQUEST, other) + compose(world.pkcs10(), answer)
-    assert look(world, world.answer_csr(request=twice)).reason == "PemBlocksUnexpected"
+    swapped = world.answer_csr(request=encode_request(other, answer))
+    assert reconcile_once(world, swapped).reason == "AnswerNotBound"
+    twice = encode_block(PEM_REQUEST, other) + encode_request(world.pkcs10(), answer)
+    assert reconcile_once(world, world.answer_csr(request=twice)).reason == "PemBlocksUnexpected"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +257,7 @@ def test_spire_0_12_1_identifiers_of_odd_shapes(name: str, provider_id: str, rea
         subject=subject(rdn(ORGANIZATION), rdn(common_name(name.encode()))),
         attributes=(extension_request(value),),
     ).der()
-    assert look(world, world.answer_csr()).reason == reason
+    assert reconcile_once(world, world.answer_csr()).reason == reason
 
 
 def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -> None:
@@ -267,8 +271,8 @@ def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -
         world.answer_csr(replace(world.answer(), signature=b"")),
         world.answer_csr(replace(world.answer(), quote=stranger.answer().quote)),
     ):
-        assert look(world, hostile).outcome == "denied"
-    assert look(world, honest).outcome == "issued"
+        assert reconcile_once(world, hostile).outcome == "denied"
+    assert reconcile_once(world, honest).outcome == "issued"
 
 
 def test_go_attestation_event_log_disclosure_type_that_no_digest_covers() -> None:
@@ -279,7 +283,7 @@ def test_go_attestation_event_log_disclosure_type_that_no_digest_covers() -> Non
     relabelled = replace(events[1], type=EV_EFI_ACTION)
     for told in ([events[0], relabelled, *events[2:]], events):
         world.event_log = log_of(told)
-        assert look(world, world.answer_csr()).reason == "EventLogPolicyMismatch"
+        assert reconcile_once(world, world.answer_csr()).reason == "EventLogPolicyMismatch"
 
 
 DEEP = b"[" * 50_000
@@ -307,14 +311,14 @@ def test_go_attestation_506_432_143_lengths_that_overflow(
 def test_go_attestation_506_432_143_recursion_without_end() -> None:
     """Depth is bounded in DER and in JSON, and numbers of events in logs."""
     world = Scenario()
-    csr = world.answer_csr(request=compose(world.pkcs10(), DEEP))
-    assert look(world, csr).reason == "AttestationDataMalformed"
-    csr = world.answer_csr(request=compose(NESTED, encode(world.answer())))
-    assert look(world, csr).reason == "RequestMalformed"
+    csr = world.answer_csr(request=encode_request(world.pkcs10(), DEEP))
+    assert reconcile_once(world, csr).reason == "AttestationDataMalformed"
+    csr = world.answer_csr(request=encode_request(NESTED, encode_attestation_data(world.answer())))
+    assert reconcile_once(world, csr).reason == "RequestMalformed"
     logged = measured()
     log = log_of(firmware())
     logged.event_log = log[:28] + b"\xff\xff\xff\xff" + log[32:]
-    assert look(logged, logged.answer_csr()).reason == "EventLogMalformed"
+    assert reconcile_once(logged, logged.answer_csr()).reason == "EventLogMalformed"
 
 
 def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
@@ -322,7 +326,7 @@ def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
     world = certified()
     other = leaf(authority("Vendor"), endorsement_key().private.public_key())
     world.certificates = (other,)
-    traces = look(world, world.answer_csr())
+    traces = reconcile_once(world, world.answer_csr())
     assert traces.reason == "EndorsementCertificateMismatch"
     assert "register the key" in traces.public
 
@@ -331,27 +335,27 @@ def test_constellation_azure_root_that_expired() -> None:
     """A root beyond its date certifies nothing any more, and says so."""
     world = certified()
     world.now = NOW + timedelta(days=20 * 365)
-    traces = look(world, world.offer_csr())
+    traces = reconcile_once(world, world.offer_csr())
     assert traces.reason == "EndorsementCertificateOutOfDate"
     expired = authority("Expired", begins=NOW - timedelta(days=9), ends=NOW - timedelta(days=1))
     anchors = load_trust_anchors({"expired.der": expired.der}, {})
     world = certified()
     world.anchors = anchors
     world.certificates = (leaf(expired, default_keys()[0].private.public_key()),)
-    assert look(world, world.offer_csr()).reason == "EndorsementCertificateOutOfDate"
+    assert reconcile_once(world, world.offer_csr()).reason == "EndorsementCertificateOutOfDate"
 
 
 # What reviews of this design found
 
 
-@pytest.mark.parametrize("trust", [Trust.FIRST_USE, Trust.REGISTERED])
-def test_review_an_offer_alone_pins_no_endorsement_key(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", [TrustMode.FIRST_USE, TrustMode.REGISTERED])
+def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None:
     """Nothing is proved by an offer, so nothing is claimed by it."""
     world = first_use()
     world.policy = replace(world.policy, trust=trust)
-    if trust is Trust.REGISTERED:
+    if trust is TrustMode.REGISTERED:
         world.change_machine(records=(record_of(world.ek),))
-    assert look(world, world.offer_csr()).outcome == "challenged"
+    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
     assert not world.store.keys
     assert not world.store.nodes
 
@@ -361,8 +365,8 @@ def test_review_junk_answers_burn_no_challenge() -> None:
     world = Scenario()
     for number in range(10):
         junk = world.answer_csr(world.answer(signature=bytes(72)), name=f"junk-{number}")
-        assert look(world, junk).outcome == "denied"
-    assert look(world, world.answer_csr()).outcome == "issued"
+        assert reconcile_once(world, junk).outcome == "denied"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
 
 
 def test_review_uniqueness_is_the_object_that_is_created() -> None:
@@ -374,10 +378,10 @@ def test_review_uniqueness_is_the_object_that_is_created() -> None:
     world.store.machines[abroad.cluster.key] = [machine()]
 
     def other_cluster() -> None:
-        assert look(abroad, abroad.answer_csr()).outcome == "issued"
+        assert reconcile_once(abroad, abroad.answer_csr()).outcome == "issued"
 
-    claims = FakeClaims(store=world.store, interrupt=other_cluster, interrupt_before=1)
-    assert look(world, world.answer_csr(), claims=claims).reason == "EndorsementKeyInUse"
+    claims = FakeClaimStore(store=world.store, interrupt=other_cluster, interrupt_before=1)
+    assert reconcile_once(world, world.answer_csr(), claims=claims).reason == "EndorsementKeyInUse"
     held = world.store.keys[key_name(world.ek)].held_by
     assert held is not None
     assert held.cluster == abroad.cluster.key
@@ -390,10 +394,10 @@ def test_kubeletmein_stolen_bootstrap_credential() -> None:
     """A pod reads the bootstrap token, and asks for every node as kubeadm's own flow would."""
     world = Scenario()
     bare = encode_block(PEM_REQUEST, world.pkcs10())
-    assert look(world, world.answer_csr(request=bare)).reason == "PemBlocksUnexpected"
+    assert reconcile_once(world, world.answer_csr(request=bare)).reason == "PemBlocksUnexpected"
     software = Scenario(ek=endorsement_key(), ak=attestation_key())
-    assert look(world, software.offer_csr()).reason == "EndorsementKeyMismatch"
-    assert look(world, software.answer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(world, software.offer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(world, software.answer_csr()).reason == "EndorsementKeyMismatch"
 
 
 def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
@@ -404,20 +408,20 @@ def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
         ("api.example", "AddressOfControlPlane"),
     ):
         world = serving(own, dns(name))
-        assert look(world, world.answer_csr()).reason == reason
+        assert reconcile_once(world, world.answer_csr()).reason == reason
 
 
 @pytest.mark.parametrize("value", [tlv(0x86, b"https://node-1.example"), tlv(0x81, b"a@b")])
 def test_cloud_provider_gcp_185_serving_names_of_other_types(value: bytes) -> None:
     """What is not understood is refused."""
     world = serving(dns(NODE), value)
-    assert look(world, world.answer_csr()).reason == "SubjectAltNameNotAllowed"
+    assert reconcile_once(world, world.answer_csr()).reason == "SubjectAltNameNotAllowed"
 
 
 def test_kubelet_serving_cert_approver_337_348_names_tied_to_no_node() -> None:
     """A name of the right form is not yet the Machine's."""
     world = serving(dns("node-2.example"))
-    assert look(world, world.answer_csr()).reason == "AddressNotOfMachine"
+    assert reconcile_once(world, world.answer_csr()).reason == "AddressNotOfMachine"
 
 
 @pytest.mark.parametrize("name", ["API.example", "api.example.", "Api.Example."])
@@ -426,7 +430,7 @@ def test_talos_360_deny_list_compared_with_case(name: str) -> None:
     world = serving(dns(name))
     given = Address(type="Hostname", address=name)
     world.change_machine(addresses=(*world.machine.addresses, given))
-    assert look(world, world.answer_csr()).reason == "AddressOfControlPlane"
+    assert reconcile_once(world, world.answer_csr()).reason == "AddressOfControlPlane"
 
 
 @pytest.mark.parametrize("suffix", ["bootstrap", "certificate-rotation"])
@@ -435,7 +439,7 @@ def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str)
     world = Scenario()
     world.change_cluster(auto_approve_bindings=frozenset({f"kubeadm:node-autoapprove-{suffix}"}))
     for csr in (world.offer_csr(), world.answer_csr()):
-        traces = look(world, csr)
+        traces = reconcile_once(world, csr)
         assert (traces.outcome, traces.reason) == ("waiting", "AutoApproveBindingPresent")
         assert "'alarm': True" in traces.logged
 
@@ -447,32 +451,32 @@ def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
     own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
     world.records.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
     for csr in (world.offer_csr(annotations=own), world.answer_csr(annotations=own)):
-        assert look(world, csr).reason == "EndorsementKeyNotRegistered"
+        assert reconcile_once(world, csr).reason == "EndorsementKeyNotRegistered"
 
 
 def test_cluster_machine_approver_310_pile_that_stops_everybody() -> None:
     """A requester that asks without end is slowed down; nobody else is."""
-    rate = ChallengeRate(lambda: 0.0)
+    rate = ChallengeRateLimiter(lambda: 0.0)
     flooder, other = (HOME, "system:bootstrap:aaaaaa"), (HOME, "system:bootstrap:bbbbbb")
     for _ in range(int(BURST)):
-        rate.draw(flooder)
+        rate.acquire(flooder)
     with pytest.raises(TooManyChallenges):
-        rate.draw(flooder)
-    rate.draw(other)
+        rate.acquire(flooder)
+    rate.acquire(other)
 
 
-Trouble = Callable[[World], FakeClaims]
+Trouble = Callable[[World], FakeClaimStore]
 
 
-def caches_are_empty(world: World) -> FakeClaims:
+def caches_are_empty(world: World) -> FakeClaimStore:
     """Let caches not have been filled yet."""
     world.records.filled = False
-    return FakeClaims(store=world.store)
+    return FakeClaimStore(store=world.store)
 
 
-def claims_are_away(world: World) -> FakeClaims:
+def claims_are_away(world: World) -> FakeClaimStore:
     """Let the management cluster be away."""
-    return FakeClaims(store=world.store, unavailable=True)
+    return FakeClaimStore(store=world.store, unavailable=True)
 
 
 @pytest.mark.parametrize("trouble", [caches_are_empty, claims_are_away])
@@ -480,24 +484,24 @@ def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) 
     """What cannot be decided is tried again: neither a yes nor a no is written."""
     world = Scenario()
     claims = trouble(world)
-    traces = look(world, world.answer_csr(), claims=claims)
+    traces = reconcile_once(world, world.answer_csr(), claims=claims)
     assert traces.outcome == "retried"
     assert not traces.csr.conditions
     world.records.filled = True
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", list(TrustMode))
+def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: TrustMode) -> None:
     """In no mode is there a way without attestation: no bare request, no other version."""
     world = Scenario()
     world.policy = replace(world.policy, trust=trust)
     bare = world.answer_csr(request=encode_block(PEM_REQUEST, world.pkcs10()))
-    assert look(world, bare).reason == "PemBlocksUnexpected"
-    other = world.answer_csr(request=compose(world.pkcs10(), b'{"version":"v0"}'))
-    assert look(world, other).reason == "UnsupportedVersion"
+    assert reconcile_once(world, bare).reason == "PemBlocksUnexpected"
+    other = world.answer_csr(request=encode_request(world.pkcs10(), b'{"version":"v0"}'))
+    assert reconcile_once(world, other).reason == "UnsupportedVersion"
     insecure = world.answer_csr(signer_name=INSECURE_CLIENT_SIGNER)
-    assert look(world, insecure).reason == "NotOurSigner"
+    assert reconcile_once(world, insecure).reason == "NotOurSigner"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "policies:", "null", "trust: FirstUse"])
@@ -506,7 +510,7 @@ def test_approvers_broken_configuration_that_approves(text: str) -> None:
     with pytest.raises(PolicyFileInvalid):
         load_policies(text)
     with pytest.raises(AttestationError, match="no policy"):
-        Policies(by_cluster={}, default=None).for_cluster(HOME)
+        PolicySet(by_cluster={}, default=None).for_cluster(HOME)
     with pytest.raises(ValueError, match="no root"):
         load_trust_anchors({}, {})
 
@@ -518,8 +522,8 @@ def test_nodes_that_write_a_strangers_provider_id() -> None:
     world.records.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
     impostor = Scenario(ek=endorsement_key(), node_name="node-2.example")
     impostor.as_node()
-    assert look(world, impostor.answer_csr()).reason == "NodeNameMismatch"
-    traces = look(world, world.answer_csr())
+    assert reconcile_once(world, impostor.answer_csr()).reason == "NodeNameMismatch"
+    traces = reconcile_once(world, world.answer_csr())
     assert traces.outcome == "issued"
 
 
@@ -533,4 +537,4 @@ def test_serving_certificate_with_the_api_servers_names(name: str) -> None:
     world = serving(dns(NODE), value)
     given = Address(type="InternalIP" if address else "InternalDNS", address=name)
     world.change_machine(addresses=(*world.machine.addresses, given))
-    assert look(world, world.answer_csr()).reason == "AddressOfControlPlane"
+    assert reconcile_once(world, world.answer_csr()).reason == "AddressOfControlPlane"

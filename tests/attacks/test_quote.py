@@ -34,10 +34,10 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     TPM_ALG_SHA512,
 )
-from common.tpm.reader import join, sized
+from common.tpm.reader import pack_uints, tpm2b
 from common.tpm.structures import EcdsaValue, Signature
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.attacks.scenarios import p384_world, pss_world, rsa_world
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attestation_key
@@ -121,12 +121,12 @@ def quoted(world: World) -> bytes:
 
 def certified(_: World) -> bytes:
     """TPMS_CERTIFY_INFO: name and qualifiedName."""
-    return sized(b"\0\x0b" + bytes(32)) * 2
+    return tpm2b(b"\0\x0b" + bytes(32)) * 2
 
 
 def created(_: World) -> bytes:
     """TPMS_CREATION_INFO: objectName and creationHash."""
-    return sized(b"\0\x0b" + bytes(32)) + sized(bytes(32))
+    return tpm2b(b"\0\x0b" + bytes(32)) + tpm2b(bytes(32))
 
 
 def time(world: World) -> bytes:
@@ -136,22 +136,22 @@ def time(world: World) -> bytes:
 
 def nv(world: World) -> bytes:
     """TPMS_NV_CERTIFY_INFO: indexName, offset and contents of the attacker's choice."""
-    return sized(b"\0\x0b" + bytes(32)) + b"\0\0" + sized(quoted(world))
+    return tpm2b(b"\0\x0b" + bytes(32)) + b"\0\0" + tpm2b(quoted(world))
 
 
 def nv_digest(_: World) -> bytes:
     """TPMS_NV_DIGEST_CERTIFY_INFO: indexName and digest."""
-    return sized(b"\0\x0b" + bytes(32)) + sized(bytes(32))
+    return tpm2b(b"\0\x0b" + bytes(32)) + tpm2b(bytes(32))
 
 
 def session(_: World) -> bytes:
     """TPMS_SESSION_AUDIT_INFO: exclusive, and the digest over commands of the attacker's."""
-    return b"\1" + sized(bytes(32))
+    return b"\1" + tpm2b(bytes(32))
 
 
 def command(_: World) -> bytes:
     """TPMS_COMMAND_AUDIT_INFO: counter, algorithm, two digests."""
-    return bytes(8) + b"\0\x0b" + sized(bytes(32)) * 2
+    return bytes(8) + b"\0\x0b" + tpm2b(bytes(32)) * 2
 
 
 TYPES = {
@@ -206,7 +206,7 @@ def ecc_signs(hash_: hashes.HashAlgorithm, digest: int) -> Mutation:
         key = world.ak.private
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hash_)))
-        value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+        value = EcdsaValue(r=pack_uints((r, 32)), s=pack_uints((s, 32)))
         return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, digest, value)))
 
     return mutate
@@ -240,7 +240,7 @@ def by_the_kubelet_key(world: World) -> Csr:
     key = world.kubelet_key
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hashes.SHA256())))
-    value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+    value = EcdsaValue(r=pack_uints((r, 32)), s=pack_uints((s, 32)))
     return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, SHA256, value)))
 
 
@@ -298,9 +298,9 @@ BEFORE_SIGNING = (
             "type of a null ticket": lambda q: q[:4] + b"\x80\x00" + q[6:],
             "type backwards": lambda q: q[:4] + b"\x18\x80" + q[6:],
             "type of an unknown statement": lambda q: q[:4] + b"\x80\x1d" + q[6:],
-            "qualifiedSigner of 67 bytes": lambda q: q[:6] + sized(bytes(67)) + q[42:],
+            "qualifiedSigner of 67 bytes": lambda q: q[:6] + tpm2b(bytes(67)) + q[42:],
             "qualifiedSigner over the end": lambda q: q[:6] + b"\xff\xff" + q[8:],
-            "extraData of 67 bytes": lambda q: q[:42] + sized(q[44:76] + bytes(35)) + q[76:],
+            "extraData of 67 bytes": lambda q: q[:42] + tpm2b(q[44:76] + bytes(35)) + q[76:],
             "safe is 2": lambda q: q[:92] + b"\2" + q[93:],
             "safe is 255": lambda q: q[:92] + b"\xff" + q[93:],
             "no banks counted": lambda q: q[:101] + bytes(4) + q[105:],
@@ -313,7 +313,7 @@ BEFORE_SIGNING = (
             "sizeofSelect 2": lambda q: q[:107] + b"\2\xff\0" + q[111:],
             "sizeofSelect 4": lambda q: q[:107] + b"\4\xff\0\0\0" + q[111:],
             "sizeofSelect 255": lambda q: q[:107] + b"\xff" + q[108:],
-            "pcrDigest of 65 bytes": lambda q: q[:111] + sized(bytes(65)),
+            "pcrDigest of 65 bytes": lambda q: q[:111] + tpm2b(bytes(65)),
             "pcrDigest over the end": lambda q: q[:111] + b"\0\x21" + q[113:],
             "cut short": lambda q: q[:-1],
             "no pcrDigest": lambda q: q[:111],
@@ -321,7 +321,7 @@ BEFORE_SIGNING = (
             "nothing": lambda _: b"",
             "a byte behind": lambda q: q + b"\0",
             "two quotes": lambda q: q + q,
-            "with its size before it": sized,
+            "with its size before it": tpm2b,
             "the bank twice": lambda q: q[:101] + b"\0\0\0\2" + q[105:111] * 2 + q[111:],
             "banks descending": lambda q: q[:101] + b"\0\0\0\2\0\x0c\3\0\0\0" + q[105:],
             "the bank twice, once empty": lambda q: q[:101] + b"\0\0\0\2\0\x0b\3\0\0\0" + q[105:],
@@ -334,13 +334,13 @@ BEFORE_SIGNING = (
             "extraData of zeros": lambda q: q[:44] + bytes(32) + q[76:],
             "extraData of one bit more": lambda q: flipped(q, 44),
             "the last bit of extraData": lambda q: flipped(q, 75),
-            "beginning of extraData": lambda q: q[:42] + sized(q[44:75]) + q[76:],
-            "one byte of extraData": lambda q: q[:42] + sized(q[44:45]) + q[76:],
-            "extraData and a zero": lambda q: q[:42] + sized(q[44:76] + b"\0") + q[76:],
-            "a zero and extraData": lambda q: q[:42] + sized(b"\0" + q[44:76]) + q[76:],
-            "extraData twice": lambda q: q[:42] + sized(q[44:76] * 2) + q[76:],
-            "extraData in hex": lambda q: q[:42] + sized(q[44:76].hex().encode()) + q[76:],
-            "extraData as TPM2B": lambda q: q[:42] + sized(sized(q[44:76])) + q[76:],
+            "beginning of extraData": lambda q: q[:42] + tpm2b(q[44:75]) + q[76:],
+            "one byte of extraData": lambda q: q[:42] + tpm2b(q[44:45]) + q[76:],
+            "extraData and a zero": lambda q: q[:42] + tpm2b(q[44:76] + b"\0") + q[76:],
+            "a zero and extraData": lambda q: q[:42] + tpm2b(b"\0" + q[44:76]) + q[76:],
+            "extraData twice": lambda q: q[:42] + tpm2b(q[44:76] * 2) + q[76:],
+            "extraData in hex": lambda q: q[:42] + tpm2b(q[44:76].hex().encode()) + q[76:],
+            "extraData as TPM2B": lambda q: q[:42] + tpm2b(tpm2b(q[44:76])) + q[76:],
             "extraData digested": lambda q: q[:44] + sha256(q[44:76]) + q[76:],
             "extraData in the place of the signer": lambda q: q[:6] + q[42:76] + q[6:42] + q[76:],
         }.items()
@@ -357,8 +357,8 @@ BEFORE_SIGNING = (
             ("another pcrDigest", PcrDigestMismatch, lambda q: flipped(q, 113)),
             ("pcrDigest of zeros", PcrDigestMismatch, lambda q: q[:113] + bytes(32)),
             ("empty pcrDigest", PcrDigestMismatch, lambda q: q[:111] + b"\0\0"),
-            ("beginning of pcrDigest", PcrDigestMismatch, lambda q: q[:111] + sized(q[113:144])),
-            ("pcrDigest and a zero", PcrDigestMismatch, lambda q: q[:111] + sized(q[113:] + b"\0")),
+            ("beginning of pcrDigest", PcrDigestMismatch, lambda q: q[:111] + tpm2b(q[113:144])),
+            ("pcrDigest and a zero", PcrDigestMismatch, lambda q: q[:111] + tpm2b(q[113:] + b"\0")),
         )
     ]
 )
@@ -405,13 +405,13 @@ SIGNATURES = [
         "Q1",
         "r = s = n",
         QuoteSignatureInvalid,
-        ecdsa(lambda _: EcdsaValue(r=join((ORDER, 32)), s=join((ORDER, 32)))),
+        ecdsa(lambda _: EcdsaValue(r=pack_uints((ORDER, 32)), s=pack_uints((ORDER, 32)))),
     ),
     attack(
         "Q1",
         "r + n",
         QuoteSignatureInvalid,
-        ecdsa(lambda v: replace(v, r=join((integer(v.r) + ORDER, 33)))),
+        ecdsa(lambda v: replace(v, r=pack_uints((integer(v.r) + ORDER, 33)))),
     ),
     attack(
         "Q1", "r and s exchanged", QuoteSignatureInvalid, ecdsa(lambda v: EcdsaValue(r=v.s, s=v.r))
@@ -521,7 +521,7 @@ SIGNATURES = [
         "Q1",
         "RSA signature of 513 bytes",
         SignatureMalformed,
-        signature(lambda _: b"\0\x14\0\x0b" + sized(bytes(513))),
+        signature(lambda _: b"\0\x14\0\x0b" + tpm2b(bytes(513))),
         rsa_world,
     ),
     attack(
@@ -537,7 +537,7 @@ ATTACKS = AFTER_SIGNING + BEFORE_SIGNING + CONFUSED + SIGNATURES
 
 @pytest.mark.parametrize("world", [World, rsa_world, pss_world, p384_world])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 def test_fields_are_where_they_are_said_to_be() -> None:
@@ -553,4 +553,4 @@ def test_fields_are_where_they_are_said_to_be() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

@@ -7,9 +7,9 @@ bytes have to be the one DER encoding of what is read (P3). All of them are sign
 
 import pytest
 
-from common.csr import compose
+from common.csr import encode_request
 from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
-from common.evidence import encode
+from common.evidence import encode_attestation_data
 from signer.model import Csr
 from tests.attacks.requests import (
     ATTRIBUTES,
@@ -20,7 +20,7 @@ from tests.attacks.requests import (
     forgery,
     rewritten,
 )
-from tests.attacks.runner import Attack, World, accept, repel
+from tests.attacks.runner import Attack, World, assert_issued, assert_refused
 from tests.builders.forgery import (
     ECDSA_SHA256,
     FALSE,
@@ -115,7 +115,7 @@ def octets(world: World) -> None:
 
 def nothing(world: World) -> Csr:
     """Send an empty block."""
-    return world.answer_csr(request=compose(b"", encode(world.answer())))
+    return world.answer_csr(request=encode_request(b"", encode_attestation_data(world.answer())))
 
 
 def depth(levels: int) -> bytes:
@@ -348,10 +348,10 @@ ATTACKS = [
 
 
 def test_the_good_case_passes() -> None:
-    accept(World)
+    assert_issued(World)
     assert PROVIDER_EXTENSION != PROVIDER_ID
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

@@ -31,7 +31,7 @@ from common.errors import (
     RequestSignatureInvalid,
 )
 from tests.attacks.requests import forged, forgery, rewritten
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders import der, odd_rsa
 from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
 from tests.builders.odd_rsa import OddRsa
@@ -491,7 +491,7 @@ ATTACKS = KEYS + SIGNATURES
 
 @pytest.mark.parametrize("world", [World, rsa_world, p384_world])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 def test_forging_alone_changes_nothing() -> None:
@@ -500,9 +500,9 @@ def test_forging_alone_changes_nothing() -> None:
         world.request_der = forgery(world).der()
         return world
 
-    accept(unchanged)
+    assert_issued(unchanged)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

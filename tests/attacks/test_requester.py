@@ -17,11 +17,11 @@ from common.errors import (
     AlreadyDecided,
     AttestationError,
     AutoApproveBindingPresent,
+    MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
     RequesterNameMismatch,
     RequesterNotAllowed,
-    SeveralClientSigners,
     UsagesNotAllowed,
 )
 from common.names import (
@@ -30,8 +30,15 @@ from common.names import (
     INSECURE_CLIENT_SIGNER,
 )
 from signer.model import Condition, Csr
-from signer.policy import AutoApproveBindings, BuiltinServing
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from signer.policy import AutoApproveBindings, KubeletServingMode
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import renewal
 from tests.builders.scenario import NODE, Scenario
 
@@ -133,7 +140,7 @@ OURS = [
     attack(
         "R0",
         "the insecure signer besides",
-        SeveralClientSigners,
+        MultipleClientSigners,
         cluster(client_signers=frozenset({CLIENT_SIGNER, INSECURE_CLIENT_SIGNER})),
     ),
     attack(
@@ -256,21 +263,21 @@ ATTACKS = OURS + USAGES + REQUESTERS + OTHER_NAMES
 
 @pytest.mark.parametrize("world", [World, renewal, serving_world])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
     """The built-in signer's requests are not ours then; our own signer's still are."""
     world = serving_world()
-    world.policy = replace(world.policy, builtin_serving=BuiltinServing.IGNORE)
-    assert look(world, world.answer_csr()).outcome == "issued"
+    world.policy = replace(world.policy, builtin_serving=KubeletServingMode.IGNORE)
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     csr = world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
-    assert look(world, csr).reason == "NotOurSigner"
+    assert reconcile_once(world, csr).reason == "NotOurSigner"
 
 
 @pytest.mark.parametrize("seconds", [2**31 - 1, 10**9])
@@ -278,7 +285,7 @@ def test_a_certificate_for_a_century_lives_as_long_as_the_policy_says(seconds: i
     """`expirationSeconds` is a wish: it shortens, and never lengthens."""
     world = Scenario(expiration_seconds=seconds)
     csr = world.answer_csr(expiration_seconds=seconds)
-    traces = look(world, csr)
+    traces = reconcile_once(world, csr)
     assert traces.outcome == "issued"
     (node,) = world.store.nodes.values()
     assert node.not_after <= world.now + timedelta(hours=168)

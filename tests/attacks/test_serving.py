@@ -29,10 +29,17 @@ from common.errors import (
 )
 from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
 from common.pem import encode_block
-from signer.model import Address, Csr, Ground, Machine
-from signer.verify.recognize import Kind
+from signer.model import Address, Csr, Machine, TrustBasis
+from signer.verify.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import OTHER_ID
 from tests.builders.forgery import (
     OID_SAN,
@@ -343,7 +350,7 @@ def unattested(mutate: Mutation) -> Mutation:
 
     def mutate_builtin(world: World) -> Csr:
         mutate(world)
-        world.kind = Kind.BUILTIN_SERVING
+        world.kind = CsrKind.BUILTIN_SERVING
         request = encode_block(PEM_REQUEST, world.pkcs10())
         return world.csr(request, name="csr-abcde", uid=ANSWER_UID)
 
@@ -373,7 +380,7 @@ def claimed_abroad(world: World) -> None:
 
 def banned(world: World) -> None:
     """Ask as a node whose TPM has been banned."""
-    world.put_claim(banned=True, ground=Ground.RECORD)
+    world.put_claim(banned=True, ground=TrustBasis.RECORD)
 
 
 def unclaimed_by_node_ref(world: World) -> None:
@@ -447,14 +454,14 @@ ATTACKS = FORMS + OWNERS + CONTROL_PLANE + BUILTIN
 
 
 def test_the_good_case_passes() -> None:
-    accept(serving)
+    assert_issued(serving)
 
 
 def test_the_good_case_of_the_built_in_signer_passes() -> None:
     world = builtin()
     csr = unattested(asking(alone=False))(world)
     assert isinstance(csr, Csr)
-    assert look(world, csr).outcome == "approved"
+    assert reconcile_once(world, csr).outcome == "approved"
 
 
 @pytest.mark.parametrize("name", ["NODE-1.example", "node-1.example.", "Node-1.Example."])
@@ -462,12 +469,12 @@ def test_a_name_of_its_own_in_another_form_is_written_in_ours(name: str) -> None
     """Case and the root's dot are folded on both sides: it is the Machine's own name."""
     world = serving()
     asking(dns(name), alone=True)(world)
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 def test_an_address_of_a_stranger_is_no_reason_to_stop_others() -> None:
@@ -475,4 +482,4 @@ def test_an_address_of_a_stranger_is_no_reason_to_stop_others() -> None:
     world = serving()
     world.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
     assert endorsement_key().tpm2b != world.ek.tpm2b
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"

@@ -14,7 +14,7 @@ import pytest
 from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
 from signer.model import Address
 from tests.attacks.requests import CN, forged, forgery
-from tests.attacks.runner import Attack, Mutation, World, accept, repel
+from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders.forgery import (
     OID_CN,
     OID_O,
@@ -270,14 +270,14 @@ def longest() -> World:
 
 @pytest.mark.parametrize("world", [World, exchanged, one_rdn])
 def test_the_good_case_passes(world: type[World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
 def test_the_longest_name_passes() -> None:
-    accept(longest)
+    assert_issued(longest)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)

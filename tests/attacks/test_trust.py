@@ -14,20 +14,27 @@ import pytest
 from common.errors import (
     AttestationError,
     EndorsementKeyBanned,
-    EndorsementKeyHeld,
     EndorsementKeyHolderDeleting,
+    EndorsementKeyInUseLocally,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordConflict,
     EndorsementKeyRecordInvalid,
-    NameInUse,
-    NeedsOperator,
-    NodeNameTaken,
+    NodeNameInUse,
+    NodeNameReserved,
     NodeOfAnotherMachine,
+    OperatorActionRequired,
 )
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from signer.model import Csr, Ground, KeyRecord, Node, Registration
-from tests.attacks.runner import Attack, Mutation, World, accept, look, repel
+from signer.model import Csr, Node, RegisteredKey, Registration, TrustBasis
+from tests.attacks.runner import (
+    Attack,
+    Mutation,
+    World,
+    assert_issued,
+    assert_refused,
+    reconcile_once,
+)
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
 from tests.builders.scenario import (
     ABROAD,
@@ -54,12 +61,12 @@ def first_use_by_any_token() -> World:
 def first_use_renewed() -> World:
     """Renew where the first to come is believed: the claim is there."""
     world = first_use()
-    world.put_claim(ground=Ground.FIRST_USE)
+    world.put_claim(ground=TrustBasis.FIRST_USE)
     world.as_node()
     return world
 
 
-def records(*found: KeyRecord) -> Mutation:
+def records(*found: RegisteredKey) -> Mutation:
     """Let these records stand on Machine and infrastructure object."""
     return lambda world: world.change_machine(records=found)
 
@@ -76,7 +83,7 @@ def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: AN
     return mutate
 
 
-def unreadable(*found: KeyRecord) -> Mutation:
+def unreadable(*found: RegisteredKey) -> Mutation:
     """Let a record stand that nobody can read, beside others."""
 
     def mutate(world: World) -> None:
@@ -130,7 +137,7 @@ def has_node_ref(world: World) -> None:
     world.change_machine(node_ref=NODE)
 
 
-def came_first(ground: Ground = Ground.FIRST_USE) -> Mutation:
+def came_first(ground: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
     """Come second: the name is claimed with another TPM."""
 
     def mutate(world: World) -> None:
@@ -141,7 +148,7 @@ def came_first(ground: Ground = Ground.FIRST_USE) -> Mutation:
 
 def renews_a_machine_made_anew(world: World) -> None:
     """Renew by the claim of a Machine that is gone, for the one that has its name now."""
-    world.put_claim(ground=Ground.FIRST_USE, provider_id=OTHER_ID)
+    world.put_claim(ground=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
 
 
 def renews_with_another(world: World) -> None:
@@ -173,7 +180,7 @@ def neighbour(world: World, *, deleting: bool = False) -> None:
     world.store.machines[HOME].append(other)
 
 
-def held(ground: Ground, *, deleting: bool = False) -> Mutation:
+def held(ground: TrustBasis, *, deleting: bool = False) -> Mutation:
     """Come with a TPM that another node of this cluster holds."""
 
     def mutate(world: World) -> None:
@@ -214,13 +221,13 @@ MISMATCHES = [
         "E2",
         "a record of one bit more",
         EndorsementKeyMismatch,
-        records(KeyRecord(source="", spki_sha256=bytes(32))),
+        records(RegisteredKey(source="", spki_sha256=bytes(32))),
     ),
     attack(
         "E2",
         "an empty record",
         EndorsementKeyMismatch,
-        records(KeyRecord(source="", spki_sha256=b"")),
+        records(RegisteredKey(source="", spki_sha256=b"")),
     ),
     attack(
         "E2",
@@ -310,24 +317,26 @@ UNREADABLE = [
     ),
 ]
 FIRST_USES = [
-    attack("E2", "a first claim by a node", NeedsOperator, node_requester, first_use),
+    attack("E2", "a first claim by a node", OperatorActionRequired, node_requester, first_use),
     attack(
         "E2",
         "a first claim with another Machine's token",
-        NeedsOperator,
+        OperatorActionRequired,
         username("system:bootstrap:zzzzzz"),
         first_use,
     ),
     attack(
         "E2",
         "a first claim with a token that only begins alike",
-        NeedsOperator,
+        OperatorActionRequired,
         username("system:bootstrap:abcdef0"),
         first_use,
     ),
-    attack("E2", "a first claim without a token", NeedsOperator, username("alice"), first_use),
-    attack("E2", "a first claim beside a Node", NeedsOperator, has_node(), first_use),
-    attack("E2", "a first claim beside a nodeRef", NeedsOperator, has_node_ref, first_use),
+    attack(
+        "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
+    ),
+    attack("E2", "a first claim beside a Node", OperatorActionRequired, has_node(), first_use),
+    attack("E2", "a first claim beside a nodeRef", OperatorActionRequired, has_node_ref, first_use),
     attack(
         "M4",
         "a first claim beside a Node without provider ID",
@@ -335,25 +344,25 @@ FIRST_USES = [
         has_node(provider_id=""),
         first_use,
     ),
-    attack("K2", "a second TPM after a first use", NodeNameTaken, came_first(), first_use),
+    attack("K2", "a second TPM after a first use", NodeNameInUse, came_first(), first_use),
     attack(
         "K2",
         "a second TPM after a certified claim",
-        NodeNameTaken,
-        came_first(Ground.CERTIFICATE),
+        NodeNameInUse,
+        came_first(TrustBasis.CERTIFICATE),
         first_use,
     ),
     attack(
         "E2",
         "a renewal for a Machine made anew",
-        NeedsOperator,
+        OperatorActionRequired,
         renews_a_machine_made_anew,
         first_use_renewed,
     ),
     attack(
         "E2",
         "a renewal from another machine",
-        NeedsOperator,
+        OperatorActionRequired,
         renews_with_another,
         first_use_renewed,
     ),
@@ -364,53 +373,59 @@ HELD = [
     attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
     attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
     attack(
-        "E3", "a TPM that another node holds", EndorsementKeyHeld, held(Ground.FIRST_USE), first_use
+        "E3",
+        "a TPM that another node holds",
+        EndorsementKeyInUseLocally,
+        held(TrustBasis.FIRST_USE),
+        first_use,
     ),
     attack(
         "E3",
         "a TPM that another node holds by record",
-        EndorsementKeyHeld,
-        held(Ground.RECORD),
+        EndorsementKeyInUseLocally,
+        held(TrustBasis.RECORD),
         first_use,
     ),
     attack(
         "E3",
         "a TPM whose holder is being deleted",
         EndorsementKeyHolderDeleting,
-        held(Ground.RECORD, deleting=True),
+        held(TrustBasis.RECORD, deleting=True),
     ),
     attack(
         "E3",
         "a TPM whose holder at first use is being deleted",
         EndorsementKeyHolderDeleting,
-        held(Ground.FIRST_USE, deleting=True),
+        held(TrustBasis.FIRST_USE, deleting=True),
         first_use,
     ),
     attack(
-        "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(Ground.RECORD)
+        "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(TrustBasis.RECORD)
     ),
-    attack("K2", "the name of a living node", NodeNameTaken, came_first(Ground.RECORD)),
-    attack("K2", "the name of a node that is being deleted", NameInUse, name_of_the_deleting),
+    attack("K2", "the name of a living node", NodeNameInUse, came_first(TrustBasis.RECORD)),
+    attack(
+        "K2", "the name of a node that is being deleted", NodeNameReserved, name_of_the_deleting
+    ),
 ]
 ATTACKS = MISMATCHES + NO_RECORD + UNREADABLE + FIRST_USES + HELD
 
 
 @pytest.mark.parametrize("world", [World, first_use, first_use_by_any_token, first_use_renewed])
 def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    accept(world)
+    assert_issued(world)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_attack_is_refused(attack: Attack) -> None:
-    repel(attack)
+    assert_refused(attack)
 
 
 def test_a_record_takes_back_what_a_stranger_came_first_to() -> None:
     """The Machine's own TPM is registered later: the stranger's claim gives way to it."""
     world = first_use()
-    assert look(world, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
+    assert reconcile_once(world, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
     world.change_machine(records=(record_of(world.ek),))
-    assert look(world, world.answer_csr()).outcome == "issued"
+    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     back = Scenario(ek=STRANGER)
     back.as_node()
-    assert look(world, back.answer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(world, back.answer_csr()).reason == "EndorsementKeyMismatch"

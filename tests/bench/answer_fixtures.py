@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
 )
 
-from common.csr import split
-from common.evidence import Answer, decode
-from common.public_keys import PublicKey, public_key_of
-from common.tpm.structures import EccPoint, Public, Signature
-from signer.issue.certificate import Authority
+from common.csr import decode_request
+from common.evidence import Answer, decode_attestation_data
+from common.public_keys import PublicKey, public_key_from_area
+from common.tpm.structures import EccPoint, PublicArea, Signature
+from signer.issue.certificate import CertificateAuthority
 from signer.model import Csr
-from signer.policy import Policy, Trust
-from signer.verify.weak_keys import require_strong
+from signer.policy import Policy, TrustMode
+from signer.verify.weak_keys import reject_weak_key
 from tests.builders import certificates, der
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
@@ -51,7 +51,7 @@ class Node:
     world: Scenario
     chain: Sequence[certificates.Issuer] = ()
     """Above its endorsement certificate, from its issuer to the root."""
-    authority: Authority | None = None
+    authority: CertificateAuthority | None = None
     csr: Csr = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,34 +86,34 @@ def rsa_only(about: str) -> Node:
 
 def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
     """Make the usual node, whose RSA EK counts for its certificate."""
-    policy = Policy(name="bench", trust=Trust.CERTIFIED, certificate_authorities=("-",))
+    policy = Policy(name="bench", trust=TrustMode.CERTIFIED, certificate_authorities=("-",))
     world = Scenario(ek=endorsement_key(0), policy=policy)
     world.anchors = certificates.anchors(root, below)
-    world.certificates = (certificates.leaf(below, public_key_of(world.ek.public)),)
+    world.certificates = (certificates.leaf(below, public_key_from_area(world.ek.public)),)
     return Node(about=about, world=world, chain=(below, root))
 
 
 def issued(about: str, authority: certificates.Issuer) -> Node:
     """Make the usual node, and an authority that issues its certificate."""
-    made = Authority(certificate=authority.certificate, private_key=authority.key)
+    made = CertificateAuthority(certificate=authority.certificate, private_key=authority.key)
     return Node(about=about, world=Scenario(ek=endorsement_key(0)), authority=made)
 
 
 def _evidence(csr: Csr) -> Answer:
-    found = decode(split(csr.request)[1])
+    found = decode_attestation_data(decode_request(csr.request)[1])
     assert isinstance(found, Answer)
     return found
 
 
 def _of_request(csr: Csr) -> list[Call]:
     """Load the kubelet's key, and check its signature."""
-    signed, _, signature = der.parse(split(csr.request)[0]).children
+    signed, _, signature = der.parse(decode_request(csr.request)[0]).children
     spki, bits = signed.children[2].der, der.whole_bits(signature)
 
     def check() -> None:
         key = load_der_public_key(spki)
         assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey)
-        require_strong(key)
+        reject_weak_key(key)
         _verify(key, bits, signed.der)
 
     return [check]
@@ -122,12 +122,12 @@ def _of_request(csr: Csr) -> list[Call]:
 def _of_answer(csr: Csr) -> list[Call]:
     """Load the attestation key, and check its signature."""
     evidence = _evidence(csr)
-    load = _loading(Public.from_tpm2b(evidence.ak_public))
+    load = _loading(PublicArea.from_tpm2b(evidence.ak_public))
     signature = Signature.parse(evidence.signature).x509()
 
     def check() -> None:
         key = load()
-        require_strong(key)
+        reject_weak_key(key)
         _verify(key, signature, evidence.quote)
 
     return [check]
@@ -136,14 +136,14 @@ def _of_answer(csr: Csr) -> list[Call]:
 def _of_digests(csr: Csr) -> list[Call]:
     """Load the endorsement key and name it; digest what else is named; derive what is expected."""
     evidence = _evidence(csr)
-    load = _loading(Public.from_tpm2b(evidence.ek_public))
+    load = _loading(PublicArea.from_tpm2b(evidence.ek_public))
     spki = PublicFormat.SubjectPublicKeyInfo
     pcrs = b"".join(value for values in evidence.pcrs.values() for value in values.values())
-    named = (split(csr.request)[0], evidence.ak_public, pcrs)
+    named = (decode_request(csr.request)[0], evidence.ak_public, pcrs)
 
     def name() -> None:
         key = load()
-        require_strong(key)
+        reject_weak_key(key)
         hashlib.sha256(key.public_bytes(Encoding.DER, spki)).digest()
 
     return [
@@ -163,14 +163,14 @@ def _of_chain(leaf: bytes, chain: Sequence[certificates.Issuer]) -> list[Call]:
     ]
 
 
-def _signing(authority: Authority) -> Call:
+def _signing(authority: CertificateAuthority) -> Call:
     key = authority.private_key
     if isinstance(key, rsa.RSAPrivateKey):
         return lambda: key.sign(_MESSAGE, padding.PKCS1v15(), _SHA256)
     return lambda: key.sign(_MESSAGE, ec.ECDSA(_SHA256))
 
 
-def _loading(public: Public) -> Callable[[], PublicKey]:
+def _loading(public: PublicArea) -> Callable[[], PublicKey]:
     """Load a key from its numbers, as it stands in a TPM's public area."""
     unique = public.unique
     if isinstance(unique, EccPoint):

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.config.exec_info import VARIABLE
+from authenticator.config.exec_info import EXEC_INFO_ENV
 from authenticator.model import KeyPair
-from authenticator.state.credential import Credential, encode, exec_credential
+from authenticator.state.credential import Credential, encode, encode_exec_credential
 from tests.bench import launchers, reference_plugins
 from tests.bench.measure import Program, medians
 from tests.harness import pki
@@ -57,13 +57,13 @@ def cache(folder: Path, *, received: int) -> Cache:
     """Put a credential for eight hours into a new state folder."""
     authority = pki.Authority.make("cluster", pki.ec_key())
     node = authority.client("system:node:worker-1", "system:nodes")
-    exec_info = os.environ.get(VARIABLE) or _exec_info(authority)
+    exec_info = os.environ.get(EXEC_INFO_ENV) or _exec_info(authority)
     credential = Credential(
         node_name="worker-1",
-        pair=KeyPair(certificate=node.certificate, key=node.key),
+        key_pair=KeyPair(certificate=node.certificate, key=node.key),
         not_before=received,
         not_after=received + 8 * HOUR,
-        received=received,
+        received_at=received,
         exec_info=os.fsencode(exec_info),
         arguments=(f"--state-dir={folder}",),
         api_version=API_VERSION,
@@ -72,8 +72,8 @@ def cache(folder: Path, *, received: int) -> Cache:
     file = folder / "credential.pem"
     file.touch(mode=0o600)
     file.write_bytes(encode(credential))
-    made = Cache(folder=folder, environment=os.environ | {VARIABLE: exec_info})
-    made.printed.write_bytes(exec_credential(credential, API_VERSION, credential.renew_at))
+    made = Cache(folder=folder, environment=os.environ | {EXEC_INFO_ENV: exec_info})
+    made.printed.write_bytes(encode_exec_credential(credential, API_VERSION, credential.renew_at))
     return made
 
 

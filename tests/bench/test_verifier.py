@@ -10,12 +10,12 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 
-from signer.issue.certificate import issue
-from signer.verify.answer import claim
+from signer.issue.certificate import issue_certificate
+from signer.verify.answer import make_claims
 from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
-from tests.fakes.claims import ClaimStore, FakeClaims
+from tests.fakes.claims import FakeClaimStore, StoredClaims
 
 TURNS = 1500
 GOAL = 2.0
@@ -75,9 +75,9 @@ def answered(node: Node) -> None:
     verified = world.judge_answer(node.csr)
     if node.authority is None:
         return
-    claims = FakeClaims(store=ClaimStore(machines=world.store.machines))
+    claims = FakeClaimStore(store=StoredClaims(machines=world.store.machines))
     not_after = world.now + timedelta(days=7)
-    claimed = claim(
+    claimed = make_claims(
         verified, claims=claims, policy=world.policy, now=world.now, not_after=not_after
     )
-    issue(claimed, authority=node.authority, now=world.now, random=Random(1).randbytes)
+    issue_certificate(claimed, authority=node.authority, now=world.now, random=Random(1).randbytes)

@@ -32,10 +32,10 @@ def make(
     """Make a credential for a week."""
     return Credential(
         node_name="worker-1",
-        pair=pair or KeyPair(certificate=CERTIFICATE * 2, key=KEY),
+        key_pair=pair or KeyPair(certificate=CERTIFICATE * 2, key=KEY),
         not_before=received - 300,
         not_after=received + 7 * DAY,
-        received=received,
+        received_at=received,
         exec_info=exec_info,
         arguments=arguments,
         api_version=api_version,

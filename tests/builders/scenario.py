@@ -10,9 +10,15 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import ChallengeInputs, answer_extra_data, challenge_secret, key_id, sha256
-from common.csr import PrivateKey, build_pkcs10, compose
-from common.evidence import Answer, ChallengeReference, Offer, encode
+from common.binding import (
+    ChallengeInputs,
+    answer_extra_data,
+    challenge_key_id,
+    challenge_secret,
+    sha256,
+)
+from common.csr import PrivateKey, build_pkcs10, encode_request
+from common.evidence import Answer, ChallengeReference, Offer, encode_attestation_data
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
@@ -20,28 +26,33 @@ from common.names import (
     SERVING_SIGNER,
     SERVING_USAGES,
 )
-from common.public_keys import public_key_of, spki_sha256
+from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
 from common.tpm.structures import Attest
-from signer.issue.challenge import Challengeable, Masters, judge_offer
+from signer.issue.challenge import ChallengeKeys, VerifiedOffer, verify_offer
 from signer.model import (
     Address,
     AttestedNodeObject,
-    Boot,
+    BootCounters,
     Cluster,
     ClusterKey,
     Csr,
     EndorsementKeyObject,
-    Ground,
-    Holder,
-    KeyRecord,
+    KeyHolder,
     Machine,
+    RegisteredKey,
+    TrustBasis,
 )
 from signer.policy import Policy
-from signer.verify.answer import Verified, VerifiedServing, judge_answer, judge_builtin_serving
+from signer.verify.answer import (
+    VerifiedAnswer,
+    VerifiedServing,
+    verify_answer,
+    verify_kubelet_serving,
+)
 from signer.verify.claims import attested_node_name
-from signer.verify.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
-from signer.verify.recognize import Kind
+from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.recognize import CsrKind
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
 from tests.builders.software_tpm import (
     TpmKey,
@@ -50,7 +61,7 @@ from tests.builders.software_tpm import (
     endorsement_key,
     pcr_values,
 )
-from tests.fakes.claims import ClaimStore
+from tests.fakes.claims import StoredClaims
 from tests.fakes.records import FakeRecords
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -61,7 +72,7 @@ PROVIDER_ID = "metal://rack-1/slot-1"
 TOKEN = "abcdef"
 OFFER_UID = "11111111-2222-4333-8444-555555555555"
 ANSWER_UID = "66666666-7777-4888-8999-000000000000"
-MASTERS = Masters(current=sha256(b"current"), previous=sha256(b"previous"))
+MASTERS = ChallengeKeys(current=sha256(b"current"), previous=sha256(b"previous"))
 
 CLUSTER = Cluster(
     key=HOME,
@@ -81,7 +92,7 @@ def default_keys() -> tuple[TpmKey, TpmKey, ec.EllipticCurvePrivateKey]:
 
 def key_name(key: TpmKey) -> str:
     """Name the EndorsementKey of an endorsement key."""
-    return spki_sha256(public_key_of(key.public)).hex()
+    return spki_sha256(public_key_from_area(key.public)).hex()
 
 
 def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
@@ -101,25 +112,25 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
         bootstrap_token_id=TOKEN,
         is_pool_member=False,
         labels={"pool": "workers"},
-        records=records,
-        record_error=None,
+        registered_keys=records,
+        registered_keys_error=None,
     )
     return replace(made, **changes)
 
 
-def record_of(key: TpmKey) -> KeyRecord:
+def record_of(key: TpmKey) -> RegisteredKey:
     """Record an endorsement key."""
-    return KeyRecord(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
+    return RegisteredKey(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
 
 
 @dataclass(slots=True)
 class Scenario:
     """Everything that a judgement hangs on; a test changes attributes before it asks for one."""
 
-    kind: Kind = Kind.CLIENT
+    kind: CsrKind = CsrKind.CLIENT
     policy: Policy = field(default_factory=lambda: Policy(name="test"))
     anchors: TrustAnchors = NO_ANCHORS
-    masters: Masters = MASTERS
+    masters: ChallengeKeys = MASTERS
     now: datetime = NOW
     cluster: Cluster = CLUSTER
     node_name: str = NODE
@@ -133,7 +144,7 @@ class Scenario:
     ek: TpmKey = field(default_factory=lambda: default_keys()[0])
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
     kubelet_key: PrivateKey = field(default_factory=lambda: default_keys()[2])
-    store: ClaimStore = field(default_factory=ClaimStore)
+    store: StoredClaims = field(default_factory=StoredClaims)
     records: FakeRecords = field(init=False)
     request_der: bytes = field(init=False, default=b"")
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
@@ -165,15 +176,15 @@ class Scenario:
 
     def for_serving(self, *names: str) -> None:
         """Ask for a serving certificate."""
-        self.kind, self.sans = Kind.SERVING, names
+        self.kind, self.sans = CsrKind.SERVING, names
         self.as_node()
 
     def csr(self, request: bytes, **changes: Any) -> Csr:
         """Make a CSR as the API server would show it."""
         signer_names = {
-            Kind.CLIENT: CLIENT_SIGNER,
-            Kind.SERVING: SERVING_SIGNER,
-            Kind.BUILTIN_SERVING: BUILTIN_SERVING_SIGNER,
+            CsrKind.CLIENT: CLIENT_SIGNER,
+            CsrKind.SERVING: SERVING_SIGNER,
+            CsrKind.BUILTIN_SERVING: BUILTIN_SERVING_SIGNER,
         }
         made = Csr(
             name="kubelet-tpm-a",
@@ -183,7 +194,7 @@ class Scenario:
             signer_name=signer_names[self.kind],
             username=self.username,
             groups=self.groups,
-            usages=tuple(sorted(CLIENT_USAGES if self.kind is Kind.CLIENT else SERVING_USAGES)),
+            usages=tuple(sorted(CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES)),
             expiration_seconds=self.expiration_seconds,
             request=request,
             annotations={},
@@ -212,8 +223,8 @@ class Scenario:
 
     def offer_csr(self, offer: Offer | None = None, **changes: Any) -> Csr:
         """Make CSR A."""
-        data = encode(self.offer() if offer is None else offer)
-        return self.csr(compose(self.pkcs10(), data), **changes)
+        data = encode_attestation_data(self.offer() if offer is None else offer)
+        return self.csr(encode_request(self.pkcs10(), data), **changes)
 
     def extra_data(self, csr_name: str, **changes: Any) -> bytes:
         """Derive what the quote has to hold; `changes` are to what the challenge is made for."""
@@ -231,7 +242,7 @@ class Scenario:
             challenge_secret(self.masters.current, inputs._replace(**changes)),
             name=csr_name,
             expiration_seconds=self.expiration_seconds,
-            usages=CLIENT_USAGES if self.kind is Kind.CLIENT else SERVING_USAGES,
+            usages=CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES,
         )
 
     def attest(self, **changes: Any) -> Attest:
@@ -250,7 +261,9 @@ class Scenario:
             ek_certificates=self.certificates,
             ak_public=self.ak.tpm2b,
             challenge=ChallengeReference(
-                uid=OFFER_UID, issued_at=format_time(self.now), key=key_id(self.masters.current)
+                uid=OFFER_UID,
+                issued_at=format_time(self.now),
+                key=challenge_key_id(self.masters.current),
             ),
             quote=quote,
             signature=self.ak.sign(quote),
@@ -261,16 +274,16 @@ class Scenario:
 
     def answer_csr(self, answer: Answer | None = None, **changes: Any) -> Csr:
         """Make CSR B."""
-        data = encode(self.answer() if answer is None else answer)
-        made = self.csr(compose(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
+        data = encode_attestation_data(self.answer() if answer is None else answer)
+        made = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
         return replace(made, **changes)
 
-    def judge_offer(self, csr: Csr | None = None) -> Challengeable:
+    def judge_offer(self, csr: Csr | None = None) -> VerifiedOffer:
         """Parse and judge CSR A."""
         csr = self.offer_csr() if csr is None else csr
-        parsed = parse(csr, self.kind)
+        parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedOffer)
-        return judge_offer(
+        return verify_offer(
             csr,
             self.kind,
             parsed,
@@ -280,12 +293,12 @@ class Scenario:
             now=self.now,
         )
 
-    def judge_answer(self, csr: Csr | None = None) -> Verified:
+    def judge_answer(self, csr: Csr | None = None) -> VerifiedAnswer:
         """Parse and judge CSR B."""
         csr = self.answer_csr() if csr is None else csr
-        parsed = parse(csr, self.kind)
+        parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedAnswer)
-        return judge_answer(
+        return verify_answer(
             csr,
             self.kind,
             parsed,
@@ -298,17 +311,17 @@ class Scenario:
 
     def judge_builtin(self, csr: Csr) -> VerifiedServing:
         """Parse and judge a request to the built-in serving signer."""
-        parsed = parse(csr, Kind.BUILTIN_SERVING)
-        assert isinstance(parsed, ParsedServing)
-        return judge_builtin_serving(csr, parsed, records=self.records, policy=self.policy)
+        parsed = parse_request(csr, CsrKind.BUILTIN_SERVING)
+        assert isinstance(parsed, ParsedKubeletServing)
+        return verify_kubelet_serving(csr, parsed, records=self.records, policy=self.policy)
 
-    def holder(self, **changes: Any) -> Holder:
+    def holder(self, **changes: Any) -> KeyHolder:
         """Make a holder: the node, on record."""
-        made = Holder(
+        made = KeyHolder(
             cluster=self.cluster.key,
             node_name=self.node_name,
             provider_id=self.provider_id,
-            ground=Ground.RECORD,
+            basis=TrustBasis.RECORD,
         )
         return replace(made, **changes)
 
@@ -328,7 +341,7 @@ class Scenario:
         )
         return self.store.put_key(replace(made, **changes))
 
-    def put_node(self, key: str, holder: Holder, **changes: Any) -> AttestedNodeObject:
+    def put_node(self, key: str, holder: KeyHolder, **changes: Any) -> AttestedNodeObject:
         """Store an AttestedNode."""
         made = AttestedNodeObject(
             name=attested_node_name(holder.cluster, holder.node_name),
@@ -340,6 +353,6 @@ class Scenario:
             endorsement_key=key,
             not_after=self.now + timedelta(days=1),
             last_attested=self.now - timedelta(days=6),
-            boot=Boot(reset_count=1, restart_count=1, firmware_version=1),
+            boot=BootCounters(reset_count=1, restart_count=1, firmware_version=1),
         )
         return self.store.put_node(replace(made, **changes))

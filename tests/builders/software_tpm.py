@@ -31,7 +31,7 @@ from common.tpm.structures import (
     EccPoint,
     EcdsaValue,
     PcrSelection,
-    Public,
+    PublicArea,
     RsaParameters,
     Scheme,
     Signature,
@@ -102,7 +102,7 @@ class TpmKey:
     """A key with its public area."""
 
     private: PrivateKey
-    public: Public
+    public: PublicArea
 
     @property
     def tpm2b(self) -> bytes:
@@ -137,7 +137,7 @@ def attestation_key(parameters: RsaParameters | EccParameters | None = None) -> 
     """Make an attestation key of the template; ECDSA on P-256 by default."""
     parameters = ecdsa_parameters() if parameters is None else parameters
     private = fresh_key_for(parameters)
-    public = Public(
+    public = PublicArea(
         name_alg=TPM_ALG_SHA256,
         attributes=AK_ATTRIBUTES,
         auth_policy=b"",
@@ -147,9 +147,9 @@ def attestation_key(parameters: RsaParameters | EccParameters | None = None) -> 
     return with_key(public, private)
 
 
-def with_key(public: Public, private: PrivateKey) -> TpmKey:
+def with_key(public: PublicArea, private: PrivateKey) -> TpmKey:
     """Put a key into a public area."""
-    filled = Public(
+    filled = PublicArea(
         name_alg=public.name_alg,
         attributes=public.attributes,
         auth_policy=public.auth_policy,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from signer.inventory.claim_objects import new_endorsement_key, written_attested_node
+from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION
-from signer.issue.challenge import Masters
+from signer.issue.challenge import ChallengeKeys
 from signer.model import Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
 from tests.builders.scenario import NOW, Scenario
 
@@ -67,7 +67,7 @@ def cluster_body(cluster: Cluster) -> Body:
 
 def machine_body(machine: Machine, cluster: Cluster) -> Body:
     """Write a Machine, with its records in its own annotation."""
-    digests = [f"sha256:{record.spki_sha256.hex()}" for record in machine.records]
+    digests = [f"sha256:{record.spki_sha256.hex()}" for record in machine.registered_keys]
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Machine",
@@ -101,7 +101,7 @@ def node_body(node: Node) -> Body:
 def endorsement_key_body(key: EndorsementKeyObject) -> Body:
     """Write an EndorsementKey that somebody holds."""
     assert key.held_by is not None
-    body = new_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    body = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
     body["metadata"]["resourceVersion"] = key.resource_version
     if key.banned:
         body["spec"]["banned"] = {"reason": "lost"}
@@ -116,11 +116,11 @@ def records_of(scenario: Scenario) -> list[Body]:
         *(machine_body(machine, cluster) for machine in store.machines[cluster.key]),
         *map(node_body, scenario.records.nodes),
         *map(endorsement_key_body, store.keys.values()),
-        *(written_attested_node(node, node.resource_version) for node in store.nodes.values()),
+        *(encode_attested_node(node, node.resource_version) for node in store.nodes.values()),
     ]
 
 
-def secret_body(masters: Masters) -> Body:
+def secret_body(masters: ChallengeKeys) -> Body:
     """Write the Secret with the master keys, which has not been replaced lately."""
     data = {"current": masters.current, "since": b"2026-11-01T00:00:00+00:00"}
     return {
@@ -128,7 +128,7 @@ def secret_body(masters: Masters) -> Body:
         "kind": "Secret",
         "metadata": {
             "namespace": "node-attestation-system",
-            "name": "node-attestation-master",
+            "name": "node-attestation-challenge-keys",
             "resourceVersion": "1",
         },
         "data": {key: coded(value) for key, value in data.items()},

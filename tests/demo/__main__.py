@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.controlplane import pins, provide
 from tests.demo import intruders
 from tests.demo.environment import Stage, require
-from tests.demo.narration import Story
+from tests.demo.narration import Narrator
 from tests.harness.fleet import Fleet
 from tests.harness.node import Node
 from tests.harness.objects import Machine
@@ -79,7 +79,7 @@ def show(stage: Stage) -> None:
     for tenant in fleet.tenants:
         story.chapter(f"Node {NODE} joins cluster {tenant.namespace}/{tenant.name}")
         with story.timed("a machine is made, with a TPM of its own"):
-            node = stage.power_on(tenant, NODE, seed=f"{tenant.namespace}-{NODE}")
+            node = stage.boot_machine(tenant, NODE, seed=f"{tenant.namespace}-{NODE}")
         fleet.add_machine(tenant, Machine(NODE, annotations=node.registration()))
         story.tell("its endorsement key is put on record on its Machine; the plugin is called")
         join(stage, node)
@@ -96,7 +96,7 @@ def show(stage: Stage) -> None:
 
 def main() -> int:
     """Set the stage, show it, and leave nothing behind."""
-    story = Story()
+    story = Narrator()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     assets = provide.kubernetes(version, PROGRAMS)
     with tempfile.TemporaryDirectory(prefix="demo-") as name, ExitStack() as stack:

@@ -4,8 +4,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.demo.narration import Story
-from tests.harness.fleet import Fleet, Tenant
+from tests.demo.narration import Narrator
+from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.node import Node
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 
@@ -14,13 +14,13 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 class Stage:
     """What runs, and how machines are added to it."""
 
-    story: Story
+    story: Narrator
     fleet: Fleet
     folder: Path
     vendor: TrustDomain
     stack: ExitStack
 
-    def power_on(self, tenant: Tenant, name: str, *, seed: str) -> Node:
+    def boot_machine(self, tenant: WorkloadTenant, name: str, *, seed: str) -> Node:
         """Make a machine with a TPM of the vendor's, and give it a fresh bootstrap token."""
         tpm = self.stack.enter_context(SoftwareTpm(self.vendor, seed=seed))
         node = Node(tenant, name, tpm, self.folder / seed)

@@ -19,7 +19,7 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 def stranger(stage: Stage, victim: Node) -> None:
     """Ask for the victim's name and provider ID, with another TPM of the same vendor."""
-    thief = stage.power_on(victim.tenant, victim.name, seed="stranger")
+    thief = stage.boot_machine(victim.tenant, victim.name, seed="stranger")
     _expect(stage, thief, "EndorsementKeyMismatch")
 
 
@@ -34,7 +34,7 @@ def thief(stage: Stage, victim: Node) -> None:
 def impostor(stage: Stage, victim: Node) -> None:
     """Ask for the victim's name, as a machine of the cluster with its own TPM on record."""
     tenant = victim.tenant
-    node = stage.power_on(tenant, "worker-2", seed="impostor")
+    node = stage.boot_machine(tenant, "worker-2", seed="impostor")
     stage.fleet.add_machine(tenant, Machine("worker-2", annotations=node.registration()))
     node.name = victim.name
     _expect(stage, node, "NodeNameMismatch")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Story:
+class Narrator:
     """Prints steps as they happen."""
 
     def __init__(self) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import pins, provide
-from tests.e2e.joined_node import Joined
+from tests.e2e.joined_node import JoinedNode
 from tests.harness import capi
 from tests.harness.containerd import Containerd
 from tests.harness.fleet import Fleet
 from tests.harness.kubelet import Kubelet
-from tests.harness.netns import Enclosure
+from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.signer import Signer, serving_all
 from tests.harness.tpm import SoftwareTpm, TrustDomain
@@ -31,15 +31,15 @@ def assets() -> Path:
 
 
 @pytest.fixture(scope="session")
-def enclosure() -> Iterator[Enclosure]:
+def enclosure() -> Iterator[NetworkNamespace]:
     """Make the machine that the kubelet runs on; nothing of it is left at the end."""
-    with Enclosure() as machine:
+    with NetworkNamespace() as machine:
         yield machine
 
 
 @pytest.fixture(scope="session")
 def fleet(
-    assets: Path, enclosure: Enclosure, tmp_path_factory: pytest.TempPathFactory
+    assets: Path, enclosure: NetworkNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
     """Run the control planes, under an address that the machine reaches; Cluster API as well."""
     folder = tmp_path_factory.mktemp("fleet")
@@ -70,8 +70,8 @@ def node(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nod
 
 @pytest.fixture(scope="session")
 def joined(
-    assets: Path, enclosure: Enclosure, fleet: Fleet, signer: Signer, node: Node
-) -> Iterator[Joined]:
+    assets: Path, enclosure: NetworkNamespace, fleet: Fleet, signer: Signer, node: Node
+) -> Iterator[JoinedNode]:
     """Order a Machine for the node, and start its kubelet."""
     addresses = [("Hostname", node.name), ("InternalIP", enclosure.address)]
     capi.order(fleet, node, addresses)
@@ -81,4 +81,4 @@ def joined(
             node, enclosure, program=assets / "kubelet", runtime_endpoint=runtime.endpoint
         ) as kubelet,
     ):
-        yield Joined(fleet, signer, node, kubelet)
+        yield JoinedNode(fleet, signer, node, kubelet)

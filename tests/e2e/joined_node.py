@@ -40,7 +40,7 @@ class LeaseCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedNode:
     """A node whose kubelet runs."""
 
     fleet: Fleet

@@ -19,7 +19,7 @@ from tests.harness.containerd import Containerd
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.fleet import Fleet
 from tests.harness.kubeadm import KUBERNETES, Machine
-from tests.harness.netns import Enclosure
+from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.tpm import SoftwareTpm, TrustDomain
@@ -31,13 +31,13 @@ NAME = "node-of-kubeadm"
 
 
 @pytest.fixture
-def hardware() -> Iterator[Enclosure]:
+def hardware() -> Iterator[NetworkNamespace]:
     """Make a machine of its own; the other tests' kubelet runs elsewhere."""
     with ExitStack() as stack:
         if not KUBERNETES.is_dir():  # to be mounted on
             KUBERNETES.mkdir()
             stack.callback(KUBERNETES.rmdir)
-        yield stack.enter_context(Enclosure())
+        yield stack.enter_context(NetworkNamespace())
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def is_healthy(node: Node) -> bool:
         return False
 
 
-def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: Enclosure, node: Node) -> None:
+def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node: Node) -> None:
     workload = node.tenant.workload
     workload.start_controllers()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.e2e.joined_node import WAIT_SECONDS, Joined, LeaseCall, credential_id
+from tests.e2e.joined_node import WAIT_SECONDS, JoinedNode, LeaseCall, credential_id
 from tests.harness import capi
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.process import wait_until
@@ -17,7 +17,7 @@ SHORT = timedelta(seconds=75)
 before that is due."""
 
 
-def test_node_joins_and_cluster_api_finds_it(joined: Joined) -> None:
+def test_node_joins_and_cluster_api_finds_it(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     node, own = joined.object(), ("InternalIP", joined.kubelet.address)
     assert node["spec"]["providerID"] == joined.node.provider_id
@@ -32,7 +32,7 @@ def test_node_joins_and_cluster_api_finds_it(joined: Joined) -> None:
     assert capi.machine(joined.fleet, joined.node)["spec"]["providerID"] == joined.node.provider_id
 
 
-def test_kubelet_has_no_client_certificate_of_its_own(joined: Joined) -> None:
+def test_kubelet_has_no_client_certificate_of_its_own(joined: JoinedNode) -> None:
     """With rotateCertificates it would ask for one without attestation, and live off that."""
     joined.wait_until_ready()
     assert not list(joined.kubelet.certificates.glob("kubelet-client*"))
@@ -40,7 +40,7 @@ def test_kubelet_has_no_client_certificate_of_its_own(joined: Joined) -> None:
     assert "kubernetes.io/kube-apiserver-client-kubelet" not in requested
 
 
-def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: Joined) -> None:
+def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: JoinedNode) -> None:
     """S2, with the kubelet's own request, and the address from provider to Machine to signer."""
     joined.wait_until_ready()
     name = ("Hostname", joined.node.name)
@@ -64,7 +64,7 @@ def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: Jo
     assert csrs.conditions(joined.admin, request) == {"Approved": "Attested"}
 
 
-def report_addresses(joined: Joined, addresses: list[tuple[str, str]]) -> None:
+def report_addresses(joined: JoinedNode, addresses: list[tuple[str, str]]) -> None:
     """Let the provider report addresses, and wait until Cluster API has taken them over."""
     capi.report_addresses(joined.fleet, joined.node, addresses)
 
@@ -76,7 +76,7 @@ def report_addresses(joined: Joined, addresses: list[tuple[str, str]]) -> None:
     wait_until(taken_over, what=what, seconds=WAIT_SECONDS)
 
 
-def test_api_server_verifies_whom_it_asks_for_logs(joined: Joined) -> None:
+def test_api_server_verifies_whom_it_asks_for_logs(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     joined.wait_until_answers()
     assert "<pre>" in joined.ask_kubelet("logs/")
@@ -91,7 +91,7 @@ def test_api_server_verifies_whom_it_asks_for_logs(joined: Joined) -> None:
     assert "<pre>" in joined.ask_kubelet("logs/")
 
 
-def test_renewal_is_taken_over_while_the_node_stays_ready(joined: Joined) -> None:
+def test_renewal_is_taken_over_while_the_node_stays_ready(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     short = joined.hold_short_certificate(SHORT)
     joined.wait_until_answers()
@@ -108,7 +108,7 @@ def test_renewal_is_taken_over_while_the_node_stays_ready(joined: Joined) -> Non
     assert joined.metric("rest_client_exec_plugin_certificate_rotation_age_count") == 1
 
 
-def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: Joined) -> None:
+def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: JoinedNode) -> None:
     """The old certificate is served, and renewed as soon as there is somebody to ask."""
     joined.wait_until_ready()
     short = joined.hold_short_certificate(SHORT)
@@ -132,7 +132,7 @@ def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: Joined) -> N
     assert joined.ready_since() == since
 
 
-def test_kubelet_starts_again_with_what_is_in_the_cache(joined: Joined) -> None:
+def test_kubelet_starts_again_with_what_is_in_the_cache(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     certificate, known = joined.certificate(), joined.attested_requests()
     joined.signer.stop()
@@ -146,7 +146,7 @@ def test_kubelet_starts_again_with_what_is_in_the_cache(joined: Joined) -> None:
     assert joined.certificate() == certificate
 
 
-def test_api_server_that_was_away_finds_the_node_as_it_was(joined: Joined) -> None:
+def test_api_server_that_was_away_finds_the_node_as_it_was(joined: JoinedNode) -> None:
     since = joined.wait_until_ready()
     certificate, known = joined.certificate(), joined.attested_requests()
     joined.workload.restart_apiserver()
@@ -156,7 +156,7 @@ def test_api_server_that_was_away_finds_the_node_as_it_was(joined: Joined) -> No
 
 
 def test_rotated_authority_refuses_the_old_certificate_and_the_node_enrols_anew(
-    joined: Joined,
+    joined: JoinedNode,
 ) -> None:
     """The operator's steps are the cluster's: new authority, kubeconfig Secret, bootstrap token."""
     joined.wait_until_ready()

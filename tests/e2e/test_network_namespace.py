@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import netns
-from tests.harness.netns import Enclosure, LeftBehind, PartMissing
+from tests.harness.netns import LeftBehind, NetworkNamespace, PartMissing
 from tests.harness.process import wait_until
 
 DAEMON = ("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
@@ -27,10 +27,10 @@ def namespaces() -> set[int]:
 
 
 def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
-    kept: list[Enclosure] = []
+    kept: list[NetworkNamespace] = []
 
     def fail() -> None:
-        with Enclosure() as machine:
+        with NetworkNamespace() as machine:
             kept.append(machine)
             (machine.folder / "mounted").mkdir()
             machine.run("mount", "-t", "tmpfs", "tmpfs", machine.folder / "mounted")
@@ -76,7 +76,7 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
 
 def test_sysctls_that_a_kubelet_writes_are_not_the_machines() -> None:
     before = {name: Path("/proc/sys", name).read_text() for name in netns.SYSCTLS}
-    with Enclosure() as machine:
+    with NetworkNamespace() as machine:
         for name, value in netns.SYSCTLS.items():
             assert machine.run("cat", f"/proc/sys/{name}").strip() == value
             machine.run("sh", "-c", f"echo 7 >/proc/sys/{name}")
@@ -85,7 +85,7 @@ def test_sysctls_that_a_kubelet_writes_are_not_the_machines() -> None:
 
 def test_what_is_left_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netns, "_mounts_under", lambda folder: [f"tmpfs {folder}"])
-    with pytest.raises(LeftBehind, match=r"still there: tmpfs /tmp/node-"), Enclosure():
+    with pytest.raises(LeftBehind, match=r"still there: tmpfs /tmp/node-"), NetworkNamespace():
         pass
 
 
@@ -93,7 +93,7 @@ def test_missing_parts_are_named_with_what_brings_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PartMissing, match="nsenter") as raised, Enclosure():
+    with pytest.raises(PartMissing, match="nsenter") as raised, NetworkNamespace():
         pass
     for program, package in netns.PACKAGES.items():
         assert f"{program} (Debian package {package}; `make setup` brings it)" in str(raised.value)

@@ -9,14 +9,14 @@ from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
-    Holder,
-    Liveness,
+    KeyHolder,
     Machine,
+    MachineState,
 )
 
 
 @dataclass(slots=True)
-class ClaimStore:
+class StoredClaims:
     """What the management cluster holds: claims by object name, Machines by Cluster."""
 
     keys: dict[str, EndorsementKeyObject] = field(default_factory=dict)
@@ -55,10 +55,10 @@ class ClaimStore:
 
 
 @dataclass(slots=True)
-class FakeClaims:
+class FakeClaimStore:
     """The `Claims` seam over a store; `interrupt` runs once before the n-th write (from 1)."""
 
-    store: ClaimStore
+    store: StoredClaims
     interrupt: Callable[[], None] | None = None
     interrupt_before: int = 1
     unavailable: bool = False
@@ -75,7 +75,7 @@ class FakeClaims:
         return self.store.find_node(cluster, node_name)
 
     def create_endorsement_key(
-        self, name: str, public_key_pem: str, held_by: Holder, now: datetime
+        self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Create, or lose to who came first."""
         assert public_key_pem.startswith("-----BEGIN PUBLIC KEY-----")
@@ -89,8 +89,8 @@ class FakeClaims:
             )
         )
 
-    def hold_endorsement_key(
-        self, current: EndorsementKeyObject, held_by: Holder, now: datetime
+    def set_key_holder(
+        self, current: EndorsementKeyObject, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
         """Write the holder under the resourceVersion that was read."""
         assert now.tzinfo is not None
@@ -114,15 +114,15 @@ class FakeClaims:
         self._require_unchanged(stored, current)
         return self.store.put_node(wanted)
 
-    def liveness(self, cluster: ClusterKey, provider_id: str) -> Liveness:
+    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
         """Tell whether the provider ID is in the Cluster."""
         self._require_available()
         if cluster in self.store.deleted_clusters:
-            return Liveness.GONE
+            return MachineState.ABSENT
         members = self.store.members(cluster, provider_id)
         if any(not m.deleting for m in members):
-            return Liveness.LIVING
-        return Liveness.DELETING if members else Liveness.GONE
+            return MachineState.PRESENT
+        return MachineState.DELETING if members else MachineState.ABSENT
 
     def _write(self, what: str) -> None:
         self._require_available()

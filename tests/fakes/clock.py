@@ -12,11 +12,11 @@ class FakeClock:
     boot_name: str = "boot-1"
     slept: list[float] = field(default_factory=list)
 
-    def wall(self) -> float:
+    def now(self) -> float:
         """See `model.Clock`."""
         return self.wall_time
 
-    def boot(self) -> float:
+    def boottime(self) -> float:
         """See `model.Clock`."""
         return self.boot_time
 

@@ -16,18 +16,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from authenticator.model import Csr, CsrRequest, Requester, Token
+from authenticator.model import ApiCredential, Csr, CsrRequest, Token
 from common import evidence
 from common.binding import answer_extra_data
-from common.csr import long_names, split, subject
-from common.errors import CredentialRefused
+from common.csr import allow_long_common_names, decode_request, node_subject
+from common.errors import Unauthorized
 from common.names import (
     CHALLENGE_ANNOTATION,
     PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
-from common.pkcs10 import Other, Pkcs10, parse_pkcs10
-from common.tpm.structures import Attest, Public
+from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
+from common.tpm.structures import Attest, PublicArea
 from signer.issue.make_credential import make_credential
 from tests.fakes.clock import FakeClock
 
@@ -56,13 +56,13 @@ class Issuance:
 
     def issue(self, pkcs10: bytes, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
         """Make the certificate for a request."""
-        with long_names():
+        with allow_long_common_names():
             return self._issue(parse_pkcs10(pkcs10), key, now)
 
     def _issue(self, request: Pkcs10, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
         names = [
             x509.NameAttribute(attribute.oid, attribute.value, _validate=False)
-            for attribute in subject(self.node_name or request.node_name)
+            for attribute in node_subject(self.node_name or request.node_name)
             if attribute.oid != NameOID.ORGANIZATION_NAME
         ]
         names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in self.organisations]
@@ -90,11 +90,11 @@ class Issuance:
 
 def _general_names(request: Pkcs10) -> tuple[x509.GeneralName, ...]:
     names = request.subject_alt_names or ()
-    assert not any(isinstance(name, Other) for name in names)
+    assert not any(isinstance(name, OtherGeneralName) for name in names)
     return tuple(
         x509.DNSName(name) if isinstance(name, str) else x509.IPAddress(name)
         for name in names
-        if not isinstance(name, Other)
+        if not isinstance(name, OtherGeneralName)
     )
 
 
@@ -134,7 +134,7 @@ class FakeCluster:
 
     def authority(self) -> str:
         """Return the certificate of the authority, as PEM."""
-        moment = datetime.fromtimestamp(self.clock.wall(), UTC)
+        moment = datetime.fromtimestamp(self.clock.now(), UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(AUTHORITY)
@@ -147,22 +147,22 @@ class FakeCluster:
         certificate = builder.sign(self._key, hashes.SHA256())
         return certificate.public_bytes(Encoding.PEM).decode()
 
-    def connect(self, requester: Requester) -> "FakeCsrApi":
+    def connect(self, requester: ApiCredential) -> "FakeCsrApi":
         """Be asked by somebody."""
         return FakeCsrApi(self, requester)
 
-    def authenticate(self, requester: Requester) -> str:
-        """Return the requester's user name. Raises CredentialRefused."""
+    def authenticate(self, requester: ApiCredential) -> str:
+        """Return the requester's user name. Raises Unauthorized."""
         if isinstance(requester, Token):
             if requester.token in self.tokens:
                 return BOOTSTRAP_USER
-            raise CredentialRefused("401")
+            raise Unauthorized("401")
         leaf = x509.load_pem_x509_certificates(requester.certificate)[0]
-        now = datetime.fromtimestamp(self.clock.wall() + self.skew, UTC)
+        now = datetime.fromtimestamp(self.clock.now() + self.skew, UTC)
         ends = leaf.not_valid_after_utc
         if requester.certificate in self.revoked or not leaf.not_valid_before_utc <= now < ends:
-            raise CredentialRefused("401")
-        with long_names():
+            raise Unauthorized("401")
+        with allow_long_common_names():
             return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     def annotate(self, name: str, key: str, value: str) -> None:
@@ -180,8 +180,8 @@ class FakeCluster:
         for csr in list(self.csrs.values()):
             decided = {"Denied", "Failed"} & set(csr.conditions) or csr.certificate
             if not decided and not self.signer_is_away:
-                pkcs10, data = split(csr.spec.request)
-                self._decide(csr, pkcs10, evidence.decode(data))
+                pkcs10, data = decode_request(csr.spec.request)
+                self._decide(csr, pkcs10, evidence.decode_attestation_data(data))
 
     def _decide(self, csr: Csr, pkcs10: bytes, said: evidence.Offer | evidence.Answer) -> None:
         kind = "answer" if isinstance(said, evidence.Answer) else "offer"
@@ -205,14 +205,14 @@ class FakeCluster:
     def _challenge(self, csr: Csr, offer: evidence.Offer) -> str:
         secret = self._secrets.setdefault(csr.uid, csr.uid.replace("-", "").encode())
         blob, encrypted = make_credential(
-            Public.from_tpm2b(offer.ek_public),
-            Public.from_tpm2b(offer.ak_public).name(),
+            PublicArea.from_tpm2b(offer.ek_public),
+            PublicArea.from_tpm2b(offer.ak_public).name(),
             secret,
             random=lambda size: b"\x5a" * size,
         )
         return evidence.encode_challenge(
             evidence.Challenge(
-                issued_at=datetime.fromtimestamp(self.clock.wall(), UTC).strftime(
+                issued_at=datetime.fromtimestamp(self.clock.now(), UTC).strftime(
                     "%Y-%m-%dT%H:%M:%SZ"
                 ),
                 key=MASTER_KEY_ID,
@@ -236,7 +236,7 @@ class FakeCluster:
         if Attest.parse(answer.quote).extra_data != expected:
             self._condition(csr.spec.name, "Denied", ("AnswerNotBound", "not for this challenge"))
             return
-        now = self.clock.wall() + self.skew
+        now = self.clock.now() + self.skew
         certificate = self.issuance.issue(pkcs10, self._key, now)
         approved = {**csr.conditions, "Approved": ("Attested", "")}
         self.update(replace(csr, conditions=approved, certificate=certificate))
@@ -251,7 +251,7 @@ class FakeCluster:
 class FakeCsrApi:
     """`model.CsrApi` for one requester."""
 
-    def __init__(self, cluster: FakeCluster, requester: Requester) -> None:
+    def __init__(self, cluster: FakeCluster, requester: ApiCredential) -> None:
         self._cluster = cluster
         self._requester = requester
 
@@ -275,7 +275,7 @@ class FakeCsrApi:
         self._called("get")
         return self._cluster.csrs.get(name)
 
-    def changed(self, csr: Csr, seconds: float) -> Csr | None:
+    def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
         """See `model.CsrApi`; the clock moves on when nothing has changed."""
         self._called("changed")
         self._cluster.on_wait()
@@ -286,7 +286,7 @@ class FakeCsrApi:
             self._cluster.clock.pass_time(seconds)
         return found
 
-    def whoami(self) -> str:
+    def self_subject_review(self) -> str:
         """See `model.CsrApi`."""
         user = self._called("whoami")
         return self._cluster.known_as or user

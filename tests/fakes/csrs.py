@@ -52,7 +52,7 @@ class FakeCsrs:
         """Add Failed."""
         return self._condition(csr, "Failed", reason, message)
 
-    def certify(self, csr: Csr, certificate: bytes) -> Csr:
+    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate, once."""
         current = self._begin("certify", csr)
         if current.certificate is not None:
@@ -64,7 +64,7 @@ class FakeCsrs:
         self._begin("delete", csr)
         del self.stored[csr.name]
 
-    def tell(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
+    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Write an Event, once for each reason."""
         assert message
         assert now.tzinfo is not None

@@ -9,11 +9,11 @@ from typing import Any, TypeVar, cast
 
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import Call, Occasion, World, obtain
-from authenticator.model import CsrApi, Deadline, Requester, Server, Token
+from authenticator.enroll.enroll import EnrollDependencies, Invocation, Trigger, obtain_credential
+from authenticator.model import ApiCredential, CsrApi, Deadline, Server, Token
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
-from authenticator.state.run_record import Run
+from authenticator.state.run_record import RunRecorder
 from authenticator.tpm.device import Tpm
 from common.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from tests.fakes.clock import FakeClock
@@ -26,12 +26,12 @@ NODE_NAME = "worker-1.example"
 _T = TypeVar("_T")
 
 
-class Killed(BaseException):
+class SimulatedCrash(BaseException):
     """The process is gone; nothing in the product may catch this."""
 
 
 @dataclass
-class Executioner:
+class CrashInjector:
     """Kills at the n-th moment: every call of a seam has one before and one after it."""
 
     moment: int | None = None
@@ -41,7 +41,7 @@ class Executioner:
         """Count a moment."""
         self.seen += 1
         if self.seen == self.moment:
-            raise Killed
+            raise SimulatedCrash
 
     def watch(self, seam: _T) -> _T:
         """Return the seam with its calls counted."""
@@ -49,7 +49,7 @@ class Executioner:
 
 
 class _Watched:
-    def __init__(self, seam: Any, executioner: Executioner) -> None:  # noqa: ANN401
+    def __init__(self, seam: Any, executioner: CrashInjector) -> None:  # noqa: ANN401
         self._seam = seam
         self._executioner = executioner
 
@@ -74,12 +74,12 @@ class FakeNode:
     clock: FakeClock = field(default_factory=FakeClock)
     store: FakeStore = field(default_factory=FakeStore)
     tpm: FakeTpm = field(default_factory=FakeTpm)
-    bootstrap: Requester | None = field(
+    bootstrap: ApiCredential | None = field(
         default_factory=lambda: Token(token="abcdef.0123456789abcdef")
     )
     settings: dict[str, object] = field(default_factory=dict)
     exec_info: bytes = b'{"the":"call"}\n'
-    executioner: Executioner = field(default_factory=Executioner)
+    executioner: CrashInjector = field(default_factory=CrashInjector)
     log: bytes | None = None
     identity: Identity | None = None
     """What the provider tells; None: it is away."""
@@ -87,10 +87,10 @@ class FakeNode:
 
     def __post_init__(self) -> None:
         self.cluster = FakeCluster(self.clock)
-        self.report = Run(self.clock, "test")
+        self.report = RunRecorder(self.clock, "test")
         self._names = (f"{n:032x}" for n in itertools.count(1))
 
-    def call(self) -> Call:
+    def call(self) -> Invocation:
         """Return the call that the kubelet makes."""
         server = Server(
             url="https://api.example",
@@ -106,34 +106,34 @@ class FakeNode:
         )
         given = {"nodeName": NODE_NAME, "providerID": "test:///1", **self.settings}
         given = {key: value for key, value in given.items() if value is not None}
-        return Call(
+        return Invocation(
             exec_info=info,
             settings=resolve(given, {}, "unused"),
             arguments=("--timeout-seconds", "60"),
         )
 
-    def world(self) -> World:
+    def world(self) -> EnrollDependencies:
         """Return the seams."""
         watch: Callable[[Any], Any] = self.executioner.watch
 
-        def connect(server: Server, requester: Requester, deadline: Deadline) -> CsrApi:
+        def connect(server: Server, requester: ApiCredential, deadline: Deadline) -> CsrApi:
             assert server.url
-            deadline.at_most(1)
+            deadline.clamp(1)
             api: CsrApi = watch(self.cluster.connect(requester))
             return api
 
         @contextlib.contextmanager
         def open_tpm(deadline: Deadline) -> Iterator[Tpm]:
-            deadline.at_most(1)
+            deadline.clamp(1)
             yield watch(self.tpm)
 
-        return World(
+        return EnrollDependencies(
             clock=self.clock,
             store=watch(self.store),
             connect=connect,
             open_tpm=open_tpm,
             load_bootstrap=self._load_bootstrap,
-            ask_provider=self._ask_provider,
+            query_provider=self._ask_provider,
             event_log=lambda: self.log,
             token_hex=lambda: next(self._names),
             jitter=lambda: 0.5,
@@ -141,19 +141,19 @@ class FakeNode:
         )
 
     def obtain(
-        self, occasion: Occasion = Occasion.NEEDED, seconds: float = BUDGET_SECONDS
+        self, occasion: Trigger = Trigger.REQUIRED, seconds: float = BUDGET_SECONDS
     ) -> Credential:
         """Make one call."""
-        return obtain(self.call(), self.world(), Deadline(self.clock, seconds), occasion)
+        return obtain_credential(self.call(), self.world(), Deadline(self.clock, seconds), occasion)
 
     def _ask_provider(self, setting: str, deadline: Deadline) -> Identity:
-        deadline.at_most(1)
+        deadline.clamp(1)
         self.providers_asked.append(setting)
         if self.identity is None:
             raise ProviderUnavailable("no answer")
         return self.identity
 
-    def _load_bootstrap(self, path: Path) -> Requester:
+    def _load_bootstrap(self, path: Path) -> ApiCredential:
         if self.bootstrap is None:
             raise BootstrapCredentialUnusable(f"{path}: No such file or directory")
         return self.bootstrap

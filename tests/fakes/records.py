@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.errors import ApiServerUnavailable
-from signer.host_names import HostName, every_form
+from signer.host_names import HostName, equivalent_names
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -13,7 +13,7 @@ from signer.model import (
     Node,
     Registration,
 )
-from tests.fakes.claims import ClaimStore
+from tests.fakes.claims import StoredClaims
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class FakeRecords:
     """The `Records` seam over a store; `filled` is false until the caches have been filled once."""
 
     of: Cluster
-    store: ClaimStore
+    store: StoredClaims
     nodes: list[Node] = field(default_factory=list)
     filled: bool = True
 
@@ -38,7 +38,9 @@ class FakeRecords:
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
         """Find Machines by the forms of their addresses."""
         return [
-            m for m in self._machines() if any(name in every_form(a.address) for a in m.addresses)
+            m
+            for m in self._machines()
+            if any(name in equivalent_names(a.address) for a in m.addresses)
         ]
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from authenticator.model import Cooldown, Deadline, Pending
+from authenticator.model import Cooldown, Deadline, PendingExchange
 from authenticator.state.credential import Credential
-from common.errors import DeadlinePassed, StateFolderUnwritable
+from common.errors import DeadlinePassed, StateDirectoryUnwritable
 
 
 @dataclass
@@ -14,7 +14,7 @@ class FakeStore:
     """What was kept, open to look at. `is_full` refuses to keep more."""
 
     credential: Credential | None = None
-    pending: Pending | None = None
+    pending: PendingExchange | None = None
     cooldown: Cooldown | None = None
     is_full: bool = False
     is_locked: bool = False
@@ -39,16 +39,16 @@ class FakeStore:
         self._writes()
         self.credential = credential
 
-    def load_pending(self) -> Pending | None:
+    def load_pending(self) -> PendingExchange | None:
         """See `store.Store`."""
         return self.pending
 
-    def save_pending(self, pending: Pending) -> None:
+    def save_pending(self, pending: PendingExchange) -> None:
         """See `store.Store`."""
         self._writes()
         self.pending = pending
 
-    def drop_pending(self) -> None:
+    def delete_pending(self) -> None:
         """See `store.Store`."""
         self._writes()
         self.pending = None
@@ -64,4 +64,4 @@ class FakeStore:
 
     def _writes(self) -> None:
         if self.is_full:
-            raise StateFolderUnwritable("no space left")
+            raise StateDirectoryUnwritable("no space left")

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 
-from authenticator.tpm.device import EndorsementKey, Quote
+from authenticator.tpm.device import DeviceEndorsementKey, Quote
 from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
 from common.errors import (
     AttestationError,
@@ -36,14 +36,14 @@ from common.tpm.constants import (
     TPM_ALG_SHA256,
     TPM_ECC_NIST_P256,
 )
-from common.tpm.reader import Reader, StructureMalformed, join
+from common.tpm.reader import Reader, StructureMalformed, pack_uints
 from common.tpm.structures import (
     Attest,
     ClockInfo,
     EccParameters,
     EccPoint,
     EcdsaValue,
-    Public,
+    PublicArea,
     RsaParameters,
     Signature,
 )
@@ -57,7 +57,7 @@ _CODES: dict[str, hashes.HashAlgorithm] = {"sha256": hashes.SHA256(), "sha384": 
 
 
 @cache
-def _key_of_seed(template: Public, seed: str) -> PrivateKey:
+def _key_of_seed(template: PublicArea, seed: str) -> PrivateKey:
     """Make a key once per seed and template in a test run, as a TPM does for ever."""
     assert seed
     match template.parameters:
@@ -68,13 +68,15 @@ def _key_of_seed(template: Public, seed: str) -> PrivateKey:
             return ec.generate_private_key(ec.SECP256R1() if p256 else ec.SECP384R1())
 
 
-def _public(template: Public, key: PrivateKey) -> Public:
+def _public(template: PublicArea, key: PrivateKey) -> PublicArea:
     """Put a key into its template's public area, as TPM2_CreatePrimary returns it."""
     if isinstance(key, rsa.RSAPrivateKey):
         n = key.public_key().public_numbers().n
         return replace(template, unique=n.to_bytes(key.key_size // 8, "big"))
     numbers, size = key.public_key().public_numbers(), key.key_size // 8
-    return replace(template, unique=EccPoint(x=join((numbers.x, size)), y=join((numbers.y, size))))
+    return replace(
+        template, unique=EccPoint(x=pack_uints((numbers.x, size)), y=pack_uints((numbers.y, size)))
+    )
 
 
 def _booted(seed: str) -> dict[int, bytes]:
@@ -86,7 +88,7 @@ def _booted(seed: str) -> dict[int, bytes]:
 class _Object:
     """A key in the TPM."""
 
-    public: Public
+    public: PublicArea
     private: PrivateKey
 
 
@@ -113,11 +115,11 @@ class FakeTpm:
         self.errors: list[AttestationError] = []
         self.calls: list[str] = []
 
-    def endorsement_key(self) -> EndorsementKey:
+    def endorsement_key(self) -> DeviceEndorsementKey:
         """See `device.Tpm`."""
         self._called("endorsement_key")
         public = self._endorsement.public.to_tpm2b()
-        return EndorsementKey(public=public, certificates=self.certificates)
+        return DeviceEndorsementKey(public=public, certificates=self.certificates)
 
     def attestation_key(self) -> bytes:
         """See `device.Tpm`."""
@@ -150,7 +152,7 @@ class FakeTpm:
         return Quote(attest=attest, signature=self._sign(attest), pcrs=pcrs)
 
     @staticmethod
-    def _create(template: Public, seed: str) -> _Object:
+    def _create(template: PublicArea, seed: str) -> _Object:
         key = _key_of_seed(template, seed)
         return _Object(_public(template, key), key)
 
@@ -180,7 +182,7 @@ class FakeTpm:
             value: bytes | EcdsaValue = key.sign(attest, padding.PKCS1v15(), hashes.SHA256())
             return Signature(scheme=TPM_ALG_RSASSA, hash=TPM_ALG_SHA256, value=value).encode()
         r, s = decode_dss_signature(key.sign(attest, ec.ECDSA(hashes.SHA256())))
-        value = EcdsaValue(r=join((r, 32)), s=join((s, 32)))
+        value = EcdsaValue(r=pack_uints((r, 32)), s=pack_uints((s, 32)))
         return Signature(scheme=TPM_ALG_ECDSA, hash=TPM_ALG_SHA256, value=value).encode()
 
     def _seed(self, encrypted: bytes) -> bytes:
@@ -193,7 +195,7 @@ class FakeTpm:
                 encrypted, padding.OAEP(mgf=mgf, algorithm=_CODES[name], label=b"IDENTITY\0")
             )
         reader = Reader(encrypted)
-        x, y = reader.sized(48), reader.sized(48)
+        x, y = reader.tpm2b(48), reader.tpm2b(48)
         reader.finish()
         point = ec.EllipticCurvePublicNumbers(
             int.from_bytes(x, "big"), int.from_bytes(y, "big"), key.curve
@@ -222,14 +224,14 @@ class FakeTpm:
 def _whole(tpm2b: bytes) -> bytes:
     """Return the content of a TPM2B that nothing follows."""
     reader = Reader(tpm2b)
-    content = reader.sized(len(tpm2b))
+    content = reader.tpm2b(len(tpm2b))
     reader.finish()
     return content
 
 
 def _read_blob(credential_blob: bytes) -> tuple[bytes, bytes]:
     reader = Reader(content := _whole(credential_blob))
-    integrity = reader.sized(64)
+    integrity = reader.tpm2b(64)
     return integrity, content[reader.position :]
 
 

@@ -22,23 +22,31 @@ from authenticator.providers.azure import Azure
 from authenticator.providers.equinix import Equinix
 from authenticator.providers.file import File
 from authenticator.providers.gce import Gce
-from authenticator.providers.metadata import Answer, MetadataService
+from authenticator.providers.metadata import MetadataResponse, MetadataService
 from authenticator.providers.metal3 import Metal3
 from authenticator.providers.openstack import OpenStack
 from authenticator.providers.provider import Provider
 from authenticator.state import credential
-from authenticator.state.directory import Folder
-from authenticator.state.store import COOLDOWN, FORMAT, PENDING, RUNS, SERVED, FolderStore, sealed
+from authenticator.state.directory import StateDirectory
+from authenticator.state.store import (
+    COOLDOWN,
+    FORMAT,
+    LAST_SERVED,
+    PENDING,
+    RUNS,
+    FileStore,
+    with_checksum,
+)
 from authenticator.tpm.nv_certificates import split_chain
 from common.errors import (
-    AnswerMalformed,
+    ApiResponseMalformed,
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     ExecInfoInvalid,
     KubeconfigUnusable,
     ProviderAnswerInvalid,
     ProviderUnavailable,
-    StateDamaged,
+    StateCorrupted,
 )
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock
@@ -82,11 +90,14 @@ def _exec_infos() -> list[bytes]:
         "proxy-url": "http://proxy.example:3128",
         "config": config,
     }
-    return [exec_info.as_client_go(cluster, version) for version in sorted(exec_info.API_VERSIONS)]
+    return [
+        exec_info.encode_as_client_go(cluster, version)
+        for version in sorted(exec_info.API_VERSIONS)
+    ]
 
 
 def _credential(data: bytes) -> None:
-    pair = credential.decode(data).pair
+    pair = credential.decode(data).key_pair
     assert pair.key.startswith(credential.KEY_BEGIN)
     assert pair.key.endswith(credential.KEY_END)
 
@@ -101,7 +112,7 @@ def _launched(data: bytes) -> None:
     content = _with_checksum(data)
     made_for = tuple(content.split(b"\n", 4)[2:4])
     try:
-        printed = launcher.output(content, (made_for[0], made_for[1]), credentials.DAY)
+        printed = launcher.render(content, (made_for[0], made_for[1]), credentials.DAY)
     except (ValueError, LookupError) as error:
         raise Refused from error
     assert printed.startswith(b'{"kind":"ExecCredential","apiVersion":"')
@@ -126,13 +137,13 @@ def _state(data: bytes) -> None:
     """Put what comes in the place of each file that is kept: loading never raises."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         # The right checksum before what comes, as damage never has it.
-        data = sealed({**json.loads(data), "format": FORMAT})
-    for name in (PENDING, COOLDOWN, RUNS, SERVED):
+        data = with_checksum({**json.loads(data), "format": FORMAT})
+    for name in (PENDING, COOLDOWN, RUNS, LAST_SERVED):
         file(name, data)
-    with Folder(folder()) as opened:
-        store = FolderStore(opened, FakeClock())
-        found = (store.load_pending(), store.load_cooldown(), store.runs())
-        store.asked_again(1, 1)
+    with StateDirectory(folder()) as opened:
+        store = FileStore(opened, FakeClock())
+        found = (store.load_pending(), store.load_cooldown(), store.run_records())
+        store.is_repeat_call(1, 1)
     if not any(found):
         raise Refused
 
@@ -164,12 +175,12 @@ def _states() -> list[bytes]:
 
 
 def _bootstrap(data: bytes) -> None:
-    bootstrap_credential.load(file("bootstrap.conf", data))
+    bootstrap_credential.load_bootstrap_credential(file("bootstrap.conf", data))
 
 
 def _by_hand(data: bytes) -> None:
     """Find the call in the kubelet's kubeconfig, and read it as if client-go had made it."""
-    found = invocation.in_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
+    found = invocation.invocation_from_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
     _exec_info(found.exec_info)
 
 
@@ -177,14 +188,14 @@ def _kubelet_kubeconfigs() -> list[bytes]:
     document = yaml.safe_load(kubeconfigs()[0])
     stanza = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--node-name=worker-1"]}
     document["users"][0]["user"] = {"exec": stanza}
-    extension = {"name": invocation.EXTENSION, "extension": {"nodeName": "worker-1"}}
+    extension = {"name": invocation.EXEC_EXTENSION, "extension": {"nodeName": "worker-1"}}
     document["clusters"][0]["cluster"]["extensions"] = [extension]
     return [yaml.safe_dump(document).encode()]
 
 
 def _csr(data: bytes) -> None:
-    found = objects.csr(objects.parsed(data))
-    assert objects.csr_document(found.spec)
+    found = objects.decode_csr(objects.decode_json(data))
+    assert objects.encode_csr(found.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +223,11 @@ def _from_service(
     def run(data: bytes) -> None:
         parts = iter(data.split(b"\0"))
 
-        def find(*_: object, **__: object) -> Answer | None:
+        def find(*_: object, **__: object) -> MetadataResponse | None:
             part = next(parts, None)
             # As `MetadataService` reads what comes
             text = None if part is None else _text(part)
-            return None if text is None else Answer(text=text, headers=headers)
+            return None if text is None else MetadataResponse(text=text, headers=headers)
 
         with patch.object(MetadataService, "find", find):
             _told(make())
@@ -344,14 +355,14 @@ TARGETS = (
         name="credential",
         run=_credential,
         seeds=_credentials,
-        errors=(StateDamaged,),
+        errors=(StateCorrupted,),
         form=Form.LINES,
     ),
     Target(
         name="credential-intact",
         run=_credential_intact,
         seeds=_contents,
-        errors=(StateDamaged,),
+        errors=(StateCorrupted,),
         form=Form.LINES,
     ),
     Target(name="launcher", run=_launched, seeds=_contents, form=Form.LINES),
@@ -374,7 +385,7 @@ TARGETS = (
         name="csr-answer",
         run=_csr,
         seeds=lambda: [json.dumps(CSR).encode()],
-        errors=(AnswerMalformed,),
+        errors=(ApiResponseMalformed,),
         form=Form.JSON,
     ),
     Target(name="tpm-certificates", run=_chain, seeds=leaves),

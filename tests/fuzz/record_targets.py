@@ -16,21 +16,21 @@ from common import strict_yaml
 from common.errors import ApiServerUnavailable, AuthorityUnavailable, KubeconfigRefused
 from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
-from common.public_keys import public_key_of
+from common.public_keys import public_key_from_area
 from signer.explain.manifests import FilesInvalid, read_objects
 from signer.explain.offline_inventory import Dump
-from signer.host_names import every_form
+from signer.host_names import equivalent_names
 from signer.inventory.claim_objects import (
-    new_endorsement_key,
+    encode_attested_node,
+    encode_endorsement_key,
     read_attested_node,
     read_endorsement_key,
-    written_attested_node,
 )
 from signer.inventory.cluster import read_cluster
-from signer.inventory.key_annotation import key_records
-from signer.inventory.lister import ClusterRecords
+from signer.inventory.key_annotation import read_key_annotation
+from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
-from signer.issue.authority import read_authority
+from signer.issue.authority import parse_authority
 from signer.kube.client import _object
 from signer.kube.csrs import read_csr
 from signer.kube.kubeconfig import parse_kubeconfig
@@ -170,14 +170,14 @@ def _key_records(data: bytes) -> None:
     """Read all of a record or nothing: half of it would be another record."""
     value = data.decode("utf-8", "surrogateescape")
     body = {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}
-    found = key_records(body, "Machine annotation")
-    assert bool(found.records) is (found.error is None)
+    found = read_key_annotation(body, "Machine annotation")
+    assert bool(found.keys) is (found.error is None)
     if found.error is not None:
         raise Refused
 
 
 def _annotations() -> list[bytes]:
-    key = public_key_of(scenario().ek.public)
+    key = public_key_from_area(scenario().ek.public)
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     certificate = encode_block("CERTIFICATE", leaves()[0])
     digest = b"sha256:" + b"ab" * 32
@@ -210,7 +210,7 @@ def _bodies() -> list[bytes]:
     cluster = kube_objects.cluster()
     cluster["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]}}
     cluster["spec"]["security"] = {"kubeletAuthentication": True}
-    made = new_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    made = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
     made["metadata"]["resourceVersion"] = "1"
     bodies = [
         *(
@@ -223,7 +223,7 @@ def _bodies() -> list[bytes]:
             kube_objects.infrastructure("i", **kube_objects.RECORD),
             kube_objects.bootstrap("b", "a.b"),
         ),
-        *(made, written_attested_node(node, "1"), CSR),
+        *(made, encode_attested_node(node, "1"), CSR),
     ]
     return [json.dumps(body).encode() for body in bodies]
 
@@ -232,14 +232,14 @@ def _dump(data: bytes) -> None:
     """Read objects from a file, and put them together as records."""
     dump = Dump(read_objects(file("objects", data)))
     workload = dump.workload(kube_objects.HOME)
-    records = ClusterRecords(dump, workload)
+    records = CachedInventory(dump, workload)
     try:
         assert records.cluster().key == kube_objects.HOME
     except ApiServerUnavailable as error:
         raise Refused from error
     for machine in dump.machines.all():
         found = [*records.machines(machine.provider_id)]
-        for name in (name for a in machine.addresses for name in every_form(a.address)):
+        for name in (name for a in machine.addresses for name in equivalent_names(a.address)):
             found += records.machines_with_host_name(name)
         assert all(each.name for each in found)
 
@@ -264,7 +264,7 @@ _VERSIONS: Final = {
 
 def _authority(data: bytes) -> None:
     certificate, _, key = data.partition(b"\0")
-    authority = read_authority({"tls.crt": certificate, "tls.key": key})
+    authority = parse_authority({"tls.crt": certificate, "tls.key": key})
     assert authority.certificate.public_key() == authority.private_key.public_key()
 
 

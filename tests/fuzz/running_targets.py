@@ -8,17 +8,17 @@ from threading import Event
 from typing import Any, Final
 
 from common.binding import SECRET_SIZE
-from common.errors import ApiServerUnavailable, MasterKeyUnavailable
-from signer.inventory.challenge_keys import SECRET_NAME, MasterKeys
+from common.errors import ApiServerUnavailable, ChallengeKeyUnavailable
+from signer.inventory.challenge_keys import SECRET_NAME, ChallengeKeyStore
 from signer.inventory.workload import _csr_weight
-from signer.kube.cache import Cache, Room
-from signer.kube.client import Answer, Expired, Json, _object
-from signer.kube.csrs import read_open_csr
+from signer.kube.cache import Cache, Capacity
+from signer.kube.client import Expired, Json, Response, _object
+from signer.kube.csrs import read_pending_csr
 from signer.kube.secrets import read_secret
-from signer.kube.watch import Collection, Watch
+from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import Csr
 from signer.policy import PcrMode, load_policies
-from signer.policy.learn import NothingLearned, draft
+from signer.policy.learn import LearnError, draft_policy
 from tests.builders.scenario import NOW
 from tests.fakes.secrets import FakeSecrets
 from tests.fuzz.mutations import Form
@@ -41,17 +41,17 @@ class _Played:
         self._began = False
         self._over = False
         self.stop = _AtOnce()
-        self.cache: Cache[Csr] = Cache("things", room=Room(size=ROOM, weigh=_csr_weight))
+        self.cache: Cache[Csr] = Cache("things", room=Capacity(size=ROOM, size_of=_csr_weight))
         self.left = len(self._events)
         self.heaviest = 0
 
-    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Response:
         assert path
         assert 200 in accepted
         self._weigh()
         self._over = self._began and "continue" not in query
         page, self._page = self._page, _page(_csr("good"))
-        return Answer(status=200, body=_as_sent(page))
+        return Response(status=200, body=_as_sent(page))
 
     def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
         assert path
@@ -68,7 +68,7 @@ class _Played:
         raise Expired
 
     def _weigh(self) -> None:
-        if self.cache.filled:
+        if self.cache.has_synced:
             self.heaviest = max(self.heaviest, sum(map(_csr_weight, self.cache.all())))
 
 
@@ -88,8 +88,8 @@ def _watch(data: bytes) -> None:
     """Keep a cache within its room through whatever comes, and right once a good list comes."""
     document = _object(data)
     server = _Played(document.get("page"), document.get("events"))
-    collection = Collection(what="things", path=lambda: "/things", read=read_open_csr)
-    Watch(server, collection, server.cache, server.stop).run()
+    collection = ResourceSpec(plural="things", path=lambda: "/things", read=read_pending_csr)
+    Reflector(server, collection, server.cache, server.stop).run()
     assert server.heaviest <= ROOM
     assert [csr.name for csr in server.cache.all()] == ["good"]
     if server.left:
@@ -126,10 +126,10 @@ def _master_secret(data: bytes) -> None:
     """Serve and tend what is taken; a Secret that is damaged is never made anew."""
     secret = read_secret(_object(data))
     store = FakeSecrets(stored={(HOME, SECRET_NAME): secret})
-    keys = MasterKeys(store, HOME, now=lambda: NOW, random=bytes)
-    found = [keys.masters(), keys.read_live()]
-    keys.tend()
-    found.append(keys.masters())
+    keys = ChallengeKeyStore(store, HOME, now=lambda: NOW, random=bytes)
+    found = [keys.cached(), keys.refresh()]
+    keys.rotate()
+    found.append(keys.cached())
     for masters in found:
         assert {len(masters.current), len(masters.previous or masters.current)} == {SECRET_SIZE}
 
@@ -152,7 +152,7 @@ def _learn(data: bytes) -> None:
     """Learn from one node's lines, then beside a good one; a draft is a policy that can be used."""
     log = [*io.StringIO(data.decode("utf-8", "replace")), _issued("node-2", "cd" * 32).decode()]
     for nodes in (("node-1",), ("node-1", "node-2")):
-        [policy] = load_policies(draft(log, nodes=nodes, cluster=None)).all()
+        [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).all()
         assert policy.pcr_mode is PcrMode.ENFORCE
 
 
@@ -187,14 +187,14 @@ TARGETS = (
         name="master-secret",
         run=_master_secret,
         seeds=_master_secrets,
-        errors=(ApiServerUnavailable, MasterKeyUnavailable),
+        errors=(ApiServerUnavailable, ChallengeKeyUnavailable),
         form=Form.JSON,
     ),
     Target(
         name="learn",
         run=_learn,
         seeds=lambda: [_issued("node-1", "ef" * 32)],
-        errors=(NothingLearned,),
+        errors=(LearnError,),
         form=Form.JSON,
     ),
 )

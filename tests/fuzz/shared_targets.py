@@ -10,7 +10,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from common import evidence
-from common.csr import compose, long_names, parse_pkcs10, split, split_single
+from common.csr import (
+    allow_long_common_names,
+    decode_plain_request,
+    decode_request,
+    encode_request,
+    parse_pkcs10,
+)
 from common.errors import (
     AttestationDataMalformed,
     AttributeNotAllowed,
@@ -30,11 +36,11 @@ from common.errors import (
 )
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PEM_REQUEST
 from common.pem import PemMalformed, decode_blocks, encode_block
-from common.pkcs10 import Other, Pkcs10
+from common.pkcs10 import OtherGeneralName, Pkcs10
 from common.tpm.structures import (
     Attest,
     PcrSelection,
-    Public,
+    PublicArea,
     Signature,
     StructureMalformed,
     encode_selection,
@@ -72,9 +78,9 @@ def public_areas() -> list[bytes]:
 
 
 def _public(data: bytes) -> None:
-    public = Public.parse(data)
+    public = PublicArea.parse(data)
     assert public.encode() == data
-    assert Public.from_tpm2b(public.to_tpm2b()) == public
+    assert PublicArea.from_tpm2b(public.to_tpm2b()) == public
     assert len(public.name()) > 2
 
 
@@ -141,12 +147,12 @@ def _request_text() -> bytes:
 
 
 def _split(data: bytes) -> None:
-    request, content = split(data)
-    assert compose(request, content) == data
+    request, content = decode_request(data)
+    assert encode_request(request, content) == data
 
 
 def _split_single(data: bytes) -> None:
-    assert encode_block(PEM_REQUEST, split_single(data)) == data
+    assert encode_block(PEM_REQUEST, decode_plain_request(data)) == data
 
 
 def _pkcs10(data: bytes) -> None:
@@ -170,10 +176,10 @@ def _signed_parts() -> list[bytes]:
 
 def _require_same(request: Pkcs10) -> None:
     """Read what is taken with two other parsers: the API server's is another one as well."""
-    if not any(isinstance(name, Other) for name in request.subject_alt_names or ()):
+    if not any(isinstance(name, OtherGeneralName) for name in request.subject_alt_names or ()):
         # What is in another name, which no request may have, is nobody's business
         assert _written(der.parse(request.der)) == request.der
-    with long_names():
+    with allow_long_common_names():
         other = x509.load_der_x509_csr(request.der)
         names = {attribute.oid: attribute.value for attribute in other.subject}
         assert len(list(other.subject)) == 2
@@ -184,22 +190,22 @@ def _require_same(request: Pkcs10) -> None:
 
 
 def _evidence(data: bytes) -> None:
-    document = evidence.decode(data)
-    assert evidence.decode(evidence.encode(document)) == document
+    document = evidence.decode_attestation_data(data)
+    assert evidence.decode_attestation_data(evidence.encode_attestation_data(document)) == document
 
 
 def _documents() -> list[bytes]:
     world = scenario()
     logged = world.answer(event_log=event_logs.log_of(event_logs.firmware()))
     documents = (world.offer(), world.answer(), logged)
-    return [evidence.encode(document) for document in documents]
+    return [evidence.encode_attestation_data(document) for document in documents]
 
 
 def _gzip(data: bytes) -> None:
     """Put what comes into the one member that is decompressed."""
-    document = json.loads(evidence.encode(scenario().answer()))
+    document = json.loads(evidence.encode_attestation_data(scenario().answer()))
     document["eventLog"] = base64.b64encode(data).decode()
-    answer = evidence.decode(json.dumps(document).encode())
+    answer = evidence.decode_attestation_data(json.dumps(document).encode())
     assert isinstance(answer, evidence.Answer)
     assert answer.event_log is not None
     assert len(answer.event_log) <= evidence.MAX_EVENT_LOG
@@ -207,7 +213,10 @@ def _gzip(data: bytes) -> None:
 
 def _gzips() -> list[bytes]:
     logs = (b"", b"short", event_logs.log_of(event_logs.firmware()), bytes(100_000))
-    documents = [json.loads(evidence.encode(scenario().answer(event_log=log))) for log in logs]
+    documents = [
+        json.loads(evidence.encode_attestation_data(scenario().answer(event_log=log)))
+        for log in logs
+    ]
     return [base64.b64decode(document["eventLog"]) for document in documents]
 
 

@@ -21,18 +21,18 @@ from common.errors import (
 )
 from common.names import PEM_REQUEST
 from common.pem import encode_block
-from common.public_keys import public_key_of
+from common.public_keys import public_key_from_area
 from common.tpm.structures import Attest, StructureMalformed
 from signer.issue.make_credential import make_credential
 from signer.policy import EventLogRules, Policy
 from signer.verify.attestation_key import verify_attestation_key
-from signer.verify.endorsement_key import verify_template
+from signer.verify.endorsement_key import verify_endorsement_key
 from signer.verify.event_log import parse_event_log
 from signer.verify.measured_boot import verify_event_log
-from signer.verify.parse import parse
+from signer.verify.parse import parse_request
 from signer.verify.pcrs import verify_pcrs
 from signer.verify.quote import verify_quote
-from signer.verify.recognize import Kind
+from signer.verify.recognize import CsrKind
 from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
 from tests.builders import certificates, event_logs
 from tests.builders.scenario import NOW
@@ -54,16 +54,16 @@ def _request(data: bytes) -> None:
     """Read the text as each kind of request; three blocks are none of the built-in signer's."""
     csr = scenario().csr(data)
     taken = set()
-    for kind in Kind:
+    for kind in CsrKind:
         try:
-            parsed = parse(csr, kind)
+            parsed = parse_request(csr, kind)
         except Denied:
             continue
         assert parsed.request.node_name
         taken.add(kind)
     if not taken:
         raise Refused
-    assert (Kind.BUILTIN_SERVING in taken) is (len(taken) == 1 and data.count(b"BEGIN") == 1)
+    assert (CsrKind.BUILTIN_SERVING in taken) is (len(taken) == 1 and data.count(b"BEGIN") == 1)
 
 
 def _texts() -> list[bytes]:
@@ -74,7 +74,7 @@ def _texts() -> list[bytes]:
 
 def _endorsement_key(data: bytes) -> None:
     """Challenge what is taken as an endorsement key."""
-    key = verify_template(data)
+    key = verify_endorsement_key(data)
     make_credential(key.public, b"\0\x0b" + bytes(32), bytes(32), random=lambda n: b"\1" * n)
     assert len(key.name) == 64
     assert key.pem
@@ -108,7 +108,7 @@ def _quote(data: bytes) -> None:
 
 def _certificate(data: bytes) -> None:
     """Take what comes as a certificate beside the key's own, then as the key's own."""
-    key = public_key_of(scenario().ek.public)
+    key = public_key_from_area(scenario().ek.public)
     verify_endorsement_certificate((_leaf(), data), key, anchors=_anchors(), now=NOW)
     verify_endorsement_certificate((data,), key, anchors=_anchors(), now=NOW)
 
@@ -123,7 +123,7 @@ def vendor() -> tuple[certificates.Issuer, certificates.Issuer]:
 
 @cache
 def _leaf() -> bytes:
-    return certificates.leaf(vendor()[1], public_key_of(scenario().ek.public))
+    return certificates.leaf(vendor()[1], public_key_from_area(scenario().ek.public))
 
 
 @cache

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from authenticator.config.arguments import BEHIND
+from authenticator.config.arguments import BACKGROUND_COMMAND
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 
@@ -25,6 +25,6 @@ def _numbers() -> list[str]:
 def _belongs(pid: int, node: Node) -> bool:
     process = Path("/proc", str(pid))
     with suppress(OSError):  # it has ended
-        is_behind = BEHIND.encode() in (process / "cmdline").read_bytes().split(b"\0")
+        is_behind = BACKGROUND_COMMAND.encode() in (process / "cmdline").read_bytes().split(b"\0")
         return is_behind and str(node.state).encode() in (process / "environ").read_bytes()
     return False

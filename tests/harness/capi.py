@@ -6,14 +6,14 @@ the infrastructure object.
 
 from tests.harness import kubeconfig, objects
 from tests.harness.client import Object
-from tests.harness.fleet import Fleet, Tenant
+from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.node import Node
 from tests.harness.workload import MANIFESTS, SIGNER
 
 GROUP = "test:cluster-api"
 
 
-def connect(fleet: Fleet, tenant: Tenant) -> None:
+def connect(fleet: Fleet, tenant: WorkloadTenant) -> None:
     """Let Cluster API reach a workload cluster, with the kubeconfig that the signer reads too.
 
     To be called again when the cluster's authority for clients has changed.

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from tests.harness.netns import Enclosure
+from tests.harness.netns import NetworkNamespace
 from tests.harness.process import wait_until_ready
 
 NETWORK = """{
@@ -20,7 +20,7 @@ NETWORK = """{
 class Containerd:
     """The container runtime of a node. A context manager."""
 
-    def __init__(self, enclosure: Enclosure, log: Path) -> None:
+    def __init__(self, enclosure: NetworkNamespace, log: Path) -> None:
         """Write its configuration; `log` is kept."""
         self._enclosure = enclosure
         self._folder = enclosure.folder / "containerd"

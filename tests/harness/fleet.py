@@ -22,7 +22,7 @@ NAMESPACES = ("team-a", "team-b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class WorkloadTenant:
     """A workload cluster, and what the management cluster calls it."""
 
     namespace: str
@@ -40,7 +40,7 @@ class Fleet:
         # kubeadm's two kinds of authority, so that both sign and are verified.
         keys: tuple[pki.PrivateKey, ...] = (pki.rsa_key(), pki.ec_key())
         self.first, self.second = (
-            Tenant(
+            WorkloadTenant(
                 namespace=namespace,
                 workload=WorkloadCluster(namespace, folder / namespace, assets, key=key, host=host),
             )
@@ -49,11 +49,11 @@ class Fleet:
         self._stack = ExitStack()
 
     @property
-    def tenants(self) -> tuple[Tenant, Tenant]:
+    def tenants(self) -> tuple[WorkloadTenant, WorkloadTenant]:
         """Both workload clusters."""
         return self.first, self.second
 
-    def add_machine(self, tenant: Tenant, wanted: Machine) -> Object:
+    def add_machine(self, tenant: WorkloadTenant, wanted: Machine) -> Object:
         """Create a Machine of a workload cluster; a name alone gives a usual one."""
         return self.management.create_machine(tenant.namespace, tenant.name, wanted)
 
@@ -74,7 +74,7 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _register(self, tenant: Tenant) -> None:
+    def _register(self, tenant: WorkloadTenant) -> None:
         namespace, workload = tenant.namespace, tenant.workload
         self.management.create_namespace(namespace)
         self.management.create_cluster(namespace, tenant.name, endpoint=workload.url)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.harness import systemctl
 from tests.harness.kubelet import PORT
-from tests.harness.netns import Enclosure
+from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import tail, wait_until
 from tests.harness.programs import PLUGIN
@@ -69,7 +69,7 @@ def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
 class Machine:
     """A machine with kubelet, kubeadm's drop-in and ours, before it has joined anything."""
 
-    def __init__(self, node: Node, enclosure: Enclosure, runtime_endpoint: str) -> None:
+    def __init__(self, node: Node, enclosure: NetworkNamespace, runtime_endpoint: str) -> None:
         self._node = node
         self._enclosure = enclosure
         self._runtime_endpoint = runtime_endpoint

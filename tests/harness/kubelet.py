@@ -7,7 +7,7 @@ from typing import Self
 
 import yaml
 
-from tests.harness.netns import Enclosure
+from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import wait_until_ready
 
@@ -26,7 +26,7 @@ class Kubelet:
     """A kubelet in an enclosure. A context manager; it can be restarted."""
 
     def __init__(
-        self, node: Node, enclosure: Enclosure, *, program: Path, runtime_endpoint: str
+        self, node: Node, enclosure: NetworkNamespace, *, program: Path, runtime_endpoint: str
     ) -> None:
         self.node = node
         self.log = node.folder / "kubelet.log"

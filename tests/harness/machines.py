@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.harness.fleet import Fleet, Tenant
+from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.node import Node
 from tests.harness.objects import CORE, INFRASTRUCTURE, Machine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
@@ -24,7 +24,7 @@ class Machines:
 
     def power_on(
         self,
-        tenant: Tenant | None = None,
+        tenant: WorkloadTenant | None = None,
         name: str = "",
         *,
         tpm: SoftwareTpm | None = None,
@@ -47,7 +47,7 @@ class Machines:
 
     def known(
         self,
-        tenant: Tenant | None = None,
+        tenant: WorkloadTenant | None = None,
         name: str = "",
         *,
         tpm: SoftwareTpm | None = None,
@@ -66,7 +66,7 @@ class Machines:
 
     def registered(
         self,
-        tenant: Tenant | None = None,
+        tenant: WorkloadTenant | None = None,
         name: str = "",
         *,
         settings: Mapping[str, object] | None = None,

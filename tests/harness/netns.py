@@ -72,7 +72,7 @@ def require_parts() -> None:
         raise PartMissing(f"a real kubelet cannot run here without {'; '.join(missing)}")
 
 
-class Enclosure:
+class NetworkNamespace:
     """The machine. A context manager; `host_address` and `address` are the two ends of its wire."""
 
     def __init__(self) -> None:

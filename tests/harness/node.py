@@ -17,7 +17,7 @@ import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from tests.harness.fleet import Tenant
+from tests.harness.fleet import WorkloadTenant
 from tests.harness.programs import PLUGIN
 from tests.harness.tpm import EndorsementKey, SoftwareTpm
 
@@ -54,7 +54,7 @@ class Call:
 class Node:
     """One machine that wants to be a node of a workload cluster."""
 
-    tenant: Tenant
+    tenant: WorkloadTenant
     name: str
     tpm: SoftwareTpm
     folder: Path

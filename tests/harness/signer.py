@@ -13,7 +13,7 @@ import yaml
 from common.names import CLIENT_SIGNER
 from tests.harness import process
 from tests.harness.controlplane import HOST
-from tests.harness.fleet import Fleet, Tenant
+from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.management import NAMESPACE
 from tests.harness.programs import SIGNER
 
@@ -84,7 +84,7 @@ class Signer:
                 nobody.status_code = 503
                 return nobody
 
-    def learn(self, tenant: Tenant, *nodes: str) -> Mapping[str, Any]:
+    def learn(self, tenant: WorkloadTenant, *nodes: str) -> Mapping[str, Any]:
         """Have a policy drafted from its log, as an operator does; return the `spec`."""
         named = [argument for node in nodes for argument in ("--node", node)]
         of = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
@@ -124,7 +124,7 @@ class Signer:
         return [line for line in self.lines if line.get("csr") == csr]
 
 
-def of_cluster(tenant: Tenant, **spec: object) -> Mapping[str, Any]:
+def of_cluster(tenant: WorkloadTenant, **spec: object) -> Mapping[str, Any]:
     """Return the `spec` of a policy for one cluster."""
     return {"clusterRef": {"namespace": tenant.namespace, "name": tenant.name}, **spec}
 
@@ -143,7 +143,7 @@ def _policies(*specs: Mapping[str, Any]) -> str:
     return yaml.safe_dump_all(documents)
 
 
-def opt_in(fleet: Fleet, tenant: Tenant) -> None:
+def opt_in(fleet: Fleet, tenant: WorkloadTenant) -> None:
     """Opt a Cluster in to the client signer."""
     fleet.management.admin.patch(
         f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}",

@@ -7,7 +7,7 @@ from typing import Any
 from cryptography import x509
 
 from common import evidence
-from common.csr import split
+from common.csr import decode_request
 from common.names import CLIENT_SIGNER, PENDING_REASON_ANNOTATION
 from tests.harness.client import Client
 from tests.harness.node import Node
@@ -43,7 +43,7 @@ def request(csr: dict[str, Any]) -> bytes:
 
 def content(csr: dict[str, Any]) -> evidence.Offer | evidence.Answer:
     """Return the attestation data of a CSR."""
-    return evidence.decode(split(request(csr))[1])
+    return evidence.decode_attestation_data(decode_request(request(csr))[1])
 
 
 def offers(node: Node) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from authenticator.tpm.esapi import open_tpm
 from common import evidence
 from common.binding import answer_extra_data
-from common.csr import build_pkcs10, compose
+from common.csr import build_pkcs10, encode_request
 from common.names import (
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
@@ -57,13 +57,13 @@ class Script:
                 ek_certificates=found.certificates,
                 ak_public=tpm.attestation_key(),
             )
-        self.offer = self.put("", evidence.encode(self.offered))
+        self.offer = self.put("", evidence.encode_attestation_data(self.offered))
 
     def put(self, name: str, data: bytes) -> str:
         """File attestation data with the request, and return the name of the CSR."""
         return csrs.file(
             self.client,
-            compose(self.pkcs10, data),
+            encode_request(self.pkcs10, data),
             name=name,
             signerName=self.signer_name,
             usages=sorted(self.usages),
@@ -117,11 +117,11 @@ class Script:
 
     def encoded(self, name: str) -> bytes:
         """Make the answer for the CSR `name`, as it is filed."""
-        return evidence.encode(self.answer(name))
+        return evidence.encode_attestation_data(self.answer(name))
 
     def file(self, name: str, answer: evidence.Answer) -> dict[str, str]:
         """File an answer under a name, and return what became of it."""
-        return csrs.decided(self.client, self.put(name, evidence.encode(answer)))
+        return csrs.decided(self.client, self.put(name, evidence.encode_attestation_data(answer)))
 
     def refusal(self) -> str:
         """Wait until the offer is denied, and return the reason."""

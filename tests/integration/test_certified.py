@@ -122,7 +122,7 @@ def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> N
     node = machines.known()
     assert node.call().status == 0
     intruder = machines.power_on(name=node.name)
-    assert "NodeNameTaken" in refused(intruder)
+    assert "NodeNameInUse" in refused(intruder)
     assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
 
 

@@ -76,7 +76,7 @@ def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> No
         *("annotate", "machine", node.name, f"--namespace={node.tenant.namespace}"),
         *("--overwrite", f"{annotation}={value}"),
     )
-    wait_until(lambda: Script(repaired).refusal() == "NodeNameTaken", what="the record counts")
+    wait_until(lambda: Script(repaired).refusal() == "NodeNameInUse", what="the record counts")
     assert "EndorsementKeyMismatch" in renew(node)
     assert key_of(node, fleet) == old
     ban(fleet, old)
@@ -109,7 +109,7 @@ def test_a_name_is_not_taken_while_its_machine_lives(machines: Machines) -> None
     other_machine = Machine(other.name, addresses=[("Hostname", node.name)])
     machines.register(other, other_machine)
     impostor = replace(other, name=node.name, provider_id=other.provider_id)
-    assert Script(impostor).refusal_by_claim() == "NodeNameTaken"
+    assert Script(impostor).refusal_by_claim() == "NodeNameInUse"
     assert renew(node) == ""
 
 

@@ -9,9 +9,18 @@ import pytest
 
 from authenticator.clock import SystemClock
 from authenticator.kube.client import KubernetesApi
-from authenticator.model import Csr, CsrApi, CsrRequest, Deadline, KeyPair, Requester, Server, Token
-from common.csr import build_pkcs10, compose
-from common.errors import CredentialRefused
+from authenticator.model import (
+    ApiCredential,
+    Csr,
+    CsrApi,
+    CsrRequest,
+    Deadline,
+    KeyPair,
+    Server,
+    Token,
+)
+from common.csr import build_pkcs10, encode_request
+from common.errors import Unauthorized
 from common.names import CLIENT_SIGNER
 from tests.fakes.clock import FakeClock
 from tests.fakes.csr_api import FakeCluster
@@ -27,7 +36,7 @@ DENIED = {"type": "Denied", "status": "True", "reason": "R", "message": "M"}
 class Subject:
     """One API server, and what others do there."""
 
-    ask: Callable[[Requester], CsrApi]
+    ask: Callable[[ApiCredential], CsrApi]
     bootstrapper: Token
     node: KeyPair
     annotate: Callable[[str], None]
@@ -99,7 +108,7 @@ def wanted() -> CsrRequest:
         signer_name=CLIENT_SIGNER.replace("kubelet-tpm", "contract"),
         usages=("client auth", "digital signature"),
         expiration_seconds=3600,
-        request=compose(pkcs10, b"{}"),
+        request=encode_request(pkcs10, b"{}"),
     )
 
 
@@ -110,7 +119,7 @@ def filed(subject: Subject) -> Csr:
 
 def looked_at(api: CsrApi, csr: Csr) -> Csr:
     """Return a CSR after a while, as of the version that was known before."""
-    found = api.changed(csr, 1)
+    found = api.wait_for_change(csr, 1)
     assert found is not None
     return replace(found, resource_version=csr.resource_version)
 
@@ -136,7 +145,7 @@ def test_name_that_is_not_taken_is_nothing(subject: Subject) -> None:
 def test_change_that_was_made_meanwhile_is_seen_at_once(subject: Subject) -> None:
     csr = filed(subject)
     subject.annotate(csr.spec.name)
-    changed = subject.ask(subject.bootstrapper).changed(csr, 20)
+    changed = subject.ask(subject.bootstrapper).wait_for_change(csr, 20)
     assert changed is not None
     assert changed.annotations == {"a": "b"}
     assert changed.resource_version != csr.resource_version
@@ -146,7 +155,7 @@ def test_change_that_was_made_meanwhile_is_seen_at_once(subject: Subject) -> Non
 def test_denial_is_seen_with_its_reason(subject: Subject) -> None:
     csr = filed(subject)
     subject.deny(csr.spec.name)
-    changed = subject.ask(subject.bootstrapper).changed(csr, 20)
+    changed = subject.ask(subject.bootstrapper).wait_for_change(csr, 20)
     assert changed is not None
     assert changed.conditions == {"Denied": ("R", "M")}
 
@@ -168,22 +177,22 @@ def test_change_of_long_ago_is_watched_on_from(fleet: Fleet) -> None:
     filed(subject)
     fleet.first.workload.restart_apiserver()
     api = subject.ask(subject.bootstrapper)
-    looked_at = api.changed(csr, 1)
+    looked_at = api.wait_for_change(csr, 1)
     assert looked_at is not None
     began = time.monotonic()
-    assert api.changed(looked_at, 1) is not None
+    assert api.wait_for_change(looked_at, 1) is not None
     assert time.monotonic() - began > 0.5
 
 
 def test_deletion_is_seen(subject: Subject) -> None:
     csr = filed(subject)
     subject.delete(csr.spec.name)
-    assert subject.ask(subject.bootstrapper).changed(csr, 20) is None
+    assert subject.ask(subject.bootstrapper).wait_for_change(csr, 20) is None
 
 
 def test_requester_is_known_by_name(subject: Subject) -> None:
-    assert subject.ask(subject.bootstrapper).whoami().startswith("system:bootstrap:")
-    assert subject.ask(subject.node).whoami() == "system:node:contract"
+    assert subject.ask(subject.bootstrapper).self_subject_review().startswith("system:bootstrap:")
+    assert subject.ask(subject.node).self_subject_review() == "system:node:contract"
 
 
 def test_node_may_do_all_of_it(subject: Subject) -> None:
@@ -194,5 +203,5 @@ def test_node_may_do_all_of_it(subject: Subject) -> None:
 
 
 def test_unknown_requester_is_refused(subject: Subject) -> None:
-    with pytest.raises(CredentialRefused):
-        subject.ask(Token(token="abcdef.fedcba9876543210")).whoami()
+    with pytest.raises(Unauthorized):
+        subject.ask(Token(token="abcdef.fedcba9876543210")).self_subject_review()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from common.tpm.structures import EccParameters, Public, RsaParameters
+from common.tpm.structures import EccParameters, PublicArea, RsaParameters
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.objects import Machine
@@ -23,7 +23,7 @@ KINDS: Mapping[EndorsementKey, tuple[str, int]] = {
 
 
 def kind_of(public: bytes) -> int:
-    parameters = Public.from_tpm2b(public).parameters
+    parameters = PublicArea.from_tpm2b(public).parameters
     if isinstance(parameters, RsaParameters):
         return parameters.key_bits
     assert isinstance(parameters, EccParameters)

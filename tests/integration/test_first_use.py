@@ -46,7 +46,7 @@ def test_the_first_to_come_joins_and_stays(machines: Machines, fleet: Fleet) -> 
 def test_a_second_tpm_is_refused(machines: Machines) -> None:
     node = machines.known()
     assert node.call().status == 0
-    assert Script(machines.power_on(name=node.name)).refusal_by_claim() == "NodeNameTaken"
+    assert Script(machines.power_on(name=node.name)).refusal_by_claim() == "NodeNameInUse"
     assert renew(node) == ""
 
 
@@ -58,7 +58,7 @@ def test_only_the_machines_own_token_counts(machines: Machines, fleet: Fleet) ->
     config = objects.kubeadm_config(node.name, token=own)
     fleet.management.create_object(node.tenant.namespace, config)
     fleet.add_machine(node.tenant, Machine(node.name, bootstrap_config=node.name))
-    Script(node).waiting_for("NeedsOperator")
+    Script(node).waiting_for("OperatorActionRequired")
     node.give_token(own)
     assert node.call().status == 0
 
@@ -73,7 +73,7 @@ def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: 
     status = {"status": {"nodeRef": {"name": node.name}, **ready}}
     fleet.management.admin.patch(f"{machine}/status", status)
     script = Script(node)
-    script.waiting_for("NeedsOperator")
+    script.waiting_for("OperatorActionRequired")
     fleet.management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
     assert script.attest() == {"Approved": "Attested"}
     assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
@@ -132,7 +132,10 @@ def test_of_machines_with_one_tpm_exactly_one_joins(machines: Machines) -> None:
         outcomes = [end for node, end in zip(nodes, ended, strict=True) if node.tpm is tpm]
         assert outcomes.count({"Approved": "Attested"}) == 1
         lost = [end for end in outcomes if "Approved" not in end]
-        assert {end["Denied"] for end in lost} <= {"EndorsementKeyInUse", "EndorsementKeyHeld"}
+        assert {end["Denied"] for end in lost} <= {
+            "EndorsementKeyInUse",
+            "EndorsementKeyInUseLocally",
+        }
 
 
 @pytest.mark.usefixtures("replica")
@@ -143,4 +146,4 @@ def test_of_tpms_for_one_machine_exactly_one_joins(machines: Machines) -> None:
     ended = race([Script(node) for node in (*nodes, *rivals)])
     for one, other in zip(ended[:3], ended[3:], strict=True):
         assert {"Approved": "Attested"} in (one, other)
-        assert {"Denied": "NodeNameTaken"} in (one, other)
+        assert {"Denied": "NodeNameInUse"} in (one, other)

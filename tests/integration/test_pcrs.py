@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from authenticator.tpm.attestation import AttestingTpm
+from authenticator.tpm.attestation import TpmAttestor
 from authenticator.tpm.esapi import open_tpm
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -89,7 +89,7 @@ def test_a_quote_of_a_bank_that_is_not_there(machines: Machines, fleet: Fleet) -
     script, name = Script(machines.registered(fleet.second)), csrs.new_name()
     selection, extra_data = script.challenge().pcrs, script.extra_data(name)
     with open_tpm(script.node.tpm.tcti, deadline=Seconds()) as tpm:
-        assert isinstance(tpm, AttestingTpm)
+        assert isinstance(tpm, TpmAttestor)
         with tpm._attestation_key() as key:
             quoted = tpm._commands.quote(key, selection, extra_data)
     answer = script.reply(quote=quoted.attest, signature=quoted.signature)

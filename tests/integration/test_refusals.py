@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from common import evidence
-from common.csr import compose
+from common.csr import encode_request
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
@@ -82,7 +82,7 @@ def test_answer_copied_to_the_other_cluster(machines: Machines, fleet: Fleet) ->
     answer = script.answer(answer_name)
     other = fleet.second.workload
     thief = other.with_token(other.bootstrap_token())
-    request = compose(script.pkcs10, evidence.encode(answer))
+    request = encode_request(script.pkcs10, evidence.encode_attestation_data(answer))
     copy = csrs.file(thief, request, name=answer_name)
     assert csrs.decided(thief, copy) == {"Denied": "AnswerNotBound"}
 
@@ -90,7 +90,9 @@ def test_answer_copied_to_the_other_cluster(machines: Machines, fleet: Fleet) ->
 def test_other_usages_and_lifetime(machines: Machines) -> None:
     """Q2: what was filed beside the request is bound as well."""
     script, answer_name = Script(machines.registered()), csrs.new_name()
-    request = compose(script.pkcs10, evidence.encode(script.answer(answer_name)))
+    request = encode_request(
+        script.pkcs10, evidence.encode_attestation_data(script.answer(answer_name))
+    )
     csrs.file(script.client, request, name=answer_name, expirationSeconds=600)
     assert csrs.decided(script.client, answer_name) == {"Denied": "AnswerNotBound"}
 
@@ -116,7 +118,7 @@ def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -
         workload.admin, certificate=(folder / "node.crt", folder / "node.key"), token=None
     )
     script = Script(victim)
-    request = compose(script.pkcs10, evidence.encode(script.offered))
+    request = encode_request(script.pkcs10, evidence.encode_attestation_data(script.offered))
     assert csrs.decided(client, csrs.file(client, request)) == {"Denied": "RequesterNameMismatch"}
 
 

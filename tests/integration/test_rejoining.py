@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from authenticator.model import KeyPair
 from authenticator.state import credential
-from common.csr import subject
+from common.csr import node_subject
 from tests.harness import kubeconfig
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -52,7 +52,7 @@ def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
     key = ec_key()
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(subject(node.name))
+        .subject_name(node_subject(node.name))
         .issuer_name(authority.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
@@ -63,10 +63,10 @@ def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
     path = node.state / "credential.pem"
     kept = replace(
         credential.decode(path.read_bytes()),
-        pair=KeyPair(certificate=certificate.public_bytes(Encoding.PEM), key=key_pem(key)),
+        key_pair=KeyPair(certificate=certificate.public_bytes(Encoding.PEM), key=key_pem(key)),
         not_before=int(began),
         not_after=int(ends),
-        received=int(began),
+        received_at=int(began),
     )
     path.write_bytes(credential.encode(kept))
 
@@ -83,7 +83,7 @@ def test_power_off_longer_than_certificate_and_token(node: Node) -> None:
     now = time.time()
     hold(node, node.tenant.workload.authority, now - 9 * DAY, now - 2 * DAY)
     line = the_line(call(node), 2)
-    assert "CredentialRefused" in line
+    assert "Unauthorized" in line
     assert "there is no certificate" in line
     assert NEW_TOKEN in line
     assert str(node.bootstrap_kubeconfig) in line

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from authenticator import launcher
 from authenticator.state.credential import decode
-from authenticator.state.store import sealed
+from authenticator.state.store import with_checksum
 from common import evidence
-from common.errors import StateDamaged
+from common.errors import StateCorrupted
 from tests.harness import background_runs, clocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -65,7 +65,7 @@ def require_whole(node: Node) -> None:
         content = pending.read_bytes()
         members = json.loads(content)
         del members["check"]
-        assert content == sealed(members)
+        assert content == with_checksum(members)
 
 
 def require_one_after_the_other(filed: list[dict[str, Any]]) -> None:
@@ -158,7 +158,7 @@ def test_failing_disk_costs_no_certificate(machines: Machines, failure: str) -> 
     paths = [node.state / name] if name else []
     failed = tampered(node, renewing(node), calls, action, paths=paths)
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert "StateFolderUnwritable" in failed.stderr
+    assert "StateDirectoryUnwritable" in failed.stderr
     assert require_served(node.call(), node) == first
     require_whole(node)
     assert not list(node.state.glob("*.new"))
@@ -230,7 +230,7 @@ def test_join_waits_for_the_disk(machines: Machines, disk: str) -> None:
         with spoil(node.state):
             call = node.call()
             assert (call.status, call.output) == (1, "")
-            assert "StateFolderUnwritable" in call.complaint
+            assert "StateDirectoryUnwritable" in call.complaint
             assert told in call.complaint
         assert csrs.of_node(node) == []
         assert node.call().status == 0
@@ -275,11 +275,11 @@ def test_damaged_cache_is_never_served(machines: Machines) -> None:
     whole = file.read_bytes()
     made_for = tuple(whole.split(b"\n", 4)[2:4])
     received = int(whole.split(b"\n", 5)[4])
-    assert launcher.output(whole, (made_for[0], made_for[1]), received)
+    assert launcher.render(whole, (made_for[0], made_for[1]), received)
     for damaged in damages(whole, len(whole)):
         with pytest.raises((ValueError, LookupError)):
-            launcher.output(damaged, (made_for[0], made_for[1]), received)
-        with pytest.raises(StateDamaged):
+            launcher.render(damaged, (made_for[0], made_for[1]), received)
+        with pytest.raises(StateCorrupted):
             decode(damaged)
     for damaged in damages(whole, 6):
         file.write_bytes(damaged)
@@ -316,7 +316,7 @@ def test_folder_of_others_is_refused_with_the_remedy(machines: Machines) -> None
         os.chown(node.state, owner, -1)
         refused = node.call(*renewing(node))
         assert refused.status == 2
-        assert "StateFolderUnsafe" in refused.complaint
+        assert "StateDirectoryUnsafe" in refused.complaint
         assert "chmod 0700" in refused.complaint
         os.chown(node.state, os.geteuid(), -1)
         node.state.chmod(0o700)
@@ -371,7 +371,7 @@ def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) ->
     node.state.symlink_to(elsewhere)
     call = node.call()
     assert (call.status, call.output) == (2, "")
-    assert "StateFolderUnsafe" in call.complaint
+    assert "StateDirectoryUnsafe" in call.complaint
     node.state.unlink()
     elsewhere.rename(node.state)
     assert require_served(node.call(), node) == first
@@ -405,5 +405,5 @@ def test_link_in_the_place_of_the_lock_is_refused(machines: Machines, shadow: Pa
     put_link(node.state / "exchange.lock", shadow)
     refused = node.call(*renewing(node))
     assert refused.status == 1
-    assert "StateFolderUnwritable" in refused.complaint
+    assert "StateDirectoryUnwritable" in refused.complaint
     assert require_served(node.call(), node) == first

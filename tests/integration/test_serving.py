@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.csr import subject
+from common.csr import node_subject
 from common.names import BUILTIN_SERVING_SIGNER
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import HOST, SERVICE_ADDRESS
@@ -76,7 +76,7 @@ def ask(client: Client, node_name: str, names: Names) -> str:
     alternatives = x509.SubjectAlternativeName(map(general_name, names))
     request = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(subject(node_name))
+        .subject_name(node_subject(node_name))
         .add_extension(alternatives, critical=False)
         .sign(generate_private_key(SECP256R1()), hashes.SHA256())
     )
@@ -108,7 +108,7 @@ def test_a_kubelets_request_is_approved_and_signed(machines: Machines) -> None:
     node, client, address = joined(machines)
     name = ask(client, node.name, [node.name, address])
     certificate = certified(client, name)
-    assert certificate.subject == subject(node.name)
+    assert certificate.subject == node_subject(node.name)
     assert named(certificate) == {node.name, address}
 
 
@@ -184,7 +184,7 @@ def test_our_signer_attests_each_certificate(machines: Machines) -> None:
     name = csrs.new_name()
     assert script.file(name, script.answer(name)) == {"Approved": "Attested"}
     certificate = certified(client, name)
-    assert certificate.subject == subject(node.name)
+    assert certificate.subject == node_subject(node.name)
     assert named(certificate) == {node.name, address}
 
 

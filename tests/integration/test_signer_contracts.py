@@ -20,24 +20,24 @@ from common.names import CLIENT_SIGNER, PEM_REQUEST
 from common.pem import encode_block
 from common.public_keys import canonical_spki, spki_sha256
 from signer.inventory.challenge_keys import SecretStore
-from signer.inventory.claims import LiveClaims
-from signer.kube.client import Api
-from signer.kube.csrs import CsrWriter
+from signer.inventory.claims import KubeClaimStore
+from signer.kube.client import ApiClient
+from signer.kube.csrs import CsrClient
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.kube.secrets import Secrets
+from signer.kube.secrets import SecretClient
 from signer.model import (
     AttestedNodeObject,
-    Boot,
+    BootCounters,
     ClusterKey,
     Csr,
-    Ground,
-    Holder,
-    Liveness,
+    KeyHolder,
     Machine,
+    MachineState,
+    TrustBasis,
 )
 from signer.verify.claims import attested_node_name
 from tests.builders.scenario import machine
-from tests.fakes.claims import ClaimStore, FakeClaims
+from tests.fakes.claims import FakeClaimStore, StoredClaims
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.secrets import FakeSecrets
 from tests.harness import objects
@@ -52,9 +52,9 @@ HOME = ClusterKey(namespace="team-a", name="workload")
 
 
 @pytest.fixture
-def management(fleet: Fleet) -> Iterator[Api]:
+def management(fleet: Fleet) -> Iterator[ApiClient]:
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
-    api = Api("management", connection, user_agent="test")
+    api = ApiClient("management", connection, user_agent="test")
     yield api
     api.close()
 
@@ -66,12 +66,12 @@ def management(fleet: Fleet) -> Iterator[Api]:
 class FakeClaimWorld:
     """Claims in memory."""
 
-    store: ClaimStore = field(default_factory=ClaimStore)
+    store: StoredClaims = field(default_factory=StoredClaims)
     cluster: ClusterKey = HOME
 
     @property
-    def claims(self) -> FakeClaims:
-        return FakeClaims(store=self.store)
+    def claims(self) -> FakeClaimStore:
+        return FakeClaimStore(store=self.store)
 
     def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> None:
         made: Machine = machine(provider_id=provider_id)
@@ -95,7 +95,7 @@ class RealClaimWorld:
     """Claims on a management cluster."""
 
     fleet: Fleet
-    claims: LiveClaims
+    claims: KubeClaimStore
     names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -138,11 +138,13 @@ ClaimWorld = FakeClaimWorld | RealClaimWorld
 
 
 @pytest.fixture(params=["fake", "real"])
-def world(request: pytest.FixtureRequest, fleet: Fleet, management: Api) -> Iterator[ClaimWorld]:
+def world(
+    request: pytest.FixtureRequest, fleet: Fleet, management: ApiClient
+) -> Iterator[ClaimWorld]:
     if request.param == "fake":
         yield FakeClaimWorld()
         return
-    real = RealClaimWorld(fleet, LiveClaims(management))
+    real = RealClaimWorld(fleet, KubeClaimStore(management))
     yield real
     real.close()
 
@@ -153,7 +155,7 @@ class Claimant:
 
     key: str
     pem: str
-    holder: Holder
+    holder: KeyHolder
     node: AttestedNodeObject
 
 
@@ -161,11 +163,11 @@ def claimant(world: ClaimWorld) -> Claimant:
     """Make a node that nobody knows."""
     public = generate_private_key(SECP256R1()).public_key()
     key, name = spki_sha256(public).hex(), f"node-{secrets.token_hex(4)}"
-    holder = Holder(
+    holder = KeyHolder(
         cluster=world.cluster,
         node_name=name,
         provider_id=f"test://{name}",
-        ground=Ground.RECORD,
+        basis=TrustBasis.RECORD,
     )
     node = AttestedNodeObject(
         name=attested_node_name(world.cluster, name),
@@ -177,7 +179,7 @@ def claimant(world: ClaimWorld) -> Claimant:
         endorsement_key=key,
         not_after=NOW + timedelta(days=7),
         last_attested=NOW,
-        boot=Boot(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
+        boot=BootCounters(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
     )
     pem = encode_block("PUBLIC KEY", canonical_spki(public)).decode()
     return Claimant(key=key, pem=pem, holder=holder, node=node)
@@ -201,23 +203,23 @@ def test_a_key_is_created_once(world: ClaimWorld) -> None:
 def test_a_key_is_held_under_the_version_that_was_read(world: ClaimWorld) -> None:
     made, other = claimant(world), claimant(world)
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
-    held = world.claims.hold_endorsement_key(created, other.holder, NOW)
+    held = world.claims.set_key_holder(created, other.holder, NOW)
     assert held.held_by == other.holder
     assert world.claims.endorsement_key(made.key) == held
     with pytest.raises(ClaimConflict):
-        world.claims.hold_endorsement_key(created, made.holder, NOW)
+        world.claims.set_key_holder(created, made.holder, NOW)
 
 
 def test_a_write_that_changes_nothing_still_excludes_who_read_before(world: ClaimWorld) -> None:
     """K3 rests on it: the write has to give a new resourceVersion, or the key could be taken."""
     made = claimant(world)
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
-    again = world.claims.hold_endorsement_key(created, made.holder, NOW)
-    once_more = world.claims.hold_endorsement_key(again, made.holder, NOW)
+    again = world.claims.set_key_holder(created, made.holder, NOW)
+    once_more = world.claims.set_key_holder(again, made.holder, NOW)
     assert once_more.held_by == made.holder
     for before in (created, again):
         with pytest.raises(ClaimConflict):
-            world.claims.hold_endorsement_key(before, made.holder, NOW)
+            world.claims.set_key_holder(before, made.holder, NOW)
 
 
 def test_a_confirmed_name_excludes_who_read_before(world: ClaimWorld) -> None:
@@ -236,7 +238,7 @@ def test_a_key_that_was_deleted_cannot_be_held(world: ClaimWorld) -> None:
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
     gone = replace(created, name=claimant(world).key)
     with pytest.raises(ClaimConflict):
-        world.claims.hold_endorsement_key(gone, made.holder, NOW)
+        world.claims.set_key_holder(gone, made.holder, NOW)
 
 
 def test_a_name_is_created_once_and_replaced_as_a_whole(world: ClaimWorld) -> None:
@@ -257,13 +259,17 @@ def test_a_name_is_created_once_and_replaced_as_a_whole(world: ClaimWorld) -> No
 
 def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
     made = claimant(world)
-    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.GONE
+    assert world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.ABSENT
     world.machine(made.holder.provider_id)
-    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.LIVING
+    assert (
+        world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.PRESENT
+    )
     elsewhere = replace(world.cluster, name="elsewhere")
-    assert world.claims.liveness(elsewhere, made.holder.provider_id) is Liveness.GONE
+    assert world.claims.machine_state(elsewhere, made.holder.provider_id) is MachineState.ABSENT
     world.delete_machine(made.holder.provider_id)
-    assert world.claims.liveness(world.cluster, made.holder.provider_id) is Liveness.DELETING
+    assert (
+        world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.DELETING
+    )
 
 
 def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -> None:
@@ -271,13 +277,13 @@ def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -
     provider_id = claimant(world).holder.provider_id
     other = world.other_cluster()
     world.machine(provider_id, other)
-    assert world.claims.liveness(other, provider_id) is Liveness.LIVING
+    assert world.claims.machine_state(other, provider_id) is MachineState.PRESENT
     world.delete_cluster(other)
-    assert world.claims.liveness(other, provider_id) is Liveness.GONE
+    assert world.claims.machine_state(other, provider_id) is MachineState.ABSENT
 
 
-def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Api) -> None:
-    world = RealClaimWorld(fleet, LiveClaims(management))
+def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: ApiClient) -> None:
+    world = RealClaimWorld(fleet, KubeClaimStore(management))
     made = claimant(world)
     registered = {
         "clusterNamespace": world.cluster.namespace,
@@ -294,7 +300,7 @@ def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Ap
     fleet.management.admin.create(path, body)
     read = world.claims.endorsement_key(made.key)
     assert read is not None
-    held = world.claims.hold_endorsement_key(read, made.holder, NOW)
+    held = world.claims.set_key_holder(read, made.holder, NOW)
     assert [r.node_name for r in held.registered_for] == [made.node.node_name]
     stored = fleet.management.admin.get(f"{path}/{made.key}")
     assert stored["metadata"]["labels"]["rack"] == "7"
@@ -334,7 +340,7 @@ class RealCsrWorld:
     """CSRs on a workload cluster."""
 
     fleet: Fleet
-    csrs: CsrWriter
+    csrs: CsrClient
 
     def file(self, annotations: Mapping[str, str]) -> Csr:
         der = build_pkcs10(generate_private_key(SECP256R1()), node_name="n", provider_id="a://b")
@@ -372,8 +378,8 @@ def filing(request: pytest.FixtureRequest, fleet: Fleet, nobody_else: None) -> I
         yield FakeCsrWorld()
         return
     text = fleet.second.workload.signer_kubeconfig()
-    api = Api("workload", parse_kubeconfig(text.encode()), user_agent="test")
-    yield RealCsrWorld(fleet, CsrWriter(api))
+    api = ApiClient("workload", parse_kubeconfig(text.encode()), user_agent="test")
+    yield RealCsrWorld(fleet, CsrClient(api))
     api.close()
 
 
@@ -401,11 +407,11 @@ def test_approved_and_then_certified(filing: CsrWorld, fleet: Fleet) -> None:
     csr = filing.csrs.approve(filing.file({}), "Attested", "proved")
     assert (csr.conditions["Approved"].reason, csr.certificate) == ("Attested", None)
     pem = certificate(fleet)
-    csr = filing.csrs.certify(csr, pem)
+    csr = filing.csrs.set_certificate(csr, pem)
     assert csr.certificate == pem
     assert csr.conditions.keys() == {"Approved"}
     with pytest.raises(CsrChanged):
-        filing.csrs.certify(csr, certificate(fleet))
+        filing.csrs.set_certificate(csr, certificate(fleet))
 
 
 def test_approved_and_then_failed(filing: CsrWorld) -> None:
@@ -430,7 +436,7 @@ def test_approved_is_never_denied(filing: CsrWorld) -> None:
         filing.csrs.deny(csr, "QuoteMalformed", "no")
 
 
-Write = Callable[[FakeCsrs | CsrWriter, Csr], object]
+Write = Callable[[FakeCsrs | CsrClient, Csr], object]
 
 
 @pytest.mark.parametrize(
@@ -456,7 +462,7 @@ def test_no_certificate_is_written_to_what_changed_since(filing: CsrWorld, fleet
     csr = filing.file({})
     filing.csrs.annotate(csr, {"b": "2"})
     with pytest.raises(CsrChanged):
-        filing.csrs.certify(csr, certificate(fleet))
+        filing.csrs.set_certificate(csr, certificate(fleet))
 
 
 def test_nothing_is_written_to_what_is_gone(filing: CsrWorld) -> None:
@@ -470,13 +476,13 @@ def test_nothing_is_written_to_what_is_gone(filing: CsrWorld) -> None:
 
 def test_one_event_is_written_for_each_reason(filing: CsrWorld) -> None:
     csr = filing.file({})
-    for reason in ("MachineNotFound", "MachineNotFound", "NameInUse"):
-        filing.csrs.tell(csr, reason, "waiting", NOW)
+    for reason in ("MachineNotFound", "MachineNotFound", "NodeNameReserved"):
+        filing.csrs.record_event(csr, reason, "waiting", NOW)
     if isinstance(filing, RealCsrWorld):
         path = "/api/v1/namespaces/default/events"
         selector = f"involvedObject.name={csr.name}"
         events = filing.fleet.second.workload.admin.list(path, fieldSelector=selector)
-        assert sorted(e["reason"] for e in events) == ["MachineNotFound", "NameInUse"]
+        assert sorted(e["reason"] for e in events) == ["MachineNotFound", "NodeNameReserved"]
         assert {e["involvedObject"]["uid"] for e in events} == {csr.uid}
 
 
@@ -484,8 +490,8 @@ def test_one_event_is_written_for_each_reason(filing: CsrWorld) -> None:
 
 
 @pytest.fixture(params=["fake", "real"])
-def store(request: pytest.FixtureRequest, management: Api) -> SecretStore:
-    return FakeSecrets() if request.param == "fake" else Secrets(management)
+def store(request: pytest.FixtureRequest, management: ApiClient) -> SecretStore:
+    return FakeSecrets() if request.param == "fake" else SecretClient(management)
 
 
 def test_a_secret_is_created_once_and_replaced_as_a_whole(store: SecretStore) -> None:

@@ -53,7 +53,7 @@ class Relayed:
     def start_over(self) -> None:
         """Leave nothing for the next signer to write but what the next node makes it write."""
         namespace = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-        empty(self.fleet.management.admin, namespace, "node-attestation-master")
+        empty(self.fleet.management.admin, namespace, "node-attestation-challenge-keys")
         empty(self.fleet.first.workload.admin, csrs.CSRS)
 
     def arm(self, fault: Fault | None) -> None:

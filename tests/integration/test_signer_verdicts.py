@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common import evidence
-from common.csr import compose
+from common.csr import encode_request
 from common.names import PENDING_REASON_ANNOTATION
 from tests.harness.client import ApiError
 from tests.harness.fleet import Fleet
@@ -25,7 +25,11 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 def filed(script: Script, name: str, answer: evidence.Answer) -> str:
     """File an answer without waiting for a verdict."""
-    return csrs.file(script.client, compose(script.pkcs10, evidence.encode(answer)), name=name)
+    return csrs.file(
+        script.client,
+        encode_request(script.pkcs10, evidence.encode_attestation_data(answer)),
+        name=name,
+    )
 
 
 def approve(node: Node, name: str) -> None:
@@ -165,7 +169,7 @@ def test_a_cluster_that_names_two_signers_waits(
         [offer] = csrs.offers(node)
         name = offer["metadata"]["name"]
         told = csrs.annotated(tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
-        assert told.startswith("SeveralClientSigners: ")
+        assert told.startswith("MultipleClientSigners: ")
     finally:
         fleet.management.admin.patch(path, {"metadata": {"annotations": {key: ours}}})
     assert finished(call).status == 0

@@ -12,11 +12,11 @@ import pytest
 from authenticator.tpm.device import Tpm
 from authenticator.tpm.esapi import open_tpm
 from common.errors import CredentialNotForThisTpm, PcrBankNotAllocated, PcrSelectionUnsupported
-from common.tpm.structures import Public
+from common.tpm.structures import PublicArea
 from signer.issue.make_credential import make_credential
 from signer.policy import Policy
 from signer.verify.attestation_key import verify_attestation_key
-from signer.verify.endorsement_key import verify_template
+from signer.verify.endorsement_key import verify_endorsement_key
 from signer.verify.quote import verify_quote
 from tests.fakes.tpm import FakeTpm
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
@@ -78,8 +78,10 @@ def tpm(subject: Open) -> Iterator[Tpm]:
 
 def challenge(ek: bytes, ak: bytes) -> tuple[bytes, bytes]:
     """Wrap SECRET as the signer does."""
-    name = Public.from_tpm2b(ak).name()
-    return make_credential(Public.from_tpm2b(ek), name, SECRET, random=lambda size: b"\x05" * size)
+    name = PublicArea.from_tpm2b(ak).name()
+    return make_credential(
+        PublicArea.from_tpm2b(ek), name, SECRET, random=lambda size: b"\x05" * size
+    )
 
 
 def test_endorsement_key_is_a_strong_template_key_and_stays_the_same(subject: Open) -> None:
@@ -87,7 +89,7 @@ def test_endorsement_key_is_a_strong_template_key_and_stays_the_same(subject: Op
         first = tpm.endorsement_key()
     with subject() as tpm:
         assert tpm.endorsement_key() == first
-    verify_template(first.public)
+    verify_endorsement_key(first.public)
 
 
 def test_attestation_key_is_what_the_signer_takes_and_stays_the_same(subject: Open) -> None:

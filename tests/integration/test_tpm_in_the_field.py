@@ -20,9 +20,9 @@ from authenticator.tpm.esapi import open_tpm
 from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
 from common import errors
 from common.public_keys import spki_sha256
-from common.tpm.structures import Attest, EccParameters, Public, RsaParameters
+from common.tpm.structures import Attest, EccParameters, PublicArea, RsaParameters
 from signer.issue.make_credential import make_credential
-from signer.verify.endorsement_key import verify_template
+from signer.verify.endorsement_key import verify_endorsement_key
 from tests.harness import tpm_relay as relayed
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
 from tests.harness.tpm_relay import TpmRelay
@@ -78,10 +78,10 @@ def opened(
     return open_tpm(way.tcti, key_type=key_type, endorsement_auth=auth, deadline=Seconds(seconds))
 
 
-def exchange(tpm: Tpm) -> tuple[Public, Public, Quote]:
+def exchange(tpm: Tpm) -> tuple[PublicArea, PublicArea, Quote]:
     """Ask everything of a TPM that one exchange asks."""
-    ek = Public.from_tpm2b(tpm.endorsement_key().public)
-    ak = Public.from_tpm2b(tpm.attestation_key())
+    ek = PublicArea.from_tpm2b(tpm.endorsement_key().public)
+    ak = PublicArea.from_tpm2b(tpm.attestation_key())
     made = make_credential(ek, ak.name(), SECRET, random=os.urandom)
     assert tpm.activate_credential(*made) == SECRET
     return ek, ak, tpm.quote({"sha256": range(8)}, EXTRA)
@@ -369,7 +369,7 @@ def test_key_is_chosen_by_type_and_certificate_alone(
         with opened(software, key_type) as tpm:
             exchange(tpm)
             found = tpm.endorsement_key()
-        assert template.made(found.public)
+        assert template.matches(found.public)
         owned = [k for k in certificates if k.value.certificate == template.certificate_index]
         assert found.certificates == tuple(software.certificate(key) for key in owned)
 
@@ -383,7 +383,7 @@ def test_made_key_is_the_persistent_one(domain: TrustDomain, key: EndorsementKey
         software.remove_persistent(key)
         with opened(software) as tpm:
             assert tpm.endorsement_key() == kept
-    assert verify_template(kept.public).spki_sha256 == expected
+    assert verify_endorsement_key(kept.public).spki_sha256 == expected
 
 
 @pytest.mark.parametrize("name", ["H-1", "H-6", "H-2"])
@@ -393,7 +393,7 @@ def test_templates_that_swtpm_does_not_keep_work_as_well(own: SoftwareTpm, name:
     own.write_nv(template.certificate_index, b"certificate")
     with opened(own) as tpm:
         ek, _, _ = exchange(tpm)
-        assert template.made(ek.to_tpm2b())
+        assert template.matches(ek.to_tpm2b())
         assert tpm.endorsement_key().certificates == (b"certificate",)
 
 

@@ -30,7 +30,7 @@ class OtherVersion(Script):
     def start_over(self, version: str) -> None:
         """File the offer again, in a version that was told."""
         self.version = version
-        self.offer = self.put("", evidence.encode(self.offered))
+        self.offer = self.put("", evidence.encode_attestation_data(self.offered))
 
 
 @pytest.mark.parametrize("version", ["v2", "v0"], ids=["the next", "a retired one"])

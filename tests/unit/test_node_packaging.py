@@ -102,7 +102,7 @@ def test_commands_are_the_programs(unit: Path) -> None:
     for command in commands:
         program, *words = [word for word in shlex.split(command) if not word.startswith("$")]
         assert program.removeprefix("-") == PROGRAM
-        parsed = arguments.parse(words)
+        parsed = arguments.parse_arguments(words)
         assert parsed.command == words[0]
         assert parsed.problems == ()
 
@@ -119,7 +119,7 @@ def test_examples_of_arguments_are_taken() -> None:
     }
     assert set(examples) == set(used)
     for name, command in used.items():
-        assert arguments.parse([command, *shlex.split(examples[name])]).problems == ()
+        assert arguments.parse_arguments([command, *shlex.split(examples[name])]).problems == ()
 
 
 def test_paths_are_those_of_the_program() -> None:
@@ -129,7 +129,7 @@ def test_paths_are_those_of_the_program() -> None:
         assert values(service, "ConditionPathExists") == [arguments.DEFAULT_KUBECONFIG]
     tmpfiles = (NODE / "tmpfiles.d/kubelet-authenticator-tpm.conf").read_text(encoding="utf-8")
     assert f"\nd {DEFAULT_STATE_DIR} 0700 root root -\n" in tmpfiles
-    served = serving.folder_in(Path(DEFAULT_STATE_DIR)) / CREDENTIAL
+    served = serving.serving_directory(Path(DEFAULT_STATE_DIR)) / CREDENTIAL
     assert f"tlsPrivateKeyFile both {served})" in " ".join(
         (SYSTEMD / "30-kubelet-authenticator-tpm-serving.conf")
         .read_text()
@@ -169,7 +169,9 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
     assert yaml.safe_load(text)["kind"] == "Config"
     for check in ("kubeconfig", "program"):
         assert machine.findings()[check].remedy == ""
-    found = invocation.in_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
+    found = invocation.invocation_from_kubeconfig(
+        kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf")
+    )
     assert exec_info.parse(found.exec_info).settings == {"provider": "aws"}
 
 
@@ -188,7 +190,7 @@ def test_guide_has_every_file_that_is_shipped() -> None:
 
 def test_guide_calls_what_there_is() -> None:
     for command in re.findall(r"^kubelet-authenticator-tpm ([^$#&\n]*)", GUIDE, re.MULTILINE):
-        assert arguments.parse(shlex.split(command)).problems == (), command
+        assert arguments.parse_arguments(shlex.split(command)).problems == (), command
 
 
 def test_kubeconfigs_lie_where_kubeadm_has_them() -> None:

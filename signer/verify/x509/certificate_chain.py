@@ -20,7 +20,7 @@ from common.errors import (
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,
 )
-from signer.verify.x509.fields import CertificateMalformed, Fields, read_fields
+from signer.verify.x509.fields import CertificateFields, CertificateMalformed, read_fields
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 REMEDY: Final = "; an operator can register the key instead"
@@ -49,8 +49,11 @@ _UNDERSTOOD: Final = frozenset({"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.3
 
 
 def build_chain(
-    leaf: Fields, given: Sequence[Fields], anchors: TrustAnchors, now: datetime
-) -> list[Fields]:
+    leaf: CertificateFields,
+    given: Sequence[CertificateFields],
+    anchors: TrustAnchors,
+    now: datetime,
+) -> list[CertificateFields]:
     """Return a checked chain from the leaf to a configured root, both included.
 
     `given` are certificates beside the leaf, of nobody's making in particular.
@@ -80,12 +83,12 @@ def _is_decodable(certificate: crypto.X509) -> bool:
 
 
 def _build(
-    leaf: Fields,
+    leaf: CertificateFields,
     loaded: crypto.X509,
-    others: Sequence[Fields],
+    others: Sequence[CertificateFields],
     anchors: TrustAnchors,
     now: datetime,
-) -> list[Fields]:
+) -> list[CertificateFields]:
     store = crypto.X509Store()
     for root in anchors.roots:
         store.add_cert(root.loaded)
@@ -102,7 +105,7 @@ def _build(
     return [known.get(der) or read_fields(der) for der in ders]
 
 
-def _load(fields: Fields) -> crypto.X509 | None:
+def _load(fields: CertificateFields) -> crypto.X509 | None:
     try:
         return crypto.load_certificate(crypto.FILETYPE_ASN1, fields.der)
     except crypto.Error:
@@ -125,8 +128,11 @@ def _untrusted(detail: str) -> EndorsementCertificateUntrusted:
 
 
 def _build_above(
-    leaf: Fields, others: Sequence[Fields], anchors: TrustAnchors, now: datetime
-) -> list[Fields]:
+    leaf: CertificateFields,
+    others: Sequence[CertificateFields],
+    anchors: TrustAnchors,
+    now: datetime,
+) -> list[CertificateFields]:
     """Check the last link here, and let OpenSSL check the chain of the leaf's issuer.
 
     An authority may have several certificates (of several dates, or written in several ways): one
@@ -161,7 +167,7 @@ def _not_checked(rule: str) -> EndorsementCertificateNotAllowed:
     return EndorsementCertificateNotAllowed(f"endorsement certificate: {rule}{REMEDY}")
 
 
-def _is_signed_by(leaf: Fields, issuer: Fields) -> bool:
+def _is_signed_by(leaf: CertificateFields, issuer: CertificateFields) -> bool:
     digest = SIGNATURE_ALGORITHMS.get(leaf.signature_algorithms[0])
     if digest is None or issuer.public_key is None or leaf.issuer != issuer.subject:
         return False

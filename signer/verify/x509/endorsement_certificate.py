@@ -22,15 +22,15 @@ from common.errors import (
     EndorsementCertificateNotAllowed,
 )
 from common.public_keys import PublicKey, canonical_spki
-from signer.verify.weak_keys import KeyWeak, require_strong
+from signer.verify.weak_keys import WeakKey, reject_weak_key
 from signer.verify.x509.certificate_chain import REMEDY, SIGNATURE_ALGORITHMS, build_chain
 from signer.verify.x509.fields import (
+    CertificateFields,
     CertificateMalformed,
-    Fields,
     basic_constraints,
-    cut,
+    certifies_key,
     extended_key_usage,
-    is_same_key,
+    extract_certificate,
     key_usage,
     read_fields,
 )
@@ -70,7 +70,7 @@ def verify_endorsement_certificate(
     """
     given = _read(certificates)
     spki = canonical_spki(key)
-    candidates = [fields for fields in given if is_same_key(fields, spki)]
+    candidates = [fields for fields in given if certifies_key(fields, spki)]
     if not candidates:
         raise EndorsementCertificateMismatch(
             f"no certificate from the TPM is for its endorsement key{REMEDY}"
@@ -86,14 +86,14 @@ def verify_endorsement_certificate(
     raise errors[0]
 
 
-def _read(certificates: Sequence[bytes]) -> list[Fields]:
+def _read(certificates: Sequence[bytes]) -> list[CertificateFields]:
     if not certificates:
         raise EndorsementCertificateMissing(f"the TPM has no endorsement certificate{REMEDY}")
-    given: list[Fields] = []
+    given: list[CertificateFields] = []
     problem = ""
     for data in certificates[:_MAX_CERTIFICATES]:
         try:
-            given.append(read_fields(cut(data)))
+            given.append(read_fields(extract_certificate(data)))
         except CertificateMalformed as error:
             problem = str(error)
     if not given:
@@ -102,7 +102,10 @@ def _read(certificates: Sequence[bytes]) -> list[Fields]:
 
 
 def _verify_chain(
-    leaf: Fields, given: Sequence[Fields], anchors: TrustAnchors, now: datetime
+    leaf: CertificateFields,
+    given: Sequence[CertificateFields],
+    anchors: TrustAnchors,
+    now: datetime,
 ) -> None:
     try:
         _require_leaf(leaf)
@@ -116,7 +119,7 @@ def _verify_chain(
     require_not_revoked(chain, anchors, now)
 
 
-def _require_leaf(leaf: Fields) -> None:
+def _require_leaf(leaf: CertificateFields) -> None:
     """Judge what OpenSSL does not: usage and form of an endorsement certificate."""
     _require_signature_algorithm(leaf)
     if basic_constraints(leaf).ca:
@@ -130,13 +133,13 @@ def _require_leaf(leaf: Fields) -> None:
         raise _not_allowed("its extended key usage is not that of an endorsement key")
 
 
-def _require_signature_algorithm(fields: Fields) -> None:
+def _require_signature_algorithm(fields: CertificateFields) -> None:
     signed, beside = fields.signature_algorithms
     if signed != beside or signed not in SIGNATURE_ALGORITHMS:
         raise _not_allowed("it is not signed with RSA or ECDSA and SHA-256 or better")
 
 
-def _require_authority(authority: Fields, below: int) -> None:
+def _require_authority(authority: CertificateFields, below: int) -> None:
     """Judge an authority that has this many others below it."""
     most = _path_length(authority.der)
     if most is not None and most < below:
@@ -169,8 +172,8 @@ def _require_authority_key(key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) ->
     ):
         raise _not_allowed("the RSA key of an authority above it is too short, or of e = 3")
     try:
-        require_strong(key)
-    except KeyWeak as error:
+        reject_weak_key(key)
+    except WeakKey as error:
         raise _not_allowed(f"the key of an authority above it is weak: {error}") from None
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from common.public_keys import KeyInvalid, canonical_spki
+from common.public_keys import InvalidKey, canonical_spki
 from signer.verify.x509.lenient_der import (
     BIT_STRING,
     BOOLEAN,
@@ -31,21 +31,21 @@ from signer.verify.x509.lenient_der import (
     children,
     elements,
     oid,
-    only,
+    single_element,
 )
 
 __all__ = [
     "BasicConstraints",
     "CertificateMalformed",
     "Extension",
-    "Fields",
+    "CertificateFields",
     "basic_constraints",
-    "cut",
+    "extract_certificate",
     "extended_key_usage",
-    "is_same_key",
+    "certifies_key",
     "key_usage",
-    "list_extensions",
-    "list_issuer",
+    "crl_extensions",
+    "crl_issuer",
     "read_fields",
 ]
 
@@ -81,7 +81,7 @@ class Extension:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
+class CertificateFields:
     """What a policy judges of a certificate; names are compared as they are written."""
 
     der: bytes
@@ -99,7 +99,7 @@ class Fields:
     extensions: Mapping[str, Extension]
 
 
-def cut(data: bytes) -> bytes:
+def extract_certificate(data: bytes) -> bytes:
     """Cut the certificate out of what was found in NV: header, wrapping and padding fall away.
 
     Raises CertificateMalformed.
@@ -114,20 +114,20 @@ def cut(data: bytes) -> bytes:
     return whole
 
 
-def read_fields(der: bytes) -> Fields:
+def read_fields(der: bytes) -> CertificateFields:
     """Read the fields of one certificate, cut out already.
 
     Raises CertificateMalformed.
     """
     try:
-        tbs, outer_algorithm, signature = children(only(der))
+        tbs, outer_algorithm, signature = children(single_element(der))
         fields = list(elements(tbs[1]))
         if fields[0][0] == _VERSION:
             fields = fields[1:]
         serial, algorithm, issuer, validity, subject, spki, *rest = fields
         not_before, not_after = (_time(element) for element in children(validity))
         extensions = next((content for tag, content, _ in rest if tag == _EXTENSIONS), b"")
-        return Fields(
+        return CertificateFields(
             der=der,
             tbs=tbs[2],
             signature=bits(signature),
@@ -145,17 +145,17 @@ def read_fields(der: bytes) -> Fields:
         raise CertificateMalformed("it is no X.509 certificate") from error
 
 
-def list_issuer(tbs: bytes) -> bytes:
+def crl_issuer(tbs: bytes) -> bytes:
     """Read the issuer of a revocation list that is one, as it is written."""
     _algorithm_of_signature, issuer, *_ = (
-        part for part in children(only(tbs)) if part[0] == SEQUENCE
+        part for part in children(single_element(tbs)) if part[0] == SEQUENCE
     )
     return issuer[2]
 
 
-def list_extensions(tbs: bytes) -> Mapping[str, Extension]:
+def crl_extensions(tbs: bytes) -> Mapping[str, Extension]:
     """Read the extensions of a revocation list that is one."""
-    parts = children(only(tbs))
+    parts = children(single_element(tbs))
     return _extensions(next((content for tag, content, _ in parts if tag == _LIST_EXTENSIONS), b""))
 
 
@@ -180,7 +180,9 @@ def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey |
     name, *parameters = children(algorithm)
     try:
         if oid(name) in _RSA_KEYS:
-            modulus, exponent = (int.from_bytes(e[1], "big") for e in children(only(bits(key))))
+            modulus, exponent = (
+                int.from_bytes(e[1], "big") for e in children(single_element(bits(key)))
+            )
             return rsa.RSAPublicNumbers(exponent, modulus).public_key()
         if oid(name) == _EC_KEY and parameters and parameters[0][0] == OBJECT_IDENTIFIER:
             curve = _CURVES.get(oid(parameters[0]))
@@ -196,7 +198,7 @@ def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey |
 
 def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
     extensions: dict[str, Extension] = {}
-    for element in children(only(wrapped)) if wrapped else ():
+    for element in children(single_element(wrapped)) if wrapped else ():
         name, *flags, value = children(element)
         if value[0] != OCTET_STRING or oid(name) in extensions:
             raise CertificateMalformed("an extension is there twice, or has no value")
@@ -205,13 +207,13 @@ def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
     return extensions
 
 
-def is_same_key(fields: Fields, spki: bytes) -> bool:
+def certifies_key(fields: CertificateFields, spki: bytes) -> bool:
     """Tell whether a certificate is for the key with this canonical SubjectPublicKeyInfo."""
     if fields.public_key is None:
         return False
     try:
         return canonical_spki(fields.public_key) == spki
-    except KeyInvalid:
+    except InvalidKey:
         return False
 
 
@@ -223,30 +225,30 @@ class BasicConstraints:
     path_length: int | None
 
 
-def basic_constraints(fields: Fields) -> BasicConstraints:
+def basic_constraints(fields: CertificateFields) -> BasicConstraints:
     """Read the basic constraints; absent ones are no authority's. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.19")
-    values = [] if extension is None else children(only(extension.value))
+    values = [] if extension is None else children(single_element(extension.value))
     ca = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in values[:1])
     lengths = [int.from_bytes(content, "big") for tag, content, _ in values if tag == INTEGER]
     return BasicConstraints(ca=ca, path_length=lengths[0] if lengths else None)
 
 
-def key_usage(fields: Fields) -> frozenset[int] | None:
+def key_usage(fields: CertificateFields) -> frozenset[int] | None:
     """Read the key usage bits by number; `None` where missing. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.15")
     if extension is None:
         return None
-    tag, content, _ = only(extension.value)
+    tag, content, _ = single_element(extension.value)
     if tag != BIT_STRING or not content:
         raise CertificateMalformed("its key usage cannot be read")
     flags = content[1:]
     return frozenset(i for i in range(len(flags) * 8) if flags[i // 8] >> (7 - i % 8) & 1)
 
 
-def extended_key_usage(fields: Fields) -> frozenset[str] | None:
+def extended_key_usage(fields: CertificateFields) -> frozenset[str] | None:
     """Read the purposes; `None` where missing. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.37")
     if extension is None:
         return None
-    return frozenset(oid(purpose) for purpose in children(only(extension.value)))
+    return frozenset(oid(purpose) for purpose in children(single_element(extension.value)))

@@ -53,7 +53,7 @@ def elements(data: bytes) -> Iterator[Element]:
         position += size
 
 
-def only(data: bytes) -> Element:
+def single_element(data: bytes) -> Element:
     """Take the one element that the data is. Raises CertificateMalformed."""
     found = list(elements(data))
     if len(found) != 1:

@@ -15,11 +15,13 @@ from common.errors import (
     EndorsementCertificateRevoked,
     RevocationListOutOfDate,
 )
-from signer.verify.x509.fields import Fields
-from signer.verify.x509.trust_anchors import RevocationList, TrustAnchors
+from signer.verify.x509.fields import CertificateFields
+from signer.verify.x509.trust_anchors import Crl, TrustAnchors
 
 
-def require_not_revoked(chain: Sequence[Fields], anchors: TrustAnchors, now: datetime) -> None:
+def require_not_revoked(
+    chain: Sequence[CertificateFields], anchors: TrustAnchors, now: datetime
+) -> None:
     """Check each certificate of a verified chain against the lists of its issuer.
 
     Raises:
@@ -43,7 +45,7 @@ def require_not_revoked(chain: Sequence[Fields], anchors: TrustAnchors, now: dat
             )
 
 
-def _is_of(found: RevocationList, issuer: Fields) -> bool:
+def _is_of(found: Crl, issuer: CertificateFields) -> bool:
     """Tell whether an authority signed a list; its name alone would let a namesake speak for it."""
     key: CertificateIssuerPublicKeyTypes | None = issuer.public_key
     return (
@@ -51,6 +53,6 @@ def _is_of(found: RevocationList, issuer: Fields) -> bool:
     )
 
 
-def _is_valid(found: RevocationList, now: datetime) -> bool:
+def _is_valid(found: Crl, now: datetime) -> bool:
     end = found.loaded.next_update_utc
     return found.loaded.last_update_utc <= now and end is not None and now <= end

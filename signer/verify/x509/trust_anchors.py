@@ -14,10 +14,10 @@ from cryptography import x509
 from OpenSSL import crypto
 
 from signer.verify.x509.fields import (
+    CertificateFields,
     CertificateMalformed,
-    Fields,
-    list_extensions,
-    list_issuer,
+    crl_extensions,
+    crl_issuer,
     read_fields,
 )
 
@@ -33,16 +33,16 @@ _PARTIAL: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
+class TrustAnchor:
     """One configured authority; `source` names file and place."""
 
     source: str
-    fields: Fields
+    fields: CertificateFields
     loaded: crypto.X509
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationList:
+class Crl:
     """One configured revocation list."""
 
     source: str
@@ -55,9 +55,9 @@ class RevocationList:
 class TrustAnchors:
     """Configured authorities and revocation lists; `load_trust_anchors` makes it."""
 
-    roots: tuple[Anchor, ...]
-    intermediates: tuple[Anchor, ...]
-    revocation_lists: tuple[RevocationList, ...]
+    roots: tuple[TrustAnchor, ...]
+    intermediates: tuple[TrustAnchor, ...]
+    revocation_lists: tuple[Crl, ...]
     unreadable: tuple[str, ...]
     """Configured authorities that were left out, for the operator's log."""
 
@@ -118,7 +118,7 @@ def _split(
             yield (f"{name} ({number})" if len(blocks) > 1 else name), text
 
 
-def _anchor(source: str, content: bytes, problems: list[str]) -> Iterator[Anchor]:
+def _anchor(source: str, content: bytes, problems: list[str]) -> Iterator[TrustAnchor]:
     pem = content.startswith(b"-----")
     try:
         loaded = crypto.load_certificate(
@@ -128,15 +128,15 @@ def _anchor(source: str, content: bytes, problems: list[str]) -> Iterator[Anchor
     except (crypto.Error, CertificateMalformed):
         problems.append(f"{source}: not a certificate that OpenSSL can read")
         return
-    yield Anchor(source=source, fields=fields, loaded=loaded)
+    yield TrustAnchor(source=source, fields=fields, loaded=loaded)
 
 
-def _revocation_list(source: str, content: bytes, problems: list[str]) -> Iterator[RevocationList]:
+def _revocation_list(source: str, content: bytes, problems: list[str]) -> Iterator[Crl]:
     load = x509.load_pem_x509_crl if content.startswith(b"-----") else x509.load_der_x509_crl
     try:
         loaded = load(content)
-        issuer = list_issuer(loaded.tbs_certlist_bytes)
-        extensions = list_extensions(loaded.tbs_certlist_bytes)
+        issuer = crl_issuer(loaded.tbs_certlist_bytes)
+        extensions = crl_extensions(loaded.tbs_certlist_bytes)
     except (ValueError, x509.InvalidVersion):
         problems.append(f"{source}: not a revocation list")
         return
@@ -146,4 +146,4 @@ def _revocation_list(source: str, content: bytes, problems: list[str]) -> Iterat
             what = _PARTIAL.get(name, f"a list with the critical extension {name}")
             problems.append(f"{source}: {what}; bring the full list of its issuer")
             return
-    yield RevocationList(source=source, issuer=issuer, loaded=loaded)
+    yield Crl(source=source, issuer=issuer, loaded=loaded)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from authenticator.model import KeyPair
-from authenticator.state.credential import SERVED_AGAIN_SECONDS, Credential, encode
-from authenticator.state.store import SUSPICION_SECONDS, sealed
+from authenticator.state.credential import STALE_EXPIRATION_SECONDS, Credential, encode
+from authenticator.state.store import REPEAT_CALL_SECONDS, with_checksum
 from tests.builders import credentials
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
@@ -126,7 +126,7 @@ class Node:
         assert cooldown["until"] <= time.clock_gettime(time.CLOCK_BOOTTIME) + SHORT_PAUSE_SECONDS
         cooldown["until"] += 60
         del cooldown["check"]
-        credentials.write_private(path, sealed(cooldown))
+        credentials.write_private(path, with_checksum(cooldown))
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_due_certificate_is_served_and_renewed_behind(node: Node) -> None:
     result = node.run()
     assert (result.returncode, result.stderr, result.stdout.count("\n")) == (0, "", 1)
     status = json.loads(result.stdout)["status"]
-    assert status["clientKeyData"] == credential.pair.key.decode()
-    assert 0 < expires_in(result) <= SERVED_AGAIN_SECONDS + 1
+    assert status["clientKeyData"] == credential.key_pair.key.decode()
+    assert 0 < expires_in(result) <= STALE_EXPIRATION_SECONDS + 1
     (record,) = node.records(1)
     assert (record["purpose"], record["result"]) == ("needed", "failed")
     assert record["reason"] == "TpmUnavailable"
@@ -222,7 +222,7 @@ def test_hanging_run_ends_though_nothing_can_be_logged(
 
 def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node) -> None:
     node.keep(age_days=1)
-    mark = b"%d %d" % (os.getpid(), time.time() - SUSPICION_SECONDS - 60)
+    mark = b"%d %d" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
     credentials.write_private(node.state / "served", mark.ljust(40))
     result = node.run()
     assert result.returncode == 0
@@ -352,7 +352,7 @@ def test_unsafe_state_folder_is_refused(node: Node) -> None:
     node.state.chmod(0o777)
     result = node.run()
     assert result.returncode == 2
-    assert "StateFolderUnsafe" in one_line(result)
+    assert "StateDirectoryUnsafe" in one_line(result)
 
 
 def test_version_is_told(node: Node) -> None:

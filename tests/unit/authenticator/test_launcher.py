@@ -18,7 +18,7 @@ import pytest
 from authenticator import launcher
 from authenticator.state import credential as credential_file
 from authenticator.state import store
-from authenticator.state.credential import Credential, encode, exec_credential
+from authenticator.state.credential import Credential, encode, encode_exec_credential
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
@@ -72,7 +72,7 @@ def call(tmp_path: Path) -> Call:
 def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
     """Tell whether exactly this credential was printed, by the launcher or the full program."""
     expires = credential.renew_at
-    wanted = exec_credential(credential, credential.api_version, expires)
+    wanted = encode_exec_credential(credential, credential.api_version, expires)
     return (result.returncode, result.stderr, result.stdout) == (0, b"", wanted)
 
 
@@ -88,7 +88,7 @@ def test_installed_launcher_is_made_from_this_source() -> None:
 def test_launcher_and_full_program_agree_on_the_file() -> None:
     assert launcher.MAGIC == credential_file.MAGIC
     assert launcher.CHECK_MODULUS == credential_file.CHECK_MODULUS
-    assert launcher.SUSPICION_SECONDS == store.SUSPICION_SECONDS
+    assert launcher.REPEAT_CALL_SECONDS == store.REPEAT_CALL_SECONDS
     assert f"{launcher.STATE_DIR}/credential.pem".endswith(store.CREDENTIAL)
 
 
@@ -215,7 +215,7 @@ def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoil
 @pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
 def test_file_is_read_when_it_is_nobody_elses(tmp_path: Path, mode: int) -> None:
     credentials.write_private(tmp_path / "x", b"content")
-    folder = launcher.open_folder(str(tmp_path))
+    folder = launcher.open_state_directory(str(tmp_path))
     try:
         assert launcher.read_private(folder, "x") == b"content"
         (tmp_path / "x").chmod(mode)
@@ -228,7 +228,7 @@ def test_file_is_read_when_it_is_nobody_elses(tmp_path: Path, mode: int) -> None
 def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "x", bytes(launcher.SIZE_LIMIT))
     credentials.write_private(tmp_path / "y", bytes(launcher.SIZE_LIMIT + 1))
-    folder = launcher.open_folder(str(tmp_path))
+    folder = launcher.open_state_directory(str(tmp_path))
     try:
         assert len(launcher.read_private(folder, "x")) == launcher.SIZE_LIMIT
         with pytest.raises(ValueError, match=r"^$"):
@@ -240,16 +240,16 @@ def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 def test_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with pytest.raises(NotADirectoryError):
-        launcher.open_folder(str(tmp_path / "x"))
+        launcher.open_state_directory(str(tmp_path / "x"))
 
 
 def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call() -> None:
     made = credentials.make(1_800_000_000, arguments=("a", "b"))
     content, made_for = encode(made), (b"a\0b".hex().encode(), made.exec_info.hex().encode())
-    begin = made.received - credential_file.CLOCK_SLACK_SECONDS
-    wanted = exec_credential(made, made.api_version, made.renew_at)
+    begin = made.received_at - credential_file.CLOCK_SKEW_SECONDS
+    wanted = encode_exec_credential(made, made.api_version, made.renew_at)
     for now in (begin, made.renew_at - 1):
-        assert launcher.output(content, made_for, now) == wanted
+        assert launcher.render(content, made_for, now) == wanted
     other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
     for file, call, now in (
         (content, made_for, begin - 1),
@@ -259,7 +259,7 @@ def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call
         (other, made_for, begin),
     ):
         with pytest.raises(ValueError, match=r"^$"):
-            launcher.output(file, call, now)
+            launcher.render(file, call, now)
 
 
 def test_link_in_the_place_of_the_folder_is_not_followed(call: Call) -> None:
@@ -283,9 +283,9 @@ def test_first_call_leaves_its_mark(call: Call) -> None:
 
 
 def test_mark_is_private_whatever_the_mask(tmp_path: Path) -> None:
-    folder, before = launcher.open_folder(str(tmp_path)), os.umask(0)
+    folder, before = launcher.open_state_directory(str(tmp_path)), os.umask(0)
     try:
-        assert launcher.asked_again(folder, 1000) is False
+        assert launcher.is_repeat_call(folder, 1000) is False
     finally:
         os.umask(before)
         os.close(folder)
@@ -295,9 +295,9 @@ def test_mark_is_private_whatever_the_mask(tmp_path: Path) -> None:
 def test_link_in_the_place_of_the_mark_is_not_followed(tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "target", b"untouched")
     (tmp_path / "served").symlink_to(tmp_path / "target")
-    folder = launcher.open_folder(str(tmp_path))
+    folder = launcher.open_state_directory(str(tmp_path))
     try:
-        assert launcher.asked_again(folder, 1000) is False
+        assert launcher.is_repeat_call(folder, 1000) is False
     finally:
         os.close(folder)
     assert (tmp_path / "target").read_bytes() == b"untouched"
@@ -305,14 +305,14 @@ def test_link_in_the_place_of_the_mark_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ago", "again"),
-    [(0, False), (launcher.SUSPICION_SECONDS, False), (launcher.SUSPICION_SECONDS + 1, True)],
+    [(0, False), (launcher.REPEAT_CALL_SECONDS, False), (launcher.REPEAT_CALL_SECONDS + 1, True)],
 )
 def test_mark_counts_for_its_time_alone(tmp_path: Path, ago: int, *, again: bool) -> None:
-    folder = launcher.open_folder(str(tmp_path))
+    folder = launcher.open_state_directory(str(tmp_path))
     try:
-        launcher.asked_again(folder, 1000)
-        assert launcher.asked_again(folder, 1000 + ago) is again
-        assert launcher.asked_again(folder, 999) is True, "the clock went back"
+        launcher.is_repeat_call(folder, 1000)
+        assert launcher.is_repeat_call(folder, 1000 + ago) is again
+        assert launcher.is_repeat_call(folder, 999) is True, "the clock went back"
     finally:
         os.close(folder)
 
@@ -324,7 +324,7 @@ def test_same_parent_is_served_again_at_once(call: Call) -> None:
     assert served(call.run(), credential)
 
 
-@pytest.mark.parametrize("ago", [launcher.SUSPICION_SECONDS + 30, -3600])
+@pytest.mark.parametrize("ago", [launcher.REPEAT_CALL_SECONDS + 30, -3600])
 def test_same_parent_after_a_while_is_suspicious(call: Call, ago: int) -> None:
     call.keep(call.fresh())
     mark(call, os.getpid(), ago)
@@ -363,7 +363,7 @@ def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "link"), "status", "--output=json"])
     given = {"PYTHONPATH": "/x", "PYTHONSTARTUP": "/x", "A_PYTHON": "1", "PATH": "/bin"}
     monkeypatch.setattr(os, "environ", given)
-    launcher.become_full_program()
+    launcher.exec_full_program()
     program = str(tmp_path / "program-full")
     kept = {"A_PYTHON": "1", "PATH": "/bin"}
     assert calls == [(program, [program, "status", "--output=json"], kept)]

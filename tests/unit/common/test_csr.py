@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import csr
-from common.csr import PrivateKey, build_pkcs10, compose, parse_pkcs10, split, split_single
+from common.csr import (
+    PrivateKey,
+    build_pkcs10,
+    decode_plain_request,
+    decode_request,
+    encode_request,
+    parse_pkcs10,
+)
 from common.errors import (
     AttestationError,
     NodeNameInvalid,
@@ -32,7 +39,7 @@ from tests.unit.common.test_pkcs10 import LONGEST, RSA_KEY
 REQUEST = vectors.cases("requests")[-2]
 PKCS10 = bytes.fromhex(REQUEST["der"])
 DATA = bytes(range(256))
-GOOD = compose(PKCS10, DATA)
+GOOD = encode_request(PKCS10, DATA)
 FIRST, PROVIDER, LAST = (
     encode_block("CERTIFICATE REQUEST", PKCS10),
     encode_block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", b"tpm"),
@@ -48,12 +55,12 @@ def test_block_is_written_as_openssl_writes_it() -> None:
 
 def test_request_is_three_blocks_and_nothing_else() -> None:
     assert GOOD == FIRST + PROVIDER + LAST
-    assert split(GOOD) == (PKCS10, DATA)
+    assert decode_request(GOOD) == (PKCS10, DATA)
     assert b"ATTESTATION PROVIDER-----\ndHBt\n-----END" in GOOD
 
 
 def test_one_block_is_read_where_one_is_due() -> None:
-    assert split_single(FIRST) == PKCS10
+    assert decode_plain_request(FIRST) == PKCS10
 
 
 @pytest.mark.parametrize(
@@ -86,13 +93,13 @@ def test_one_block_is_read_where_one_is_due() -> None:
 )
 def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
     with pytest.raises(PemNotCanonical):
-        split(text)
+        decode_request(text)
 
 
 def test_p2_block_that_does_not_end_is_refused() -> None:
     begun = FIRST[: FIRST.index(b"-----END")]
     with pytest.raises(PemNotCanonical, match="does not end"):
-        split_single(begun + b"\n")
+        decode_plain_request(begun + b"\n")
 
 
 @pytest.mark.parametrize(
@@ -118,29 +125,29 @@ def test_p2_block_that_does_not_end_is_refused() -> None:
 )
 def test_p2_other_blocks_are_refused(text: bytes) -> None:
     with pytest.raises(PemBlocksUnexpected):
-        split(text)
+        decode_request(text)
 
 
 def test_p2_attestation_is_refused_where_one_block_is_due() -> None:
     with pytest.raises(PemBlocksUnexpected):
-        split_single(GOOD)
+        decode_plain_request(GOOD)
 
 
 @pytest.mark.parametrize("provider", [b"", b"tpm\n", b"TPM", b"aws"])
 def test_p2_other_providers_are_refused(provider: bytes) -> None:
     block = encode_block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", provider)
     with pytest.raises(ProviderUnknown):
-        split(FIRST + block + LAST)
+        decode_request(FIRST + block + LAST)
 
 
-@pytest.mark.parametrize("read", [split, split_single])
+@pytest.mark.parametrize("read", [decode_request, decode_plain_request])
 def test_p1_large_text_is_refused_before_it_is_read(read: object) -> None:
     assert callable(read)
     with pytest.raises(TooLarge):
         read(b"-" * (csr.MAX_REQUEST + 1))
 
 
-@pytest.mark.parametrize("read", [split, split_single])
+@pytest.mark.parametrize("read", [decode_request, decode_plain_request])
 def test_p1_largest_text_is_read(read: object) -> None:
     assert callable(read)
     with pytest.raises(PemNotCanonical):
@@ -148,14 +155,14 @@ def test_p1_largest_text_is_read(read: object) -> None:
 
 
 def test_p1_the_largest_blocks_fit() -> None:
-    largest = compose(bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
+    largest = encode_request(bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
     assert len(largest) <= csr.MAX_REQUEST == 1572864
-    assert split(largest) == (bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
+    assert decode_request(largest) == (bytes(MAX_PKCS10), bytes(MAX_SIZE_WITH_EVENT_LOG))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_what_is_composed_splits(pkcs10: bytes, data: bytes) -> None:
-    assert split(compose(pkcs10, data)) == (pkcs10, data)
+    assert decode_request(encode_request(pkcs10, data)) == (pkcs10, data)
 
 
 @given(st.data())
@@ -163,10 +170,10 @@ def test_what_splits_composes_to_the_same_text(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(GOOD) - 1))
     changed = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
     try:
-        pkcs10, attestation = split(changed)
+        pkcs10, attestation = decode_request(changed)
     except AttestationError:
         return
-    assert compose(pkcs10, attestation) == changed
+    assert encode_request(pkcs10, attestation) == changed
 
 
 # Requests that the node makes
@@ -219,8 +226,8 @@ def test_the_longest_names_are_made_and_read_without_warning() -> None:
     """Tests take warnings for errors, and `cryptography` warns of a CN over 64 characters."""
     request = build_pkcs10(P256, node_name=LONGEST.decode(), provider_id="test:///i-1")
     loaded = x509.load_der_x509_csr(request)
-    with csr.long_names():
-        assert loaded.subject == csr.subject(LONGEST.decode())
+    with csr.allow_long_common_names():
+        assert loaded.subject == csr.node_subject(LONGEST.decode())
         assert loaded.signature_hash_algorithm == hashes.SHA256()
     assert loaded.public_bytes(Encoding.DER) == request
 

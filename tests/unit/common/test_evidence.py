@@ -26,8 +26,8 @@ from common.evidence import (
     Answer,
     ChallengeReference,
     Offer,
-    decode,
-    encode,
+    decode_attestation_data,
+    encode_attestation_data,
 )
 from common.tpm.constants import BANKS, DIGEST_SIZES
 
@@ -58,7 +58,7 @@ Change = Callable[[dict[str, Any]], object]
 
 def changed(good: Offer | Answer, change: Change) -> bytes:
     """Change the JSON of a good document."""
-    document = json.loads(encode(good))
+    document = json.loads(encode_attestation_data(good))
     change(document)
     return json.dumps(document).encode()
 
@@ -69,12 +69,12 @@ def packed(log: bytes) -> str:
 
 
 def test_offer_is_written_to_the_byte() -> None:
-    assert encode(OFFER) == OFFER_TEXT
-    assert decode(OFFER_TEXT) == OFFER
+    assert encode_attestation_data(OFFER) == OFFER_TEXT
+    assert decode_attestation_data(OFFER_TEXT) == OFFER
 
 
 def test_answer_has_the_keys_of_the_protocol() -> None:
-    document = json.loads(encode(ANSWER))
+    document = json.loads(encode_attestation_data(ANSWER))
     assert document["challenge"] == {
         "uid": "11111111-2222-4333-8444-555555555555",
         "issuedAt": "2026-11-21T06:40:00Z",
@@ -91,13 +91,13 @@ def test_answer_has_the_keys_of_the_protocol() -> None:
 
 @pytest.mark.parametrize("good", [OFFER, ANSWER, WITH_LOG], ids=["offer", "answer", "with log"])
 def test_good_document_reads_back(good: Offer | Answer) -> None:
-    assert decode(encode(good)) == good
-    assert decode(changed(good, lambda _: None)) == good
+    assert decode_attestation_data(encode_attestation_data(good)) == good
+    assert decode_attestation_data(changed(good, lambda _: None)) == good
 
 
 def test_event_log_of_another_gzip_is_read() -> None:
     data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(b"another")))
-    assert decode(data) == replace(WITH_LOG, event_log=b"another")
+    assert decode_attestation_data(data) == replace(WITH_LOG, event_log=b"another")
 
 
 def test_event_log_with_far_repetitions_is_read() -> None:
@@ -105,30 +105,30 @@ def test_event_log_with_far_repetitions_is_read() -> None:
     log = random.Random(1).randbytes(30000) * 2
     assert len(gzip.compress(log)) < 31000
     data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(log)))
-    assert decode(data) == replace(WITH_LOG, event_log=log)
+    assert decode_attestation_data(data) == replace(WITH_LOG, event_log=log)
 
 
 def test_bank_that_is_not_allocated_may_be_empty() -> None:
     """So that Q3 can say PcrBankUnavailable."""
     answer = replace(ANSWER, pcrs={"sha512": {}})
-    assert decode(encode(answer)) == answer
+    assert decode_attestation_data(encode_attestation_data(answer)) == answer
 
 
 @pytest.mark.parametrize("version", ["v2", "v1beta1", "", "V1", "v1 ", "\ud800"])
 def test_p6_other_version_is_told_before_anything_strict(version: str) -> None:
     document = {"version": version, "kind": 7, "new": [1.5, -3, {"deep": None}]}
     with pytest.raises(UnsupportedVersion):
-        decode(json.dumps(document).encode())
+        decode_attestation_data(json.dumps(document).encode())
 
 
 def test_p6_other_version_may_be_ambiguous() -> None:
     with pytest.raises(UnsupportedVersion):
-        decode(b'{"version":"v2","x":1,"x":2,"n":NaN}')
+        decode_attestation_data(b'{"version":"v2","x":1,"x":2,"n":NaN}')
 
 
 def test_error_of_another_version_does_not_repeat_it() -> None:
     with pytest.raises(UnsupportedVersion) as caught:
-        decode(b'{"version":"v2; drop"}')
+        decode_attestation_data(b'{"version":"v2; drop"}')
     assert "drop" not in caught.value.message
 
 
@@ -207,7 +207,7 @@ CHANGES = [
 )
 def test_p6_one_change_is_refused(good: Offer | Answer, change: Change) -> None:
     with pytest.raises(AttestationDataMalformed):
-        decode(changed(good, change))
+        decode_attestation_data(changed(good, change))
 
 
 @pytest.mark.parametrize(
@@ -226,18 +226,18 @@ def test_p6_one_change_is_refused(good: Offer | Answer, change: Change) -> None:
 )
 def test_p6_other_text_is_refused(data: bytes) -> None:
     with pytest.raises(AttestationDataMalformed):
-        decode(data)
+        decode_attestation_data(data)
 
 
 def test_error_tells_the_rule_but_no_value() -> None:
     with pytest.raises(AttestationDataMalformed) as caught:
-        decode(changed(OFFER, lambda d: d.update(kind="guess", secret="s3cret")))
+        decode_attestation_data(changed(OFFER, lambda d: d.update(kind="guess", secret="s3cret")))
     assert caught.value.message == "attestation data: kind is neither offer nor answer"
 
 
 def sized(good: Offer | Answer, size: int) -> bytes:
     """Pad a document with spaces to this many bytes."""
-    data = encode(good)
+    data = encode_attestation_data(good)
     return data + b" " * (size - len(data))
 
 
@@ -246,32 +246,36 @@ def test_p1_limits_are_those_of_the_protocol() -> None:
 
 
 def test_p1_size_without_event_log_is_bounded() -> None:
-    assert decode(sized(OFFER, MAX_SIZE)) == OFFER
+    assert decode_attestation_data(sized(OFFER, MAX_SIZE)) == OFFER
     with pytest.raises(TooLarge):
-        decode(sized(OFFER, MAX_SIZE + 1))
+        decode_attestation_data(sized(OFFER, MAX_SIZE + 1))
 
 
 def test_p1_size_with_event_log_is_bounded() -> None:
-    assert decode(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG)) == WITH_LOG
+    assert decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG)) == WITH_LOG
     with pytest.raises(TooLarge):
-        decode(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG + 1))
+        decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG + 1))
 
 
 def test_p1_size_is_bounded_before_anything_is_read() -> None:
     with pytest.raises(TooLarge):
-        decode(b"\xff" * (MAX_SIZE_WITH_EVENT_LOG + 1))
+        decode_attestation_data(b"\xff" * (MAX_SIZE_WITH_EVENT_LOG + 1))
 
 
 def test_p1_decompressed_event_log_is_bounded() -> None:
     largest = replace(ANSWER, event_log=bytes(MAX_EVENT_LOG))
-    assert decode(encode(largest)) == largest
+    assert decode_attestation_data(encode_attestation_data(largest)) == largest
     with pytest.raises(TooLarge):
-        decode(encode(replace(ANSWER, event_log=bytes(MAX_EVENT_LOG + 1))))
+        decode_attestation_data(
+            encode_attestation_data(replace(ANSWER, event_log=bytes(MAX_EVENT_LOG + 1)))
+        )
 
 
 def test_p1_compressed_bomb_is_refused() -> None:
     with pytest.raises(TooLarge):
-        decode(encode(replace(ANSWER, event_log=bytes(64 * MAX_EVENT_LOG))))
+        decode_attestation_data(
+            encode_attestation_data(replace(ANSWER, event_log=bytes(64 * MAX_EVENT_LOG)))
+        )
 
 
 BYTES = st.binary(max_size=40)
@@ -311,16 +315,16 @@ ANSWERS = st.builds(
 
 @given(OFFERS | ANSWERS)
 def test_what_is_written_reads_back(document: Offer | Answer) -> None:
-    assert decode(encode(document)) == document
+    assert decode_attestation_data(encode_attestation_data(document)) == document
 
 
 @given(st.sampled_from([OFFER, ANSWER, WITH_LOG]), st.data())
 def test_only_errors_of_ours_escape(good: Offer | Answer, data: st.DataObject) -> None:
-    text = encode(good)
+    text = encode_attestation_data(good)
     at = data.draw(st.integers(0, len(text) - 1))
     mutated = text[:at] + data.draw(st.binary(max_size=3)) + text[at + 1 :]
     try:
-        document = decode(mutated)
+        document = decode_attestation_data(mutated)
     except AttestationError:
         return
     assert isinstance(document, Offer | Answer)
@@ -337,7 +341,7 @@ JSON = st.recursive(
 def test_any_value_in_any_place_is_refused_by_errors_of_ours(
     good: Offer | Answer, data: st.DataObject
 ) -> None:
-    document = json.loads(encode(good))
+    document = json.loads(encode_attestation_data(good))
     place = document
     name = data.draw(st.sampled_from(sorted(place)))
     while isinstance(place[name], dict) and place[name] and data.draw(st.booleans()):
@@ -345,6 +349,6 @@ def test_any_value_in_any_place_is_refused_by_errors_of_ours(
         name = data.draw(st.sampled_from(sorted(place)))
     place[name] = data.draw(JSON)
     try:
-        decode(json.dumps(document).encode())
+        decode_attestation_data(json.dumps(document).encode())
     except AttestationError:
         return

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.csr import split_single
+from common.csr import decode_plain_request
 from common.errors import (
     AttestationError,
     AttributeNotAllowed,
@@ -27,11 +27,11 @@ from common.errors import (
 )
 from common.pkcs10 import (
     MAX_PKCS10,
-    Other,
+    OtherGeneralName,
     SubjectAltName,
     parse_pkcs10,
-    valid_node_name,
-    valid_provider_id,
+    require_node_name,
+    require_provider_id,
 )
 from common.public_keys import spki_sha256
 from tests import vectors
@@ -155,7 +155,7 @@ def hybrid(key: ec.EllipticCurvePrivateKey) -> bytes:
     "case", [c for c in CASES if "der" in c], ids=[c["name"] for c in CASES if "der" in c]
 )
 def test_requests_that_openssl_makes_are_read(case: dict[str, Any]) -> None:
-    der = split_single(case["pem"].encode())
+    der = decode_plain_request(case["pem"].encode())
     assert der.hex() == case["der"]
     request = parse_pkcs10(der)
     assert request.der == der
@@ -167,7 +167,7 @@ def test_requests_that_openssl_makes_are_read(case: dict[str, Any]) -> None:
 
 def test_request_that_the_kubelet_makes_for_serving_is_read() -> None:
     (pem,) = (c["pem"] for c in CASES if c["name"] == "go-kubelet-serving")
-    request = parse_pkcs10(split_single(pem.encode()))
+    request = parse_pkcs10(decode_plain_request(pem.encode()))
     assert request.node_name == "worker-1"
     assert request.provider_id is None
     assert request.subject_alt_names == (
@@ -249,13 +249,13 @@ def test_every_signature_algorithm_is_taken(algorithm: str, digest: hashes.HashA
         (tlv(0x82, b"*.Example."), "*.Example."),
         (tlv(0x87, b"\xc0\x00\x02\x01"), ip_address("192.0.2.1")),
         (tlv(0x87, bytes(15) + b"\1"), ip_address("::1")),
-        (tlv(0xA0, "06012a", tlv(0xA0, "0500")), Other(kind="otherName")),
-        (tlv(0x81, b"a@b"), Other(kind="rfc822Name")),
-        (tlv(0xA3), Other(kind="x400Address")),
-        (tlv(0xA4, subject()), Other(kind="directoryName")),
-        (tlv(0xA5), Other(kind="ediPartyName")),
-        (tlv(0x86, b"spiffe://x"), Other(kind="uniformResourceIdentifier")),
-        (tlv(0x88, b"\x2a"), Other(kind="registeredID")),
+        (tlv(0xA0, "06012a", tlv(0xA0, "0500")), OtherGeneralName(kind="otherName")),
+        (tlv(0x81, b"a@b"), OtherGeneralName(kind="rfc822Name")),
+        (tlv(0xA3), OtherGeneralName(kind="x400Address")),
+        (tlv(0xA4, subject()), OtherGeneralName(kind="directoryName")),
+        (tlv(0xA5), OtherGeneralName(kind="ediPartyName")),
+        (tlv(0x86, b"spiffe://x"), OtherGeneralName(kind="uniformResourceIdentifier")),
+        (tlv(0x88, b"\x2a"), OtherGeneralName(kind="registeredID")),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -482,7 +482,7 @@ def test_p4_other_node_names_are_refused(name: str) -> None:
     with pytest.raises(NodeNameInvalid):
         parse_pkcs10(forged.der())
     with pytest.raises(NodeNameInvalid):
-        valid_node_name(name)
+        require_node_name(name)
 
 
 @pytest.mark.parametrize(
@@ -578,13 +578,13 @@ def test_p5_other_forms_of_the_provider_id_are_refused(provider_id: bytes) -> No
 
 @pytest.mark.parametrize("text", ["x", "aws:///eu-1/i-0a", "x" * 512, "!~"])
 def test_p5_provider_ids_are_taken(text: str) -> None:
-    assert valid_provider_id(text) == text
+    assert require_provider_id(text) == text
 
 
 @pytest.mark.parametrize("text", ["", " ", "a b", "a\n", "a\t", "\x7f", "é", "x" * 513])
 def test_p5_what_is_no_provider_id_is_refused(text: str) -> None:
     with pytest.raises(ProviderIDMalformed):
-        valid_provider_id(text)
+        require_provider_id(text)
 
 
 @given(st.data())

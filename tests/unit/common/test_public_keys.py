@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.public_keys import KeyInvalid, canonical_spki, public_key_of, spki_sha256
+from common.public_keys import InvalidKey, canonical_spki, public_key_from_area, spki_sha256
 from common.tpm.constants import TPM_ECC_NIST_P256, ObjectAttributes
-from common.tpm.structures import EccParameters, EccPoint, Public, RsaParameters
+from common.tpm.structures import EccParameters, EccPoint, PublicArea, RsaParameters
 from tests import vectors
 from tests.builders import odd_rsa
 
@@ -22,8 +22,8 @@ CASES = [
     for case in vectors.cases(name)
 ]
 NAMES = {case["name"]: case for case in vectors.cases("tpm_names")}
-RSA = Public.from_tpm2b(bytes.fromhex(NAMES["ek-rsa"]["public"]))
-ECC = Public.from_tpm2b(bytes.fromhex(NAMES["ek-ecc"]["public"]))
+RSA = PublicArea.from_tpm2b(bytes.fromhex(NAMES["ek-rsa"]["public"]))
+ECC = PublicArea.from_tpm2b(bytes.fromhex(NAMES["ek-ecc"]["public"]))
 assert isinstance(RSA.parameters, RsaParameters)
 assert isinstance(RSA.unique, bytes)
 assert isinstance(ECC.parameters, EccParameters)
@@ -33,7 +33,7 @@ MODULUS, POINT = RSA.unique, ECC.unique
 
 @pytest.mark.parametrize(("public", "spki"), CASES)
 def test_key_of_a_public_area_is_the_one_that_openssl_writes(public: str, spki: str) -> None:
-    key = public_key_of(Public.from_tpm2b(bytes.fromhex(public)))
+    key = public_key_from_area(PublicArea.from_tpm2b(bytes.fromhex(public)))
     assert canonical_spki(key).hex() == spki
     assert spki_sha256(key) == hashlib.sha256(bytes.fromhex(spki)).digest()
 
@@ -41,12 +41,12 @@ def test_key_of_a_public_area_is_the_one_that_openssl_writes(public: str, spki: 
 def test_exponent_0_and_65537_are_one_key() -> None:
     assert isinstance(RSA.parameters, RsaParameters)
     other = replace(RSA, parameters=replace(RSA.parameters, exponent=65537))
-    assert spki_sha256(public_key_of(other)) == spki_sha256(public_key_of(RSA))
+    assert spki_sha256(public_key_from_area(other)) == spki_sha256(public_key_from_area(RSA))
 
 
 @pytest.mark.parametrize("size", [2048, 3072, 4096])
 def test_rsa_of_each_size_is_read(size: int) -> None:
-    key = public_key_of(rsa_with(key_bits=size, unique=b"\xff" * (size // 8)))
+    key = public_key_from_area(rsa_with(key_bits=size, unique=b"\xff" * (size // 8)))
     assert isinstance(key, rsa.RSAPublicKey)
     assert key.public_numbers() == rsa.RSAPublicNumbers(65537, (1 << size) - 1)
 
@@ -62,7 +62,7 @@ def test_coordinates_without_leading_zeros_are_the_same_key(coordinate: str) -> 
     x, y = numbers.x.to_bytes(32, "big"), numbers.y.to_bytes(32, "big")
     padded = replace(ECC, unique=EccPoint(x=x, y=y))
     short = replace(ECC, unique=EccPoint(x=x.lstrip(b"\0"), y=y.lstrip(b"\0")))
-    assert spki_sha256(public_key_of(short)) == spki_sha256(public_key_of(padded))
+    assert spki_sha256(public_key_from_area(short)) == spki_sha256(public_key_from_area(padded))
 
 
 def test_compressed_point_is_the_same_key() -> None:
@@ -73,14 +73,14 @@ def test_compressed_point_is_the_same_key() -> None:
     assert canonical_spki(load_der_public_key(compressed)) == spki
 
 
-def rsa_with(*, key_bits: int = 2048, exponent: int = 0, unique: bytes = MODULUS) -> Public:
+def rsa_with(*, key_bits: int = 2048, exponent: int = 0, unique: bytes = MODULUS) -> PublicArea:
     """Change parameters or unique field of the RSA key."""
     assert isinstance(RSA.parameters, RsaParameters)
     parameters = replace(RSA.parameters, key_bits=key_bits, exponent=exponent)
     return replace(RSA, parameters=parameters, unique=unique)
 
 
-def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> Public:
+def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> PublicArea:
     """Change parameters or unique field of the ECC key."""
     assert isinstance(ECC.parameters, EccParameters)
     return replace(ECC, parameters=replace(ECC.parameters, curve=curve), unique=unique)
@@ -109,9 +109,9 @@ def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> Pub
         (replace(ECC, unique=MODULUS), "different key types"),
     ],
 )
-def test_invalid_keys_are_refused(public: Public, message: str) -> None:
-    with pytest.raises(KeyInvalid, match=message):
-        public_key_of(public)
+def test_invalid_keys_are_refused(public: PublicArea, message: str) -> None:
+    with pytest.raises(InvalidKey, match=message):
+        public_key_from_area(public)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_invalid_keys_are_refused(public: Public, message: str) -> None:
     ],
 )
 def test_kinds_that_the_protocol_does_not_have_get_no_name(key: PublicKeyTypes) -> None:
-    with pytest.raises(KeyInvalid, match="neither RSA with e = 65537 nor"):
+    with pytest.raises(InvalidKey, match="neither RSA with e = 65537 nor"):
         spki_sha256(key)
 
 
 POINTS = st.builds(EccPoint, x=st.binary(max_size=66), y=st.binary(max_size=66))
 KEYS = st.builds(
-    Public,
+    PublicArea,
     name_alg=st.just(RSA.name_alg),
     attributes=st.just(ObjectAttributes(0)),
     auth_policy=st.just(b""),
@@ -141,9 +141,9 @@ KEYS = st.builds(
 
 
 @given(KEYS)
-def test_no_other_error_escapes(public: Public) -> None:
+def test_no_other_error_escapes(public: PublicArea) -> None:
     try:
-        key = public_key_of(public)
-    except KeyInvalid:
+        key = public_key_from_area(public)
+    except InvalidKey:
         return
     assert len(spki_sha256(key)) == 32

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from signer import cli
-from signer.config import ConfigurationInvalid, Flags, load, load_policy_file
+from signer.config import ConfigError, Flags, load, load_policy_file
 from tests.harness import kubeconfig, pki
 
 POLICY = {
@@ -37,13 +37,13 @@ def flags(tmp_path: Path) -> Flags:
         policy=tmp_path / "policy.yaml",
         namespace="node-attestation-system",
         kubeconfig=tmp_path / "kubeconfig",
-        service=None,
+        in_cluster_endpoint=None,
         metrics_address=None,
     )
 
 
 def problems(flags: Flags) -> Sequence[str]:
-    with pytest.raises(ConfigurationInvalid) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(flags)
     return caught.value.problems
 
@@ -65,7 +65,7 @@ def test_all_problems_are_told_at_once(flags: Flags, tmp_path: Path) -> None:
 def test_without_a_kubeconfig_a_pod_is_expected(flags: Flags) -> None:
     told = problems(replace(flags, kubeconfig=None))
     assert told == ("no --kubeconfig is given, and this is no pod of a cluster",)
-    told = problems(replace(flags, kubeconfig=None, service=("10.96.0.1", "443")))
+    told = problems(replace(flags, kubeconfig=None, in_cluster_endpoint=("10.96.0.1", "443")))
     assert told == (
         "/var/run/secrets/kubernetes.io/serviceaccount: the service account's files cannot be read",
     )
@@ -117,7 +117,7 @@ def test_authorities_that_are_not_there_are_told(flags: Flags, tmp_path: Path) -
     (told,) = problems(flags)
     assert told.startswith("policy default: ")
     assert "nothing.pem" in told
-    with pytest.raises(ConfigurationInvalid) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_policy_file(flags.policy)
     assert caught.value.problems == (told,)
 

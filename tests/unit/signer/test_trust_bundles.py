@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.errors import EndorsementCertificateRevoked
-from signer.policy import Policy, Trust
-from signer.trust_bundles import AnchorFiles, TrustAnchorsInvalid, read_anchors
+from signer.policy import Policy, TrustMode
+from signer.trust_bundles import TrustBundleFiles, TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.endorsement_certificate import (
     NO_ANCHORS,
     TrustAnchors,
@@ -30,7 +30,7 @@ class Mounted:
 
     folder: Path
     policy: Policy
-    files: AnchorFiles
+    files: TrustBundleFiles
     caplog: pytest.LogCaptureFixture
 
     def write(self, name: str, content: bytes) -> None:
@@ -39,7 +39,7 @@ class Mounted:
     def settle(self) -> None:
         """Let the signer look until what it sees has settled."""
         for _ in range(2):
-            self.files.tend()
+            self.files.reload()
 
     @property
     def anchors(self) -> TrustAnchors:
@@ -57,7 +57,7 @@ class Mounted:
         for record in self.caplog.records:
             fields = vars(record)["fields"]
             if fields.get("alarm"):
-                assert (fields["policy"], fields["reason"]) == ("tenants", "TrustAnchorsInvalid")
+                assert (fields["policy"], fields["reason"]) == ("tenants", "TrustBundleInvalid")
                 yield fields["detail"]
 
 
@@ -68,8 +68,10 @@ def mounted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Mounted:
     folder.mkdir()
     (folder / "root.der").write_bytes(ROOT.der)
     (folder / "below.der").write_bytes(BELOW.der)
-    policy = Policy(name="tenants", trust=Trust.CERTIFIED, certificate_authorities=(str(folder),))
-    files = AnchorFiles([policy], {"tenants": read_anchors(policy)})
+    policy = Policy(
+        name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(folder),)
+    )
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     return Mounted(folder=folder, policy=policy, files=files, caplog=caplog)
 
 
@@ -78,9 +80,11 @@ def test_what_was_loaded_at_the_start_counts(mounted: Mounted) -> None:
 
 
 def test_a_policy_that_asks_for_no_certificate_has_no_anchors() -> None:
-    files = AnchorFiles([Policy(name="tenants")], {"tenants": read_anchors(Policy(name="tenants"))})
+    files = TrustBundleFiles(
+        [Policy(name="tenants")], {"tenants": load_trust_bundle(Policy(name="tenants"))}
+    )
     for _ in range(2):
-        files.tend()
+        files.reload()
     assert files.current == {"tenants": NO_ANCHORS}
     assert files.invalid == set()
 
@@ -100,11 +104,11 @@ def test_a_new_authority_is_taken(mounted: Mounted) -> None:
 
 
 def test_what_was_loaded_at_the_start_is_left_as_it_was(mounted: Mounted) -> None:
-    loaded = MappingProxyType({"tenants": read_anchors(mounted.policy)})
-    files = AnchorFiles([mounted.policy], loaded)
+    loaded = MappingProxyType({"tenants": load_trust_bundle(mounted.policy)})
+    files = TrustBundleFiles([mounted.policy], loaded)
     mounted.write("other.der", OTHER.der)
     for _ in range(2):
-        files.tend()
+        files.reload()
     assert len(files.current["tenants"].roots) == 2
     assert len(loaded["tenants"].roots) == 1
 
@@ -146,11 +150,11 @@ def test_a_mounted_configmap_is_swapped_whole(mounted: Mounted, tmp_path: Path) 
     (folder / "..data").symlink_to("..1")
     (folder / "root.der").symlink_to("..data/root.der")
     policy = replace(mounted.policy, certificate_authorities=(str(folder),))
-    files = AnchorFiles([policy], {"tenants": read_anchors(policy)})
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     (folder / "..data_tmp").symlink_to("..2")
     (folder / "..data_tmp").rename(folder / "..data")
     for _ in range(2):
-        files.tend()
+        files.reload()
     [found] = files.current["tenants"].roots
     assert found.fields.der == OTHER.der
 
@@ -160,7 +164,7 @@ def test_a_file_that_is_being_written_is_left_alone(mounted: Mounted) -> None:
     mounted.settle()
     for size in (100, 200, 300):
         mounted.write("other.der", OTHER.der[:size])
-        mounted.files.tend()
+        mounted.files.reload()
     mounted.write("other.der", OTHER.der)
     mounted.settle()
     assert mounted.roots == ["other.der", "root.der"]
@@ -183,8 +187,8 @@ def test_a_bundle_of_nothing_changes_nothing(mounted: Mounted, what: str) -> Non
     assert mounted.files.invalid == {"tenants"}
     [alarm] = mounted.alarms()
     assert alarm
-    with pytest.raises(TrustAnchorsInvalid):
-        read_anchors(mounted.policy)
+    with pytest.raises(TrustBundleInvalid):
+        load_trust_bundle(mounted.policy)
 
 
 def test_a_bundle_that_is_put_right_is_taken(mounted: Mounted) -> None:
@@ -219,10 +223,10 @@ def test_a_new_revocation_list_is_taken(mounted: Mounted, tmp_path: Path) -> Non
     lists = tmp_path / "lists"
     policy = listed(mounted, lists)
     (lists / "below.crl").write_bytes(revocation_list(BELOW))
-    files = AnchorFiles([policy], {"tenants": read_anchors(policy)})
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     verify(files.current["tenants"])
     (lists / "below.crl").write_bytes(revocation_list(BELOW, 7))
-    assert [files.tend() for _ in range(3)] == [False, True, False]
+    assert [files.reload() for _ in range(3)] == [False, True, False]
     with pytest.raises(EndorsementCertificateRevoked):
         verify(files.current["tenants"])
 
@@ -236,14 +240,14 @@ def test_revocation_lists_that_went_away_go_on_counting(
     policy = listed(mounted, lists)
     file = lists / "below.crl"
     file.write_bytes(revocation_list(BELOW, 7))
-    files = AnchorFiles([policy], {"tenants": read_anchors(policy)})
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     file.unlink()
     if content is not None:
         file.write_bytes(content)
     for _ in range(2):
-        files.tend()
+        files.reload()
     assert files.invalid == {"tenants"}
     with pytest.raises(EndorsementCertificateRevoked):
         verify(files.current["tenants"])
-    with pytest.raises(TrustAnchorsInvalid):
-        read_anchors(policy)
+    with pytest.raises(TrustBundleInvalid):
+        load_trust_bundle(policy)

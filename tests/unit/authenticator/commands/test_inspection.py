@@ -11,25 +11,25 @@ import pytest
 import yaml
 
 from authenticator.commands import doctor, endorsement_key, status
-from authenticator.commands.doctor_check import Finding, Surroundings
+from authenticator.commands.doctor_check import DoctorContext, Finding
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import Call
-from authenticator.model import Deadline, Requester, Server
-from authenticator.state.cooldown import keep
+from authenticator.enroll.enroll import Invocation
+from authenticator.model import ApiCredential, Deadline, Server
+from authenticator.state.cooldown import start
 from authenticator.state.credential import Credential
-from authenticator.state.directory import Folder
-from authenticator.state.run_record import Run
-from authenticator.state.store import FolderStore
-from authenticator.tpm.device import EndorsementKey, Tpm
+from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
+from authenticator.tpm.device import DeviceEndorsementKey, Tpm
 from common.errors import (
     AttestationError,
     ConfigurationInvalid,
-    CredentialRefused,
     ExecInfoInvalid,
     RequestDenied,
     TpmFailed,
     TpmPermissionDenied,
+    Unauthorized,
 )
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock
@@ -49,7 +49,7 @@ class Healthy:
     skew: float = 0.0
     allowed: bool = True
     refusal: AttestationError | None = None
-    call: Call | AttestationError | None = None
+    call: Invocation | AttestationError | None = None
 
     def __post_init__(self) -> None:
         for name in ("etc/kubernetes", "var/lib/kubelet", "usr/lib", "usr/bin"):
@@ -67,13 +67,13 @@ class Healthy:
         }
         server = Server(url="https://a", ca="", tls_server_name=None, proxy=None)
         info = ExecInfo(raw=credentials.EXEC_INFO, api_version="", server=server, settings={})
-        self.call = Call(exec_info=info, settings=resolve(settings, {}, "x"), arguments=())
-        with Folder(self.root / "state") as folder:
-            FolderStore(folder, self.clock).save_credential(self.credential())
+        self.call = Invocation(exec_info=info, settings=resolve(settings, {}, "x"), arguments=())
+        with StateDirectory(self.root / "state") as folder:
+            FileStore(folder, self.clock).save_credential(self.credential())
 
     def credential(self) -> Credential:
         """Return a certificate of yesterday."""
-        return credentials.make(int(self.clock.wall()) - credentials.DAY)
+        return credentials.make(int(self.clock.now()) - credentials.DAY)
 
     def stanza(self, **change: object) -> dict[str, object]:
         """Return the exec stanza, changed."""
@@ -101,11 +101,11 @@ class Healthy:
         text = content if isinstance(content, str) else yaml.safe_dump(content)
         path.write_text(text, encoding="utf-8")
 
-    def date(self) -> str:
+    def server_date(self) -> str:
         """Tell the API server's time."""
-        return formatdate(self.clock.wall() - self.skew, usegmt=True)
+        return formatdate(self.clock.now() - self.skew, usegmt=True)
 
-    def may_file_requests(self) -> bool:
+    def can_create_csrs(self) -> bool:
         """Tell what the API server allows."""
         if self.refusal is not None:
             raise self.refusal
@@ -115,19 +115,19 @@ class Healthy:
         """Make every check."""
 
         @contextlib.contextmanager
-        def open_tpm(call: Call, deadline: Deadline) -> Iterator[Tpm]:
+        def open_tpm(call: Invocation, deadline: Deadline) -> Iterator[Tpm]:
             assert call is self.call
-            deadline.at_most(1)
+            deadline.clamp(1)
             yield self.tpm
 
-        def probe(call: Call, requester: Requester, deadline: Deadline) -> "Healthy":
+        def probe(call: Invocation, requester: ApiCredential, deadline: Deadline) -> "Healthy":
             assert call is self.call
             assert repr(requester)
-            deadline.at_most(1)
+            deadline.clamp(1)
             return self
 
         assert self.call is not None
-        around = Surroundings(
+        around = DoctorContext(
             kubeconfig=Path("/etc/kubernetes/kubelet.conf"),
             root=self.root,
             clock=self.clock,
@@ -135,7 +135,7 @@ class Healthy:
             open_tpm=open_tpm,
             probe=probe,
         )
-        return {finding.check: finding for finding in doctor.examine(around)}
+        return {finding.check: finding for finding in doctor.run_checks(around)}
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def machine(tmp_path: Path) -> Healthy:
 def test_healthy_machine_has_nothing_wrong(machine: Healthy) -> None:
     findings = machine.findings()
     assert [f for f in findings.values() if f.remedy] == []
-    assert doctor.text(list(findings.values())).count("ok ") == len(findings)
+    assert doctor.format_text(list(findings.values())).count("ok ") == len(findings)
 
 
 def stanza(**change: object) -> Callable[[Healthy], None]:
@@ -248,7 +248,11 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
         lambda m: setattr(m, "call", ExecInfoInvalid("no CA")),
         "ExecInfoInvalid: no CA",
     ),
-    "open folder": ("state folder", lambda m: (m.root / "state").chmod(0o777), "StateFolderUnsafe"),
+    "open folder": (
+        "state folder",
+        lambda m: (m.root / "state").chmod(0o777),
+        "StateDirectoryUnsafe",
+    ),
     "no TPM permission": (
         "TPM",
         lambda m: m.tpm.errors.append(TpmPermissionDenied("may not")),
@@ -263,8 +267,8 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
     "no permission": ("API server", lambda m: setattr(m, "allowed", False), "may not create"),
     "refused credential": (
         "API server",
-        lambda m: setattr(m, "refusal", CredentialRefused("401")),
-        "CredentialRefused",
+        lambda m: setattr(m, "refusal", Unauthorized("401")),
+        "Unauthorized",
     ),
     "expired certificate": ("certificate", expire, "it ended at"),
     "no certificate": ("certificate", lose_certificate, "there is no certificate"),
@@ -277,8 +281,8 @@ def test_what_is_wrong_is_found_with_its_remedy(machine: Healthy, broken: str) -
     break_it(machine)
     finding = machine.findings()[check]
     assert finding.remedy
-    assert told in finding.found
-    assert f"wrong  {check}: " in doctor.text([finding])
+    assert told in finding.detail
+    assert f"wrong  {check}: " in doctor.format_text([finding])
 
 
 def test_later_drop_in_wins(machine: Healthy) -> None:
@@ -293,7 +297,7 @@ def test_flag_beats_what_kubeadm_writes(machine: Healthy) -> None:
     drop_in("etc", "20-own.conf", "--kubeconfig=/k --rotate-certificates=false")(machine)
     assert machine.findings()["rotateCertificates"].remedy == ""
     machine.write("etc/default/kubelet", 'KUBELET_EXTRA_ARGS="--rotate-certificates=true --v=2"\n')
-    assert "etc/default/kubelet" in machine.findings()["rotateCertificates"].found
+    assert "etc/default/kubelet" in machine.findings()["rotateCertificates"].detail
     assert machine.findings()["rotateCertificates"].remedy
 
 
@@ -305,7 +309,7 @@ def test_comment_in_a_drop_in_is_none(machine: Healthy) -> None:
 
 def test_without_a_call_the_rest_is_not_blamed(machine: Healthy) -> None:
     machine.call = ExecInfoInvalid("no CA")
-    assert machine.findings()["TPM"].found == "not looked at"
+    assert machine.findings()["TPM"].detail == "not looked at"
     assert machine.findings()["rotateCertificates"].remedy == ""
 
 
@@ -313,12 +317,12 @@ def test_kubelet_without_a_configuration_rotates_nothing(machine: Healthy) -> No
     (machine.root / "var/lib/kubelet/config.yaml").unlink(missing_ok=True)
     finding = machine.findings()["rotateCertificates"]
     assert finding.remedy == ""
-    assert "is not there" in finding.found
+    assert "is not there" in finding.detail
 
 
 def test_record_of_a_run_says_what_and_why() -> None:
     clock = FakeClock()
-    run = Run(clock, "needed")
+    run = RunRecorder(clock, "needed")
     clock.pass_time(0.5)
     with contextlib.suppress(ZeroDivisionError), run.phase("offer"):
         clock.pass_time(1.23456)
@@ -342,7 +346,7 @@ def test_record_of_a_run_says_what_and_why() -> None:
 
 def test_missing_bootstrap_credential_is_fine_with_a_certificate(machine: Healthy) -> None:
     (machine.root / "etc/kubernetes/bootstrap.conf").unlink()
-    assert "not needed" in machine.findings()["bootstrap credential"].found
+    assert "not needed" in machine.findings()["bootstrap credential"].detail
 
 
 def test_doctor_leaves_nothing_behind(machine: Healthy) -> None:
@@ -354,20 +358,20 @@ def test_doctor_leaves_nothing_behind(machine: Healthy) -> None:
 
 def test_status_shows_everything_there_is(tmp_path: Path) -> None:
     clock = FakeClock()
-    with Folder(tmp_path / "state") as folder:
-        store = FolderStore(folder, clock)
-        assert status.text(status.gather(store, None, clock)) == "certificate  none\n"
-        store.save_credential(credentials.make(int(clock.wall()) - credentials.DAY))
+    with StateDirectory(tmp_path / "state") as folder:
+        store = FileStore(folder, clock)
+        assert status.format_text(status.collect(store, None, clock)) == "certificate  none\n"
+        store.save_credential(credentials.make(int(clock.now()) - credentials.DAY))
         store.save_pending(PENDING)
         error = RequestDenied("denied: EndorsementKeyMismatch", detail="EndorsementKeyMismatch")
-        keep(error, store, clock, "digest", 0.0)
-        run = Run(clock, "needed")
+        start(error, store, clock, "digest", 0.0)
+        run = RunRecorder(clock, "needed")
         with run.phase("offer"):
             clock.pass_time(0.25)
-        store.append_run(run.record("failed", error))
-        store.append_run(Run(clock, "needed").record("done"))
-        serving = credentials.make(int(clock.wall()) - 2 * credentials.DAY)
-        shown = status.text(status.gather(store, serving, clock))
+        store.append_run_record(run.record("failed", error))
+        store.append_run_record(RunRecorder(clock, "needed").record("done"))
+        serving = credentials.make(int(clock.now()) - 2 * credentials.DAY)
+        shown = status.format_text(status.collect(store, serving, clock))
     for words in (
         "node         worker-1",
         "certificate  fresh, until",
@@ -384,25 +388,25 @@ def test_status_shows_everything_there_is(tmp_path: Path) -> None:
 
 def test_exchange_of_another_boot_is_none(tmp_path: Path) -> None:
     clock = FakeClock()
-    with Folder(tmp_path / "state") as folder:
-        store = FolderStore(folder, clock)
+    with StateDirectory(tmp_path / "state") as folder:
+        store = FileStore(folder, clock)
         store.save_pending(PENDING)
         clock.reboot()
-        assert status.gather(store, None, clock)["exchange"] is None
+        assert status.collect(store, None, clock)["exchange"] is None
 
 
 def test_endorsement_key_is_told_in_the_forms_of_the_record() -> None:
-    document = endorsement_key.gather(FakeTpm(certificates=[b"x"]).endorsement_key())
+    document = endorsement_key.collect(FakeTpm(certificates=[b"x"]).endorsement_key())
     assert document["publicKey"].startswith("-----BEGIN PUBLIC KEY-----\n")
     assert document["certificates"] == 1
-    assert f"sha256:{document['sha256']}" in endorsement_key.text(document)
+    assert f"sha256:{document['sha256']}" in endorsement_key.format_text(document)
 
 
 def test_manifest_registers_this_machine_for_its_cluster() -> None:
-    document = endorsement_key.gather(FakeTpm().endorsement_key())
+    document = endorsement_key.collect(FakeTpm().endorsement_key())
     settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
     made = endorsement_key.manifest(document, settings, "ns/c")
-    assert yaml.safe_load(endorsement_key.manifest_text(made)) == {
+    assert yaml.safe_load(endorsement_key.to_yaml(made)) == {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "EndorsementKey",
         "metadata": {"name": document["sha256"]},
@@ -423,7 +427,7 @@ def test_manifest_registers_this_machine_for_its_cluster() -> None:
 
 @pytest.mark.parametrize("cluster", ["c", "/c", "ns/"])
 def test_cluster_of_a_manifest_has_a_namespace(cluster: str) -> None:
-    document = endorsement_key.gather(FakeTpm().endorsement_key())
+    document = endorsement_key.collect(FakeTpm().endorsement_key())
     settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
     with pytest.raises(ConfigurationInvalid, match="NAMESPACE/NAME"):
         endorsement_key.manifest(document, settings, cluster)
@@ -431,4 +435,4 @@ def test_cluster_of_a_manifest_has_a_namespace(cluster: str) -> None:
 
 def test_endorsement_key_that_is_none_is_a_failed_tpm() -> None:
     with pytest.raises(TpmFailed):
-        endorsement_key.gather(EndorsementKey(public=b"\x00", certificates=()))
+        endorsement_key.collect(DeviceEndorsementKey(public=b"\x00", certificates=()))

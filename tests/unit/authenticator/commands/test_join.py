@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from authenticator.commands import join
-from authenticator.commands.join import Plan
+from authenticator.commands.join import JoinPlan
 from authenticator.config import invocation, kubeconfig
-from authenticator.config.arguments import parse
+from authenticator.config.arguments import parse_arguments
 from common.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
@@ -61,7 +61,7 @@ class Machine:
         }
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    def plan(self, *arguments: str) -> Plan | None:
+    def plan(self, *arguments: str) -> JoinPlan | None:
         """Plan a join."""
         given = (
             "join",
@@ -70,9 +70,9 @@ class Machine:
             "--provider-id=test:///1",
             *arguments,
         )
-        return join.plan(parse(given), LAUNCHER, "worker-1")
+        return join.plan_join(parse_arguments(given), LAUNCHER, "worker-1")
 
-    def planned(self, *arguments: str) -> Plan:
+    def planned(self, *arguments: str) -> JoinPlan:
         """Plan a join that has something to do."""
         made = self.plan(*arguments)
         assert made is not None
@@ -112,8 +112,8 @@ def test_kubeconfig_runs_the_launcher_for_the_bootstrap_cluster(machine: Machine
 
 def test_call_is_the_one_that_the_kubeconfig_leads_to(machine: Machine) -> None:
     made = machine.planned("--state-dir=/var/lib/a")
-    join.write(made, may_replace=False)
-    found = invocation.in_kubeconfig(kubeconfig.load(machine.kubelet_conf))
+    join.write_kubeconfig(made, may_replace=False)
+    found = invocation.invocation_from_kubeconfig(kubeconfig.load(machine.kubelet_conf))
     assert (found.exec_info, found.arguments) == (made.call.exec_info.raw, made.call.arguments)
     assert made.call.settings.state_dir == Path("/var/lib/a")
     assert made.call.settings.node_name == "worker-1"
@@ -139,7 +139,7 @@ def test_settings_survive_yaml(machine: Machine, tcti: str) -> None:
 
 def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
     made = machine.planned()
-    join.write(made, may_replace=False)
+    join.write_kubeconfig(made, may_replace=False)
     assert stat.S_IMODE(machine.kubelet_conf.stat().st_mode) == 0o600
     assert machine.kubelet_conf.read_bytes() == made.content
     assert sorted(path.name for path in machine.folder.iterdir()) == [
@@ -149,7 +149,7 @@ def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
 
 
 def test_second_join_has_nothing_to_do(machine: Machine) -> None:
-    join.write(machine.planned(), may_replace=False)
+    join.write_kubeconfig(machine.planned(), may_replace=False)
     machine.bootstrap_conf.unlink()
     assert machine.plan() is None
 
@@ -176,11 +176,11 @@ def test_other_credential_is_kept_until_told_otherwise(machine: Machine, other: 
     with pytest.raises(KubeconfigNotOurs, match=r"join --replace"):
         machine.plan()
     with pytest.raises(KubeconfigNotOurs):
-        join.write(machine.planned("--replace"), may_replace=False)
+        join.write_kubeconfig(machine.planned("--replace"), may_replace=False)
     assert machine.kubelet_conf.read_bytes() == before
     made = machine.planned("--replace")
     assert made.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
-    join.write(made, may_replace=True)
+    join.write_kubeconfig(made, may_replace=True)
     assert machine.kubelet_conf.read_bytes() == made.content
 
 
@@ -222,14 +222,14 @@ def test_cluster_that_cannot_be_trusted_is_refused(
 def test_kubeconfig_that_cannot_be_written_is_told(machine: Machine) -> None:
     made = machine.planned(f"--kubeconfig={machine.folder}/nowhere/kubelet.conf")
     with pytest.raises(KubeconfigUnwritable, match=r"nowhere/kubelet\.conf: No such file"):
-        join.write(made, may_replace=False)
+        join.write_kubeconfig(made, may_replace=False)
 
 
 def test_join_that_was_faster_is_not_undone(machine: Machine) -> None:
     made = machine.planned("--tcti=slow")
-    join.write(machine.planned("--tcti=fast"), may_replace=False)
+    join.write_kubeconfig(machine.planned("--tcti=fast"), may_replace=False)
     before = machine.kubelet_conf.read_bytes()
-    join.write(made, may_replace=False)
+    join.write_kubeconfig(made, may_replace=False)
     assert machine.kubelet_conf.read_bytes() == before
 
 
@@ -237,7 +237,7 @@ def test_launcher_is_beside_the_full_program(tmp_path: Path) -> None:
     launcher = tmp_path / "kubelet-authenticator-tpm"
     launcher.touch(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path / "kubelet-authenticator-tpm-full")
-    assert join.launcher_of(os.fspath(tmp_path / "link")) == launcher
+    assert join.launcher_path(os.fspath(tmp_path / "link")) == launcher
     for unknown in (launcher, tmp_path / "cli.py", tmp_path / "other-full"):
         with pytest.raises(ConfigurationInvalid):
-            join.launcher_of(os.fspath(unknown))
+            join.launcher_path(os.fspath(unknown))

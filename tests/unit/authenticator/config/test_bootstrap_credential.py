@@ -29,26 +29,30 @@ def written(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None
 
 
 def test_token_is_taken(tmp_path: Path) -> None:
-    assert bootstrap_credential.load(written(tmp_path, {"token": "a.b"})) == Token(token="a.b")
+    assert bootstrap_credential.load_bootstrap_credential(
+        written(tmp_path, {"token": "a.b"})
+    ) == Token(token="a.b")
 
 
 def test_token_file_is_read_beside_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
-    assert bootstrap_credential.load(written(tmp_path, {"tokenFile": "token"})) == Token(
-        token="a.b"
-    )
+    assert bootstrap_credential.load_bootstrap_credential(
+        written(tmp_path, {"tokenFile": "token"})
+    ) == Token(token="a.b")
 
 
 def test_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"a\xff")
     with pytest.raises(BootstrapCredentialUnusable, match="one word"):
-        bootstrap_credential.load(written(tmp_path, {"tokenFile": "token"}))
+        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "token"}))
 
 
 def test_what_is_empty_is_absent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
     user = {"token": "", "tokenFile": "token"}
-    assert bootstrap_credential.load(written(tmp_path, user)) == Token(token="a.b")
+    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == Token(
+        token="a.b"
+    )
 
 
 def test_certificate_and_key_are_taken(tmp_path: Path) -> None:
@@ -56,11 +60,13 @@ def test_certificate_and_key_are_taken(tmp_path: Path) -> None:
     data = base64.b64encode(credentials.CERTIFICATE).decode()
     user = {"client-certificate-data": data, "client-key": "key.pem"}
     wanted = KeyPair(certificate=credentials.CERTIFICATE, key=credentials.KEY)
-    assert bootstrap_credential.load(written(tmp_path, user)) == wanted
+    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == wanted
 
 
 def test_secrets_do_not_show(tmp_path: Path) -> None:
-    assert "a.b" not in repr(bootstrap_credential.load(written(tmp_path, {"token": "a.b"})))
+    assert "a.b" not in repr(
+        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"token": "a.b"}))
+    )
 
 
 WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
@@ -93,7 +99,7 @@ WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_user_is_refused_with_what_is_wrong(tmp_path: Path, wrong: str) -> None:
     user, told = WRONG_USERS[wrong]
     with pytest.raises(BootstrapCredentialUnusable, match=told):
-        bootstrap_credential.load(written(tmp_path, user))
+        bootstrap_credential.load_bootstrap_credential(written(tmp_path, user))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,9 @@ def test_wrong_user_is_refused_with_what_is_wrong(tmp_path: Path, wrong: str) ->
 )
 def test_nothing_is_taken_beside_what_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match=f"has {key},"):
-        bootstrap_credential.load(written(tmp_path, {"token": "a.b", key: "x"}))
+        bootstrap_credential.load_bootstrap_credential(
+            written(tmp_path, {"token": "a.b", key: "x"})
+        )
 
 
 @pytest.mark.parametrize(("more", "told"), [(0, None), (1, "over 1 MiB")])
@@ -110,10 +118,10 @@ def test_file_is_read_up_to_its_limit(tmp_path: Path, more: int, told: str | Non
     content = path.read_bytes()
     path.write_bytes(content + b"#" * (kubeconfig.SIZE_LIMIT - len(content) + more))
     if told is None:
-        assert bootstrap_credential.load(path) == Token(token="a.b")
+        assert bootstrap_credential.load_bootstrap_credential(path) == Token(token="a.b")
     else:
         with pytest.raises(BootstrapCredentialUnusable, match=told):
-            bootstrap_credential.load(path)
+            bootstrap_credential.load_bootstrap_credential(path)
 
 
 @pytest.mark.parametrize("entry", [{"name": "u", "user": ["token"]}, {"name": "u"}, {}])
@@ -123,7 +131,7 @@ def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> 
     document["users"] = [entry]
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     with pytest.raises(BootstrapCredentialUnusable, match="does not lead to"):
-        bootstrap_credential.load(path)
+        bootstrap_credential.load_bootstrap_credential(path)
 
 
 WRONG_FILES: dict[str, bytes] = {
@@ -144,18 +152,18 @@ def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(WRONG_FILES[wrong])
     with pytest.raises(BootstrapCredentialUnusable, match=str(path)):
-        bootstrap_credential.load(path)
+        bootstrap_credential.load_bootstrap_credential(path)
 
 
 def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match="no name of a file"):
-        bootstrap_credential.load(written(tmp_path, {"tokenFile": "a\0b"}))
+        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "a\0b"}))
 
 
 def test_settings_get_keys_that_are_texts_as_in_go(tmp_path: Path) -> None:
-    extension = {"name": invocation.EXTENSION, "extension": {1: 2, "b": None}}
+    extension = {"name": invocation.EXEC_EXTENSION, "extension": {1: 2, "b": None}}
     path = written(tmp_path, {"exec": {}}, {"extensions": [extension]})
-    found = invocation.in_kubeconfig(kubeconfig.load(path))
+    found = invocation.invocation_from_kubeconfig(kubeconfig.load(path))
     assert b'"config":{"1":2,"b":null}' in found.exec_info
 
 
@@ -168,7 +176,7 @@ def test_kubelets_call_is_found_in_its_kubeconfig(tmp_path: Path) -> None:
         "extensions": [{"name": "other", "extension": {}}, extension],
     }
     stanza = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--tcti", "x"]}
-    found = invocation.find(None, None, written(tmp_path, {"exec": stanza}, cluster))
+    found = invocation.find_invocation(None, None, written(tmp_path, {"exec": stanza}, cluster))
     assert found.arguments == ("--tcti", "x")
     assert found.exec_info == (
         b'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":'
@@ -179,17 +187,17 @@ def test_kubelets_call_is_found_in_its_kubeconfig(tmp_path: Path) -> None:
 
 def test_call_of_the_environment_comes_first_then_that_of_the_cache(tmp_path: Path) -> None:
     kept = credentials.make(0, arguments=("--tcti", "x"))
-    assert invocation.find(b"raw", kept, tmp_path).exec_info == b"raw"
-    found = invocation.find(None, kept, tmp_path)
+    assert invocation.find_invocation(b"raw", kept, tmp_path).exec_info == b"raw"
+    found = invocation.find_invocation(None, kept, tmp_path)
     assert (found.exec_info, found.arguments) == (credentials.EXEC_INFO, ("--tcti", "x"))
 
 
 def test_call_that_is_nowhere_names_where_it_was_sought(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigUnusable, match="nowhere"):
-        invocation.find(None, None, tmp_path / "nowhere")
+        invocation.find_invocation(None, None, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("user", [{"token": "a"}, {"exec": 5}, {"exec": {"args": 5}}])
 def test_kubeconfig_that_runs_nothing_is_refused(tmp_path: Path, user: dict[str, Any]) -> None:
     with pytest.raises(ExecInfoInvalid):
-        invocation.find(None, None, written(tmp_path, user))
+        invocation.find_invocation(None, None, written(tmp_path, user))

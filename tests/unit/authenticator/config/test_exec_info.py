@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authenticator.config.exec_info import as_client_go, parse
+from authenticator.config.exec_info import encode_as_client_go, parse
 from common.errors import ExecInfoInvalid
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -133,7 +133,7 @@ def test_value_is_made_as_client_go_makes_it() -> None:
         "server": "https://a.example",
         "tls-server-name": "",
     }
-    made = as_client_go(cluster, "client.authentication.k8s.io/v1")
+    made = encode_as_client_go(cluster, "client.authentication.k8s.io/v1")
     assert made.decode() == (
         '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",'
         '"spec":{"cluster":{"server":"https://a.example","certificate-authority-data":"QQ==",'
@@ -153,7 +153,7 @@ def test_value_holds_all_that_client_go_gives_in_its_order() -> None:
         "server": "https://a.example",
         "certificate-authority": "left out",
     }
-    assert as_client_go(cluster, "v").decode() == (
+    assert encode_as_client_go(cluster, "v").decode() == (
         '{"kind":"ExecCredential","apiVersion":"v","spec":{"cluster":{'
         '"server":"https://a.example","tls-server-name":"kubernetes",'
         '"insecure-skip-tls-verify":true,"certificate-authority-data":"QQ==",'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.config.arguments import parse
+from authenticator.config.arguments import parse_arguments
 from authenticator.config.settings import SETTINGS, Settings, resolve
 from common.errors import ConfigurationInvalid
 from common.evidence import MAX_EVENT_LOG
@@ -45,7 +45,7 @@ GOOD: dict[str, object] = {
 def test_settings_are_as_they_were_given() -> None:
     assert resolve(GOOD, {}, HOST) == Settings(
         node_name="worker-2",
-        node_name_is_given=True,
+        node_name_explicit=True,
         provider_id="aws:///eu-1a/i-0",
         provider_id_file=None,
         provider="openstack:RegionOne",
@@ -81,15 +81,17 @@ def test_values_are_taken_up_to_their_limits(
 
 
 def test_name_of_the_host_is_the_nodes_unless_a_provider_could_tell_another() -> None:
-    assert resolve({}, {}, HOST).is_for("worker-1.example")
-    assert not resolve({}, {}, HOST).is_for("worker-2")
-    assert resolve({"provider": "aws"}, {}, HOST).is_for("worker-2")
-    assert not resolve({"provider": "aws", "nodeName": "worker-1"}, {}, HOST).is_for("worker-2")
+    assert resolve({}, {}, HOST).matches_node("worker-1.example")
+    assert not resolve({}, {}, HOST).matches_node("worker-2")
+    assert resolve({"provider": "aws"}, {}, HOST).matches_node("worker-2")
+    assert not resolve({"provider": "aws", "nodeName": "worker-1"}, {}, HOST).matches_node(
+        "worker-2"
+    )
 
 
 def test_extension_and_flags_say_the_same() -> None:
     flags = [f"{setting.flag}={GOOD[setting.key]}" for setting in SETTINGS if setting.key in GOOD]
-    assert resolve({}, parse(flags).flags, HOST) == resolve(GOOD, {}, HOST)
+    assert resolve({}, parse_arguments(flags).flags, HOST) == resolve(GOOD, {}, HOST)
 
 
 def test_flags_win() -> None:
@@ -192,18 +194,18 @@ def test_event_log_that_is_not_there_is_the_signers_business(tmp_path: Path) -> 
     ],
 )
 def test_flags_stand_before_or_after_the_command(line: list[str]) -> None:
-    parsed = parse(line)
+    parsed = parse_arguments(line)
     assert (parsed.command, parsed.flags) == ("status", {"stateDir": "/s"})
 
 
 def test_command_is_credential_when_none_is_named() -> None:
-    assert parse([]).command == "credential"
+    assert parse_arguments([]).command == "credential"
 
 
 @pytest.mark.parametrize("line", [["--state-dir"], ["status", "--output", "xml"]])
 def test_command_line_that_cannot_be_read_is_one_line(line: list[str]) -> None:
     with pytest.raises(ConfigurationInvalid) as told:
-        parse(line)
+        parse_arguments(line)
     assert "\n" not in told.value.message
 
 
@@ -211,4 +213,4 @@ def test_command_line_that_cannot_be_read_is_one_line(line: list[str]) -> None:
     "line", [["restart"], ["--stat", "/s"], ["status", "--manifest"], ["--if-due"]]
 )
 def test_argument_out_of_place_is_a_problem(line: list[str]) -> None:
-    assert parse(line).problems
+    assert parse_arguments(line).problems

@@ -5,25 +5,25 @@ from datetime import timedelta
 
 import pytest
 
-from authenticator.enroll.enroll import Occasion
-from authenticator.model import Pending, Token
-from authenticator.state.cooldown import pause_after
-from authenticator.state.credential import Freshness, assess
+from authenticator.enroll.enroll import Trigger
+from authenticator.model import PendingExchange, Token
+from authenticator.state.cooldown import duration_after
+from authenticator.state.credential import Freshness, freshness
 from common.errors import (
     ApiServerUnavailable,
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     CoolingDown,
-    CredentialRefused,
     DeadlinePassed,
     ExchangeExpired,
+    Forbidden,
+    Invalid,
     OfferUnanswered,
-    PermissionMissing,
+    RequestDeleted,
     RequestDenied,
-    RequestRejected,
-    RequestVanished,
-    StateFolderUnwritable,
+    StateDirectoryUnwritable,
     TpmUnavailable,
+    Unauthorized,
     VersionRefused,
 )
 from tests.fakes.csr_api import BOOTSTRAP_USER, Issuance
@@ -42,14 +42,14 @@ def joined() -> FakeNode:
 def due(node: FakeNode) -> FakeNode:
     """Let time go by until the renewal is due."""
     assert node.store.credential is not None
-    node.clock.pass_time(node.store.credential.renew_at - node.clock.wall())
+    node.clock.pass_time(node.store.credential.renew_at - node.clock.now())
     return node
 
 
 def expired(node: FakeNode) -> FakeNode:
     """Let time go by until the certificate is over."""
     assert node.store.credential is not None
-    node.clock.pass_time(node.store.credential.not_after - node.clock.wall())
+    node.clock.pass_time(node.store.credential.not_after - node.clock.now())
     return node
 
 
@@ -68,7 +68,7 @@ def test_renewal_asks_with_the_current_certificate() -> None:
     new = node.obtain()
     assert requesters(node)[2:] == [NODE_USER] * 2
     assert old is not None
-    assert new.pair.key != old.pair.key
+    assert new.key_pair.key != old.key_pair.key
     assert node.store.credential == new
 
 
@@ -86,14 +86,14 @@ def test_fresh_credential_of_another_call_is_used() -> None:
 
 def test_demand_gets_a_new_certificate_at_any_time() -> None:
     node = joined()
-    node.obtain(Occasion.DEMANDED)
+    node.obtain(Trigger.FORCED)
     assert len(node.cluster.csrs) == 4
 
 
 def test_refused_certificate_is_replaced_through_the_bootstrap_credential() -> None:
     node = due(joined())
     assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
@@ -130,16 +130,16 @@ def test_certificate_of_another_node_name_asks_nothing() -> None:
 
 def test_suspicion_that_is_unfounded_changes_nothing() -> None:
     node = joined()
-    assert node.obtain(Occasion.SUSPECTED) == node.store.credential
+    assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
     assert len(node.cluster.csrs) == 2
 
 
 def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
     node = joined()
     assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.cluster.calls.clear()
-    node.obtain(Occasion.SUSPECTED)
+    node.obtain(Trigger.UNAUTHORIZED_SUSPECTED)
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
     assert node.cluster.calls.count("create") == 2, "none with what was just refused"
 
@@ -149,7 +149,7 @@ def test_suspicion_in_an_outage_decides_nothing() -> None:
     node.cluster.errors = [ApiServerUnavailable("gone")]
     old = node.store.credential
     with pytest.raises(ApiServerUnavailable):
-        node.obtain(Occasion.SUSPECTED)
+        node.obtain(Trigger.UNAUTHORIZED_SUSPECTED)
     assert node.store.credential == old
 
 
@@ -163,23 +163,23 @@ def test_no_certificate_and_no_bootstrap_credential_names_the_operators_step() -
 def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_step() -> None:
     node = due(joined())
     assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.bootstrap = None
-    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
 
 
-@pytest.mark.parametrize("occasion", [Occasion.NEEDED, Occasion.SUSPECTED])
-def test_refused_certificate_is_not_sent_again_and_again(occasion: Occasion) -> None:
+@pytest.mark.parametrize("occasion", [Trigger.REQUIRED, Trigger.UNAUTHORIZED_SUSPECTED])
+def test_refused_certificate_is_not_sent_again_and_again(occasion: Trigger) -> None:
     """Each 401 that the kubelet meets is another call, and each call another run behind it."""
     node = due(joined())
     assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.bootstrap = None
-    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain(occasion)
     node.cluster.calls.clear()
-    with pytest.raises(CoolingDown, match=r"CredentialRefused.*401"):
+    with pytest.raises(CoolingDown, match=r"Unauthorized.*401"):
         node.obtain(occasion)
     assert "create" not in node.cluster.calls
 
@@ -187,9 +187,9 @@ def test_refused_certificate_is_not_sent_again_and_again(occasion: Occasion) -> 
 def test_new_bootstrap_credential_ends_the_pause_after_a_refused_certificate() -> None:
     node = due(joined())
     assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.pair.certificate)
+    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     bootstrap, node.bootstrap = node.bootstrap, None
-    with pytest.raises(CredentialRefused):
+    with pytest.raises(Unauthorized):
         node.obtain()
     node.bootstrap = bootstrap
     assert node.obtain() == node.store.credential
@@ -197,7 +197,7 @@ def test_new_bootstrap_credential_ends_the_pause_after_a_refused_certificate() -
 
 def test_refused_bootstrap_credential_names_the_operators_step() -> None:
     node = FakeNode(bootstrap=Token(token="expired"))
-    with pytest.raises(CredentialRefused, match=r"401.*kubeadm token create"):
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
 
 
@@ -217,13 +217,15 @@ def test_full_disk_keeps_nobody_from_being_served() -> None:
     assert node.store.credential is None
     node.store.is_full = False
     node.cluster.on_wait = lambda: None
-    assert node.obtain().pair == credential.pair, "the exchange on disk ends in the same again"
+    assert node.obtain().key_pair == credential.key_pair, (
+        "the exchange on disk ends in the same again"
+    )
 
 
 def test_full_disk_begins_no_exchange() -> None:
     node = FakeNode()
     node.store.is_full = True
-    with pytest.raises(StateFolderUnwritable):
+    with pytest.raises(StateDirectoryUnwritable):
         node.obtain()
     assert node.cluster.calls == []
 
@@ -250,7 +252,7 @@ def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
     pauses = []
     for _ in range(12):
         assert node.store.cooldown is not None
-        pauses.append(node.store.cooldown.until - node.clock.boot())
+        pauses.append(node.store.cooldown.until - node.clock.boottime())
         node.clock.pass_time(pauses[-1])
         with pytest.raises(RequestDenied):
             node.obtain()
@@ -262,7 +264,7 @@ def test_success_forgets_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
     assert node.store.cooldown is not None
-    node.clock.pass_time(node.store.cooldown.until - node.clock.boot())
+    node.clock.pass_time(node.store.cooldown.until - node.clock.boottime())
     node.obtain()
     assert node.store.cooldown is None
 
@@ -270,7 +272,7 @@ def test_success_forgets_the_cooldown() -> None:
 def test_demand_does_not_wait_for_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
-    node.obtain(Occasion.DEMANDED)
+    node.obtain(Trigger.FORCED)
 
 
 def test_cooldown_ends_with_the_boot() -> None:
@@ -308,7 +310,7 @@ def test_failures_are_counted_anew_for_something_else(change: str) -> None:
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
     for _ in range(2):
         with pytest.raises(RequestDenied):
-            node.obtain(Occasion.DEMANDED)
+            node.obtain(Trigger.FORCED)
     assert node.store.cooldown is not None
     assert node.store.cooldown.failures == 2
     if change == "boot":
@@ -316,21 +318,21 @@ def test_failures_are_counted_anew_for_something_else(change: str) -> None:
     else:
         node.settings["expirationSeconds"] = 3600
     with pytest.raises(RequestDenied):
-        node.obtain(Occasion.DEMANDED)
+        node.obtain(Trigger.FORCED)
     assert node.store.cooldown.failures == 0
 
 
 def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
     node = FakeNode(bootstrap=Token(token="expired"))
-    node.cluster.errors = [PermissionMissing("no")]
+    node.cluster.errors = [Forbidden("no")]
     save = node.store.save_pending
 
-    def fill(pending: Pending) -> None:
+    def fill(pending: PendingExchange) -> None:
         save(pending)
         node.store.is_full = True
 
     node.store.save_pending = fill  # type: ignore[method-assign]
-    with pytest.raises(PermissionMissing):
+    with pytest.raises(Forbidden):
         node.obtain()
     assert node.store.cooldown is None
 
@@ -374,28 +376,28 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
         (TpmUnavailable(""), 9, 30),
         (RequestDenied(""), 0, 2),
         (RequestDenied(""), 9, 600),
-        (RequestVanished(""), 9, 600),
-        (CredentialRefused(""), 9, 600),
-        (PermissionMissing(""), 9, 600),
-        (RequestRejected(""), 9, 600),
+        (RequestDeleted(""), 9, 600),
+        (Unauthorized(""), 9, 600),
+        (Forbidden(""), 9, 600),
+        (Invalid(""), 9, 600),
         (ZeroDivisionError(), 9, 30),
     ],
     ids=repr,
 )
 def test_pause_fits_the_failure(error: Exception, failures: int, seconds: float) -> None:
-    assert pause_after(error, failures, 0) == seconds
-    assert pause_after(error, failures, 1) == seconds / 2
+    assert duration_after(error, failures, 0) == seconds
+    assert duration_after(error, failures, 1) == seconds / 2
 
 
 def test_pauses_double_up_to_their_limit() -> None:
-    pauses = [pause_after(RequestDenied(""), failures, 0) for failures in range(10)]
+    pauses = [duration_after(RequestDenied(""), failures, 0) for failures in range(10)]
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
-    assert pause_after(RequestDenied(""), 10**6, 0) == 600, "no number grows too large for it"
+    assert duration_after(RequestDenied(""), 10**6, 0) == 600, "no number grows too large for it"
 
 
 def test_refused_version_is_tried_again_hourly() -> None:
-    assert pause_after(VersionRefused(""), 0, 0) == 3600
-    assert pause_after(VersionRefused(""), 9, 1) == 3240
+    assert duration_after(VersionRefused(""), 0, 0) == 3600
+    assert duration_after(VersionRefused(""), 9, 1) == 3240
 
 
 @pytest.mark.parametrize("lifetime", [timedelta(minutes=10), timedelta(hours=1), timedelta(days=7)])
@@ -403,48 +405,48 @@ def test_renewal_is_in_the_last_thirty_percent(lifetime: timedelta) -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(lifetime=lifetime)
     credential = node.obtain()
-    share = (credential.renew_at - credential.received) / lifetime.total_seconds()
+    share = (credential.renew_at - credential.received_at) / lifetime.total_seconds()
     assert 0.69 < share <= 0.8
 
 
 def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(lifetime=timedelta(minutes=10))
-    node.store.drop_pending = lambda: None  # type: ignore[method-assign]
+    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
     first = node.obtain()
     assert node.store.pending is not None
     second = due(node).obtain()
-    assert second.pair.key != first.pair.key
+    assert second.key_pair.key != first.key_pair.key
 
 
 def test_exchange_on_disk_whose_certificate_was_refused_is_not_taken_up_again() -> None:
     node = FakeNode()
-    node.store.drop_pending = lambda: None  # type: ignore[method-assign]
+    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
     first = node.obtain()
     assert node.store.pending is not None
-    node.cluster.revoked.add(first.pair.certificate)
-    assert node.obtain(Occasion.SUSPECTED).pair.key != first.pair.key
+    node.cluster.revoked.add(first.key_pair.certificate)
+    assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED).key_pair.key != first.key_pair.key
 
 
 def test_assessment_errs_towards_serving() -> None:
     node = joined()
     credential = node.store.credential
     assert credential is not None
-    received, ends = credential.received, credential.not_after
-    assert assess(credential, received) is Freshness.FRESH
-    assert assess(credential, received - 300) is Freshness.FRESH
-    assert assess(credential, received - 301) is Freshness.DUE
-    assert assess(credential, received - 3600) is Freshness.DUE, "the clock went back"
-    assert assess(credential, credential.renew_at) is Freshness.DUE
-    assert assess(credential, ends) is Freshness.EXPIRED
+    received, ends = credential.received_at, credential.not_after
+    assert freshness(credential, received) is Freshness.FRESH
+    assert freshness(credential, received - 300) is Freshness.FRESH
+    assert freshness(credential, received - 301) is Freshness.RENEWAL_DUE
+    assert freshness(credential, received - 3600) is Freshness.RENEWAL_DUE, "the clock went back"
+    assert freshness(credential, credential.renew_at) is Freshness.RENEWAL_DUE
+    assert freshness(credential, ends) is Freshness.EXPIRED
     # Made before the clock was set right: its dates hold, its life since receipt does not.
-    early = replace(credential, received=received - 300 * 86400)
-    assert assess(early, received) is Freshness.DUE
+    early = replace(credential, received_at=received - 300 * 86400)
+    assert freshness(early, received) is Freshness.RENEWAL_DUE
     # Made while the clock was ahead: its dates do not hold, its life since receipt does.
-    late = replace(credential, received=received + 300 * 86400)
-    assert assess(late, late.received) is Freshness.FRESH
-    assert assess(late, late.renew_at) is Freshness.DUE
-    assert assess(late, late.received + late.lifetime) is Freshness.EXPIRED
+    late = replace(credential, received_at=received + 300 * 86400)
+    assert freshness(late, late.received_at) is Freshness.FRESH
+    assert freshness(late, late.renew_at) is Freshness.RENEWAL_DUE
+    assert freshness(late, late.received_at + late.lifetime) is Freshness.EXPIRED
 
 
 def test_outage_never_discards_the_exchange() -> None:

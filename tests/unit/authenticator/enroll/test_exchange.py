@@ -10,33 +10,33 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from authenticator.enroll.exchange import (
-    CHALLENGE_SECONDS,
-    LOOK_SECONDS,
-    OFFER_SECONDS,
-    PENDING_SECONDS,
+    CHALLENGE_TTL_SECONDS,
+    EXCHANGE_TTL_SECONDS,
+    OFFER_TTL_SECONDS,
+    WATCH_TIMEOUT_SECONDS,
 )
 from authenticator.model import CsrRequest
-from common.csr import split
+from common.csr import decode_request
 from common.errors import (
     ApiServerUnavailable,
     AttestationError,
+    CertificateMismatch,
     CertificateNotAccepted,
-    CertificateNotAsAsked,
     CredentialNotForThisTpm,
-    CredentialRefused,
     DeadlinePassed,
     ExchangeExpired,
     OfferUnanswered,
+    RequestDeleted,
     RequestDenied,
     RequestFailed,
-    RequestTaken,
-    RequestVanished,
+    RequestNameConflict,
+    Unauthorized,
     VersionRefused,
 )
 from common.names import CHALLENGE_ANNOTATION
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import FakeCluster, Issuance
-from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, Executioner, FakeNode, Killed
+from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash
 
 
 def moments_of_a_join() -> int:
@@ -52,9 +52,9 @@ def filed(node: FakeNode) -> list[str]:
 
 
 def test_limits_are_the_protocols() -> None:
-    limits = (PENDING_SECONDS, OFFER_SECONDS, CHALLENGE_SECONDS)
+    limits = (EXCHANGE_TTL_SECONDS, OFFER_TTL_SECONDS, CHALLENGE_TTL_SECONDS)
     assert limits == (15 * 60, 10 * 60, 4 * 60)
-    assert LOOK_SECONDS <= 60, "a pending exchange is looked at every minute at least"
+    assert WATCH_TIMEOUT_SECONDS <= 60, "a pending exchange is looked at every minute at least"
 
 
 def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None:
@@ -63,10 +63,10 @@ def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None
     offer, answer = node.cluster.csrs.values()
     assert [csr.spec.name for csr in (offer, answer)] == [f"kubelet-tpm-{n:032x}" for n in (1, 2)]
     assert offer.spec.usages == ("client auth", "digital signature")
-    assert split(offer.spec.request)[0] == split(answer.spec.request)[0]
-    request = parse_pkcs10(split(offer.spec.request)[0])
+    assert decode_request(offer.spec.request)[0] == decode_request(answer.spec.request)[0]
+    request = parse_pkcs10(decode_request(offer.spec.request)[0])
     assert (request.node_name, request.provider_id) == (NODE_NAME, "test:///1")
-    assert credential.pair.certificate == answer.certificate
+    assert credential.key_pair.certificate == answer.certificate
     assert node.store.credential == credential
     assert node.store.pending is None
 
@@ -75,7 +75,7 @@ def test_each_offer_has_a_key_of_its_own() -> None:
     node = FakeNode()
     first = node.obtain()
     node.store.credential = None
-    assert node.obtain().pair.key != first.pair.key
+    assert node.obtain().key_pair.key != first.key_pair.key
 
 
 def test_lifetime_is_asked_for_and_bound() -> None:
@@ -107,8 +107,8 @@ def test_phases_are_told() -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
-    node = FakeNode(executioner=Executioner(moment=moment))
-    with pytest.raises(Killed):
+    node = FakeNode(executioner=CrashInjector(moment=moment))
+    with pytest.raises(SimulatedCrash):
         node.obtain()
     kept = node.store.credential
     node.executioner.moment = None
@@ -121,19 +121,19 @@ def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_and_reboot_at_any_moment_ends_in_a_certificate(moment: int) -> None:
-    node = FakeNode(executioner=Executioner(moment=moment))
-    with pytest.raises(Killed):
+    node = FakeNode(executioner=CrashInjector(moment=moment))
+    with pytest.raises(SimulatedCrash):
         node.obtain()
     node.executioner.moment = None
     node.clock.reboot()
     assert node.obtain() == node.store.credential
-    assert node.store.pending is None or node.store.pending.key == node.obtain().pair.key
+    assert node.store.pending is None or node.store.pending.key == node.obtain().key_pair.key
 
 
 def test_exchange_is_on_disk_before_anything_is_sent() -> None:
     node = FakeNode()
-    node.cluster.errors = [CredentialRefused("stop here")]
-    with pytest.raises(CredentialRefused):
+    node.cluster.errors = [Unauthorized("stop here")]
+    with pytest.raises(Unauthorized):
         node.obtain()
     assert node.cluster.csrs == {}
     assert node.store.pending is not None
@@ -156,7 +156,7 @@ def test_pending_offer_is_resumed_by_the_next_call() -> None:
 
 
 def test_offer_unanswered_for_ten_minutes_is_replaced_by_the_next_call() -> None:
-    node = pending_after(FakeNode(), OFFER_SECONDS)
+    node = pending_after(FakeNode(), OFFER_TTL_SECONDS)
     node.obtain()
     assert len(filed(node)) == 3
 
@@ -165,12 +165,12 @@ def test_offer_unanswered_for_ten_minutes_is_replaced_within_a_long_call() -> No
     node = FakeNode()
     node.cluster.signer_is_away = True
     with pytest.raises(DeadlinePassed):
-        node.obtain(seconds=PENDING_SECONDS)
+        node.obtain(seconds=EXCHANGE_TTL_SECONDS)
     assert len(filed(node)) == 2
     assert node.store.cooldown is None, "ten minutes of waiting were pause enough"
 
 
-@pytest.mark.parametrize(("age", "in_all"), [(OFFER_SECONDS, 2), (OFFER_SECONDS + 1, 3)])
+@pytest.mark.parametrize(("age", "in_all"), [(OFFER_TTL_SECONDS, 2), (OFFER_TTL_SECONDS + 1, 3)])
 def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
     age: float, in_all: int
 ) -> None:
@@ -181,7 +181,9 @@ def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
     assert len(filed(node)) == in_all
 
 
-@pytest.mark.parametrize(("age", "in_all"), [(PENDING_SECONDS, 2), (PENDING_SECONDS + 1, 4)])
+@pytest.mark.parametrize(
+    ("age", "in_all"), [(EXCHANGE_TTL_SECONDS, 2), (EXCHANGE_TTL_SECONDS + 1, 4)]
+)
 def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
     age: float, in_all: int
 ) -> None:
@@ -198,7 +200,10 @@ def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
 
 @pytest.mark.parametrize(
     ("seconds", "error"),
-    [(OFFER_SECONDS, DeadlinePassed), (OFFER_SECONDS + LOOK_SECONDS, OfferUnanswered)],
+    [
+        (OFFER_TTL_SECONDS, DeadlinePassed),
+        (OFFER_TTL_SECONDS + WATCH_TIMEOUT_SECONDS, OfferUnanswered),
+    ],
 )
 def test_call_that_ends_with_its_offer_begins_no_other(
     seconds: float, error: type[AttestationError]
@@ -212,7 +217,10 @@ def test_call_that_ends_with_its_offer_begins_no_other(
 
 @pytest.mark.parametrize(
     ("seconds", "error"),
-    [(PENDING_SECONDS, DeadlinePassed), (PENDING_SECONDS + LOOK_SECONDS, ExchangeExpired)],
+    [
+        (EXCHANGE_TTL_SECONDS, DeadlinePassed),
+        (EXCHANGE_TTL_SECONDS + WATCH_TIMEOUT_SECONDS, ExchangeExpired),
+    ],
 )
 def test_call_that_ends_with_its_exchange_begins_no_other(
     seconds: float, error: type[AttestationError]
@@ -228,12 +236,12 @@ def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -
     node = FakeNode()
     node.cluster.signer_is_away = True
     looks: list[float] = []
-    node.cluster.on_wait = lambda: looks.append(node.clock.boot())
-    before = node.clock.boot()
+    node.cluster.on_wait = lambda: looks.append(node.clock.boottime())
+    before = node.clock.boottime()
     with pytest.raises(DeadlinePassed):
         node.obtain(seconds=45)
-    assert [look - before for look in looks] == [0, LOOK_SECONDS]
-    assert node.clock.boot() - before == 45
+    assert [look - before for look in looks] == [0, WATCH_TIMEOUT_SECONDS]
+    assert node.clock.boottime() - before == 45
 
 
 def test_deadline_that_passes_in_a_look_is_told_with_what_the_signer_waits_for() -> None:
@@ -290,10 +298,10 @@ def at_challenge(node: FakeNode) -> FakeNode:
     def save(pending: object) -> None:
         seen(pending)  # type: ignore[arg-type]
         if node.store.pending is not None and node.store.pending.challenge is not None:
-            raise Killed
+            raise SimulatedCrash
 
     node.store.save_pending = save  # type: ignore[method-assign]
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedCrash):
         node.obtain()
     node.store.save_pending = seen  # type: ignore[method-assign]
     return node
@@ -301,21 +309,21 @@ def at_challenge(node: FakeNode) -> FakeNode:
 
 def test_challenge_is_answered_within_four_minutes_of_its_first_sight() -> None:
     node = at_challenge(FakeNode())
-    node.clock.pass_time(CHALLENGE_SECONDS)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS)
     node.obtain()
     assert len(filed(node)) == 2
 
 
 def test_challenge_older_than_four_minutes_is_left() -> None:
     node = at_challenge(FakeNode())
-    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
     assert len(filed(node)) == 3, "another offer, and its answer"
 
 
 def test_challenge_that_is_left_is_not_opened() -> None:
     node = at_challenge(FakeNode())
-    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     opened: list[bytes] = []
     activate = node.tpm.activate_credential
 
@@ -335,10 +343,10 @@ def before_the_answer_arrives(node: FakeNode) -> FakeNode:
     def lose_the_answer(method: str) -> None:
         lost(method)
         if method == "create" and len(node.cluster.csrs) == 1:
-            raise Killed
+            raise SimulatedCrash
 
     node.cluster.called = lose_the_answer  # type: ignore[method-assign]
-    with pytest.raises(Killed):
+    with pytest.raises(SimulatedCrash):
         node.obtain()
     node.cluster.called = lost  # type: ignore[method-assign]
     return node
@@ -354,7 +362,7 @@ def test_answer_on_disk_is_sent_again_to_the_byte() -> None:
 
 def test_answer_that_was_not_filed_in_four_minutes_is_left() -> None:
     node = before_the_answer_arrives(FakeNode())
-    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
     assert len(filed(node)) == 3, "another offer, and its answer"
 
@@ -364,7 +372,7 @@ def test_answer_that_was_filed_is_waited_for_however_old_its_challenge() -> None
     node.cluster.wait["answer"] = "MachineNotFound"
     with pytest.raises(DeadlinePassed):
         node.obtain()
-    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     del node.cluster.wait["answer"]
     node.obtain()
     assert len(filed(node)) == 2
@@ -376,7 +384,7 @@ def test_waiting_answer_outlives_calls_until_it_is_fifteen_minutes_old() -> None
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
         node.obtain()
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
-        node.obtain(seconds=PENDING_SECONDS + 60)
+        node.obtain(seconds=EXCHANGE_TTL_SECONDS + 60)
     assert len(filed(node)) == 4, "after fifteen minutes begun anew"
     assert node.store.pending is not None
     assert node.store.pending.answer_name == filed(node)[3]
@@ -443,7 +451,7 @@ def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
 def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
     """As on a disk that has become read-only: it would be taken up again, and again."""
     node = at_challenge(FakeNode())
-    node.clock.pass_time(CHALLENGE_SECONDS + 1)
+    node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.store.is_full = True
     with pytest.raises(ExchangeExpired):
         node.obtain()
@@ -465,7 +473,7 @@ def test_deleted_request_ends_the_exchange(index: int) -> None:
             del node.cluster.csrs[filed(node)[index]]
 
     node.cluster.on_wait = delete
-    with pytest.raises(RequestVanished):
+    with pytest.raises(RequestDeleted):
         node.obtain()
 
 
@@ -492,7 +500,7 @@ def test_request_of_somebody_else_under_our_name_is_not_ours(
     offer = node.cluster.csrs[f"kubelet-tpm-{1:032x}"]
     spec = change(replace(offer.spec, name=f"kubelet-tpm-{2:032x}"))
     node.cluster.csrs[spec.name] = replace(offer, spec=spec)
-    with pytest.raises(RequestTaken):
+    with pytest.raises(RequestNameConflict):
         node.obtain()
 
 
@@ -539,10 +547,10 @@ def test_pauses_in_an_outage_double_up_to_a_limit() -> None:
 def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(100)]
-    before = node.clock.boot()
+    before = node.clock.boottime()
     with pytest.raises(ApiServerUnavailable):
         node.obtain()
-    assert node.clock.boot() - before <= 60
+    assert node.clock.boottime() - before <= 60
     node.cluster.errors = []
     node.clock.pass_time(30)
     node.obtain()
@@ -578,33 +586,33 @@ def change_issuance(**change: object) -> Callable[[FakeCluster], None]:
 WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[AttestationError]]] = {
     "another key": (
         change_issuance(public_key=ec.generate_private_key(ec.SECP256R1()).public_key()),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
-    "another name": (change_issuance(node_name="worker-2"), CertificateNotAsAsked),
-    "another organisation": (change_issuance(organisations=("other",)), CertificateNotAsAsked),
+    "another name": (change_issuance(node_name="worker-2"), CertificateMismatch),
+    "another organisation": (change_issuance(organisations=("other",)), CertificateMismatch),
     "one organisation more": (
         change_issuance(organisations=("system:nodes", "system:masters")),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
-    "an authority": (change_issuance(authority=True), CertificateNotAsAsked),
-    "no usage": (change_issuance(usage=None), CertificateNotAsAsked),
+    "an authority": (change_issuance(authority=True), CertificateMismatch),
+    "no usage": (change_issuance(usage=None), CertificateMismatch),
     "a name that was not asked for": (
         change_issuance(names=(x509.DNSName("worker-1"),)),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
     "for servers": (
         change_issuance(usage=x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
     "long over": (
         change_issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
     "of the far future": (
         change_issuance(backdated=-timedelta(days=2)),
-        CertificateNotAsAsked,
+        CertificateMismatch,
     ),
-    "of no length": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateNotAsAsked),
+    "of no length": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateMismatch),
     "just over": (change_issuance(lifetime=-timedelta(seconds=1)), CertificateNotAccepted),
     "taken for another's": (
         lambda cluster: setattr(cluster, "known_as", "system:node:worker-2"),
@@ -633,7 +641,7 @@ def test_wrong_certificate_never_reaches_the_cache(wrong: str) -> None:
 def test_text_around_a_certificate_is_left_out() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
-    assert node.obtain().pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
+    assert node.obtain().key_pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
 
 
 def test_certificate_that_says_nothing_of_authorities_is_none() -> None:
@@ -647,7 +655,7 @@ def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None
     node = FakeNode()
     node.cluster.skew = skew
     credential = node.obtain()
-    assert credential.renew_at > node.clock.wall()
+    assert credential.renew_at > node.clock.now()
 
 
 def test_node_with_a_long_name_joins() -> None:

@@ -10,9 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from authenticator.enroll import issued_certificate
-from authenticator.model import Wanted
+from authenticator.model import CertificateSpec
 from common.csr import build_pkcs10
-from common.errors import CertificateNotAsAsked
+from common.errors import CertificateMismatch
 from common.names import CLIENT_SIGNER, CLIENT_USAGES, SERVING_USAGES
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, Issuance
 from tests.harness.pki import Authority, ec_key
@@ -20,14 +20,14 @@ from tests.harness.pki import Authority, ec_key
 NOW: Final = 1_800_000_000
 DAY: Final = 24 * 3600
 WEEK: Final = 7 * DAY
-WANTED: Final = Wanted(
+WANTED: Final = CertificateSpec(
     node_name="worker-1",
     provider_id="test:///1",
     signer_name=CLIENT_SIGNER,
     usages=CLIENT_USAGES,
     names=(),
     expiration_seconds=None,
-    made_for="digest",
+    fingerprint="digest",
 )
 KEY: Final = issued_certificate.new_key()
 OTHER: Final = Authority.make("other", ec_key()).pair.certificate
@@ -67,9 +67,11 @@ UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_certificate_that_cannot_be_read_is_not_as_asked(case: str) -> None:
-    issued_certificate.check_issued(certificate(), issued_certificate.key_pem(KEY), WANTED, NOW)
-    with pytest.raises(CertificateNotAsAsked, match="cannot be read"):
-        issued_certificate.check_issued(
+    issued_certificate.verify_issued_certificate(
+        certificate(), issued_certificate.key_pem(KEY), WANTED, NOW
+    )
+    with pytest.raises(CertificateMismatch, match="cannot be read"):
+        issued_certificate.verify_issued_certificate(
             UNREADABLE[case](), issued_certificate.key_pem(KEY), WANTED, NOW
         )
 
@@ -77,18 +79,20 @@ def test_certificate_that_cannot_be_read_is_not_as_asked(case: str) -> None:
 def test_first_certificate_is_the_nodes_and_the_others_come_along() -> None:
     leaf = certificate()
     assert (
-        issued_certificate.check_issued(
+        issued_certificate.verify_issued_certificate(
             leaf + OTHER, issued_certificate.key_pem(KEY), WANTED, NOW
         ).chain
         == leaf + OTHER
     )
-    with pytest.raises(CertificateNotAsAsked, match="another key"):
-        issued_certificate.check_issued(OTHER + leaf, issued_certificate.key_pem(KEY), WANTED, NOW)
+    with pytest.raises(CertificateMismatch, match="another key"):
+        issued_certificate.verify_issued_certificate(
+            OTHER + leaf, issued_certificate.key_pem(KEY), WANTED, NOW
+        )
 
 
 @pytest.mark.parametrize("now", [NOW - DAY, NOW + WEEK + DAY - 1])
 def test_dates_may_be_a_day_off_the_clock(now: float) -> None:
-    issued = issued_certificate.check_issued(
+    issued = issued_certificate.verify_issued_certificate(
         certificate(), issued_certificate.key_pem(KEY), WANTED, now
     )
     assert (issued.not_before, issued.not_after) == (NOW, NOW + WEEK)
@@ -96,19 +100,21 @@ def test_dates_may_be_a_day_off_the_clock(now: float) -> None:
 
 @pytest.mark.parametrize("now", [NOW - DAY - 1, NOW + WEEK + DAY])
 def test_dates_may_not_be_more_than_a_day_off_the_clock(now: float) -> None:
-    with pytest.raises(CertificateNotAsAsked, match="not valid now"):
-        issued_certificate.check_issued(certificate(), issued_certificate.key_pem(KEY), WANTED, now)
+    with pytest.raises(CertificateMismatch, match="not valid now"):
+        issued_certificate.verify_issued_certificate(
+            certificate(), issued_certificate.key_pem(KEY), WANTED, now
+        )
 
 
 @pytest.mark.parametrize("usages", [CLIENT_USAGES, SERVING_USAGES], ids=["client", "serving"])
 def test_each_usage_that_was_asked_for_is_looked_for(usages: frozenset[str]) -> None:
     purposes = {CLIENT_USAGES: CLIENT_AUTH, SERVING_USAGES: SERVER_AUTH}
     wanted = replace(WANTED, usages=usages)
-    issued_certificate.check_issued(
+    issued_certificate.verify_issued_certificate(
         certificate(purposes.pop(usages)), issued_certificate.key_pem(KEY), wanted, NOW
     )
     (other,) = purposes.values()
-    with pytest.raises(CertificateNotAsAsked, match="is not for"):
-        issued_certificate.check_issued(
+    with pytest.raises(CertificateMismatch, match="is not for"):
+        issued_certificate.verify_issued_certificate(
             certificate(other), issued_certificate.key_pem(KEY), wanted, NOW
         )

@@ -16,22 +16,22 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from authenticator.config.settings import resolve
 from authenticator.enroll import issued_certificate, serving
-from authenticator.enroll.enroll import Occasion
+from authenticator.enroll.enroll import Trigger
 from authenticator.model import Deadline
 from authenticator.providers.provider import Address, Identity
 from authenticator.state.credential import Credential
-from common.csr import split
+from common.csr import decode_request
 from common.errors import (
     AttestationError,
+    CertificateMismatch,
     CertificateNotAccepted,
-    CertificateNotAsAsked,
     ClientCertificateMissing,
     ConfigurationInvalid,
     CoolingDown,
-    CredentialRefused,
     ProviderUnavailable,
     RequestDenied,
-    StateFolderUnwritable,
+    StateDirectoryUnwritable,
+    Unauthorized,
 )
 from common.names import SERVING_SIGNER
 from common.pkcs10 import parse_pkcs10
@@ -70,11 +70,13 @@ class ServingNode:
         """Run the command once."""
         world = replace(self.node.world(), store=self.store)
         deadline = Deadline(self.node.clock, 60)
-        return serving.obtain(self.node.call(), self.names, self.client, world, deadline)
+        return serving.obtain_serving_certificate(
+            self.node.call(), self.names, self.client, world, deadline
+        )
 
     def due(self, credential: Credential) -> None:
         """Let a certificate's renewal point pass."""
-        self.node.clock.pass_time(credential.renew_at - self.node.clock.wall())
+        self.node.clock.pass_time(credential.renew_at - self.node.clock.now())
 
 
 @pytest.fixture
@@ -91,12 +93,12 @@ def test_certificate_is_asked_for_by_the_node_for_its_names(node: ServingNode) -
     }
     assert {csr.spec.signer_name for csr in (offer, answer)} == {SERVING_SIGNER}
     assert {csr.spec.usages for csr in (offer, answer)} == {("digital signature", "server auth")}
-    request = parse_pkcs10(split(offer.spec.request)[0])
+    request = parse_pkcs10(decode_request(offer.spec.request)[0])
     assert set(request.subject_alt_names or ()) == set(NAMES)
     assert (request.node_name, request.provider_id) == (NODE_NAME, "test:///1")
     assert credential == node.store.credential
-    leaf = x509.load_pem_x509_certificate(credential.pair.certificate)
-    assert leaf.public_key() == load_pem_private_key(credential.pair.key, None).public_key()
+    leaf = x509.load_pem_x509_certificate(credential.key_pair.certificate)
+    assert leaf.public_key() == load_pem_private_key(credential.key_pair.key, None).public_key()
 
 
 def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
@@ -105,7 +107,7 @@ def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
     assert len(node.cluster.csrs) == 2
     node.due(first)
     renewed = node.obtain()
-    assert renewed.pair.key != first.pair.key
+    assert renewed.key_pair.key != first.key_pair.key
     assert node.store.credential == renewed
 
 
@@ -120,7 +122,7 @@ CHANGES: dict[str, Callable[[ServingNode], object]] = {
 def test_what_has_changed_is_certified_anew(node: ServingNode, change: str) -> None:
     first = node.obtain()
     CHANGES[change](node)
-    assert node.obtain().pair.key != first.pair.key
+    assert node.obtain().key_pair.key != first.key_pair.key
 
 
 def test_names_in_another_order_are_the_same(node: ServingNode) -> None:
@@ -210,7 +212,7 @@ def test_wrong_certificate_does_not_replace_the_one_that_works(
     works = node.obtain()
     node.due(works)
     WRONG[case](node)
-    with pytest.raises(CertificateNotAsAsked):
+    with pytest.raises(CertificateMismatch):
         node.obtain()
     assert node.store.credential == works
 
@@ -231,15 +233,15 @@ def test_chain_may_have_intermediates() -> None:
     root, middle, other = (Authority.make(name, ec_key()) for name in ("root", "middle", "other"))
     leaf, above = middle.server("worker-1").certificate, certified(middle, root)
     anchor = root.pair.certificate.decode()
-    issued_certificate.require_authority(leaf + above, anchor)
-    issued_certificate.require_authority(
+    issued_certificate.verify_chain(leaf + above, anchor)
+    issued_certificate.verify_chain(
         leaf, other.pair.certificate.decode() + middle.pair.certificate.decode()
     )
     for chain in (leaf, leaf + other.pair.certificate + above):
         with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
-            issued_certificate.require_authority(chain, anchor)
+            issued_certificate.verify_chain(chain, anchor)
     upper = Authority.make("upper", ec_key())
-    issued_certificate.require_authority(
+    issued_certificate.verify_chain(
         leaf + certified(middle, upper) + certified(upper, root), anchor
     )
     for chain in (
@@ -249,9 +251,9 @@ def test_chain_may_have_intermediates() -> None:
         leaf + certified(other, root) + above,
     ):
         with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
-            issued_certificate.require_authority(chain, anchor)
+            issued_certificate.verify_chain(chain, anchor)
     with pytest.raises(CertificateNotAccepted, match="cannot be read"):
-        issued_certificate.require_authority(leaf + above, anchor.replace("MII", "AAA"))
+        issued_certificate.verify_chain(leaf + above, anchor.replace("MII", "AAA"))
 
 
 def certified(authority: Authority, above: Authority) -> bytes:
@@ -284,7 +286,7 @@ def test_denial_is_told_and_not_repeated_at_once(node: ServingNode) -> None:
 def renewed(node: ServingNode) -> None:
     """Give the node another client certificate."""
     node.cluster.issuance = Issuance()
-    node.client = node.node.obtain(Occasion.DEMANDED)
+    node.client = node.node.obtain(Trigger.FORCED)
     node.cluster.issuance = Issuance(usage=SERVER_AUTH)
 
 
@@ -317,19 +319,19 @@ def test_names_are_listed_one_way(node: ServingNode) -> None:
 
 def test_refused_client_certificate_names_the_step(node: ServingNode) -> None:
     assert node.client is not None
-    node.cluster.revoked.add(node.client.pair.certificate)
-    with pytest.raises(CredentialRefused, match=r"kubelet-authenticator-tpm renew"):
+    node.cluster.revoked.add(node.client.key_pair.certificate)
+    with pytest.raises(Unauthorized, match=r"kubelet-authenticator-tpm renew"):
         node.obtain()
 
 
 def test_full_disk_is_an_error_since_the_kubelet_reads_the_file(node: ServingNode) -> None:
     node.store.is_full = True
-    with pytest.raises(StateFolderUnwritable):
+    with pytest.raises(StateDirectoryUnwritable):
         node.obtain()
 
 
 def test_flags_are_read_strictly() -> None:
-    names, problems = serving.names_given(["192.0.2.1", "::1"], ["Worker-1.Example"])
+    names, problems = serving.parse_names(["192.0.2.1", "::1"], ["Worker-1.Example"])
     assert names == (ip_address("192.0.2.1"), ip_address("::1"), "worker-1.example")
     assert problems == ()
     for addresses, dns in (
@@ -338,10 +340,10 @@ def test_flags_are_read_strictly() -> None:
         ([], ["192.0.2.1"]),
         ([], ["a b"]),
     ):
-        names, problems = serving.names_given(addresses, dns)
+        names, problems = serving.parse_names(addresses, dns)
         assert len(problems) == 1, (addresses, dns)
 
 
 def test_folder_lies_in_the_state_folder() -> None:
     state = resolve({}, {}, "x").state_dir
-    assert serving.folder_in(state).parent == state
+    assert serving.serving_directory(state).parent == state

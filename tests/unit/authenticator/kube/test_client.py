@@ -22,17 +22,17 @@ import pytest
 from authenticator.clock import SystemClock
 from authenticator.kube import client, errors
 from authenticator.kube.client import KubernetesApi
-from authenticator.model import Csr, CsrRequest, Deadline, KeyPair, Requester, Server, Token
+from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import (
-    AnswerMalformed,
+    ApiResponseMalformed,
     ApiServerUnavailable,
     ApiServerUntrusted,
     AttestationError,
-    CredentialRefused,
     DeadlinePassed,
     ExecInfoInvalid,
-    PermissionMissing,
-    RequestRejected,
+    Forbidden,
+    Invalid,
+    Unauthorized,
 )
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
@@ -115,7 +115,7 @@ class Script:
 
     def ask(
         self,
-        requester: Requester | None = None,
+        requester: ApiCredential | None = None,
         seconds: float = 20,
         **change: Any,  # noqa: ANN401
     ) -> KubernetesApi:
@@ -261,17 +261,17 @@ def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: An
 
 def test_reviewed_name_is_returned(script: Script) -> None:
     script.says(201, {"status": {"userInfo": {"username": "system:node:worker-1"}}})
-    assert script.ask().whoami() == "system:node:worker-1"
+    assert script.ask().self_subject_review() == "system:node:worker-1"
 
 
 def test_permission_is_what_the_api_server_says(script: Script) -> None:
     for allowed in (True, False):
         script.says(201, {"status": {"allowed": allowed}})
-        assert script.ask().may_file_requests() is allowed
+        assert script.ask().can_create_csrs() is allowed
 
 
 def test_date_is_the_api_servers(script: Script) -> None:
-    assert "GMT" in (script.ask().date() or "")
+    assert "GMT" in (script.ask().server_date() or "")
 
 
 def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
@@ -307,7 +307,7 @@ def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noq
 def test_change_is_watched_for_from_the_known_version(script: Script) -> None:
     newer = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "resourceVersion": "8"}}
     script.answer = watching({"type": "MODIFIED", "object": newer})
-    changed = script.ask().changed(CSR, 5)
+    changed = script.ask().wait_for_change(CSR, 5)
     assert changed is not None
     assert changed.resource_version == "8"
     query = script.asked[0].path
@@ -325,7 +325,7 @@ WATCHES: dict[str, tuple[dict[str, object], ...]] = {
 @pytest.mark.parametrize("events", WATCHES)
 def test_watch_without_a_change_is_followed_by_a_look(script: Script, events: str) -> None:
     script.answer = watching(*WATCHES[events], then=listing(DOCUMENT))
-    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
+    assert script.ask().wait_for_change(CSR, 5) == replace(CSR, resource_version="9")
     assert len(script.asked) == 2
     assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in script.asked[1].path
 
@@ -338,41 +338,41 @@ def test_watch_that_is_refused_for_its_version_is_followed_by_a_look(script: Scr
             send(handler, 200, listing(DOCUMENT), {})
 
     script.answer = answer
-    assert script.ask().changed(CSR, 5) == replace(CSR, resource_version="9")
+    assert script.ask().wait_for_change(CSR, 5) == replace(CSR, resource_version="9")
 
 
 def test_watch_goes_on_from_the_last_look_and_not_from_the_last_change(script: Script) -> None:
     """A change of long ago is too old to watch from, and stays so however often it is read."""
     script.answer = watching(*WATCHES["an expired version"], then=listing(DOCUMENT))
-    looked_at = script.ask().changed(CSR, 5)
+    looked_at = script.ask().wait_for_change(CSR, 5)
     assert looked_at is not None
-    script.ask().changed(looked_at, 5)
+    script.ask().wait_for_change(looked_at, 5)
     assert "resourceVersion=9" in script.asked[2].path
 
 
 def test_deletion_is_seen(script: Script) -> None:
     script.answer = watching({"type": "DELETED", "object": DOCUMENT})
-    assert script.ask().changed(CSR, 5) is None
+    assert script.ask().wait_for_change(CSR, 5) is None
 
 
 REFUSALS: dict[int, type[AttestationError]] = {
-    400: RequestRejected,
-    413: RequestRejected,
-    415: RequestRejected,
-    401: CredentialRefused,
-    403: PermissionMissing,
-    404: AnswerMalformed,
-    422: RequestRejected,
+    400: Invalid,
+    413: Invalid,
+    415: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: ApiResponseMalformed,
+    422: Invalid,
     429: ApiServerUnavailable,
     500: ApiServerUnavailable,
     502: ApiServerUnavailable,
     504: ApiServerUnavailable,
     503: ApiServerUnavailable,
-    410: AnswerMalformed,
-    418: AnswerMalformed,
-    204: AnswerMalformed,
-    302: AnswerMalformed,
-    307: AnswerMalformed,
+    410: ApiResponseMalformed,
+    418: ApiResponseMalformed,
+    204: ApiResponseMalformed,
+    302: ApiResponseMalformed,
+    307: ApiResponseMalformed,
 }
 
 
@@ -400,7 +400,10 @@ def test_refusal_has_its_name(script: Script, status: int) -> None:
 )
 def test_message_of_a_refusal_is_told_in_one_short_line(body: bytes, told: str) -> None:
     """It is the API server's word, and goes to logs and terminals."""
-    assert errors.refusal(422, body).message == f"the API server rejects the request (422){told}"
+    assert (
+        errors.error_for_status(422, body).message
+        == f"the API server rejects the request (422){told}"
+    )
 
 
 def test_cause_is_found_however_it_is_wrapped() -> None:
@@ -414,13 +417,13 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
         in_a_ring = ValueError("told", cause)
         in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
         for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
-            found = errors.unreachable(outer)
+            found = errors.error_for_exception(outer)
             assert type(found) is error
             assert ("Connection refused" if cause is gone else "self-signed") in found.message
 
 
 def test_error_without_a_cause_is_told_by_its_kind() -> None:
-    assert errors.unreachable(OSError()).message.endswith(": OSError")
+    assert errors.error_for_exception(OSError()).message.endswith(": OSError")
 
 
 def spec_without(key: str) -> dict[str, object]:
@@ -479,7 +482,7 @@ MALFORMED: dict[str, object] = {
 @pytest.mark.parametrize("malformed", MALFORMED)
 def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
     script.says(200, MALFORMED[malformed])
-    with pytest.raises(AnswerMalformed):
+    with pytest.raises(ApiResponseMalformed):
         script.ask().get("x")
 
 
@@ -496,15 +499,15 @@ def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> Non
 )
 def test_malformed_list_is_not_believed(script: Script, malformed: object) -> None:
     script.answer = watching(then=json.dumps(malformed).encode())
-    with pytest.raises(AnswerMalformed):
-        script.ask().changed(CSR, 5)
+    with pytest.raises(ApiResponseMalformed):
+        script.ask().wait_for_change(CSR, 5)
 
 
 @pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
 def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
     script.says(201, malformed)
-    with pytest.raises(AnswerMalformed):
-        script.ask().whoami()
+    with pytest.raises(ApiResponseMalformed):
+        script.ask().self_subject_review()
 
 
 def test_huge_answer_is_not_read(script: Script) -> None:
@@ -512,17 +515,17 @@ def test_huge_answer_is_not_read(script: Script) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))
         handler.end_headers()
-        for _ in range(client.ANSWER_LIMIT // 65536 + 64):
+        for _ in range(client.MAX_RESPONSE_BYTES // 65536 + 64):
             handler.wfile.write(b" " * 65536)
 
     script.answer = endless
-    with pytest.raises(AnswerMalformed, match="too large"):
+    with pytest.raises(ApiResponseMalformed, match="too large"):
         script.ask().get("x")
 
 
 def test_compressed_answer_is_not_inflated(script: Script) -> None:
     script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
-    with pytest.raises(AnswerMalformed):
+    with pytest.raises(ApiResponseMalformed):
         script.ask().get("x")
     assert script.asked[0].headers["Accept-Encoding"] == "identity"
 
@@ -700,7 +703,7 @@ def test_ca_that_cannot_be_read_is_told(script: Script, ca: str) -> None:
 
 def test_pair_that_does_not_belong_together_is_refused(script: Script) -> None:
     other = AUTHORITY.client("x").key
-    with pytest.raises(CredentialRefused):
+    with pytest.raises(Unauthorized):
         script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
 
 

@@ -12,18 +12,18 @@ from authenticator.providers.metadata import (
     TOTAL_SECONDS,
     MetadataService,
 )
-from authenticator.providers.provider import Deadline
+from authenticator.providers.provider import ProviderDeadline
 from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 from tests.fakes.metadata_server import Exchange, Recorded
 
 
-def ask(recorded: Recorded, deadline: Deadline) -> str:
+def ask(recorded: Recorded, deadline: ProviderDeadline) -> str:
     """Ask a service for its one key."""
     with (
         recorded.running() as url,
         MetadataService(url, deadline, {"Metadata": "true"}) as service,
     ):
-        return service.ask("/key").text
+        return service.get("/key").text
 
 
 def answering(exchange: Exchange) -> Recorded:
@@ -31,11 +31,11 @@ def answering(exchange: Exchange) -> Recorded:
     return Recorded({"GET /key": exchange})
 
 
-def test_answer_is_its_text(deadline: Deadline) -> None:
+def test_answer_is_its_text(deadline: ProviderDeadline) -> None:
     assert ask(answering(Exchange(body=b"the value")), deadline) == "the value"
 
 
-def test_headers_go_with_each_question(deadline: Deadline) -> None:
+def test_headers_go_with_each_question(deadline: ProviderDeadline) -> None:
     assert ask(answering(Exchange(body=b"v", asks={"Metadata": "true"})), deadline) == "v"
     with pytest.raises(ProviderAnswerInvalid, match="400"):
         ask(answering(Exchange(body=b"v", asks={"Metadata": "other"})), deadline)
@@ -46,12 +46,12 @@ def test_service_is_at_the_address_of_the_link() -> None:
     assert LINK_LOCAL == "http://169.254.169.254"
 
 
-def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: Deadline) -> None:
+def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: ProviderDeadline) -> None:
     asks = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenticator-tpm"}
     assert ask(answering(Exchange(body=b"v", asks=asks)), deadline) == "v"
 
 
-def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
+def test_answer_of_the_largest_size_is_taken(deadline: ProviderDeadline) -> None:
     assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
 
 
@@ -69,19 +69,21 @@ def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
     ],
 )
 def test_answers_that_no_platform_gives_are_refused(
-    deadline: Deadline, exchange: Exchange, told: str
+    deadline: ProviderDeadline, exchange: Exchange, told: str
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match=told):
         ask(answering(exchange), deadline)
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 410, 429, 500, 503, 599])
-def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, status: int) -> None:
+def test_service_that_cannot_answer_now_is_unavailable(
+    deadline: ProviderDeadline, status: int
+) -> None:
     with pytest.raises(ProviderUnavailable, match=str(status)):
         ask(answering(Exchange(status=status)), deadline)
 
 
-def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
+def test_nobody_there_is_unavailable(deadline: ProviderDeadline) -> None:
     with socket.socket() as nobody:  # has the port, and does not listen
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
@@ -89,17 +91,17 @@ def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
             MetadataService(url, deadline, {}) as service,
             pytest.raises(ProviderUnavailable, match="is this machine on that platform"),
         ):
-            service.ask("/key")
+            service.get("/key")
 
 
-def test_service_that_never_answers_is_left(soon: Deadline) -> None:
+def test_service_that_never_answers_is_left(soon: ProviderDeadline) -> None:
     recorded = answering(Exchange(body=b"late"))
     recorded.write = lambda _handler, _body: (recorded.ended.wait(), None)[1]
     with pytest.raises(ProviderUnavailable):
         ask(recorded, soon)
 
 
-def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> None:
+def test_answer_that_drips_is_left_when_its_time_is_over(passing: ProviderDeadline) -> None:
     """Each byte comes in good time, but never the last one."""
 
     def drip(handler: http.server.BaseHTTPRequestHandler, _body: bytes) -> None:
@@ -115,7 +117,7 @@ def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> N
         ask(recorded, passing)
 
 
-def test_answer_that_breaks_off_is_unavailable(deadline: Deadline) -> None:
+def test_answer_that_breaks_off_is_unavailable(deadline: ProviderDeadline) -> None:
     recorded = answering(Exchange(body=b"half of it"))
     recorded.write = break_off
     with pytest.raises(ProviderUnavailable):
@@ -128,10 +130,10 @@ def break_off(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
     handler.close_connection = True
 
 
-def test_all_questions_share_one_time_limit(passing: Deadline) -> None:
+def test_all_questions_share_one_time_limit(passing: ProviderDeadline) -> None:
     recorded = answering(Exchange(body=b"v"))
     with recorded.running() as url, MetadataService(url, passing, {}) as service:
-        questions = (service.ask("/key") for _ in range(100))
+        questions = (service.get("/key") for _ in range(100))
         with pytest.raises(ProviderUnavailable, match="in time"):
             list(questions)
     assert 1 <= len(recorded.asked) <= TOTAL_SECONDS / 2
@@ -153,7 +155,7 @@ class Over:
 
 
 def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
-    deadline: Deadline, soon: Deadline
+    deadline: ProviderDeadline, soon: ProviderDeadline
 ) -> None:
     for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):
         with MetadataService("http://127.0.0.1", given, {}) as service:
@@ -162,7 +164,9 @@ def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
             assert service._at_most(60) == pytest.approx(longest)
 
 
-def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_not_asked(
+    deadline: ProviderDeadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy would see session tokens, and could answer for the platform."""
     with Recorded({}).running() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from authenticator.providers import registry
-from authenticator.providers.provider import Deadline, Identity
+from authenticator.providers.provider import Identity, ProviderDeadline
 from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 
 BUILT_IN: Final = {
@@ -65,10 +65,12 @@ def test_built_in_provider_is_found_by_its_name(name: str, option: str) -> None:
 
 
 def test_third_partys_provider_is_found_and_gets_its_option(
-    install: Path, deadline: Deadline
+    install: Path, deadline: ProviderDeadline
 ) -> None:
     rack(install)
-    found = registry.ask("rack:{'provider_id': 'rack://a:1', 'node_name': 'n1'}", deadline)
+    found = registry.query_provider(
+        "rack:{'provider_id': 'rack://a:1', 'node_name': 'n1'}", deadline
+    )
     assert found == Identity(provider_id="rack://a:1", node_name="n1")
 
 
@@ -123,26 +125,26 @@ GOOD: Final = {
     ],
 )
 def test_answer_that_no_request_could_hold_is_refused(
-    install: Path, deadline: Deadline, changed: dict[str, object]
+    install: Path, deadline: ProviderDeadline, changed: dict[str, object]
 ) -> None:
     rack(install)
-    assert registry.ask(f"rack:{GOOD}", deadline).addresses == ("n1.example",)
+    assert registry.query_provider(f"rack:{GOOD}", deadline).addresses == ("n1.example",)
     with pytest.raises(ProviderAnswerInvalid, match="set providerID"):
-        registry.ask(f"rack:{GOOD | changed}", deadline)
+        registry.query_provider(f"rack:{GOOD | changed}", deadline)
 
 
-def test_ip_addresses_are_taken(tmp_path: Path, deadline: Deadline) -> None:
+def test_ip_addresses_are_taken(tmp_path: Path, deadline: ProviderDeadline) -> None:
     path = tmp_path / "identity.yaml"
     path.write_text("{providerID: 'rack://a', addresses: [10.0.0.1]}")
-    assert registry.ask(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)
+    assert registry.query_provider(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)
 
 
 def test_failure_tells_who_failed_and_what_to_do_in_one_line(
-    install: Path, deadline: Deadline
+    install: Path, deadline: ProviderDeadline
 ) -> None:
     rack(install)
     with pytest.raises(ProviderUnavailable) as caught:
-        registry.ask("rack:away", deadline)
+        registry.query_provider("rack:away", deadline)
     assert caught.value.message == (
         "provider rack:away: the rack is away"
         " (or set providerID, --provider-id, and nodeName, --node-name, instead)"

@@ -3,10 +3,10 @@
 import pytest
 
 from authenticator.config.settings import Settings, resolve
-from authenticator.enroll.enroll import Occasion
+from authenticator.enroll.enroll import Trigger
 from authenticator.model import Token
 from authenticator.providers.provider import Identity
-from common.csr import split
+from common.csr import decode_request
 from common.errors import ConfigurationInvalid, ProviderUnavailable
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import BOOTSTRAP_USER
@@ -18,7 +18,7 @@ HOST = "Host"
 
 def settled(told: Identity = TOLD, **given: str) -> Settings:
     """Return settings with what the provider tells."""
-    return resolve({"provider": "aws", **given}, {}, HOST).settled(lambda _: told)
+    return resolve({"provider": "aws", **given}, {}, HOST).with_provider_identity(lambda _: told)
 
 
 def test_provider_tells_what_is_not_set() -> None:
@@ -55,11 +55,11 @@ def refuse(setting: str) -> Identity:
 
 def test_provider_is_not_asked_for_what_is_set() -> None:
     given = {"provider": "aws", "nodeName": "mine", "providerID": "mine://1"}
-    assert resolve(given, {}, HOST).settled(refuse).node_name == "mine"
+    assert resolve(given, {}, HOST).with_provider_identity(refuse).node_name == "mine"
 
 
 def test_without_provider_nobody_is_asked() -> None:
-    assert resolve({}, {}, HOST).settled(refuse).node_name == "host"
+    assert resolve({}, {}, HOST).with_provider_identity(refuse).node_name == "host"
 
 
 @pytest.mark.parametrize("setting", ["aws", "openstack:RegionOne", "file:/etc/x.yaml", "my-rack.2"])
@@ -83,7 +83,7 @@ def test_request_holds_what_the_provider_tells() -> None:
     node = unset()
     assert node.obtain().node_name == "told"
     for csr in node.cluster.csrs.values():
-        request = parse_pkcs10(split(csr.spec.request)[0])
+        request = parse_pkcs10(decode_request(csr.spec.request)[0])
         assert (request.node_name, request.provider_id) == ("told", "aws:///eu-1a/i-0")
     assert node.providers_asked == ["aws"]
 
@@ -93,7 +93,7 @@ def test_provider_is_never_asked_for_a_certificate_in_the_cache() -> None:
     node = unset()
     node.obtain()
     node.identity = None
-    served = node.call().served_by(node.store.credential)
+    served = node.call().matches(node.store.credential)
     assert served == node.store.credential == node.obtain()
     assert node.providers_asked == ["aws"]
 
@@ -102,13 +102,13 @@ def test_certificate_of_another_name_is_not_served_when_the_name_is_set() -> Non
     node = unset()
     node.obtain()
     node.settings["nodeName"] = NODE_NAME
-    assert node.call().served_by(node.store.credential) is None
+    assert node.call().matches(node.store.credential) is None
 
 
 def test_renewal_asks_again() -> None:
     node = unset()
     node.obtain()
-    node.obtain(Occasion.DEMANDED)
+    node.obtain(Trigger.FORCED)
     assert node.providers_asked == ["aws", "aws"]
 
 
@@ -117,7 +117,7 @@ def test_new_name_is_asked_for_with_the_bootstrap_credential() -> None:
     node = unset()
     node.obtain()
     node.identity = Identity(provider_id="aws:///eu-1a/i-0", node_name="renamed")
-    assert node.obtain(Occasion.DEMANDED).node_name == "renamed"
+    assert node.obtain(Trigger.FORCED).node_name == "renamed"
     assert list(node.cluster.filed_by.values())[-1] == BOOTSTRAP_USER
 
 
@@ -128,7 +128,7 @@ def test_provider_that_is_away_costs_no_request_and_no_certificate() -> None:
     node.identity = None
     node.bootstrap = Token(token="other")
     with pytest.raises(ProviderUnavailable):
-        node.obtain(Occasion.DEMANDED)
+        node.obtain(Trigger.FORCED)
     assert node.store.credential == before
     assert len(node.cluster.filed_by) == filed
     assert node.store.cooldown is None

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from authenticator.model import KeyPair
 from authenticator.state.credential import (
     CHECK_MODULUS,
-    SERVED_AGAIN_SECONDS,
+    STALE_EXPIRATION_SECONDS,
     Credential,
     decode,
     encode,
-    exec_credential,
-    expiration,
+    encode_exec_credential,
+    expiration_timestamp,
 )
-from common.errors import StateDamaged
+from common.errors import StateCorrupted
 from tests.builders import credentials
 
 NOW = 1_800_000_000
@@ -38,7 +38,7 @@ def test_damage_is_found(data: st.DataObject) -> None:
     content = bytearray(encode(credentials.make(NOW)))
     position = data.draw(st.integers(0, len(content) - 1))
     content[position] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(StateDamaged):
+    with pytest.raises(StateCorrupted):
         decode(bytes(content))
 
 
@@ -64,7 +64,7 @@ def with_details(details: bytes) -> bytes:
 def test_file_that_is_whole_and_says_something_else_is_damaged(details: bytes) -> None:
     good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}'
     assert decode(with_details(good)).node_name == "n"
-    with pytest.raises(StateDamaged):
+    with pytest.raises(StateCorrupted):
         decode(with_details(details))
 
 
@@ -72,54 +72,57 @@ def test_file_that_is_whole_and_says_something_else_is_damaged(details: bytes) -
     ("before", "after"), [(b"text\n", b""), (b"", b"text\n")], ids=["before", "after"]
 )
 def test_file_with_text_around_its_pem_is_damaged(before: bytes, after: bytes) -> None:
-    good = credentials.make(NOW).pair
+    good = credentials.make(NOW).key_pair
     pair = KeyPair(certificate=before + good.certificate, key=good.key + after)
-    with pytest.raises(StateDamaged):
+    with pytest.raises(StateCorrupted):
         decode(encode(credentials.make(NOW, pair=pair)))
 
 
 @given(st.integers(0, len(encode(credentials.make(NOW))) - 1))
 def test_truncation_is_found(length: int) -> None:
-    with pytest.raises(StateDamaged):
+    with pytest.raises(StateCorrupted):
         decode(encode(credentials.make(NOW))[:length])
 
 
 def test_exec_credential_is_one_line_with_certificate_and_key() -> None:
     credential = credentials.make(NOW)
-    printed = exec_credential(credential, "client.authentication.k8s.io/v1beta1", NOW + 5)
+    printed = encode_exec_credential(credential, "client.authentication.k8s.io/v1beta1", NOW + 5)
     assert printed.count(b"\n") == 1
     assert json.loads(printed) == {
         "kind": "ExecCredential",
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "status": {
             "expirationTimestamp": "2027-01-15T08:00:05Z",
-            "clientCertificateData": credential.pair.certificate.decode(),
-            "clientKeyData": credential.pair.key.decode(),
+            "clientCertificateData": credential.key_pair.certificate.decode(),
+            "clientKeyData": credential.key_pair.key.decode(),
         },
     }
 
 
 def test_expiration_is_the_renewal_point() -> None:
     credential = credentials.make(NOW)
-    assert expiration(credential, NOW + 1) == credential.renew_at
+    assert expiration_timestamp(credential, NOW + 1) == credential.renew_at
 
 
 @pytest.mark.parametrize("jump", [-(10**6), 6 * credentials.DAY, 10**8])
 def test_expiration_is_soon_and_never_past_when_renewal_is_due(jump: int) -> None:
-    assert expiration(credentials.make(NOW), NOW + jump) == NOW + jump + SERVED_AGAIN_SECONDS
+    assert (
+        expiration_timestamp(credentials.make(NOW), NOW + jump)
+        == NOW + jump + STALE_EXPIRATION_SECONDS
+    )
 
 
 def test_expiration_is_not_after_the_end_while_that_lies_ahead() -> None:
     """client-go would go on with the certificate until it meets a 401."""
     credential = credentials.make(NOW)
-    assert expiration(credential, credential.not_after - 30) == credential.not_after
+    assert expiration_timestamp(credential, credential.not_after - 30) == credential.not_after
 
 
-@pytest.mark.parametrize(("left", "served"), [(2, 2), (1, SERVED_AGAIN_SECONDS)])
+@pytest.mark.parametrize(("left", "served"), [(2, 2), (1, STALE_EXPIRATION_SECONDS)])
 def test_expiration_is_never_now(left: int, served: int) -> None:
     credential = credentials.make(NOW)
     now = credential.not_after - left
-    assert expiration(credential, now) == now + served
+    assert expiration_timestamp(credential, now) == now + served
 
 
 def test_lifetime_is_the_certificates_own_when_it_came_outside_of_it() -> None:
@@ -131,7 +134,7 @@ def test_lifetime_is_the_certificates_own_when_it_came_outside_of_it() -> None:
         (made.not_after - 1, 1),
         (made.not_after, whole),
     ):
-        assert replace(made, received=received).lifetime == lifetime
+        assert replace(made, received_at=received).lifetime == lifetime
 
 
 def test_fleet_is_spread_over_ten_points() -> None:
@@ -139,10 +142,10 @@ def test_fleet_is_spread_over_ten_points() -> None:
         made = credentials.make(NOW)
         credential = Credential(
             node_name=name,
-            pair=made.pair,
+            key_pair=made.key_pair,
             not_before=made.not_before,
             not_after=made.not_after,
-            received=made.received,
+            received_at=made.received_at,
             exec_info=made.exec_info,
             arguments=made.arguments,
             api_version=made.api_version,

@@ -29,7 +29,7 @@ def test_code_has_its_leaf(
     layer: int, codes: tuple[int, ...], leaf: type[errors.AttestationError]
 ) -> None:
     for code in codes:
-        error = response_codes.error(layer | code, "TPM2_Quote")
+        error = response_codes.error_for_code(layer | code, "TPM2_Quote")
         assert type(error) is leaf
         assert error.detail == f"TPM2_Quote returned {layer | code:#x}"
         assert error.message
@@ -37,27 +37,27 @@ def test_code_has_its_leaf(
 
 
 def test_broken_connection_is_no_answer_of_the_tpm() -> None:
-    assert type(response_codes.error(0xA000A, "TPM2_Quote")) is errors.TpmUnavailable
+    assert type(response_codes.error_for_code(0xA000A, "TPM2_Quote")) is errors.TpmUnavailable
 
 
 def test_mistake_in_the_libraries_is_no_answer_of_the_tpm() -> None:
-    assert type(response_codes.error(ESYS | 0x922, "TPM2_Quote")) is errors.TpmFailed
+    assert type(response_codes.error_for_code(ESYS | 0x922, "TPM2_Quote")) is errors.TpmFailed
 
 
 @pytest.mark.parametrize("code", BUSY)
 def test_busy_is_worth_another_try(code: int) -> None:
-    assert response_codes.means_busy(code)
-    assert response_codes.means_busy(RESOURCE_MANAGER | code)
+    assert response_codes.is_retryable(code)
+    assert response_codes.is_retryable(RESOURCE_MANAGER | code)
 
 
 @pytest.mark.parametrize("code", [*FULL, 0x921, 0x101, 0, ESYS | 0x922])
 def test_nothing_else_is_worth_another_try(code: int) -> None:
-    assert not response_codes.means_busy(code)
+    assert not response_codes.is_retryable(code)
 
 
 @pytest.mark.parametrize("code", [0x2C4, 0x2CA, 0x2E6, 0x2C1, RESOURCE_MANAGER | 0x2D2])
 def test_refused_parameter_may_mean_an_unsupported_template(code: int) -> None:
-    assert response_codes.means_unsupported(code)
+    assert response_codes.is_unsupported(code)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_refused_parameter_may_mean_an_unsupported_template(code: int) -> None:
     ],
 )
 def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
-    assert not response_codes.means_unsupported(code)
+    assert not response_codes.is_unsupported(code)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
     ],
 )
 def test_parameters_are_blamed_only_by_codes_that_name_one(code: int, *, blames: bool) -> None:
-    assert response_codes.blames_parameter(code) is blames
+    assert response_codes.is_parameter_error(code) is blames
 
 
 def test_code_of_another_layer_has_no_base() -> None:
-    assert response_codes.base(ESYS | response_codes.RC_FAILURE) == 0
+    assert response_codes.base_code(ESYS | response_codes.RC_FAILURE) == 0
     assert (
-        response_codes.base(RESOURCE_MANAGER | response_codes.RC_FAILURE)
+        response_codes.base_code(RESOURCE_MANAGER | response_codes.RC_FAILURE)
         == response_codes.RC_FAILURE
     )

@@ -8,17 +8,17 @@ import pytest
 from authenticator.tpm.device import KeyType
 from authenticator.tpm.templates import (
     ATTESTATION_TEMPLATES,
-    CHAIN_FIRST,
-    CHAIN_LAST,
     ENDORSEMENT_TEMPLATES,
+    NV_CHAIN_FIRST,
+    NV_CHAIN_LAST,
     POLICY_A,
     POLICY_B,
     POLICY_C,
     EndorsementTemplate,
-    by_preference,
+    order_by_preference,
 )
 from common.tpm.constants import HASHES, ObjectAttributes
-from common.tpm.structures import EccPoint, Public, RsaParameters
+from common.tpm.structures import EccPoint, PublicArea, RsaParameters
 from tests.fakes.tpm import FakeTpm
 
 TPM_RH_ENDORSEMENT = 0x4000000B
@@ -97,7 +97,7 @@ def test_places_are_the_profiles(name: str, certificate: int, handle: int) -> No
 
 
 def test_chain_lies_where_the_profile_says() -> None:
-    assert (CHAIN_FIRST, CHAIN_LAST) == (0x01C00100, 0x01C001FF)
+    assert (NV_CHAIN_FIRST, NV_CHAIN_LAST) == (0x01C00100, 0x01C001FF)
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
@@ -120,7 +120,7 @@ def test_attestation_templates_are_the_protocol_to_the_byte(template: int, expec
     assert ATTESTATION_TEMPLATES[template].encode() == bytes.fromhex(expected)
 
 
-def made_by(template: EndorsementTemplate) -> Public:
+def made_by(template: EndorsementTemplate) -> PublicArea:
     """Return the public area of a key of this template."""
     rsa = isinstance(template.public.parameters, RsaParameters)
     return replace(template.public, unique=b"\xaa" * 256 if rsa else EccPoint(x=b"x", y=b"y"))
@@ -129,36 +129,36 @@ def made_by(template: EndorsementTemplate) -> Public:
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
 def test_key_is_made_by_its_own_template_only(template: EndorsementTemplate) -> None:
     public = made_by(template).to_tpm2b()
-    assert [other.name for other in TEMPLATES.values() if other.made(public)] == [template.name]
+    assert [other.name for other in TEMPLATES.values() if other.matches(public)] == [template.name]
 
 
 def test_exponent_may_be_written_out() -> None:
     public = made_by(TEMPLATES["L-1"])
     assert isinstance(public.parameters, RsaParameters)
     written = replace(public, parameters=replace(public.parameters, exponent=65537))
-    assert TEMPLATES["L-1"].made(written.to_tpm2b())
+    assert TEMPLATES["L-1"].matches(written.to_tpm2b())
 
 
 def test_other_exponent_is_not_the_templates() -> None:
     public = made_by(TEMPLATES["L-1"])
     assert isinstance(public.parameters, RsaParameters)
     other = replace(public, parameters=replace(public.parameters, exponent=3))
-    assert not TEMPLATES["L-1"].made(other.to_tpm2b())
+    assert not TEMPLATES["L-1"].matches(other.to_tpm2b())
 
 
 @pytest.mark.parametrize("bit", ObjectAttributes, ids=lambda bit: bit.name or "")
 def test_other_attributes_are_not_the_templates(bit: ObjectAttributes) -> None:
     public = made_by(TEMPLATES["L-2"])
     changed = replace(public, attributes=public.attributes ^ bit)
-    assert not TEMPLATES["L-2"].made(changed.to_tpm2b())
+    assert not TEMPLATES["L-2"].matches(changed.to_tpm2b())
 
 
 def test_signing_key_is_not_the_templates() -> None:
-    assert not TEMPLATES["L-2"].made(FakeTpm().attestation_key())
+    assert not TEMPLATES["L-2"].matches(FakeTpm().attestation_key())
 
 
 def test_bytes_that_are_no_key_are_not_the_templates() -> None:
-    assert not TEMPLATES["L-1"].made(b"\x00\x02\x00\x08")
+    assert not TEMPLATES["L-1"].matches(b"\x00\x02\x00\x08")
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_certified_keys_come_first_then_rsa(
     key_type: KeyType, certified: tuple[str, ...], expected: list[str]
 ) -> None:
     indices = frozenset(TEMPLATES[name].certificate_index for name in certified)
-    assert [template.name for template in by_preference(key_type, indices)] == expected
+    assert [template.name for template in order_by_preference(key_type, indices)] == expected

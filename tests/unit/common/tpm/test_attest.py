@@ -12,7 +12,7 @@ from common.tpm.structures import (
     AttestNotGenerated,
     AttestNotQuote,
     ClockInfo,
-    Public,
+    PublicArea,
     StructureMalformed,
 )
 from tests import vectors
@@ -35,7 +35,7 @@ def test_quote_of_a_tpm_is_read_in_full(case: dict[str, Any]) -> None:
     assert len(attest.pcr_digest) == 32
     # A qualified name is of its key's nameAlg too.
     assert attest.qualified_signer[:2] == b"\x00\x0b"
-    assert attest.qualified_signer != Public.from_tpm2b(bytes.fromhex(case["public"])).name()
+    assert attest.qualified_signer != PublicArea.from_tpm2b(bytes.fromhex(case["public"])).name()
     assert attest.encode() == data
 
 

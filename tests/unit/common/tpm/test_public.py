@@ -28,7 +28,7 @@ from common.tpm.constants import (
 from common.tpm.structures import (
     EccParameters,
     EccPoint,
-    Public,
+    PublicArea,
     RsaParameters,
     Scheme,
     StructureMalformed,
@@ -38,9 +38,9 @@ from tests import vectors
 
 CASES = vectors.cases("tpm_names")
 BY_NAME = {case["name"]: bytes.fromhex(case["public"]) for case in CASES}
-RSA_AK = Public.from_tpm2b(BY_NAME["ak-rsa"])
-ECC_AK = Public.from_tpm2b(BY_NAME["ak-ecc"])
-RSA_EK = Public.from_tpm2b(BY_NAME["ek-rsa"])
+RSA_AK = PublicArea.from_tpm2b(BY_NAME["ak-rsa"])
+ECC_AK = PublicArea.from_tpm2b(BY_NAME["ak-ecc"])
+RSA_EK = PublicArea.from_tpm2b(BY_NAME["ek-rsa"])
 
 HASHES = st.sampled_from(sorted(DIGEST_SIZES))
 U16, U32 = st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF)
@@ -53,7 +53,7 @@ def schemes(*algorithms: int) -> st.SearchStrategy[Scheme | None]:
 
 
 @st.composite
-def publics(draw: st.DrawFn) -> Public:
+def publics(draw: st.DrawFn) -> PublicArea:
     """Make any public area that is well-formed, sensible or not."""
     parameters: RsaParameters | EccParameters
     unique: bytes | EccPoint
@@ -76,7 +76,7 @@ def publics(draw: st.DrawFn) -> Public:
         unique = EccPoint(x=draw(coordinate), y=draw(coordinate))
     name_alg = draw(HASHES)
     size = DIGEST_SIZES[name_alg]
-    return Public(
+    return PublicArea(
         name_alg=name_alg,
         attributes=draw(st.sampled_from(ObjectAttributes) | st.just(ObjectAttributes(0))),
         auth_policy=draw(st.just(b"") | st.binary(min_size=size, max_size=size)),
@@ -88,13 +88,13 @@ def publics(draw: st.DrawFn) -> Public:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_name_is_what_the_tpm_says(case: dict[str, Any]) -> None:
     public = bytes.fromhex(case["public"])
-    assert Public.from_tpm2b(public).name().hex() == case["tpm_name"]
-    assert Public.from_tpm2b(public).to_tpm2b() == public
+    assert PublicArea.from_tpm2b(public).name().hex() == case["tpm_name"]
+    assert PublicArea.from_tpm2b(public).to_tpm2b() == public
 
 
 def test_attestation_keys_are_read_in_full() -> None:
     attributes = ObjectAttributes(0x00050072)
-    assert replace(RSA_AK, unique=b"") == Public(
+    assert replace(RSA_AK, unique=b"") == PublicArea(
         name_alg=TPM_ALG_SHA256,
         attributes=attributes,
         auth_policy=b"",
@@ -135,12 +135,12 @@ def test_endorsement_key_is_read_in_full() -> None:
     ],
     ids=str,
 )
-def test_schemes_are_those_of_the_registry(good: Public, at: int, algorithm: int) -> None:
+def test_schemes_are_those_of_the_registry(good: PublicArea, at: int, algorithm: int) -> None:
     """With SHA-256 behind each; the numbers are the TCG's."""
     data = good.encode()
     after = at + 4 if data[at : at + 2] != b"\0\x10" else at + 2
     area = data[:at] + algorithm.to_bytes(2, "big") + b"\0\x0b" + data[after:]
-    public = Public.parse(area)
+    public = PublicArea.parse(area)
     assert public.encode() == area
     read = public.parameters.scheme if at == 12 else getattr(public.parameters, "kdf", None)
     assert read == Scheme(algorithm=algorithm, hash=0x000B)
@@ -154,20 +154,20 @@ def test_schemes_are_those_of_the_registry(good: Public, at: int, algorithm: int
     ],
     ids=["RSA 4096", "P-521"],
 )
-def test_largest_keys_are_read(public: Public) -> None:
-    assert Public.parse(public.encode()) == public
+def test_largest_keys_are_read(public: PublicArea) -> None:
+    assert PublicArea.parse(public.encode()) == public
 
 
 @pytest.mark.parametrize("bit", [1, 2, *range(4, 12), *range(16, 20)])
 def test_attributes_of_the_specification_are_read(bit: int) -> None:
     area = changed(RSA_AK, 4, f"{1 << bit:08x}")
-    assert Public.parse(area).encode() == area
+    assert PublicArea.parse(area).encode() == area
 
 
 @pytest.mark.parametrize("bit", [0, 3, *range(12, 16), *range(20, 32)])
 def test_reserved_attributes_are_refused(bit: int) -> None:
     with pytest.raises(StructureMalformed, match="reserved attribute is set"):
-        Public.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
+        PublicArea.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
 
 
 def test_digests_are_of_the_size_that_their_hash_makes() -> None:
@@ -186,7 +186,7 @@ def test_exponent_0_and_65537_have_two_names() -> None:
     assert other.name() != RSA_AK.name()
 
 
-def changed(public: Public, at: int, value: str) -> bytes:
+def changed(public: PublicArea, at: int, value: str) -> bytes:
     """Overwrite bytes of an encoded public area."""
     data, new = public.encode(), bytes.fromhex(value)
     return data[:at] + new + data[at + len(new) :]
@@ -216,38 +216,38 @@ def changed(public: Public, at: int, value: str) -> bytes:
 )
 def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
     with pytest.raises(StructureMalformed) as caught:
-        Public.parse(data)
+        PublicArea.parse(data)
     assert caught.value.rule == rule
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
 def test_truncated_tpm2b_is_refused(cut: int) -> None:
     with pytest.raises(StructureMalformed, match=r"data ends early|over its size"):
-        Public.from_tpm2b(RSA_AK.to_tpm2b()[:-cut])
+        PublicArea.from_tpm2b(RSA_AK.to_tpm2b()[:-cut])
 
 
 def test_tpm2b_with_trailing_bytes_is_refused() -> None:
     with pytest.raises(StructureMalformed, match="trailing bytes"):
-        Public.from_tpm2b(RSA_AK.to_tpm2b() + b"\0")
+        PublicArea.from_tpm2b(RSA_AK.to_tpm2b() + b"\0")
 
 
 def test_area_shorter_than_its_tpm2b_is_refused() -> None:
     area = RSA_AK.encode() + b"\0"
     with pytest.raises(StructureMalformed, match="trailing bytes"):
-        Public.from_tpm2b(len(area).to_bytes(2, "big") + area)
+        PublicArea.from_tpm2b(len(area).to_bytes(2, "big") + area)
 
 
 def test_errors_tell_position_and_rule_but_no_bytes() -> None:
     with pytest.raises(StructureMalformed) as caught:
-        Public.parse(changed(RSA_AK, 4, "80050072"))
+        PublicArea.parse(changed(RSA_AK, 4, "80050072"))
     assert str(caught.value) == "reserved attribute is set at byte 8"
     assert caught.value.position == 8
 
 
 @given(publics())
-def test_what_is_written_reads_back(public: Public) -> None:
-    assert Public.parse(public.encode()) == public
-    assert Public.from_tpm2b(public.to_tpm2b()) == public
+def test_what_is_written_reads_back(public: PublicArea) -> None:
+    assert PublicArea.parse(public.encode()) == public
+    assert PublicArea.from_tpm2b(public.to_tpm2b()) == public
 
 
 @given(st.sampled_from(sorted(BY_NAME.values())), st.data())
@@ -255,7 +255,7 @@ def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.D
     at = data.draw(st.integers(0, len(good) - 1))
     mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
     try:
-        public = Public.from_tpm2b(mutated)
+        public = PublicArea.from_tpm2b(mutated)
     except StructureMalformed:
         return
     assert public.to_tpm2b() == mutated
@@ -264,6 +264,6 @@ def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.D
 @given(st.binary(max_size=80))
 def test_no_other_error_escapes(data: bytes) -> None:
     try:
-        Public.parse(data)
+        PublicArea.parse(data)
     except StructureMalformed:
         return

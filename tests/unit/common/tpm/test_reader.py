@@ -5,15 +5,15 @@ from struct import Struct
 
 import pytest
 
-from common.tpm.reader import Reader, StructureMalformed, join
+from common.tpm.reader import Reader, StructureMalformed, pack_uints
 
 READS: dict[str, tuple[Callable[[Reader], object], bytes, object]] = {
     "bytes": (lambda r: r.take(2), b"\1\2", b"\1\2"),
-    "integer": (lambda r: r.integer(2), b"\1\2", 0x102),
-    "word": (lambda r: r.word(), b"\1\2", 0x102),
-    "integers": (lambda r: r.integers(Struct(">BH")), b"\1\2\3", (1, 0x203)),
-    "sized": (lambda r: r.sized(1), b"\0\1\2", b"\2"),
-    "sized, empty": (lambda r: r.sized(0), b"\0\0", b""),
+    "integer": (lambda r: r.uint(2), b"\1\2", 0x102),
+    "word": (lambda r: r.uint16(), b"\1\2", 0x102),
+    "integers": (lambda r: r.unpack(Struct(">BH")), b"\1\2\3", (1, 0x203)),
+    "sized": (lambda r: r.tpm2b(1), b"\0\1\2", b"\2"),
+    "sized, empty": (lambda r: r.tpm2b(0), b"\0\0", b""),
 }
 
 
@@ -34,4 +34,4 @@ def test_what_ends_a_byte_early_is_refused(name: str) -> None:
 
 
 def test_integers_are_written_one_behind_the_other() -> None:
-    assert join((1, 1), (2, 2)) == b"\1\0\2"
+    assert pack_uints((1, 1), (2, 2)) == b"\1\0\2"

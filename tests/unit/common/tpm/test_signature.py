@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.public_keys import public_key_of
+from common.public_keys import public_key_from_area
 from common.tpm.constants import (
     DIGEST_SIZES,
     TPM_ALG_ECDSA,
@@ -17,7 +17,7 @@ from common.tpm.constants import (
     TPM_ALG_RSASSA,
     TPM_ALG_SHA256,
 )
-from common.tpm.structures import EcdsaValue, Public, Signature, StructureMalformed
+from common.tpm.structures import EcdsaValue, PublicArea, Signature, StructureMalformed
 from tests import vectors
 
 CASES = vectors.cases("quotes")
@@ -28,7 +28,7 @@ RSASSA = bytes.fromhex(CASES[1]["signature"])
 def verify(case: dict[str, Any], attest: bytes) -> None:
     """Verify as a signer would, with `cryptography`."""
     signature = Signature.parse(bytes.fromhex(case["signature"]))
-    key = public_key_of(Public.from_tpm2b(bytes.fromhex(case["public"])))
+    key = public_key_from_area(PublicArea.from_tpm2b(bytes.fromhex(case["public"])))
     sha256 = hashes.SHA256()
     if isinstance(key, ec.EllipticCurvePublicKey):
         assert signature.scheme == TPM_ALG_ECDSA

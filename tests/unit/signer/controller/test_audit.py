@@ -11,8 +11,8 @@ import pytest
 
 from common.errors import NodeOfAnotherMachine, RequesterNotAllowed
 from signer.controller import audit
-from signer.controller.audit import JsonFormatter, Trail
-from signer.model import Boot
+from signer.controller.audit import AuditContext, JsonFormatter
+from signer.model import BootCounters
 from signer.verify.measured_boot import MeasuredBoot
 from tests.builders.scenario import HOME, Scenario
 
@@ -43,17 +43,17 @@ def log() -> Iterator[Log]:
     logger.setLevel(logging.NOTSET)
 
 
-def trail() -> Trail:
-    return Trail(cluster=HOME, csr=Scenario().offer_csr(), started=0.0)
+def trail() -> AuditContext:
+    return AuditContext(cluster=HOME, csr=Scenario().offer_csr(), started=0.0)
 
 
 def test_a_verdict_tells_all_that_was_learnt(log: Log) -> None:
     made = trail()
     made.kind, made.node_name, made.machine = "answer", "node-1", "machine-1"
-    made.boot = Boot(reset_count=3, restart_count=4, firmware_version=5)
+    made.boot = BootCounters(reset_count=3, restart_count=4, firmware_version=5)
     made.pcrs = {"sha256": {7: b"\x07" * 32, 0: b"\x00" * 32}}
     made.not_after = NOT_AFTER
-    audit.record(made, "issued", seconds=0.0123)
+    audit.log_verdict(made, "issued", seconds=0.0123)
     (line,) = log.lines
     assert line["event"] == "verdict"
     assert (line["outcome"], line["kind"], line["node"]) == ("issued", "answer", "node-1")
@@ -71,7 +71,7 @@ def test_a_measured_boot_is_told_in_the_words_of_the_policy(log: Log) -> None:
     """So that a draft can be made of it."""
     made = trail()
     made.measured_boot = MeasuredBoot(secure_boot=True, boot_loaders=frozenset({b"\2", b"\1"}))
-    audit.record(made, "issued")
+    audit.log_verdict(made, "issued")
     (line,) = log.lines
     assert line["measuredBoot"] == {
         "secureBoot": True,
@@ -82,7 +82,9 @@ def test_a_measured_boot_is_told_in_the_words_of_the_policy(log: Log) -> None:
 
 
 def test_an_error_tells_reason_check_and_detail(log: Log) -> None:
-    audit.record(trail(), "denied", error=RequesterNotAllowed("not you", detail="groups: none"))
+    audit.log_verdict(
+        trail(), "denied", error=RequesterNotAllowed("not you", detail="groups: none")
+    )
     (line,) = log.lines
     assert (line["reason"], line["check"]) == ("RequesterNotAllowed", "R3")
     assert (line["message"], line["detail"]) == ("not you", "groups: none")
@@ -90,13 +92,13 @@ def test_an_error_tells_reason_check_and_detail(log: Log) -> None:
 
 
 def test_an_alarm_is_a_warning(log: Log) -> None:
-    audit.record(trail(), "waiting", error=NodeOfAnotherMachine("look at this"))
+    audit.log_verdict(trail(), "waiting", error=NodeOfAnotherMachine("look at this"))
     (line,) = log.lines
     assert (line["level"], line["alarm"]) == ("warning", True)
 
 
 def test_what_was_told_is_not_told_each_minute(log: Log) -> None:
-    audit.record(trail(), "waiting", error=NodeOfAnotherMachine("look"), new=False)
+    audit.log_verdict(trail(), "waiting", error=NodeOfAnotherMachine("look"), new=False)
     assert log.lines == []
 
 

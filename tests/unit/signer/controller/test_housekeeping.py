@@ -7,11 +7,15 @@ from datetime import timedelta
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.controller.housekeeping import remove_dead_claims, remove_old_offers, tend_bindings
-from signer.model import AttestedNodeObject, Liveness
+from signer.controller.housekeeping import (
+    delete_expired_offers,
+    delete_stale_claims,
+    enforce_auto_approve_policy,
+)
+from signer.model import AttestedNodeObject, MachineState
 from signer.policy import AutoApproveBindings, Policy
 from tests.builders.scenario import HOME, NOW, Scenario, machine
-from tests.fakes.claims import FakeClaims
+from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
 BINDING = "kubeadm:node-autoapprove-bootstrap"
@@ -29,7 +33,7 @@ def after_upkeep(age: timedelta = OLD) -> tuple[FakeCsrs, set[str]]:
         replace(scenario.offer_csr(name="junk", created=created), request=b"junk"),
     ):
         csrs.put(csr)
-    remove_old_offers(list(csrs.stored.values()), csrs, NOW)
+    delete_expired_offers(list(csrs.stored.values()), csrs, NOW)
     return csrs, set(csrs.stored)
 
 
@@ -47,7 +51,7 @@ def test_an_offer_that_changed_meanwhile_stays_and_stops_nothing() -> None:
     behind = csrs.put(scenario.offer_csr(name="a", created=NOW - OLD))
     csrs.put(behind)
     other = csrs.put(scenario.offer_csr(name="b", created=NOW - OLD))
-    remove_old_offers([behind, other], csrs, NOW)
+    delete_expired_offers([behind, other], csrs, NOW)
     assert set(csrs.stored) == {"a"}
 
 
@@ -61,18 +65,18 @@ class Removing:
     """Provider IDs of which nobody can tell whether they live."""
     asked: int = 0
 
-    def liveness(self, *arguments: object) -> Liveness:
+    def machine_state(self, *arguments: object) -> MachineState:
         self.asked += 1
         if arguments[1] in self.unknown:
             raise ApiServerUnavailable("a Machine cannot be read")
-        return FakeClaims(store=self.scenario.store).liveness(*arguments)  # type: ignore[arg-type]
+        return FakeClaimStore(store=self.scenario.store).machine_state(*arguments)  # type: ignore[arg-type]
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
         self.removed.append(dead.node_name)
 
     def tend(self, *, cached: bool = False) -> list[str]:
         nodes = list(self.scenario.store.nodes.values())
-        remove_dead_claims(nodes, self, lives=lambda _: cached, now=NOW)
+        delete_stale_claims(nodes, self, lives=lambda _: cached, now=NOW)
         return self.removed
 
     def put(self, name: str, not_after: timedelta) -> None:
@@ -146,7 +150,7 @@ class Bindings:
 
     def tend(self, mode: AutoApproveBindings) -> list[str]:
         policy = replace(Policy(name="test"), auto_approve_bindings=mode)
-        tend_bindings(HOME, [BINDING, BINDING + "-2"], policy, self.remove)
+        enforce_auto_approve_policy(HOME, [BINDING, BINDING + "-2"], policy, self.remove)
         return self.removed
 
 
@@ -166,7 +170,9 @@ def test_thousands_of_bindings_are_told_some_at_a_time(caplog: pytest.LogCapture
     """A hostile cluster must not fill the log."""
     policy = replace(Policy(name="test"), auto_approve_bindings=AutoApproveBindings.REMOVE)
     bindings = Bindings()
-    tend_bindings(HOME, [f"{BINDING}-{n}" for n in range(1000)], policy, bindings.remove)
+    enforce_auto_approve_policy(
+        HOME, [f"{BINDING}-{n}" for n in range(1000)], policy, bindings.remove
+    )
     assert len(bindings.removed) == 20
     assert len(caplog.records) == 40
 

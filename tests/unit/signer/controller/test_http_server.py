@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from common.errors import NodeOfAnotherMachine
 from signer.controller import audit, http_server, metrics
-from signer.controller.audit import Trail
-from signer.controller.http_server import Observatory, pages_of
-from signer.policy import Policy, Trust
-from signer.trust_bundles import AnchorFiles, read_anchors
+from signer.controller.audit import AuditContext
+from signer.controller.http_server import HttpServer, build_routes
+from signer.policy import Policy, TrustMode
+from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list
 from tests.builders.scenario import HOME, Scenario
 from tests.harness.process import free_port, wait_until
@@ -49,13 +49,13 @@ class Observed:
 
 
 @contextmanager
-def observed(files: AnchorFiles) -> Iterator[Observed]:
+def observed(files: TrustBundleFiles) -> Iterator[Observed]:
     made = Observed()
-    pages = pages_of(
-        metrics.registry(files), healthy=lambda: made.healthy, ready=lambda: made.ready
+    pages = build_routes(
+        metrics.build_registry(files), healthy=lambda: made.healthy, ready=lambda: made.ready
     )
     address = (LOOPBACK, free_port())
-    observatory = Observatory(address, pages)
+    observatory = HttpServer(address, pages)
     observatory.start()
     made.url = f"http://{LOOPBACK}:{address[1]}"
     try:
@@ -65,20 +65,20 @@ def observed(files: AnchorFiles) -> Iterator[Observed]:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> AnchorFiles:
+def files(tmp_path: Path) -> TrustBundleFiles:
     (tmp_path / "root.der").write_bytes(ROOT.der)
     (tmp_path / "root.crl").write_bytes(revocation_list(ROOT))
     policy = Policy(
         name="tenants",
-        trust=Trust.CERTIFIED,
+        trust=TrustMode.CERTIFIED,
         certificate_authorities=(str(tmp_path / "root.der"),),
         certificate_revocation_lists=(str(tmp_path / "root.crl"),),
     )
-    return AnchorFiles([policy], {"tenants": read_anchors(policy)})
+    return TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
 
 
 @pytest.fixture
-def signer(files: AnchorFiles) -> Iterator[Observed]:
+def signer(files: TrustBundleFiles) -> Iterator[Observed]:
     with observed(files) as made:
         yield made
 
@@ -93,7 +93,7 @@ def one(samples: Samples, name: str, **labels: str) -> float:
     return value
 
 
-def test_expiry_of_what_is_configured(signer: Observed, files: AnchorFiles) -> None:
+def test_expiry_of_what_is_configured(signer: Observed, files: TrustBundleFiles) -> None:
     samples = signer.samples()
     expiry = one(
         samples,
@@ -109,12 +109,14 @@ def test_expiry_of_what_is_configured(signer: Observed, files: AnchorFiles) -> N
     assert one(signer.samples(), "node_attestation_trust_anchors_invalid") == 1
 
 
-def test_an_authority_and_its_successor_are_two(files: AnchorFiles, tmp_path: Path) -> None:
+def test_an_authority_and_its_successor_are_two(files: TrustBundleFiles, tmp_path: Path) -> None:
     """Equal subjects, so the one that expires first must not hide the other, nor be hidden."""
     (tmp_path / "next.der").write_bytes(authority('Vendor "Root" CA').der)
-    policy = Policy(name="tenants", trust=Trust.CERTIFIED, certificate_authorities=(str(tmp_path),))
+    policy = Policy(
+        name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(tmp_path),)
+    )
     (tmp_path / "root.crl").unlink()
-    files.current["tenants"] = read_anchors(policy)
+    files.current["tenants"] = load_trust_bundle(policy)
     with observed(files) as signer:
         names = [name for name, _ in signer.samples()]
     assert names.count("node_attestation_trust_anchor_not_after_seconds") == 2
@@ -136,7 +138,9 @@ def test_an_authority_and_its_successor_are_two(files: AnchorFiles, tmp_path: Pa
         ),
     ],
 )
-def test_subjects_are_written_for_people(files: AnchorFiles, subject: x509.Name, text: str) -> None:
+def test_subjects_are_written_for_people(
+    files: TrustBundleFiles, subject: x509.Name, text: str
+) -> None:
     [anchor] = files.current["tenants"].roots
     fields = replace(anchor.fields, subject=subject.public_bytes())
     roots = (replace(anchor, fields=fields),)
@@ -147,7 +151,7 @@ def test_subjects_are_written_for_people(files: AnchorFiles, subject: x509.Name,
 
 
 def test_verdicts_are_counted_by_their_reasons(signer: Observed) -> None:
-    trail = Trail(cluster=HOME, csr=Scenario().offer_csr(), started=0.0, kind="answer")
+    trail = AuditContext(cluster=HOME, csr=Scenario().offer_csr(), started=0.0, kind="answer")
     labels = {
         "cluster": f"{HOME.namespace}/{HOME.name}",
         "kind": "answer",
@@ -157,14 +161,16 @@ def test_verdicts_are_counted_by_their_reasons(signer: Observed) -> None:
     }
     name = "node_attestation_verdicts_total"
     before = signer.samples().get((name, tuple(sorted(labels.items()))), 0.0)
-    audit.record(trail, "waiting", error=NodeOfAnotherMachine("look"))
-    audit.record(trail, "waiting", error=NodeOfAnotherMachine("look"), new=False)
+    audit.log_verdict(trail, "waiting", error=NodeOfAnotherMachine("look"))
+    audit.log_verdict(trail, "waiting", error=NodeOfAnotherMachine("look"), new=False)
     assert one(signer.samples(), name, **labels) == before + 1
 
 
 def test_no_name_of_a_request_is_a_label(signer: Observed) -> None:
     csr = Scenario().offer_csr()
-    audit.record(Trail(cluster=HOME, csr=csr, started=0.0, node_name="node-1"), "denied")
+    audit.log_verdict(
+        AuditContext(cluster=HOME, csr=csr, started=0.0, node_name="node-1"), "denied"
+    )
     text = signer.get("/metrics").text
     assert "denied" in text
     for name in (csr.name, csr.uid, csr.username, "node-1"):

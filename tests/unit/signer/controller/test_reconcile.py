@@ -11,8 +11,8 @@ from types import MappingProxyType
 import pytest
 from cryptography import x509
 
-from common.binding import key_id, sha256
-from common.csr import compose, split
+from common.binding import challenge_key_id, sha256
+from common.csr import decode_request, encode_request
 from common.errors import (
     ApiServerUnavailable,
     AuthorityUnavailable,
@@ -26,16 +26,16 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from common.pem import encode_block
-from signer.controller.reconcile import ClusterSide, Reconciler
-from signer.controller.workqueue import DONE, RETRY, Look, Then
-from signer.issue.certificate import Authority
-from signer.issue.challenge import Masters
+from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.workqueue import DONE, RETRY, Requeue, Result
+from signer.issue.certificate import CertificateAuthority
+from signer.issue.challenge import ChallengeKeys
 from signer.model import ClusterKey, Condition, Csr
-from signer.policy import AutoApproveBindings, NameReuse, Policies
-from signer.verify.recognize import Kind
+from signer.policy import AutoApproveBindings, NameReuse, PolicySet
+from signer.verify.recognize import CsrKind
 from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.claims import FakeClaims
+from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 from tests.harness import pki
 
@@ -43,23 +43,23 @@ APPROVED = Condition(type="Approved", reason="ByHand", message="trust me")
 
 
 @cache
-def authority() -> Authority:
+def authority() -> CertificateAuthority:
     made = pki.Authority.make("workload", pki.ec_key())
-    return Authority(certificate=made.certificate, private_key=made.key)
+    return CertificateAuthority(certificate=made.certificate, private_key=made.key)
 
 
 @dataclass(slots=True)
 class Keys:
     """Master keys: what is known, and what the Secret says when it is read."""
 
-    known: Masters
-    live: Masters
+    known: ChallengeKeys
+    live: ChallengeKeys
     reads: int = 0
 
-    def masters(self) -> Masters:
+    def cached(self) -> ChallengeKeys:
         return self.known
 
-    def read_live(self) -> Masters:
+    def refresh(self) -> ChallengeKeys:
         self.reads += 1
         return self.live
 
@@ -71,7 +71,7 @@ class Authorities:
     away: bool = False
     asked: int = 0
 
-    def authority(self, cluster: ClusterKey) -> Authority:
+    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         assert cluster == HOME
         self.asked += 1
         if self.away:
@@ -85,7 +85,7 @@ class Rate:
 
     left: int = 100
 
-    def draw(self, requester: tuple[ClusterKey, str]) -> None:
+    def acquire(self, requester: tuple[ClusterKey, str]) -> None:
         assert requester[0] == HOME
         if not self.left:
             raise TooManyChallenges("slow down")
@@ -93,12 +93,12 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Desk:
+class ReconcilerFixture:
     """A reconciler at work on a scenario, where everything can be looked at."""
 
     scenario: Scenario = field(default_factory=Scenario)
     csrs: FakeCsrs = field(default_factory=FakeCsrs)
-    claims: FakeClaims = field(init=False)
+    claims: FakeClaimStore = field(init=False)
     keys: Keys = field(init=False)
     authorities: Authorities = field(default_factory=Authorities)
     rate: Rate = field(default_factory=Rate)
@@ -106,30 +106,30 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.scenario.now = datetime.now(self.scenario.now.tzinfo).replace(microsecond=0)
-        self.claims = FakeClaims(store=self.scenario.store)
+        self.claims = FakeClaimStore(store=self.scenario.store)
         self.keys = Keys(known=self.scenario.masters, live=self.scenario.masters)
 
     @property
-    def side(self) -> ClusterSide:
-        return ClusterSide(key=HOME, records=self.scenario.records, csrs=self.csrs)
+    def side(self) -> ClusterContext:
+        return ClusterContext(key=HOME, records=self.scenario.records, csrs=self.csrs)
 
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
         return Reconciler(
-            policies=Policies(by_cluster=MappingProxyType({}), default=policy),
+            policies=PolicySet(by_cluster=MappingProxyType({}), default=policy),
             anchors={policy.name: self.scenario.anchors},
             claims=self.claims,
-            masters=self.keys,
+            challenge_keys=self.keys,
             authorities=self.authorities,
-            rate=self.rate,
+            rate_limiter=self.rate,
             now=lambda: self.scenario.now,
             monotonic=lambda: 0.0,
             random=self.random,
         )
 
-    def look(self, csr: Csr) -> Look:
+    def look(self, csr: Csr) -> Result:
         """Look at a CSR as the cache has it."""
-        return self.reconciler().look(csr, self.side)
+        return self.reconciler().reconcile(csr, self.side)
 
     def file(self, csr: Csr) -> Csr:
         """File a CSR as a requester does."""
@@ -153,35 +153,35 @@ class Desk:
 
 def builtin(scenario: Scenario, *names: str) -> Csr:
     scenario.for_serving(*names)
-    scenario.kind = Kind.BUILTIN_SERVING
+    scenario.kind = CsrKind.BUILTIN_SERVING
     block = encode_block(PEM_REQUEST, scenario.pkcs10())
     return scenario.csr(block, name="csr-builtin")
 
 
 def of_version_9(csr: Csr) -> Csr:
     """Return a CSR as a node of the future would file it."""
-    der, data = split(csr.request)
+    der, data = decode_request(csr.request)
     later = data.replace(b'"version":"v1"', b'"version":"v9"')
     assert later != data
-    return replace(csr, request=compose(der, later))
+    return replace(csr, request=encode_request(der, later))
 
 
 def test_an_offer_is_challenged_and_nothing_else() -> None:
     """An offer proves nothing: it may cost one annotation, and ask nobody (section 3)."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.claims.unavailable = True
     desk.authorities.away = True
     csr = desk.file(desk.scenario.offer_csr())
     assert desk.look(csr) == DONE
     challenge = decode_challenge(desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
-    assert challenge.key == key_id(desk.scenario.masters.current)
+    assert challenge.key == challenge_key_id(desk.scenario.masters.current)
     assert desk.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
     assert desk.csrs.events == []
     assert desk.scenario.store.keys == {}
 
 
 def test_a_challenge_that_stands_is_left_alone() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr())
     desk.look(csr)
     desk.rate.left = 0
@@ -191,16 +191,16 @@ def test_a_challenge_that_stands_is_left_alone() -> None:
 
 def test_a_forged_challenge_is_written_over() -> None:
     """The requester may set any annotation when it files the offer."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     forged = desk.scenario.offer_csr(annotations={CHALLENGE_ANNOTATION: "{}"})
     csr = desk.file(forged)
     assert desk.look(csr) == DONE
     decode_challenge(desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
 
 
-def foreign(desk: Desk) -> Csr:
+def foreign(desk: ReconcilerFixture) -> Csr:
     """Return an offer that another signer challenged under its own master key."""
-    theirs = Masters(current=sha256(b"theirs"), previous=None)
+    theirs = ChallengeKeys(current=sha256(b"theirs"), previous=None)
     desk.keys.known = desk.keys.live = theirs
     csr = desk.file(desk.scenario.offer_csr())
     desk.look(csr)
@@ -210,9 +210,9 @@ def foreign(desk: Desk) -> Csr:
 
 
 def test_another_signers_challenge_is_left_alone_for_a_minute() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = foreign(desk)
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     assert (desk.csrs.writes, desk.keys.reads) == ([], 1)
     desk.scenario.now += timedelta(seconds=61)
     assert desk.look(csr) == DONE
@@ -220,29 +220,29 @@ def test_another_signers_challenge_is_left_alone_for_a_minute() -> None:
 
 
 def test_a_key_that_another_replica_rotated_is_read_before_it_is_foreign() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = foreign(desk)
-    desk.keys.live = Masters(current=sha256(b"theirs"), previous=None)
+    desk.keys.live = ChallengeKeys(current=sha256(b"theirs"), previous=None)
     assert desk.look(csr) == DONE
     assert desk.csrs.writes == []
 
 
 def test_challenges_are_limited_in_rate() -> None:
-    desk = Desk(rate=Rate(left=0))
+    desk = ReconcilerFixture(rate=Rate(left=0))
     csr = desk.file(desk.scenario.offer_csr())
     assert desk.look(csr) == RETRY
     assert desk.csrs.writes == []
 
 
 def test_annotations_without_room_deny_the_offer() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     full = {"a": "x" * (256 * 1024 - 10)}
     csr = desk.file(desk.scenario.offer_csr(annotations=full))
     assert desk.reason(csr) == "Denied AnnotationsFull"
 
 
 def test_annotations_without_room_deny_a_waiting_offer_too() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.store.machines[HOME] = []
     full = {"a": "x" * (256 * 1024 - 10)}
     csr = desk.file(desk.scenario.offer_csr(annotations=full))
@@ -250,54 +250,54 @@ def test_annotations_without_room_deny_a_waiting_offer_too() -> None:
 
 
 def test_a_waiting_offer_says_why_without_an_event() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.store.machines[HOME] = []
     csr = desk.file(desk.scenario.offer_csr())
     look = desk.look(csr)
-    assert look == Look(then=Then.WAIT, topics=frozenset({NODE, PROVIDER_ID}))
+    assert look == Result(requeue=Requeue.ON_CHANGE, topics=frozenset({NODE, PROVIDER_ID}))
     told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert told.startswith("MachineNotFound: ")
     assert desk.csrs.events == []
 
 
 def test_the_same_reason_is_written_once() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.store.machines[HOME] = []
     csr = desk.file(desk.scenario.offer_csr())
     desk.look(csr)
-    assert desk.look(desk.csrs.stored[csr.name]).then is Then.WAIT
+    assert desk.look(desk.csrs.stored[csr.name]).requeue is Requeue.ON_CHANGE
     assert len(desk.csrs.writes) == 1
 
 
 def test_a_waiting_answer_is_told_by_an_event() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.store.machines[HOME] = []
     csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     assert desk.csrs.events == [(csr.name, "MachineNotFound")]
     assert PENDING_REASON_ANNOTATION in desk.csrs.stored[csr.name].annotations
 
 
 def test_a_waiting_answer_without_room_is_still_told() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.store.machines[HOME] = []
     full = {"a": "x" * (256 * 1024 - 10)}
     csr = desk.file(desk.scenario.answer_csr(annotations=full))
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     assert desk.csrs.events == [(csr.name, "MachineNotFound")]
 
 
 def test_a_machine_that_comes_late_is_enough() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     late = desk.scenario.store.machines.pop(HOME)
     csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     desk.scenario.store.machines[HOME] = late
     assert desk.result(csr).certificate is not None
 
 
 def test_a_right_answer_gets_its_certificate() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     assert desk.look(csr) == DONE
     found = desk.csrs.stored[csr.name]
@@ -317,7 +317,7 @@ def test_the_record_of_a_certificate_tells_what_was_attested(
 ) -> None:
     """Whose TPM it was, and what booted: what people look for afterwards, and learn from."""
     caplog.set_level(logging.INFO, logger="signer")
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.look(desk.file(desk.scenario.answer_csr()))
     (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
     told = vars(record)["fields"]
@@ -337,7 +337,7 @@ def test_the_record_of_a_certificate_tells_what_was_attested(
 
 def test_claims_are_made_before_anything_is_approved() -> None:
     """Whatever is issued is in `notAfter` first, or a name could be free while it lives."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.claims.unavailable = True
     csr = desk.file(desk.scenario.answer_csr())
     assert desk.look(csr) == RETRY
@@ -345,14 +345,14 @@ def test_claims_are_made_before_anything_is_approved() -> None:
 
 
 def test_without_an_authority_nothing_is_claimed() -> None:
-    desk = Desk(authorities=Authorities(away=True))
+    desk = ReconcilerFixture(authorities=Authorities(away=True))
     csr = desk.file(desk.scenario.answer_csr())
     assert desk.look(csr) == RETRY
     assert (desk.csrs.writes, desk.claims.writes) == ([], [])
 
 
 def test_a_wrong_answer_is_denied_and_asks_nobody() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.provider_id = PROVIDER_ID
     wrong = desk.scenario.answer_csr(name="another-name")
     csr = desk.file(wrong)
@@ -362,7 +362,7 @@ def test_a_wrong_answer_is_denied_and_asks_nobody() -> None:
 
 def test_approved_by_hand_is_no_input() -> None:
     """Whoever may approve may not issue: every check runs, and a no is Failed (section 3)."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     wrong = desk.scenario.answer_csr(name="another-name", conditions={"Approved": APPROVED})
     csr = desk.file(wrong)
     assert desk.reason(csr) == "Failed AnswerNotBound"
@@ -370,55 +370,55 @@ def test_approved_by_hand_is_no_input() -> None:
 
 
 def test_approved_by_hand_and_right_is_issued() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr(conditions={"Approved": APPROVED}))
     assert desk.result(csr).certificate is not None
     assert desk.csrs.writes == ["certify"]
 
 
 def test_approved_by_hand_and_too_old_is_failed() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr(conditions={"Approved": APPROVED}))
     desk.scenario.now += timedelta(minutes=16)
     assert desk.reason(csr) == "Failed AnswerExpired"
 
 
 def test_an_approved_offer_is_only_challenged() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr(conditions={"Approved": APPROVED}))
     assert desk.result(csr).certificate is None
     assert desk.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
 
 
 def test_an_answer_under_an_unknown_key_is_left_to_another_signer() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
-    other = Masters(current=sha256(b"ours"), previous=None)
+    other = ChallengeKeys(current=sha256(b"ours"), previous=None)
     desk.keys.known = desk.keys.live = other
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     assert (desk.csrs.writes, desk.csrs.events, desk.keys.reads) == ([], [], 1)
 
 
 def test_a_key_that_was_too_new_for_the_last_reading_is_found_by_the_next_look() -> None:
     """Live readings are limited in rate: none that was left out may cost an answer."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
-    desk.keys.known = desk.keys.live = Masters(current=sha256(b"old"), previous=None)
-    assert desk.look(csr).then is Then.WAIT
+    desk.keys.known = desk.keys.live = ChallengeKeys(current=sha256(b"old"), previous=None)
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     desk.keys.live = desk.scenario.masters
     assert desk.look(csr) == DONE
     assert desk.csrs.stored[csr.name].certificate is not None
 
 
 def test_an_unknown_key_is_not_believed_before_the_secret_was_read() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
-    desk.keys.known = Masters(current=sha256(b"old"), previous=None)
+    desk.keys.known = ChallengeKeys(current=sha256(b"old"), previous=None)
     assert desk.result(csr).certificate is not None
 
 
 def test_an_unknown_version_is_told_what_is_spoken() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(of_version_9(desk.scenario.answer_csr()))
     assert desk.reason(csr) == "Denied UnsupportedVersion"
     assert desk.csrs.stored[csr.name].annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v1"
@@ -426,7 +426,7 @@ def test_an_unknown_version_is_told_what_is_spoken() -> None:
 
 
 def test_an_unknown_version_without_room_is_denied_all_the_same() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     full = {"a": "x" * (256 * 1024 - 10)}
     csr = desk.file(of_version_9(desk.scenario.answer_csr(annotations=full)))
     assert desk.reason(csr) == "Denied UnsupportedVersion"
@@ -440,7 +440,7 @@ def test_a_signer_that_dies_at_a_write_is_healed_by_the_next_look(write: int) ->
     def die() -> None:
         raise Killed
 
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     desk.csrs.interrupt, desk.csrs.interrupt_before = die, write
     with pytest.raises(Killed):
@@ -456,7 +456,7 @@ def test_a_signer_that_dies_at_a_claim_is_healed_by_the_next_look(write: int) ->
     def die() -> None:
         raise Killed
 
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     desk.claims.interrupt, desk.claims.interrupt_before = die, write
     with pytest.raises(Killed):
@@ -466,7 +466,7 @@ def test_a_signer_that_dies_at_a_claim_is_healed_by_the_next_look(write: int) ->
 
 @pytest.mark.parametrize("write", [1, 2])
 def test_two_signers_at_once_are_harmless(write: int) -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     desk.csrs.interrupt = lambda: _done(desk.look(csr))
     desk.csrs.interrupt_before = write
@@ -476,12 +476,12 @@ def test_two_signers_at_once_are_harmless(write: int) -> None:
     assert desk.result(csr).certificate == first
 
 
-def _done(look: Look) -> None:
+def _done(look: Result) -> None:
     assert look == DONE
 
 
 def test_two_signers_challenge_an_offer_once() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr())
     desk.csrs.interrupt = lambda: _done(desk.look(csr))
     assert desk.look(csr) == RETRY
@@ -491,7 +491,7 @@ def test_two_signers_challenge_an_offer_once() -> None:
 
 def test_a_cache_that_is_behind_changes_nothing() -> None:
     """The watch may not have brought our own certificate yet."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     behind = desk.file(desk.scenario.answer_csr())
     desk.result(behind)
     desk.csrs.writes.clear()
@@ -500,7 +500,7 @@ def test_a_cache_that_is_behind_changes_nothing() -> None:
 
 
 def test_an_answer_that_was_deleted_or_made_anew_is_not_judged() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     desk.file(replace(csr, uid="another"))
     assert desk.look(csr) == RETRY
@@ -510,7 +510,7 @@ def test_an_answer_that_was_deleted_or_made_anew_is_not_judged() -> None:
 
 
 def test_a_request_that_was_denied_meanwhile_is_over() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.answer_csr())
     denied = Condition(type="Denied", reason="ByHand", message="no")
     desk.file(replace(csr, conditions={"Denied": denied}))
@@ -519,7 +519,7 @@ def test_a_request_that_was_denied_meanwhile_is_over() -> None:
 
 
 def test_caches_that_are_not_filled_decide_nothing() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr())
     desk.scenario.records.filled = False
     assert desk.look(csr) == RETRY
@@ -530,7 +530,7 @@ def test_a_bug_is_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: int) -> bytes:
         raise RuntimeError("a bug")
 
-    desk = Desk(random=broken)
+    desk = ReconcilerFixture(random=broken)
     csr = desk.file(desk.scenario.offer_csr())
     assert desk.look(csr) == RETRY
     assert desk.csrs.writes == []
@@ -539,22 +539,22 @@ def test_a_bug_is_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_cluster_without_a_policy_waits() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr())
-    policies = Policies(by_cluster=MappingProxyType({ABROAD: desk.scenario.policy}), default=None)
-    look = replace(desk.reconciler(), policies=policies).look(csr, desk.side)
-    assert look.then is Then.WAIT
+    policies = PolicySet(by_cluster=MappingProxyType({ABROAD: desk.scenario.policy}), default=None)
+    look = replace(desk.reconciler(), policies=policies).reconcile(csr, desk.side)
+    assert look.requeue is Requeue.ON_CHANGE
     told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert told.startswith("PolicyMissing: ")
 
 
 @pytest.mark.parametrize("mode", [AutoApproveBindings.REMOVE, AutoApproveBindings.WAIT])
 def test_an_auto_approving_binding_stops_everything(mode: AutoApproveBindings) -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.policy = replace(desk.scenario.policy, auto_approve_bindings=mode)
     desk.scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-x"}))
     csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr) == Look(then=Then.WAIT)
+    assert desk.look(csr) == Result(requeue=Requeue.ON_CHANGE)
     told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert told.startswith("AutoApproveBindingPresent: ")
     assert "kubeadm:node-autoapprove-x" not in told
@@ -562,32 +562,32 @@ def test_an_auto_approving_binding_stops_everything(mode: AutoApproveBindings) -
 
 def test_another_cluster_is_not_told_of() -> None:
     """A reason that waits for another cluster's node must not name it."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.put_claim(cluster=ABROAD, node_name="secret-node", provider_id="metal://theirs")
     desk.scenario.store.machines[ABROAD] = [machine(provider_id="metal://theirs", deleting=True)]
     csr = desk.file(desk.scenario.answer_csr())
     look = desk.look(csr)
     found = desk.csrs.stored[csr.name]
-    assert look.then is Then.WAIT
+    assert look.requeue is Requeue.ON_CHANGE
     said = repr(found.annotations) + repr(found.conditions)
     assert "secret-node" not in said
     assert "theirs" not in said
 
 
 def test_a_name_whose_certificate_lives_waits_by_policy() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     policy = replace(desk.scenario.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
     desk.scenario.policy = policy
     desk.scenario.put_claim(endorsement_key(2), provider_id="metal://gone")
     csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).then is Then.WAIT
-    assert desk.csrs.events == [(csr.name, "NameInUse")]
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
+    assert desk.csrs.events == [(csr.name, "NodeNameReserved")]
 
 
 @pytest.mark.parametrize("filed", ["offer_csr", "answer_csr"])
 def test_a_wait_is_for_the_key_too(filed: str) -> None:
     """The key's object may change, and who holds it may go: neither touches Machine or name."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.put_claim(node_name="node-2.example", provider_id="metal://leaving")
     leaving = machine(provider_id="metal://leaving", deleting=True)
     desk.scenario.store.machines[HOME].append(leaving)
@@ -600,15 +600,15 @@ def test_a_wait_is_for_the_key_too(filed: str) -> None:
 
 def test_a_cluster_that_opts_out_may_opt_in_again() -> None:
     """As long as it is open, nobody files the request anew in the caches."""
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.change_cluster(client_signers=frozenset())
     csr = desk.file(desk.scenario.offer_csr())
-    assert desk.look(csr) == Look(then=Then.WAIT)
+    assert desk.look(csr) == Result(requeue=Requeue.ON_CHANGE)
     assert desk.csrs.writes == []
 
 
 def test_builtin_serving_is_approved_and_never_signed() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.put_claim()
     csr = desk.file(builtin(desk.scenario, NODE))
     assert desk.look(csr) == DONE
@@ -619,15 +619,15 @@ def test_builtin_serving_is_approved_and_never_signed() -> None:
 
 
 def test_builtin_serving_of_another_name_waits_with_an_event() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.put_claim()
     csr = desk.file(builtin(desk.scenario, "node-2.example"))
-    assert desk.look(csr).then is Then.WAIT
+    assert desk.look(csr).requeue is Requeue.ON_CHANGE
     assert desk.csrs.events == [(csr.name, "AddressNotOfMachine")]
 
 
 def test_unavailable_is_neither_yes_nor_no() -> None:
-    desk = Desk()
+    desk = ReconcilerFixture()
     desk.scenario.put_claim()
 
     def away() -> None:

@@ -8,47 +8,47 @@ import pytest
 
 from signer.config import Config
 from signer.controller import service
-from signer.controller.service import Service
-from signer.inventory.management import Management
-from signer.inventory.workload import Workload
-from signer.inventory.workload_clusters import Clusters
+from signer.controller.service import Controller
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
+from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.policy import Policies
+from signer.policy import PolicySet
 from tests.builders.kube_objects import HOME
 from tests.harness import kubeconfig, pki
 
 
 @pytest.fixture
-def workload() -> Workload:
+def workload() -> WorkloadCluster:
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
     made = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
-    return Workload(HOME, "uid", made, agent="test")
+    return WorkloadCluster(HOME, "uid", made, agent="test")
 
 
-def service_of(workload: Workload) -> Service:
+def service_of(workload: WorkloadCluster) -> Controller:
     config = Config(
         management=workload.connection,
         namespace="n",
-        policies=Policies(by_cluster=MappingProxyType({}), default=None),
+        policies=PolicySet(by_cluster=MappingProxyType({}), default=None),
         anchors={},
         metrics_address=None,
     )
-    return Service(config, agent="test")
+    return Controller(config, agent="test")
 
 
-def tending(workload: Workload) -> Thread:
+def tending(workload: WorkloadCluster) -> Thread:
     """Return the upkeep of a workload cluster."""
-    return Thread(target=service_of(workload)._tend_workload, args=(workload,), daemon=True)
+    return Thread(target=service_of(workload)._maintain_workload, args=(workload,), daemon=True)
 
 
 def test_a_cluster_that_always_asks_for_upkeep_is_given_a_round_at_a_time(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: list[float] = []
 
     def read_hosts() -> None:
         rounds.append(time.monotonic())
-        workload.attend.set()
+        workload.maintenance_due.set()
         if len(rounds) == 3:
             workload.stop()
 
@@ -61,7 +61,9 @@ def test_a_cluster_that_always_asks_for_upkeep_is_given_a_round_at_a_time(
     assert rounds[-1] - rounds[0] >= 0.4
 
 
-def test_upkeep_ends_with_its_cluster(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_ends_with_its_cluster(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whenever it is closed: nothing is removed from a cluster that is not ours any more."""
     rounds = 0
 
@@ -69,16 +71,16 @@ def test_upkeep_ends_with_its_cluster(workload: Workload, monkeypatch: pytest.Mo
         nonlocal rounds
         rounds += 1
 
-    clear = workload.attend.clear
+    clear = workload.maintenance_due.clear
 
     def closed_meanwhile() -> None:
         workload.stop()
         clear()
 
     monkeypatch.setattr(workload, "read_hosts", read_hosts)
-    monkeypatch.setattr(workload.attend, "clear", closed_meanwhile)
+    monkeypatch.setattr(workload.maintenance_due, "clear", closed_meanwhile)
     monkeypatch.setattr(service, "_UPKEEP_REST", 0.0)
-    workload.attend.set()
+    workload.maintenance_due.set()
     upkeep = tending(workload)
     upkeep.start()
     upkeep.join(30)
@@ -87,17 +89,17 @@ def test_upkeep_ends_with_its_cluster(workload: Workload, monkeypatch: pytest.Mo
 
 
 def test_the_end_waits_for_no_management_cluster(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each Secret that is asked for in vain takes half a minute."""
     asked, ended, stop = Event(), Event(), Event()
 
-    def hang(_: Clusters) -> None:
+    def hang(_: WorkloadClusters) -> None:
         asked.set()
         ended.wait()
 
-    monkeypatch.setattr(Management, "start", lambda _: None)
-    monkeypatch.setattr(Clusters, "tend", hang)
+    monkeypatch.setattr(ManagementCluster, "start", lambda _: None)
+    monkeypatch.setattr(WorkloadClusters, "tend", hang)
     running = Thread(target=service_of(workload).run, args=(stop,), daemon=True)
     running.start()
     assert asked.wait(30)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from signer.controller import service
-from signer.controller.workqueue import DONE, RETRY, Item, Look, Then, WorkQueue
+from signer.controller.workqueue import DONE, RETRY, Item, Requeue, Result, WorkQueue
 from signer.model import ClusterKey
 
 BLUE = ClusterKey(namespace="n", name="blue")
@@ -18,8 +18,8 @@ def item(name: str, requester: str = "r", cluster: ClusterKey = BLUE) -> Item:
     return Item(cluster=cluster, requester=requester, name=name)
 
 
-def waiting(*topics: str) -> Look:
-    return Look(then=Then.WAIT, topics=frozenset(topics))
+def waiting(*topics: str) -> Result:
+    return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(topics))
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class Queued:
     def ready(self) -> Item | None:
         """Take what is ready, `None` when nothing is."""
         with self.queue._changed:
-            self.queue._ripen()
+            self.queue._promote_due()
             nothing = self.queue._next_cluster() is None
-        return None if nothing else self.queue.take()
+        return None if nothing else self.queue.get()
 
     def names(self) -> list[str]:
         """Take all that is ready, and leave it in work."""
@@ -49,7 +49,7 @@ class Queued:
             taken.append(found.name)
         return taken
 
-    def look(self, wanted: Item, look: Look) -> None:
+    def look(self, wanted: Item, look: Result) -> None:
         """Take an item, which is the only one that is ready, and finish it."""
         assert self.ready() == wanted
         self.queue.done(wanted, look)
@@ -98,7 +98,7 @@ def test_a_cluster_occupies_no_more_than_its_share() -> None:
 
 def test_clusters_that_hang_leave_workers_for_the_others() -> None:
     """An outage takes several clusters away at once."""
-    queued = Queued(per_cluster=service._PER_CLUSTER)
+    queued = Queued(per_cluster=service._MAX_WORKERS_PER_CLUSTER)
     for n in range(7):
         hanging = ClusterKey(namespace="n", name=f"hanging-{n}")
         for name in "abcdefgh":
@@ -125,16 +125,16 @@ def test_a_waiting_item_is_woken_by_its_topics() -> None:
     queued = Queued()
     queued.queue.add(item("a"))
     queued.look(item("a"), waiting("node-1", "metal://1"))
-    queued.queue.wake(BLUE, "node-2")
-    queued.queue.wake(GREEN, "node-1")
+    queued.queue.notify(BLUE, "node-2")
+    queued.queue.notify(GREEN, "node-1")
     assert queued.ready() is None
-    queued.queue.wake(BLUE, "metal://1")
+    queued.queue.notify(BLUE, "metal://1")
     queued.look(item("a"), waiting("node-1"))
-    queued.queue.wake(BLUE, "metal://1")
+    queued.queue.notify(BLUE, "metal://1")
     assert queued.ready() is None
-    queued.queue.wake(None, "node-1")
+    queued.queue.notify(None, "node-1")
     queued.look(item("a"), waiting())
-    queued.queue.wake(BLUE, None)
+    queued.queue.notify(BLUE, None)
     queued.look(item("a"), DONE)
 
 
@@ -159,7 +159,7 @@ def test_a_topic_that_is_touched_during_a_look_is_not_missed(
     queued = Queued()
     queued.queue.add(item("a"))
     assert queued.names() == ["a"]
-    queued.queue.wake(cluster, topic)
+    queued.queue.notify(cluster, topic)
     queued.queue.done(item("a"), waiting("node-1", "metal://1"))
     assert queued.names() == (["a"] if again else [])
 
@@ -170,7 +170,7 @@ def test_a_flood_of_topics_during_a_look_takes_no_room() -> None:
     queued.queue.add(item("a"))
     assert queued.names() == ["a"]
     for n in range(5000):
-        queued.queue.wake(BLUE, str(n) + "x" * 1000)
+        queued.queue.notify(BLUE, str(n) + "x" * 1000)
     (work,) = queued.queue._in_work.values()
     assert len(pickle.dumps(work.touched)) < 100_000
     queued.queue.done(item("a"), waiting("node-1"))
@@ -181,7 +181,7 @@ def test_what_was_touched_during_a_look_counts_for_that_look() -> None:
     queued = Queued()
     queued.queue.add(item("a"))
     assert queued.names() == ["a"]
-    queued.queue.wake(BLUE, "node-1")
+    queued.queue.notify(BLUE, "node-1")
     queued.queue.done(item("a"), waiting("node-1"))
     queued.look(item("a"), waiting("node-1"))
     assert queued.names() == []
@@ -192,7 +192,7 @@ def test_a_touched_topic_changes_no_decision_and_no_backoff() -> None:
     for name, look in (("decided", DONE), ("undecided", RETRY)):
         queued.queue.add(item(name))
         assert queued.names() == [name]
-        queued.queue.wake(BLUE, None)
+        queued.queue.notify(BLUE, None)
         queued.queue.done(item(name), look)
         assert queued.names() == []
     queued.seconds += 0.25
@@ -211,7 +211,7 @@ def test_an_item_that_was_woken_is_not_due_as_well() -> None:
     queued = Queued()
     queued.queue.add(item("a"))
     queued.look(item("a"), waiting("x"))
-    queued.queue.wake(BLUE, "x")
+    queued.queue.notify(BLUE, "x")
     queued.look(item("a"), DONE)
     queued.seconds += 1000.0
     assert queued.ready() is None
@@ -227,9 +227,9 @@ def test_a_forgotten_item_does_not_come_back() -> None:
     queued.queue.forget(item("waiting", "waiting"))
     queued.queue.add(item("in work", "in work"))
     queued.queue.forget(item("in work", "in work"))
-    queued.queue.wake(BLUE, "y")
+    queued.queue.notify(BLUE, "y")
     queued.queue.done(item("in work", "in work"), waiting("y"))
-    queued.queue.wake(None, "x")
+    queued.queue.notify(None, "x")
     queued.seconds += 1000.0
     assert queued.names() == []
     assert len(queued.queue) == 0
@@ -240,11 +240,11 @@ def test_workers_share_the_work_and_leave_when_it_is_closed() -> None:
     seen: list[str] = []
 
     def work() -> None:
-        while (taken := queue.take()) is not None:
+        while (taken := queue.get()) is not None:
             seen.append(taken.name)
             queue.done(taken, DONE)
             if len(seen) == 100:
-                queue.close()
+                queue.shut_down()
 
     with ThreadPoolExecutor(4) as pool:
         workers = [pool.submit(work) for _ in range(4)]
@@ -253,4 +253,4 @@ def test_workers_share_the_work_and_leave_when_it_is_closed() -> None:
         for worker in workers:
             worker.result()
     assert sorted(seen, key=int) == [str(n) for n in range(100)]
-    assert queue.take() is None
+    assert queue.get() is None

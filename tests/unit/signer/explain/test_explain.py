@@ -16,14 +16,14 @@ from common.binding import sha256
 from common.names import PEM_REQUEST
 from common.pem import encode_block
 from signer.explain.command import Files, explain
-from signer.explain.descriptions import TITLES
+from signer.explain.descriptions import CHECK_TITLES
 from signer.explain.manifests import FilesInvalid
 from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING
-from signer.issue.challenge import Masters
+from signer.issue.challenge import ChallengeKeys
 from signer.model import Csr, Node
 from signer.policy import PcrMode, Policy
-from signer.verify.recognize import Kind
-from tests.attacks.runner import look
+from signer.verify.recognize import CsrKind
+from tests.attacks.runner import reconcile_once
 from tests.builders import stored
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
 from tests.unit.signer.test_config import run
@@ -56,7 +56,7 @@ class Folder:
             records=[
                 stored.write_list(self.path / "records.json", stored.records_of(self.scenario))
             ],
-            master=master,
+            challenge_key_secret=master,
             cluster=None,
         )
         return replace(files, **changes)
@@ -288,7 +288,7 @@ def test_the_verdict_is_the_signers_own(folder: Folder, case: Told) -> None:
     world = folder.scenario
     csr = case.request(world)
     text, status = folder.told(csr)
-    traces = look(world, csr)
+    traces = reconcile_once(world, csr)
     assert text.splitlines()[-1] == f"  {case.ending}"
     assert case.ending.endswith(f": {traces.reason}")
     assert traces.check == case.check
@@ -299,7 +299,7 @@ def test_the_verdict_is_the_signers_own(folder: Folder, case: Told) -> None:
 
 def test_a_key_of_another_signer_is_no_denial(folder: Folder) -> None:
     csr = folder.scenario.answer_csr()
-    folder.scenario.masters = Masters(current=STRANGER, previous=None)
+    folder.scenario.masters = ChallengeKeys(current=STRANGER, previous=None)
     text, status = folder.told(csr)
     assert "  C1  cannot decide age and master of the challenge: ChallengeKeyUnknown" in text
     assert (text.splitlines()[-1], status) == ("  cannot be decided: ChallengeKeyUnknown", 3)
@@ -341,7 +341,7 @@ def test_names_of_the_control_plane_are_told_before_any_others(folder: Folder) -
 def test_a_node_without_a_claim_is_not_said_to_have_a_machine(folder: Folder) -> None:
     world = folder.scenario
     world.for_serving(NODE)
-    world.kind = Kind.BUILTIN_SERVING
+    world.kind = CsrKind.BUILTIN_SERVING
     text, status = folder.told(world.csr(encode_block(PEM_REQUEST, world.pkcs10())))
     assert "  M3  waits         node name: NodeNameUnknown: no attested Machine" in text
     assert "  M1  not reached   Machine of the provider ID\n" in text
@@ -380,7 +380,7 @@ def test_requests_to_the_builtin_signer_are_explained(folder: Folder) -> None:
     world = folder.scenario
     world.put_claim()
     world.for_serving(NODE, "192.0.2.11")
-    world.kind = Kind.BUILTIN_SERVING
+    world.kind = CsrKind.BUILTIN_SERVING
     csr = world.csr(encode_block(PEM_REQUEST, world.pkcs10()))
     assert checks(folder, csr) == " ".join(BUILTIN).split()
     text, _ = folder.told(csr)
@@ -390,10 +390,10 @@ def test_requests_to_the_builtin_signer_are_explained(folder: Folder) -> None:
 
 def test_titles_are_those_of_the_table() -> None:
     rows = re.findall(r"^\| ([A-Z]\d) \| ([^|]+) \|", signer.verify.__doc__ or "", re.MULTILINE)
-    assert set(TITLES) <= {number for number, _ in rows}
+    assert set(CHECK_TITLES) <= {number for number, _ in rows}
     for number, what in rows:
         if number != "I1":
-            assert TITLES[number] == what.split(", and nothing is decided")[0]
+            assert CHECK_TITLES[number] == what.split(", and nothing is decided")[0]
 
 
 def test_programs_are_told_the_same(folder: Folder) -> None:
@@ -522,15 +522,15 @@ def test_a_master_that_is_none_is_told(
     folder: Folder, bodies: list[dict[str, str]], told: str
 ) -> None:
     files = folder.files([folder.scenario.answer_csr()])
-    assert files.master is not None
+    assert files.challenge_key_secret is not None
     secrets = [stored.secret_body(folder.scenario.masters) | {"data": data} for data in bodies]
-    stored.write_list(files.master, secrets)
+    stored.write_list(files.challenge_key_secret, secrets)
     assert told in problem(files)
 
 
 def arguments(files: Files, *more: str) -> list[str]:
     """Write the command line."""
-    named = ["--policy", str(files.policy), "--master", str(files.master)]
+    named = ["--policy", str(files.policy), "--master", str(files.challenge_key_secret)]
     return ["verify", str(files.requests), *named, "--records", *map(str, files.records), *more]
 
 

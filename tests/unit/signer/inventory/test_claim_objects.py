@@ -7,19 +7,26 @@ from typing import Any
 import pytest
 
 from signer.inventory.claim_objects import (
-    new_endorsement_key,
+    encode_attested_node,
+    encode_endorsement_key,
     read_attested_node,
     read_endorsement_key,
-    replaced,
-    written_attested_node,
+    replacement_metadata,
 )
-from signer.model import AttestedNodeObject, Boot, ClusterKey, Ground, Holder, Registration
+from signer.model import (
+    AttestedNodeObject,
+    BootCounters,
+    ClusterKey,
+    KeyHolder,
+    Registration,
+    TrustBasis,
+)
 from signer.verify.claims import attested_node_name
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
-HOLDER = Holder(
-    cluster=HOME, node_name="node-1", provider_id=PROVIDER_ID, ground=Ground.CERTIFICATE
+HOLDER = KeyHolder(
+    cluster=HOME, node_name="node-1", provider_id=PROVIDER_ID, basis=TrustBasis.CERTIFICATE
 )
 NODE = AttestedNodeObject(
     name=attested_node_name(HOME, "node-1"),
@@ -31,13 +38,13 @@ NODE = AttestedNodeObject(
     endorsement_key=DIGEST,
     not_after=NOW.replace(day=28),
     last_attested=NOW,
-    boot=Boot(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
+    boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
 )
 
 
 def stored(node: AttestedNodeObject) -> dict[str, Any]:
     """Write an AttestedNode as the API server would give it back."""
-    return written_attested_node(node, node.resource_version)
+    return encode_attested_node(node, node.resource_version)
 
 
 def test_a_node_comes_back_as_it_was_written() -> None:
@@ -48,7 +55,7 @@ def test_a_node_comes_back_as_it_was_written() -> None:
 
 
 def test_a_new_node_has_no_version_and_moves_along() -> None:
-    body = written_attested_node(NODE, "")
+    body = encode_attested_node(NODE, "")
     assert not {"resourceVersion", "annotations"} & body["metadata"].keys()
     assert body["metadata"]["labels"] == {
         "clusterctl.cluster.x-k8s.io/move": "",
@@ -63,7 +70,7 @@ def test_a_write_says_what_it_replaces() -> None:
         "resourceVersion": "7",
         "annotations": {"attestation.cluster.x-k8s.io/written-under": "7"},
     }
-    assert replaced("7") == expected
+    assert replacement_metadata("7") == expected
     assert stored(NODE)["metadata"].items() >= expected.items()
 
 
@@ -94,7 +101,7 @@ BOOT = {"resetCount": 1, "restartCount": 1, "firmwareVersion": "0x00000000000000
 def test_boot_counters_are_read() -> None:
     body = stored(NODE)
     body["spec"]["boot"] = BOOT
-    expected = Boot(reset_count=1, restart_count=1, firmware_version=1)
+    expected = BootCounters(reset_count=1, restart_count=1, firmware_version=1)
     assert read_attested_node(body).boot == expected
 
 
@@ -116,7 +123,7 @@ def test_boot_counters_that_are_half_there_are_left_out(boot: dict[str, Any]) ->
 
 
 def test_a_key_comes_back_as_it_was_written() -> None:
-    body = new_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    body = encode_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
     assert body["metadata"]["labels"] == {"clusterctl.cluster.x-k8s.io/move": ""}
     assert body["spec"]["publicKey"] == "-----BEGIN PUBLIC KEY-----\n"
     assert body["spec"]["heldBy"]["since"] == "2026-11-21T09:30:00Z"
@@ -145,7 +152,7 @@ def test_a_ban_counts_however_little_it_says() -> None:
 
 
 def test_an_unknown_ground_is_no_claim() -> None:
-    body = new_endorsement_key(DIGEST, "", HOLDER, NOW)
+    body = encode_endorsement_key(DIGEST, "", HOLDER, NOW)
     body["metadata"]["resourceVersion"] = "1"
     body["spec"]["heldBy"]["ground"] = "Trust me"
     with pytest.raises(ValueError, match="Trust me"):

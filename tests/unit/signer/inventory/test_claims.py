@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.inventory.claims import LiveClaims
-from signer.kube.client import Answer, Api, Json
-from signer.model import Liveness
+from signer.inventory.claims import KubeClaimStore
+from signer.kube.client import ApiClient, Json, Response
+from signer.model import MachineState
 from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
 
 CORE = "cluster.x-k8s.io/v1beta2"
@@ -36,15 +36,15 @@ class Server:
         query: Mapping[str, str] | None = None,
         *,
         accepted: Container[int] = (200,),
-    ) -> Answer:
+    ) -> Response:
         assert 200 in accepted
         assert query is None or query["limit"]
-        return Answer(status=200, body=self._answers[path])
+        return Response(status=200, body=self._answers[path])
 
 
-def liveness(*machines: Any, pools: tuple[Any, ...] = ()) -> Liveness:  # noqa: ANN401 # objects
-    claims = LiveClaims(cast("Api", Server([*machines], [*pools])))
-    return claims.liveness(HOME, PROVIDER_ID)
+def liveness(*machines: Any, pools: tuple[Any, ...] = ()) -> MachineState:  # noqa: ANN401 # objects
+    claims = KubeClaimStore(cast("ApiClient", Server([*machines], [*pools])))
+    return claims.machine_state(HOME, PROVIDER_ID)
 
 
 def unreadable(body: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def other() -> dict[str, Any]:
 
 
 def test_machines_and_members_of_pools_live() -> None:
-    assert liveness(other()) is Liveness.GONE
-    assert liveness(other(), machine()) is Liveness.LIVING
-    assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is Liveness.GONE
-    assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is Liveness.LIVING
+    assert liveness(other()) is MachineState.ABSENT
+    assert liveness(other(), machine()) is MachineState.PRESENT
+    assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is MachineState.ABSENT
+    assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is MachineState.PRESENT
 
 
 def test_what_cannot_be_read_leaves_it_undecided() -> None:

@@ -5,8 +5,8 @@ import pytest
 from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
 from signer.inventory.cluster import (
     CLIENT_SIGNER_ANNOTATION,
+    build_cluster,
     client_signers,
-    cluster_of,
     read_cluster,
 )
 from signer.inventory.machine import Reference
@@ -99,7 +99,7 @@ def test_the_first_address_of_a_service_block_is_the_control_planes(
 ) -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
-    found = cluster_of(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
+    found = build_cluster(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
     assert address in found.control_plane_hosts
 
 
@@ -109,7 +109,7 @@ def test_the_control_plane_has_many_names() -> None:
         "serviceDomain": "corp.example",
         "services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]},
     }
-    found = cluster_of(
+    found = build_cluster(
         read_cluster(body), None, hosts=["10.96.0.1", "192.0.2.1"], auto_approve_bindings=["x"]
     )
     assert found.control_plane_hosts == {

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
 from common.public_keys import spki_sha256
-from signer.inventory.key_annotation import NO_RECORDS, KeyRecords, key_records
+from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = ec.generate_private_key(ec.SECP256R1())
@@ -48,19 +48,21 @@ def certificate_of_version_5() -> str:
     return encode_block("CERTIFICATE", changed).decode()
 
 
-def read(value: str) -> KeyRecords:
-    return key_records({"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}, "here")
+def read(value: str) -> KeyAnnotation:
+    return read_key_annotation(
+        {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}, "here"
+    )
 
 
 def digests(value: str) -> list[bytes]:
     records = read(value)
     assert records.error is None
-    assert {record.source for record in records.records} == {"here"}
-    return [record.spki_sha256 for record in records.records]
+    assert {record.source for record in records.keys} == {"here"}
+    return [record.spki_sha256 for record in records.keys]
 
 
 def test_an_object_without_the_annotation_says_nothing() -> None:
-    assert key_records({"metadata": {}}, "here") is NO_RECORDS
+    assert read_key_annotation({"metadata": {}}, "here") is NO_ANNOTATION
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_several_are_taken(between: str) -> None:
 def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
     """Who reads half of it would take another record than the operator wrote."""
     records = read(value)
-    assert records.records == ()
+    assert records.keys == ()
     assert records.error is not None
     assert records.error.startswith("here: ")
 
@@ -134,7 +136,7 @@ def test_openssls_words_are_not_for_the_record() -> None:
 
 
 def test_one_bad_entry_spoils_the_others() -> None:
-    assert read(f"sha256:{DIGEST.hex()} sha256:00").records == ()
+    assert read(f"sha256:{DIGEST.hex()} sha256:00").keys == ()
 
 
 def test_keys_that_no_tpm_has_are_told() -> None:

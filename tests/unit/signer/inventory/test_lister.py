@@ -13,7 +13,7 @@ from common.names import CLIENT_SIGNER
 from signer.host_names import HostName
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
-from signer.inventory.lister import ClusterRecords
+from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import (
     MachineObject,
     read_bootstrap,
@@ -21,16 +21,16 @@ from signer.inventory.machine import (
     read_machine,
     read_pool,
 )
-from signer.inventory.management import Management
-from signer.inventory.workload import Workload
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
 from signer.kube.cache import Cache
-from signer.kube.client import Api
+from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
-from signer.model import Address, Cluster, ClusterKey, Machine, Node, Records, Registration
+from signer.model import Address, Cluster, ClusterKey, Inventory, Machine, Node, Registration
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 from tests.builders.scenario import CLUSTER
-from tests.fakes.claims import ClaimStore
+from tests.fakes.claims import StoredClaims
 from tests.fakes.records import FakeRecords
 from tests.harness import pki
 from tests.unit.signer.inventory.test_claim_objects import NODE, stored
@@ -41,7 +41,7 @@ ABROAD = ClusterKey(namespace="team-b", name=HOME.name)
 class World(Protocol):
     """Something that `Records` can be had of, and what it is told."""
 
-    records: Records
+    records: Inventory
 
     def machine(
         self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""
@@ -58,7 +58,7 @@ class World(Protocol):
 class FakeWorld:
     """The fake that the pure core is tested with."""
 
-    store: ClaimStore = field(default_factory=ClaimStore)
+    store: StoredClaims = field(default_factory=StoredClaims)
     records: FakeRecords = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,8 +86,8 @@ class FakeWorld:
             bootstrap_token_id=None,
             is_pool_member=False,
             labels={},
-            records=(),
-            record_error=None,
+            registered_keys=(),
+            registered_keys_error=None,
         )
         self.store.machines.setdefault(cluster, []).append(made)
 
@@ -107,12 +107,12 @@ class RealWorld:
     def __init__(self) -> None:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
-        api = Api("management", connection, user_agent="test")
-        self.management = Management(api, Event(), lambda _cluster, _topic: None)
-        self.workload = Workload(HOME, "uid-blue", connection, agent="test")
-        self.records = ClusterRecords(self.management, self.workload)
+        api = ApiClient("management", connection, user_agent="test")
+        self.management = ManagementCluster(api, Event(), lambda _cluster, _topic: None)
+        self.workload = WorkloadCluster(HOME, "uid-blue", connection, agent="test")
+        self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
-        self.management.clusters.fill({"team-a/blue": read_cluster(body)})
+        self.management.clusters.replace({"team-a/blue": read_cluster(body)})
         caches: list[Cache[Any]] = [
             self.management.machines,
             self.management.pools,
@@ -123,13 +123,13 @@ class RealWorld:
             self.workload.bindings,
         ]
         for cache in caches:
-            cache.fill({})
-        self.workload.hosts.fill({"10.96.0.1": "10.96.0.1"})
+            cache.replace({})
+        self.workload.hosts.replace({"10.96.0.1": "10.96.0.1"})
 
     def add(self, body: dict[str, Any]) -> MachineObject:
         """Add a Machine by its object."""
         read = read_machine(body)
-        self.management.machines.put(f"{read.cluster.namespace}/{read.name}", read)
+        self.management.machines.upsert(f"{read.cluster.namespace}/{read.name}", read)
         return read
 
     def machine(
@@ -149,17 +149,19 @@ class RealWorld:
         kind = (kube_objects.INFRASTRUCTURE, "TestMachine")
         cache = self.management._infrastructure.setdefault(kind, Cache("TestMachines"))
         value = read_infrastructure(kube_objects.infrastructure(name, **annotations))
-        cache.fill({f"team-a/{name}": value})
+        cache.replace({f"team-a/{name}": value})
 
     def node(self, node: Node) -> None:
-        self.workload.nodes.put(node.name, node)
+        self.workload.nodes.upsert(node.name, node)
 
     def key(self, **spec: Any) -> None:  # noqa: ANN401 # fields of spec
-        self.management.keys.put(DIGEST, read_endorsement_key(kube_objects.endorsement_key(**spec)))
+        self.management.keys.upsert(
+            DIGEST, read_endorsement_key(kube_objects.endorsement_key(**spec))
+        )
 
     def attested(self) -> None:
         read = read_attested_node(stored(NODE))
-        self.management.nodes.put(f"team-a/{read.name}", read)
+        self.management.nodes.upsert(f"team-a/{read.name}", read)
 
 
 @pytest.fixture(params=[FakeWorld, RealWorld])
@@ -269,7 +271,7 @@ def test_a_pools_member_counts_once() -> None:
     """A pool and its Machine are one."""
     world = RealWorld()
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID, "metal://2"))
-    world.management.pools.put("team-a/pool-1", pool)
+    world.management.pools.upsert("team-a/pool-1", pool)
     (member,) = world.records.machines(PROVIDER_ID)
     assert (member.is_pool_member, member.name) == (True, "pool-1")
     world.machine("machine-1", PROVIDER_ID, HOME)
@@ -282,10 +284,10 @@ def test_what_a_machine_refers_to_counts() -> None:
     world.add(kube_objects.machine())
     world.infrastructure("infra-machine-1", **kube_objects.RECORD)
     bootstrap = read_bootstrap(kube_objects.bootstrap("config", "abcdef.0123456789abcdef"))
-    world.management.bootstraps.put("team-a/config-machine-1", bootstrap)
+    world.management.bootstraps.upsert("team-a/config-machine-1", bootstrap)
     (found,) = world.records.machines(PROVIDER_ID)
-    assert [r.spki_sha256.hex() for r in found.records] == [DIGEST]
-    assert (found.record_error, found.bootstrap_token_id) == (None, "abcdef")
+    assert [r.spki_sha256.hex() for r in found.registered_keys] == [DIGEST]
+    assert (found.registered_keys_error, found.bootstrap_token_id) == (None, "abcdef")
 
 
 def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
@@ -300,7 +302,7 @@ def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
 
 def test_the_control_planes_addresses_come_from_both_clusters() -> None:
     world = RealWorld()
-    world.workload.bindings.put("kubeadm:node-autoapprove-x", "kubeadm:node-autoapprove-x")
+    world.workload.bindings.upsert("kubeadm:node-autoapprove-x", "kubeadm:node-autoapprove-x")
     cluster = world.records.cluster()
     assert {"api.example", "192.0.2.1", "10.96.0.1", "kubernetes"} <= cluster.control_plane_hosts
     assert cluster.auto_approve_bindings == {"kubeadm:node-autoapprove-x"}
@@ -314,16 +316,16 @@ def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> N
     cache = world.management._infrastructure.setdefault(
         (kube_objects.INFRASTRUCTURE, "TestCluster"), Cache("TestClusters")
     )
-    cache.fill({"team-a/blue": read_infrastructure(infrastructure)})
-    world.management.clusters.put("team-a/blue", read_cluster(body))
+    cache.replace({"team-a/blue": read_infrastructure(infrastructure)})
+    world.management.clusters.upsert("team-a/blue", read_cluster(body))
     assert world.records.cluster().client_signers == frozenset()
     body["spec"]["security"] = {"kubeletAuthentication": True}
-    world.management.clusters.put("team-a/blue", read_cluster(body))
+    world.management.clusters.upsert("team-a/blue", read_cluster(body))
     assert world.records.cluster().client_signers == {signer} - {None}
-    cache.fill({})
+    cache.replace({})
     assert world.records.cluster().client_signers == frozenset()
     del body["spec"]["infrastructureRef"]
-    world.management.clusters.put("team-a/blue", read_cluster(body))
+    world.management.clusters.upsert("team-a/blue", read_cluster(body))
     assert world.records.cluster().client_signers == frozenset()
 
 
@@ -332,7 +334,7 @@ def test_a_cluster_that_was_made_anew_is_another() -> None:
     world = RealWorld()
     body = kube_objects.cluster()
     body["metadata"]["uid"] = "another"
-    world.management.clusters.put("team-a/blue", read_cluster(body))
+    world.management.clusters.upsert("team-a/blue", read_cluster(body))
     with pytest.raises(ApiServerUnavailable, match="gone"):
         world.records.cluster()
 

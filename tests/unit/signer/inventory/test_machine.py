@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from signer.inventory.machine import (
-    NO_TOKEN,
+    UNKNOWN_TOKEN,
     BootstrapObject,
     InfrastructureObject,
     Reference,
-    machine_of,
-    member_of,
+    build_machine,
+    build_pool_member,
     read_bootstrap,
     read_infrastructure,
     read_machine,
@@ -124,12 +124,12 @@ def test_records_of_machine_and_infrastructure_count_both() -> None:
     body["metadata"]["annotations"] = RECORD
     other = {next(iter(RECORD)): f"sha256:{'cd' * 32}"}
     infra = read_infrastructure(infrastructure("infra", **other))
-    found = machine_of(read_machine(body), infra, TOKEN)
-    assert [(r.source, r.spki_sha256.hex()) for r in found.records] == [
+    found = build_machine(read_machine(body), infra, TOKEN)
+    assert [(r.source, r.spki_sha256.hex()) for r in found.registered_keys] == [
         ("Machine annotation", DIGEST),
         ("TestMachine annotation", "cd" * 32),
     ]
-    assert found.record_error is None
+    assert found.registered_keys_error is None
 
 
 @pytest.mark.parametrize("where", ["machine", "infrastructure"])
@@ -139,19 +139,19 @@ def test_a_record_that_cannot_be_read_is_told(where: str) -> None:
     body["metadata"]["annotations"] = broken if where == "machine" else RECORD
     on_infrastructure = broken if where == "infrastructure" else RECORD
     infra = read_infrastructure(infrastructure("infra", **on_infrastructure))
-    assert machine_of(read_machine(body), infra, TOKEN).record_error is not None
+    assert build_machine(read_machine(body), infra, TOKEN).registered_keys_error is not None
 
 
 def test_a_reference_to_nothing_does_not_say_that_there_is_no_record() -> None:
     """Under Certified and FirstUse a Machine without a record is whose comes first."""
-    found = machine_of(read_machine(machine()), None, TOKEN)
-    assert found.record_error == "the infrastructure object is not there"
+    found = build_machine(read_machine(machine()), None, TOKEN)
+    assert found.registered_keys_error == "the infrastructure object is not there"
 
 
 def test_a_machine_that_refers_to_nothing_has_no_record() -> None:
     body = machine()
     del body["spec"]["infrastructureRef"]
-    assert machine_of(read_machine(body), None, TOKEN).record_error is None
+    assert build_machine(read_machine(body), None, TOKEN).registered_keys_error is None
 
 
 @pytest.mark.parametrize(
@@ -159,21 +159,21 @@ def test_a_machine_that_refers_to_nothing_has_no_record() -> None:
     [
         (TOKEN, "abcdef"),
         (BootstrapObject(token_id=None), None),
-        (None, NO_TOKEN),
+        (None, UNKNOWN_TOKEN),
     ],
 )
 def test_the_token_is_that_of_the_configuration(
     made: BootstrapObject | None, token_id: str | None
 ) -> None:
     """A configuration that is not there must not make any token as good as its own."""
-    found = machine_of(read_machine(machine()), NOTHING, made)
+    found = build_machine(read_machine(machine()), NOTHING, made)
     assert found.bootstrap_token_id == token_id
 
 
 def test_another_bootstrap_provider_owns_no_token() -> None:
     body = machine()
     body["spec"]["bootstrap"]["configRef"]["kind"] = "TalosConfig"
-    assert machine_of(read_machine(body), NOTHING, None).bootstrap_token_id is None
+    assert build_machine(read_machine(body), NOTHING, None).bootstrap_token_id is None
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_another_bootstrap_provider_owns_no_token() -> None:
     [
         ("abcdef.0123456789abcdef", "abcdef"),
         (None, None),
-        ("abcdef.short", NO_TOKEN),
-        ("abcdef.0123456789abcdef0", NO_TOKEN),
-        ("0abcdef.0123456789abcdef", NO_TOKEN),
-        ("ABCDEF.0123456789abcdef", NO_TOKEN),
+        ("abcdef.short", UNKNOWN_TOKEN),
+        ("abcdef.0123456789abcdef0", UNKNOWN_TOKEN),
+        ("0abcdef.0123456789abcdef", UNKNOWN_TOKEN),
+        ("ABCDEF.0123456789abcdef", UNKNOWN_TOKEN),
     ],
 )
 def test_of_a_token_only_the_id_is_kept(token: str | None, token_id: str | None) -> None:
@@ -197,16 +197,20 @@ def test_an_infrastructure_cluster_may_name_the_signer() -> None:
     body = infrastructure("infra")
     body["status"] = {"kubeletClientCertificateSigner": "cluster.x-k8s.io/x"}
     assert read_infrastructure(body) == InfrastructureObject(
-        records=NOTHING.records, client_signer="cluster.x-k8s.io/x"
+        registered_keys=NOTHING.registered_keys, client_signer="cluster.x-k8s.io/x"
     )
 
 
 def test_a_member_of_a_pool_is_known_by_its_provider_id_alone() -> None:
     read = read_pool(pool("pool-1", "metal://1", "metal://2"))
     assert read.provider_ids == ("metal://1", "metal://2")
-    member = member_of(read, "metal://2")
+    member = build_pool_member(read, "metal://2")
     assert (member.name, member.provider_id, member.is_pool_member) == ("pool-1", "metal://2", True)
-    assert (member.records, member.record_error, member.addresses) == ((), None, ())
+    assert (member.registered_keys, member.registered_keys_error, member.addresses) == (
+        (),
+        None,
+        (),
+    )
     assert member.bootstrap_token_id is None
     assert not member.deleting
 
@@ -214,7 +218,7 @@ def test_a_member_of_a_pool_is_known_by_its_provider_id_alone() -> None:
 def test_a_member_goes_with_its_pool() -> None:
     body = pool("pool-1", "metal://1")
     body["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    assert member_of(read_pool(body), "metal://1").deleting
+    assert build_pool_member(read_pool(body), "metal://1").deleting
 
 
 def test_of_lists_only_what_is_of_its_type_is_read() -> None:

@@ -15,8 +15,8 @@ from signer.inventory.machine import (
     read_machine,
     read_pool,
 )
-from signer.inventory.management import Management
-from signer.kube.client import Api
+from signer.inventory.management import ManagementCluster
+from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
 from signer.model import AttestedNodeObject, ClusterKey
 from signer.verify.claims import attested_node_name
@@ -39,25 +39,25 @@ class Landscape:
     """The caches of a management cluster, and who is woken."""
 
     woken: Woken = field(default_factory=set)
-    management: Management = field(init=False)
+    management: ManagementCluster = field(init=False)
 
     def __post_init__(self) -> None:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
-        api = Api("management", connection, user_agent="test")
-        self.management = Management(
+        api = ApiClient("management", connection, user_agent="test")
+        self.management = ManagementCluster(
             api, Event(), lambda cluster, topic: self.woken.add((cluster, topic))
         )
         self.management.start()
         for cache in (self.management.machines, self.management.pools, self.management.keys):
-            cache.fill({})
-        self.management.clusters.fill({"team-a/blue": read_cluster(kube_objects.cluster())})
-        self.management.nodes.fill({"team-a/node": claimed()})
+            cache.replace({})
+        self.management.clusters.replace({"team-a/blue": read_cluster(kube_objects.cluster())})
+        self.management.nodes.replace({"team-a/node": claimed()})
 
     def put(self, machine: MachineObject) -> Woken:
         """Let a Machine come or change; return who is woken."""
         self.woken.clear()
-        self.management.machines.put("team-a/machine-1", machine)
+        self.management.machines.upsert("team-a/machine-1", machine)
         return set(self.woken)
 
 
@@ -74,7 +74,7 @@ def claimed() -> AttestedNodeObject:
 
 @pytest.fixture
 def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
-    monkeypatch.setattr(Management, "_follow", lambda *_: None)
+    monkeypatch.setattr(ManagementCluster, "_follow", lambda *_: None)
     return Landscape()
 
 
@@ -85,7 +85,7 @@ def test_a_machine_wakes_who_waits_for_its_claims(landscape: Landscape) -> None:
     assert landscape.put(machine) == set()
     assert landscape.put(replace(machine, addresses=())) >= {MACHINE, NODE, KEY}
     landscape.woken.clear()
-    landscape.management.machines.drop("team-a/machine-1")
+    landscape.management.machines.delete("team-a/machine-1")
     assert landscape.woken >= {MACHINE, NODE, KEY}
 
 
@@ -117,7 +117,7 @@ def test_a_machine_without_a_claim_wakes_its_own_requests_alone(landscape: Lands
 def test_a_pool_wakes_who_waits_for_its_members_claims(landscape: Landscape) -> None:
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID))
     landscape.woken.clear()
-    landscape.management.pools.put("team-a/pool-1", pool)
+    landscape.management.pools.upsert("team-a/pool-1", pool)
     assert landscape.woken == {MACHINE, NODE, KEY}
 
 
@@ -132,7 +132,7 @@ def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -
     }
     landscape.woken.clear()
     read = read_endorsement_key(kube_objects.endorsement_key(heldBy=held_by))
-    landscape.management.keys.put(DIGEST, read)
+    landscape.management.keys.upsert(DIGEST, read)
     assert landscape.woken == {KEY, NODE}
 
 
@@ -145,7 +145,7 @@ def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape
         management.infrastructure(reference)
     landscape.woken.clear()
     read = read_infrastructure(kube_objects.infrastructure(HOME.name))
-    management._infrastructure[kind].fill({"team-a/blue": read})
+    management._infrastructure[kind].replace({"team-a/blue": read})
     assert landscape.woken == {ANY}
 
 
@@ -157,12 +157,12 @@ def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
     assert machine.infrastructure is not None
     watched: list[str] = []
 
-    def follow(_: Management, what: str, *_more: object) -> None:
+    def follow(_: ManagementCluster, what: str, *_more: object) -> None:
         watched.append(what)
         if len(watched) == 1:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(Management, "_follow", follow)
+    monkeypatch.setattr(ManagementCluster, "_follow", follow)
     for error in (RuntimeError, ApiServerUnavailable, ApiServerUnavailable):
         with pytest.raises(error):
             landscape.management.infrastructure(machine.infrastructure)

@@ -9,10 +9,10 @@ import pytest
 
 from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
-from signer.inventory.management import Management
-from signer.inventory.workload import Workload
-from signer.inventory.workload_clusters import Clusters
-from signer.kube.client import Api
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
+from signer.inventory.workload_clusters import WorkloadClusters
+from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME
@@ -37,14 +37,14 @@ class Landscape:
 
     secrets: FakeSecrets = field(default_factory=FakeSecrets)
     seconds: float = 0.0
-    opened: list[Workload] = field(default_factory=list)
-    management: Management = field(init=False)
-    clusters: Clusters = field(init=False)
+    opened: list[WorkloadCluster] = field(default_factory=list)
+    management: ManagementCluster = field(init=False)
+    clusters: WorkloadClusters = field(init=False)
 
     def __post_init__(self) -> None:
-        api = Api("management", unconnected(), user_agent="test")
-        self.management = Management(api, Event(), lambda _cluster, _topic: None)
-        self.clusters = Clusters(
+        api = ApiClient("management", unconnected(), user_agent="test")
+        self.management = ManagementCluster(api, Event(), lambda _cluster, _topic: None)
+        self.clusters = WorkloadClusters(
             self.management,
             self.secrets,
             agent="test",
@@ -52,7 +52,7 @@ class Landscape:
             monotonic=lambda: self.seconds,
         )
         self.store(text())
-        self.management.clusters.fill({"team-a/blue": read_cluster(self.body())})
+        self.management.clusters.replace({"team-a/blue": read_cluster(self.body())})
 
     def body(self, signers: str = CLIENT_SIGNER, uid: str = "uid") -> dict[str, Any]:
         made = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: signers})
@@ -60,21 +60,21 @@ class Landscape:
         return made
 
     def put(self, body: dict[str, Any]) -> None:
-        self.management.clusters.put("team-a/blue", read_cluster(body))
+        self.management.clusters.upsert("team-a/blue", read_cluster(body))
 
     def store(self, value: bytes) -> None:
         self.secrets.put("team-a", "blue-kubeconfig", {"value": value})
 
-    def after(self, seconds: float) -> Workload | None:
+    def after(self, seconds: float) -> WorkloadCluster | None:
         """Let time pass and tend; return the open workload cluster."""
         self.seconds += seconds
-        self.clusters.tend()
-        return self.clusters.open(HOME)
+        self.clusters.sync()
+        return self.clusters.get(HOME)
 
 
 @pytest.fixture
 def landscape(monkeypatch: pytest.MonkeyPatch) -> Iterator[Landscape]:
-    monkeypatch.setattr(Workload, "start", lambda _: None)
+    monkeypatch.setattr(WorkloadCluster, "start", lambda _: None)
     made = Landscape()
     yield made
     made.clusters.stop()
@@ -174,15 +174,15 @@ def test_a_cluster_that_could_not_be_opened_is_opened_again(
 ) -> None:
     """There may be no more threads for a while."""
 
-    def fails(_: Workload) -> None:
+    def fails(_: WorkloadCluster) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Workload, "start", fails)
+        patched.setattr(WorkloadCluster, "start", fails)
         with pytest.raises(RuntimeError):
             landscape.after(0)
     assert landscape.opened[0].stopped.is_set()
-    assert landscape.clusters.open(HOME) is None
+    assert landscape.clusters.get(HOME) is None
     assert landscape.after(15) is landscape.opened[1]
 
 
@@ -192,7 +192,7 @@ def test_one_bad_cluster_costs_the_others_nothing(landscape: Landscape) -> None:
     body["metadata"]["name"] = "bad"
     good = landscape.management.clusters.get("team-a/blue")
     assert good is not None
-    landscape.management.clusters.fill({"team-a/bad": read_cluster(body), "team-a/blue": good})
+    landscape.management.clusters.replace({"team-a/bad": read_cluster(body), "team-a/blue": good})
     assert landscape.after(0) is not None
 
 
@@ -201,4 +201,4 @@ def test_everything_is_closed_at_the_end(landscape: Landscape) -> None:
     assert workload is not None
     landscape.clusters.stop()
     assert workload.stopped.is_set()
-    assert landscape.clusters.open(HOME) is None
+    assert landscape.clusters.get(HOME) is None

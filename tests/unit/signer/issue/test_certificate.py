@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from common.errors import AuthorityUnavailable
-from signer.issue.certificate import Authority, certificate_not_after, issue
+from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.policy import Policy
-from signer.verify.answer import Claimed
+from signer.verify.answer import ClaimedAnswer
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
@@ -25,7 +25,7 @@ CA_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
 @cache
 def authority(
     *, begins: datetime = NOW - timedelta(days=1), ends: datetime = NOW + timedelta(days=3650)
-) -> Authority:
+) -> CertificateAuthority:
     """Make a cluster's certificate authority, as kubeadm does."""
     key = rsa_key(number=7)
     certificate = (
@@ -40,13 +40,13 @@ def authority(
         .add_extension(x509.SubjectKeyIdentifier(b"by the authority itself"), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Authority(certificate=certificate, private_key=key)
+    return CertificateAuthority(certificate=certificate, private_key=key)
 
 
 def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
     """Issue to a verified answer."""
-    claimed = Claimed(verified=scenario.judge_answer(), not_after=NOW + timedelta(hours=168))
-    pem = issue(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
+    claimed = ClaimedAnswer(verified=scenario.judge_answer(), not_after=NOW + timedelta(hours=168))
+    pem = issue_certificate(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
     assert pem.count(b"-----BEGIN CERTIFICATE-----") == 1
     return x509.load_pem_x509_certificate(pem)
 
@@ -127,8 +127,12 @@ def test_i1_serial_numbers_are_random() -> None:
 @pytest.mark.parametrize(("byte", "expected"), [(b"\xff", 1 << 128), (b"\0", 1)])
 def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
     """And never 0: one is added to what is random."""
-    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168))
-    pem = issue(claimed, authority=authority(), now=NOW, random=lambda size: byte * size)
+    claimed = ClaimedAnswer(
+        verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168)
+    )
+    pem = issue_certificate(
+        claimed, authority=authority(), now=NOW, random=lambda size: byte * size
+    )
     assert x509.load_pem_x509_certificate(pem).serial_number == expected
 
 
@@ -150,9 +154,9 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
         .not_valid_after(NOW + timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
-    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
-    own = Authority(certificate=certificate, private_key=key)
-    pem = issue(claimed, authority=own, now=NOW, random=Random(0).randbytes)
+    claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    own = CertificateAuthority(certificate=certificate, private_key=key)
+    pem = issue_certificate(claimed, authority=own, now=NOW, random=Random(0).randbytes)
     found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
         x509.AuthorityKeyIdentifier
     )
@@ -161,10 +165,10 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
 
 def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
     """The Secret is being replaced."""
-    claimed = Claimed(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
     other = replace(authority(), private_key=ec.generate_private_key(ec.SECP256R1()))
     with pytest.raises(AuthorityUnavailable):
-        issue(claimed, authority=other, now=NOW, random=Random(0).randbytes)
+        issue_certificate(claimed, authority=other, now=NOW, random=Random(0).randbytes)
 
 
 LIFETIMES: dict[str, tuple[timedelta, int | None, timedelta, timedelta]] = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from common.binding import fields, key_id, sha256
+from common.binding import challenge_key_id, encode_fields, sha256
 from common.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from common.evidence import decode_challenge, encode_challenge
 from common.tpm.constants import ObjectAttributes
-from signer.issue.challenge import ChallengeState, Masters, challenge_is_current, make_challenge
+from signer.issue.challenge import ChallengeKeys, ChallengeState, challenge_state, make_challenge
 from signer.model import Csr
 from signer.policy import EventLogRules
 from tests.builders.scenario import Scenario, machine
@@ -44,7 +44,7 @@ def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
 
 def state(scenario: Scenario, annotation: str | None, csr: Csr | None = None) -> ChallengeState:
     """Look at an annotation."""
-    return challenge_is_current(
+    return challenge_state(
         annotation,
         scenario.offer_csr() if csr is None else csr,
         cluster=scenario.cluster,
@@ -66,7 +66,7 @@ def test_a_challenge_asks_what_the_policy_asks() -> None:
     assert made.pcrs == {"sha256": (4, 7), "sha384": (7,)}
     assert made.event_log
     assert made.issued_at == "2026-11-21T09:30:00Z"
-    assert made.key == key_id(scenario.masters.current)
+    assert made.key == challenge_key_id(scenario.masters.current)
     assert scenario.masters.current.hex() not in challenge(scenario)
 
 
@@ -87,7 +87,7 @@ def test_ours_stands_as_it_is() -> None:
     assert state(scenario, annotation) is ChallengeState.CURRENT
     scenario.now += timedelta(seconds=60, minutes=15)
     assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.masters = Masters(current=sha256(b"next"), previous=scenario.masters.current)
+    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=scenario.masters.current)
     assert state(scenario, annotation) is ChallengeState.CURRENT
 
 
@@ -96,7 +96,7 @@ def test_the_tag_is_the_same_in_every_version_of_the_signer() -> None:
     scenario = Scenario()
     csr = scenario.offer_csr()
     made = decode_challenge(challenge(scenario, csr))
-    tagged = fields(
+    tagged = encode_fields(
         "challenge-tag/v1",
         encode_challenge(replace(made, tag="-")),
         scenario.cluster.uid,
@@ -192,10 +192,10 @@ def test_one_against_todays_policy_is_written_again(changes: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        (0, ChallengeState.FOREIGN_KEY),
-        (59, ChallengeState.FOREIGN_KEY),
+        (0, ChallengeState.UNKNOWN_KEY),
+        (59, ChallengeState.UNKNOWN_KEY),
         (60, ChallengeState.REWRITE),
-        (-60, ChallengeState.FOREIGN_KEY),
+        (-60, ChallengeState.UNKNOWN_KEY),
         (-61, ChallengeState.REWRITE),
     ],
 )
@@ -205,7 +205,7 @@ def test_one_under_an_unknown_key_is_left_alone_for_a_minute(
     """It may be another signer's, while a management cluster is moved."""
     scenario = Scenario()
     annotation = challenge(scenario)
-    scenario.masters = Masters(current=sha256(b"other"), previous=None)
+    scenario.masters = ChallengeKeys(current=sha256(b"other"), previous=None)
     scenario.now += timedelta(seconds=seconds)
     assert state(scenario, annotation) is expected
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-from common.public_keys import KeyInvalid
+from common.public_keys import InvalidKey
 from common.tpm.constants import (
     HASHES,
     TPM_ALG_SHA1,
@@ -25,7 +25,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     TPM_ALG_SHA512,
 )
-from common.tpm.structures import EccParameters, Public, RsaParameters, Symmetric
+from common.tpm.structures import EccParameters, PublicArea, RsaParameters, Symmetric
 from signer.issue.make_credential import kdf_a, kdf_e, make_credential
 from tests import vectors
 
@@ -81,7 +81,7 @@ def seed_of(private: object, digest: str, encrypted_secret: bytes) -> bytes:
 
 def activate(case: dict[str, Any], name: bytes, blob: bytes, encrypted_secret: bytes) -> bytes:
     """Do what TPM2_ActivateCredential does for the object of this Name."""
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     assert ek.parameters.symmetric is not None
     digest = HASHES[ek.name_alg]
     private = load_der_private_key(bytes.fromhex(case["private_key"]), None)
@@ -108,7 +108,7 @@ def test_opener_opens_what_tpm2_tools_wrapped(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=BY_NAME)
 def test_what_we_wrap_opens_with_the_right_key_and_name(case: dict[str, Any]) -> None:
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     assert activate(case, OBJECT_NAME, blob, encrypted) == SECRET
     # The sizes are those that tpm2-tools makes.
@@ -119,7 +119,7 @@ def test_what_we_wrap_opens_with_the_right_key_and_name(case: dict[str, Any]) ->
 @pytest.mark.parametrize("case", CASES, ids=BY_NAME)
 def test_what_we_wrap_does_not_open_for_another_name(case: dict[str, Any]) -> None:
     """Keylime CVE-2021-3406: the proof is worth something for this very object alone."""
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     with pytest.raises(NotForThisTpm):
         activate(case, OBJECT_NAME[:-1] + b"\0", blob, encrypted)
@@ -127,7 +127,7 @@ def test_what_we_wrap_does_not_open_for_another_name(case: dict[str, Any]) -> No
 
 def test_what_we_wrap_does_not_open_with_another_key() -> None:
     case = BY_NAME["p256-sha256-aes128"]
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     with pytest.raises(NotForThisTpm):
         activate(BY_NAME["p256-sha256-high"], OBJECT_NAME, blob, encrypted)
@@ -136,7 +136,7 @@ def test_what_we_wrap_does_not_open_with_another_key() -> None:
 @pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
 def test_changed_blob_does_not_open(name: str) -> None:
     case = BY_NAME[name]
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     with pytest.raises(NotForThisTpm):
         activate(case, OBJECT_NAME, blob[:-1] + bytes([blob[-1] ^ 1]), encrypted)
@@ -144,7 +144,7 @@ def test_changed_blob_does_not_open(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
 def test_randomness_decides_the_wrapping(name: str) -> None:
-    ek = Public.from_tpm2b(bytes.fromhex(BY_NAME[name]["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(BY_NAME[name]["ek_public"]))
     one, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     same, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     other, _ = make_credential(ek, OBJECT_NAME, SECRET, random=lambda size: b"\7" * size)
@@ -154,7 +154,7 @@ def test_randomness_decides_the_wrapping(name: str) -> None:
 @pytest.mark.parametrize("constant", [b"\0", b"\xff"])
 def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
     case = BY_NAME["p384-sha384-aes256"]
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     wrapped = make_credential(ek, OBJECT_NAME, SECRET, random=lambda size: constant * size)
     assert activate(case, OBJECT_NAME, *wrapped) == SECRET
 
@@ -163,7 +163,7 @@ def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
 def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
     """64 bits more than the order has are asked for, and 0 and the order never come out."""
     case = BY_NAME[name]
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     curve = ec.SECP256R1() if name.startswith("p256") else ec.SECP384R1()
     sizes: list[int] = []
 
@@ -181,7 +181,7 @@ def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
 def test_coordinates_are_padded_to_the_field() -> None:
     """A point with a short X: one in 256, and a TPM that pads derives another seed otherwise."""
     case = BY_NAME["p256-sha256-aes128"]
-    ek = Public.from_tpm2b(bytes.fromhex(case["ek_public"]))
+    ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     for private in range(2, 5000):
         public = ec.derive_private_key(private, ec.SECP256R1()).public_key()
         if public.public_numbers().x < 1 << 248:
@@ -222,11 +222,11 @@ def test_kdf_e_derives_what_openssl_derives(case: dict[str, Any]) -> None:
     assert kdf_e(ALGORITHMS[case["digest"]], z, label, party_u, party_v, 128) == derived[:16]
 
 
-RSA = Public.from_tpm2b(bytes.fromhex(BY_NAME["rsa-2048-sha256-aes128"]["ek_public"]))
-ECC = Public.from_tpm2b(bytes.fromhex(BY_NAME["p256-sha256-aes128"]["ek_public"]))
+RSA = PublicArea.from_tpm2b(bytes.fromhex(BY_NAME["rsa-2048-sha256-aes128"]["ek_public"]))
+ECC = PublicArea.from_tpm2b(bytes.fromhex(BY_NAME["p256-sha256-aes128"]["ek_public"]))
 
 
-def with_symmetric(ek: Public, symmetric: Symmetric | None) -> Public:
+def with_symmetric(ek: PublicArea, symmetric: Symmetric | None) -> PublicArea:
     """Change how the key protects what is under it."""
     parameters: RsaParameters | EccParameters = replace(ek.parameters, symmetric=symmetric)
     return replace(ek, parameters=parameters)
@@ -244,14 +244,14 @@ def with_symmetric(ek: Public, symmetric: Symmetric | None) -> Public:
     ids=["null", "SM4", "CBC", "192 bits"],
 )
 def test_keys_that_wrap_otherwise_are_refused(
-    ek: Public, symmetric: Symmetric | None, message: str
+    ek: PublicArea, symmetric: Symmetric | None, message: str
 ) -> None:
-    with pytest.raises(KeyInvalid, match=message):
+    with pytest.raises(InvalidKey, match=message):
         make_credential(with_symmetric(ek, symmetric), OBJECT_NAME, SECRET, random=counted)
 
 
 def test_sha1_is_refused() -> None:
-    with pytest.raises(KeyInvalid, match="nameAlg"):
+    with pytest.raises(InvalidKey, match="nameAlg"):
         make_credential(
             replace(RSA, name_alg=TPM_ALG_SHA1), OBJECT_NAME, SECRET[:20], random=counted
         )
@@ -264,10 +264,10 @@ def test_secret_over_the_digest_size_is_refused(name_alg: int, size: int) -> Non
     ek = replace(RSA, name_alg=name_alg)
     blob, _ = make_credential(ek, OBJECT_NAME, bytes(size), random=counted)
     assert len(blob) == 2 + 2 + size + 2 + size
-    with pytest.raises(KeyInvalid, match="nameAlg"):
+    with pytest.raises(InvalidKey, match="nameAlg"):
         make_credential(ek, OBJECT_NAME, bytes(size + 1), random=counted)
 
 
 def test_invalid_key_is_refused() -> None:
-    with pytest.raises(KeyInvalid, match="size"):
+    with pytest.raises(InvalidKey, match="size"):
         make_credential(replace(RSA, unique=b"\1"), OBJECT_NAME, SECRET, random=counted)

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable, KubeconfigRefused
 from signer.kube import client, tls
-from signer.kube.client import Api, Expired
+from signer.kube.client import ApiClient, Expired
 from signer.kube.kubeconfig import ClientCertificate, Connection
 from signer.kube.tls import client_context
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
@@ -41,9 +41,9 @@ def connection(server: FakeApiServer) -> Connection:
 @contextmanager
 def serving(
     handler: Handler, folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
-) -> Iterator[tuple[FakeApiServer, Api]]:
+) -> Iterator[tuple[FakeApiServer, ApiClient]]:
     with api_server(handler, folder, names=names) as server:
-        api = Api("fake", connection(server), user_agent="test")
+        api = ApiClient("fake", connection(server), user_agent="test")
         yield server, api
         api.close()
         gc.collect()
@@ -69,7 +69,7 @@ def test_a_renewed_token_is_used(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with api_server(lambda a: a.give({}), tmp_path) as server:
         made = replace(connection(server), token=None, token_file=file)
-        api = Api("fake", made, user_agent="test")
+        api = ApiClient("fake", made, user_agent="test")
         for token in ("first", "second"):
             file.write_text(f"{token}\n")
             api.get(PATH)
@@ -82,8 +82,8 @@ def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}), tmp_path) as (server, api):
         api.create(PATH, {"a": 1}, accepted=(200,))
         api.replace(PATH, {"a": 2})
-        api.merge(PATH, {"a": 3})
-        api.patch(PATH, [{"op": "test"}])
+        api.merge_patch(PATH, {"a": 3})
+        api.json_patch(PATH, [{"op": "test"}])
         api.delete(PATH, {"uid": "u"})
     sent = [(r.method, r.headers["Content-Type"], r.body) for r in server.requests]
     assert sent[:4] == [
@@ -168,7 +168,7 @@ def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
     """A connection is used again and again, for longer than one answer may take."""
     clock = FakeClock()
     with (
-        patch.object(tls, "time", SimpleNamespace(monotonic=clock.boot)),
+        patch.object(tls, "time", SimpleNamespace(monotonic=clock.boottime)),
         serving(lambda a: a.give({}), tmp_path) as (_, api),
     ):
         for _ in range(5):
@@ -201,13 +201,13 @@ def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         made = connection(server)
     with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
-        Api("fake", made, user_agent="test").get(PATH)
+        ApiClient("fake", made, user_agent="test").get(PATH)
 
 
 def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         stranger = pki.Authority.make("stranger", pki.ec_key()).pair.certificate.decode()
-        api = Api("fake", replace(connection(server), ca=stranger), user_agent="test")
+        api = ApiClient("fake", replace(connection(server), ca=stranger), user_agent="test")
         with pytest.raises(ApiServerUnavailable) as caught:
             api.get(PATH)
     assert "CERTIFICATE_VERIFY_FAILED" in caught.value.detail
@@ -227,7 +227,7 @@ def intermediate() -> pki.Authority:
 def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> None:
     """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
     with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
-        api = Api("fake", connection(server), user_agent="test")
+        api = ApiClient("fake", connection(server), user_agent="test")
         assert api.get(PATH).body == {}
         api.close()
 
@@ -235,9 +235,9 @@ def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> No
 def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path, names=("kubernetes",)) as server:
         with pytest.raises(ApiServerUnavailable):
-            Api("fake", connection(server), user_agent="test").get(PATH)
+            ApiClient("fake", connection(server), user_agent="test").get(PATH)
         named = replace(connection(server), server_name="kubernetes")
-        api = Api("fake", named, user_agent="test")
+        api = ApiClient("fake", named, user_agent="test")
         assert api.get(PATH).body == {}
         api.close()
 
@@ -307,7 +307,7 @@ def test_a_client_certificate_is_shown_and_touches_no_disk(
         pair = server.authority.client("signer", "group")
         shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
         made = replace(connection(server), token=None, certificate=shown)
-        api = Api("fake", made, user_agent="test")
+        api = ApiClient("fake", made, user_agent="test")
         api.get(PATH)
         api.close()
     assert (("commonName", "signer"),) in seen[0]  # type: ignore[operator]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
-from signer.kube.csrs import read_csr, read_open_csr
+from signer.kube.csrs import read_csr, read_pending_csr
 from signer.model import Condition
 
 
@@ -64,13 +64,13 @@ def test_what_may_be_missing_is_missing() -> None:
 def test_open_requests_of_our_signers_are_kept(signer: str) -> None:
     made = body(conditions=[condition("Approved")])
     made["spec"]["signerName"] = signer
-    assert read_open_csr(made) is not None
+    assert read_pending_csr(made) is not None
 
 
 def test_other_signers_requests_are_not_kept() -> None:
     made = body()
     made["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
-    assert read_open_csr(made) is None
+    assert read_pending_csr(made) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_other_signers_requests_are_not_kept() -> None:
     ],
 )
 def test_settled_requests_are_not_kept(status: dict[str, Any]) -> None:
-    assert read_open_csr(body(**status)) is None
+    assert read_pending_csr(body(**status)) is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 
 import pytest
 
-from signer.kube.client import Answer, Json
+from signer.kube.client import Json, Response
 from signer.kube.discovery import collection_path
 
 GROUP = "cluster.x-k8s.io"
@@ -16,11 +16,11 @@ class Server:
     def __init__(self, paths: Mapping[str, Json]) -> None:
         self._paths = paths
 
-    def get(self, path: str, *, accepted: Container[int]) -> Answer:
+    def get(self, path: str, *, accepted: Container[int]) -> Response:
         if path in self._paths:
-            return Answer(status=200, body=self._paths[path])
+            return Response(status=200, body=self._paths[path])
         assert 404 in accepted
-        return Answer(status=404, body={})
+        return Response(status=404, body={})
 
 
 def group(*versions: str) -> Json:

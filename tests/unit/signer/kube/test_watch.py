@@ -11,9 +11,9 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.kube import watch
-from signer.kube.cache import Cache, Room
-from signer.kube.client import Answer, Expired, Json
-from signer.kube.watch import Collection, Watch
+from signer.kube.cache import Cache, Capacity
+from signer.kube.client import Expired, Json, Response
+from signer.kube.watch import Reflector, ResourceSpec
 
 Step = Json | Exception
 """What the server does next: an answer to a list, or an exception."""
@@ -45,7 +45,7 @@ class Server:
         self._stop = stop
         self.queries: list[dict[str, str]] = []
 
-    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Response:
         assert (path, 410 in accepted) == ("/things", True)
         self.queries.append(dict(query))
         step = next(self._lists, None)
@@ -54,7 +54,7 @@ class Server:
             raise AssertionError("one list too many")
         if isinstance(step, Exception):
             raise step
-        return Answer(status=int(step.get("code", 200)), body=step)
+        return Response(status=int(step.get("code", 200)), body=step)
 
     def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
         assert path == "/things"
@@ -76,14 +76,14 @@ class Played:
         self,
         lists: Iterable[Step],
         watches: Iterable[Iterable[Step]],
-        room: Room[str] | None = None,
+        room: Capacity[str] | None = None,
     ) -> None:
         stop = Event()
         self.server = Server(lists, watches, stop)
         self.cache: Cache[str] = Cache("things", room=room)
-        collection = Collection(what="things", path=lambda: "/things", read=_read, page=2)
+        collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read, page=2)
         with patch.object(stop, "wait", lambda _: stop.is_set()):
-            Watch(self.server, collection, self.cache, stop).run()
+            Reflector(self.server, collection, self.cache, stop).run()
 
     @property
     def versions(self) -> list[str | None]:
@@ -178,7 +178,7 @@ def test_a_list_that_fails_is_tried_again_and_nothing_is_known_meanwhile() -> No
 def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     lists = [{"items": []}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
     played = Played(lists, [[{"unexpected": 1}]])
-    assert played.cache.filled
+    assert played.cache.has_synced
     assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [
         "watch failed",
         "watch failed",
@@ -201,7 +201,7 @@ def test_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture
 
 def test_there_is_room_for_so_much_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     """A hostile cluster's objects must not cost the others the signer's memory."""
-    room: Room[str] = Room(size=5, weigh=len)
+    room: Capacity[str] = Capacity(size=5, size_of=len)
     played = Played(
         [
             page(5, thing("a", 1, "xxx"), thing("b", 2, "xxx"), thing("c", 3, "xx")),
@@ -236,7 +236,7 @@ def test_a_kind_that_is_not_there_has_no_objects() -> None:
     """Not every management cluster has MachinePools; "unknown" would make everybody wait."""
     stop = Event()
     cache: Cache[str] = Cache("things")
-    collection = Collection(what="things", path=lambda: None, read=_read)
+    collection = ResourceSpec(plural="things", path=lambda: None, read=_read)
 
     waited: list[float] = []
 
@@ -246,7 +246,7 @@ def test_a_kind_that_is_not_there_has_no_objects() -> None:
         return True
 
     with patch.object(stop, "wait", wait):
-        Watch(Server([], [], stop), collection, cache, stop).run()
+        Reflector(Server([], [], stop), collection, cache, stop).run()
     assert cache.all() == ()
     assert waited[0] == watch._ABSENT_PAUSE
 
@@ -261,9 +261,9 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_at_once() -> None:
         return stop.is_set()
 
     cache: Cache[str] = Cache("things")
-    collection = Collection(what="things", path=lambda: "/things", read=_read)
+    collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read)
     with patch.object(stop, "wait", wait):
-        Watch(Server([page(5)], [[], [], []], stop), collection, cache, stop).run()
+        Reflector(Server([page(5)], [[], [], []], stop), collection, cache, stop).run()
     assert len(waited) == 4
     assert min(waited) >= watch._FIRST_PAUSE / 2
 

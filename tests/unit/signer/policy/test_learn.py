@@ -11,7 +11,7 @@ import pytest
 from common.errors import EventLogPolicyMismatch, PcrPolicyMismatch
 from signer.model import ClusterKey
 from signer.policy import PcrMode, Policy, load_policies
-from signer.policy.learn import NothingLearned, draft
+from signer.policy.learn import LearnError, draft_policy
 from signer.verify.measured_boot import verify_event_log
 from signer.verify.pcrs import verify_pcr_policy
 from tests.builders.event_logs import Measured, application, extended, firmware, log_of
@@ -47,7 +47,7 @@ def issued(node: str, held: Values, *, of: ClusterKey = BLUE, **more: object) ->
 
 def learned(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> Policy:
     """Draft, and load what was drafted."""
-    text = draft(lines, nodes=nodes, cluster=None)
+    text = draft_policy(lines, nodes=nodes, cluster=None)
     [policy] = load_policies(text).all()
     assert policy.pcr_mode is PcrMode.ENFORCE
     return policy
@@ -119,8 +119,8 @@ def test_nothing_is_learned_from_other_lines(line: str) -> None:
 
 
 def problems(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> tuple[str, ...]:
-    with pytest.raises(NothingLearned) as caught:
-        draft(lines, nodes=nodes, cluster=None)
+    with pytest.raises(LearnError) as caught:
+        draft_policy(lines, nodes=nodes, cluster=None)
     return caught.value.problems
 
 
@@ -138,7 +138,7 @@ def test_nodes_of_two_clusters_are_not_mixed() -> None:
     lines = [issued("node-1", values(1)), issued("node-1", values(2), of=RED)]
     (told,) = problems(*lines)
     assert told == "nodes of these names are in several clusters: tenants/blue, tenants/red"
-    [policy] = load_policies(draft(lines, nodes=["node-1"], cluster=RED)).all()
+    [policy] = load_policies(draft_policy(lines, nodes=["node-1"], cluster=RED)).all()
     assert policy.cluster == RED
     assert takes(policy, values(2))
     assert not takes(policy, values(1))
@@ -158,7 +158,7 @@ def test_values_that_no_policy_takes_are_told() -> None:
 
 def test_a_drafts_origin_is_in_it_and_cannot_get_out_of_its_comment() -> None:
     name = "node\n  trust: FirstUse"
-    text = draft([issued(name, values())], nodes=[name], cluster=None)
+    text = draft_policy([issued(name, values())], nodes=[name], cluster=None)
     assert '"node\\n  trust: FirstUse", attested "2026-11-21T09:30:00.000+00:00"' in text
     assert load_policies(text).all()
 

@@ -16,15 +16,15 @@ from common.errors import PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
     AutoApproveBindings,
-    BuiltinServing,
     EventLogRules,
+    KubeletServingMode,
     NameReuse,
     PcrMode,
     PcrVariant,
-    Policies,
     Policy,
     PolicyFileInvalid,
-    Trust,
+    PolicySet,
+    TrustMode,
     load_policies,
 )
 from tests.builders.scenario import ABROAD, HOME
@@ -43,7 +43,7 @@ def document(name: str = "default", /, **spec: object) -> dict[str, Any]:
     }
 
 
-def load(*documents: object) -> Policies:
+def load(*documents: object) -> PolicySet:
     """Load documents."""
     return load_policies(yaml.safe_dump_all(documents))
 
@@ -66,7 +66,7 @@ def test_the_defaults_ask_for_a_record() -> None:
     """An empty spec is the strictest trust, and lets no stranger in."""
     policy = only()
     assert policy == Policy(name="default")
-    assert policy.trust is Trust.REGISTERED
+    assert policy.trust is TrustMode.REGISTERED
     assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     assert policy.pcr_mode is PcrMode.RECORD
     assert policy.certificate_lifetime == timedelta(days=7)
@@ -75,7 +75,7 @@ def test_the_defaults_ask_for_a_record() -> None:
     assert policy.versions == ("v1",)
     assert policy.attestation_key_schemes == {"ecdsa-p256-sha256", "rsassa-2048-sha256"}
     assert policy.name_reuse is NameReuse.AFTER_MACHINE
-    assert policy.builtin_serving is BuiltinServing.APPROVE
+    assert policy.builtin_serving is KubeletServingMode.APPROVE
     assert not policy.machine_name_is_node_name
     assert not policy.serving_by_node_ref
     assert policy.event_log is None
@@ -122,7 +122,7 @@ def test_every_setting_is_read() -> None:
     assert policy == Policy(
         name="default",
         bootstrap_groups=frozenset({"joiners"}),
-        trust=Trust.REGISTERED_AND_CERTIFIED,
+        trust=TrustMode.REGISTERED_AND_CERTIFIED,
         certificate_authorities=("/etc/signer/authorities",),
         certificate_revocation_lists=("/etc/signer/lists",),
         attestation_key_schemes=frozenset({"ecdsa-p384-sha384", "rsapss-3072-sha256"}),
@@ -151,7 +151,7 @@ def test_every_setting_is_read() -> None:
         certificate_lifetime=timedelta(hours=1, minutes=30),
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         auto_approve_bindings=AutoApproveBindings.WAIT,
-        builtin_serving=BuiltinServing.APPROVE,
+        builtin_serving=KubeletServingMode.APPROVE,
         serving_by_node_ref=True,
     )
 
@@ -187,7 +187,7 @@ def test_bindings_are_handled_as_the_policy_says(text: str, choice: AutoApproveB
 
 
 def test_the_builtin_signer_may_be_left_to_others() -> None:
-    assert only(serving={"builtin": "Ignore"}).builtin_serving is BuiltinServing.IGNORE
+    assert only(serving={"builtin": "Ignore"}).builtin_serving is KubeletServingMode.IGNORE
 
 
 def test_every_kind_of_attestation_key_may_be_listed() -> None:
@@ -257,7 +257,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "unknown trust": (
         {"endorsementKey": {"trust": "Any"}},
-        f"spec.endorsementKey.trust: must be one of {', '.join(t.value for t in Trust)}",
+        f"spec.endorsementKey.trust: must be one of {', '.join(t.value for t in TrustMode)}",
     ),
     "certified by nobody": (
         {"endorsementKey": {"trust": "Certified"}},

@@ -26,7 +26,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
     ObjectAttributes,
 )
-from common.tpm.structures import EccPoint, Public, RsaParameters, Scheme, Symmetric
+from common.tpm.structures import EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
 from signer.policy import Policy
 from signer.verify.attestation_key import verify_attestation_key
 from tests.builders.software_tpm import (
@@ -42,7 +42,7 @@ AES = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
 
 
 @pytest.fixture(scope="module")
-def public() -> Public:
+def public() -> PublicArea:
     """Give the public area of a key that passes."""
     return attestation_key().public
 
@@ -58,7 +58,7 @@ def test_a1_listed_schemes_are_taken(scheme: str) -> None:
         verify_attestation_key(ak.tpm2b, others)
 
 
-def test_a1_no_dictionary_attack_protection_is_as_good(public: Public) -> None:
+def test_a1_no_dictionary_attack_protection_is_as_good(public: PublicArea) -> None:
     """The flag noDA may be set or not; the Name differs."""
     with_noda = replace(public, attributes=public.attributes | ObjectAttributes.NODA)
     name = verify_attestation_key(with_noda.to_tpm2b(), POLICY).name
@@ -66,7 +66,7 @@ def test_a1_no_dictionary_attack_protection_is_as_good(public: Public) -> None:
 
 
 @pytest.mark.parametrize("bit", [b for b in ObjectAttributes if b is not ObjectAttributes.NODA])
-def test_a1_every_other_attribute_counts(public: Public, bit: ObjectAttributes) -> None:
+def test_a1_every_other_attribute_counts(public: PublicArea, bit: ObjectAttributes) -> None:
     """One bit set or cleared makes another kind of key."""
     other = replace(public, attributes=public.attributes ^ bit)
     with pytest.raises(AttestationKeyAttributesNotAllowed):
@@ -125,7 +125,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], type[AttestationError]]] = {
 
 @pytest.mark.parametrize(("changes", "error"), MUTATIONS.values(), ids=MUTATIONS)
 def test_a1_other_keys_are_denied(
-    public: Public, changes: dict[str, Any], error: type[AttestationError]
+    public: PublicArea, changes: dict[str, Any], error: type[AttestationError]
 ) -> None:
     """One change to a key that passes."""
     with pytest.raises(error):
@@ -156,7 +156,7 @@ RSA_MUTATIONS: dict[str, tuple[RsaParameters, bytes, type[AttestationError]]] = 
     ("parameters", "modulus", "error"), RSA_MUTATIONS.values(), ids=RSA_MUTATIONS
 )
 def test_a1_other_rsa_keys_are_denied(
-    public: Public, parameters: RsaParameters, modulus: bytes, error: type[AttestationError]
+    public: PublicArea, parameters: RsaParameters, modulus: bytes, error: type[AttestationError]
 ) -> None:
     """Size, scheme, exponent and modulus."""
     other = replace(public, parameters=parameters, unique=modulus)
@@ -164,7 +164,7 @@ def test_a1_other_rsa_keys_are_denied(
         verify_attestation_key(other.to_tpm2b(), POLICY)
 
 
-def test_a1_a_trivial_key_is_denied(public: Public) -> None:
+def test_a1_a_trivial_key_is_denied(public: PublicArea) -> None:
     """Everybody can sign with the private key 1."""
     weak = with_key(public, ec.derive_private_key(1, ec.SECP256R1()))
     with pytest.raises(AttestationKeyWeak):
@@ -178,7 +178,7 @@ def test_a1_what_is_no_public_area_is_denied(data: bytes) -> None:
         verify_attestation_key(data, POLICY)
 
 
-def test_a1_trailing_bytes_are_denied(public: Public) -> None:
+def test_a1_trailing_bytes_are_denied(public: PublicArea) -> None:
     """The Name would not cover them."""
     with pytest.raises(AttestationKeyMalformed):
         verify_attestation_key(public.to_tpm2b() + b"\0", POLICY)

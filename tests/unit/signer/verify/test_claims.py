@@ -12,16 +12,16 @@ from common.errors import (
     AttestationError,
     ClaimConflict,
     EndorsementKeyBanned,
-    EndorsementKeyHeld,
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUse,
+    EndorsementKeyInUseLocally,
     EndorsementKeyRecordConflict,
-    NameInUse,
-    NodeNameTaken,
+    NodeNameInUse,
+    NodeNameReserved,
 )
-from signer.model import EndorsementKeyObject, Ground, Holder, Machine
-from signer.policy import NameReuse, Policy, Trust
-from signer.verify.answer import Claimed, Verified, claim
+from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis
+from signer.policy import NameReuse, Policy, TrustMode
+from signer.verify.answer import ClaimedAnswer, VerifiedAnswer, make_claims
 from signer.verify.claims import attested_node_name
 from tests.builders.scenario import (
     ABROAD,
@@ -34,7 +34,7 @@ from tests.builders.scenario import (
     machine,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
-from tests.fakes.claims import FakeClaims
+from tests.fakes.claims import FakeClaimStore
 
 OTHER_KEY = endorsement_key()
 OTHER_ID = "metal://rack-1/slot-2"
@@ -58,27 +58,27 @@ def make(
     scenario: Scenario,
     *,
     policy: Policy = POLICY,
-    ground: Ground = Ground.RECORD,
-    verified: Verified | None = None,
-    claims: FakeClaims | None = None,
-) -> Claimed:
+    ground: TrustBasis = TrustBasis.RECORD,
+    verified: VerifiedAnswer | None = None,
+    claims: FakeClaimStore | None = None,
+) -> ClaimedAnswer:
     """Judge the answer, and claim."""
     verified = scenario.judge_answer() if verified is None else verified
-    return claim(
-        replace(verified, holder=replace(verified.holder, ground=ground)),
-        claims=FakeClaims(store=scenario.store) if claims is None else claims,
+    return make_claims(
+        replace(verified, holder=replace(verified.holder, basis=ground)),
+        claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
         policy=policy,
         now=NOW,
         not_after=NOT_AFTER,
     )
 
 
-def held(scenario: Scenario, key: TpmKey | None = None) -> Holder | None:
+def held(scenario: Scenario, key: TpmKey | None = None) -> KeyHolder | None:
     """Read who holds a key."""
     return scenario.store.keys[key_name(scenario.ek if key is None else key)].held_by
 
 
-def is_claimed(scenario: Scenario, ground: Ground = Ground.RECORD) -> None:
+def is_claimed(scenario: Scenario, ground: TrustBasis = TrustBasis.RECORD) -> None:
     """Require the node's own whole claim."""
     node = scenario.store.find_node(HOME, NODE)
     assert held(scenario) == scenario.holder(ground=ground)
@@ -122,16 +122,16 @@ def test_e3_a_banned_key_is_denied(scenario: Scenario, *, whole: bool) -> None:
             judge()
 
 
-def held_by_other(scenario: Scenario, ground: Ground = Ground.RECORD) -> None:
+def held_by_other(scenario: Scenario, ground: TrustBasis = TrustBasis.RECORD) -> None:
     """Let another node of this Cluster hold the key."""
     scenario.put_claim(node_name="node-2", provider_id=OTHER_ID, ground=ground)
 
 
 def e3_living(scenario: Scenario) -> None:
     """Another node holds the key without a record, and the claimant has none either."""
-    scenario.policy = replace(scenario.policy, trust=Trust.FIRST_USE)
+    scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
     scenario.change_machine(records=())
-    held_by_other(scenario, Ground.FIRST_USE)
+    held_by_other(scenario, TrustBasis.FIRST_USE)
     scenario.store.machines[HOME].append(other_machine())
 
 
@@ -153,10 +153,10 @@ def e3_name_taken(scenario: Scenario) -> None:
 
 
 E3: dict[str, tuple[Callable[[Scenario], None], type[AttestationError]]] = {
-    "held by a living node": (e3_living, EndorsementKeyHeld),
+    "held by a living node": (e3_living, EndorsementKeyInUseLocally),
     "holder is being deleted": (e3_deleting, EndorsementKeyHolderDeleting),
     "two records": (e3_two_records, EndorsementKeyRecordConflict),
-    "the name has another key": (e3_name_taken, NodeNameTaken),
+    "the name has another key": (e3_name_taken, NodeNameInUse),
 }
 
 
@@ -197,18 +197,18 @@ def e3_never_written(scenario: Scenario) -> None:
 
 def e3_record_beats(scenario: Scenario) -> None:
     """Give the claimant a record, and the holder none."""
-    held_by_other(scenario, Ground.FIRST_USE)
+    held_by_other(scenario, TrustBasis.FIRST_USE)
     scenario.store.machines[HOME].append(other_machine())
 
 
 def e3_name_without_record(scenario: Scenario) -> None:
     """Let the name be claimed without a record."""
-    scenario.put_claim(OTHER_KEY, ground=Ground.FIRST_USE)
+    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
 
 
 def e3_abroad(scenario: Scenario) -> None:
     """Let a node of another Cluster hold the key: nobody learns of it by an offer."""
-    scenario.put_claim(cluster=ABROAD, ground=Ground.RECORD)
+    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
     scenario.store.machines[ABROAD] = [machine()]
 
 
@@ -235,7 +235,7 @@ def test_e3_other_claims_do_not(scenario: Scenario, change: Callable[[Scenario],
 
 def test_k_a_first_claim_makes_both_objects(scenario: Scenario) -> None:
     """Key, name, and the key once more (K3)."""
-    claims = FakeClaims(store=scenario.store)
+    claims = FakeClaimStore(store=scenario.store)
     made = make(scenario, claims=claims)
     assert made.not_after == NOT_AFTER
     assert [w.split(" ")[:2] for w in claims.writes] == [
@@ -256,7 +256,7 @@ def test_k_a_registered_key_is_held(scenario: Scenario) -> None:
 def test_k_a_renewal_confirms(scenario: Scenario) -> None:
     """The AttestedNode with its new notAfter, and K3 like every other."""
     key, _ = scenario.put_claim()
-    claims = FakeClaims(store=scenario.store)
+    claims = FakeClaimStore(store=scenario.store)
     make(scenario, claims=claims)
     assert claims.writes == [f"replace node {NODE}", f"hold key {key.name[:8]}"]
     is_claimed(scenario)
@@ -289,12 +289,12 @@ def test_k3_one_tpm_for_two_nodes_by_a_crash_before_it(scenario: Scenario) -> No
         raise ApiServerUnavailable("killed")
 
     def meanwhile() -> None:
-        dying = FakeClaims(store=scenario.store, interrupt=die, interrupt_before=2)
+        dying = FakeClaimStore(store=scenario.store, interrupt=die, interrupt_before=2)
         with pytest.raises(ApiServerUnavailable):
             make(scenario, verified=verified, claims=dying)
         make(scenario, verified=verified)
 
-    slow = FakeClaims(store=scenario.store, interrupt=meanwhile)
+    slow = FakeClaimStore(store=scenario.store, interrupt=meanwhile)
     with pytest.raises(EndorsementKeyRecordConflict):
         make(scenario, verified=abroad, claims=slow)
     is_claimed(scenario)
@@ -302,13 +302,15 @@ def test_k3_one_tpm_for_two_nodes_by_a_crash_before_it(scenario: Scenario) -> No
 
 def test_k_a_ground_that_changed_is_written(scenario: Scenario) -> None:
     """The key was registered after a first use."""
-    scenario.put_claim(ground=Ground.FIRST_USE)
+    scenario.put_claim(ground=TrustBasis.FIRST_USE)
     make(scenario)
     is_claimed(scenario)
 
 
-@pytest.mark.parametrize("ours", [Ground.CERTIFICATE, Ground.FIRST_USE])
-def test_k1_who_holds_the_key_keeps_it_on_another_ground(scenario: Scenario, ours: Ground) -> None:
+@pytest.mark.parametrize("ours", [TrustBasis.CERTIFICATE, TrustBasis.FIRST_USE])
+def test_k1_who_holds_the_key_keeps_it_on_another_ground(
+    scenario: Scenario, ours: TrustBasis
+) -> None:
     """The record was taken away, and the policy asks for none any more."""
     scenario.put_claim()
     make(scenario, ground=ours)
@@ -320,7 +322,7 @@ def test_k_a_crash_at_any_write_is_healed_by_looking_again(
     scenario: Scenario, stop_before: int
 ) -> None:
     """The next look finishes what was begun."""
-    claims = FakeClaims(store=scenario.store, interrupt_before=stop_before)
+    claims = FakeClaimStore(store=scenario.store, interrupt_before=stop_before)
 
     def crash() -> None:
         claims.unavailable = True
@@ -341,31 +343,46 @@ def test_k1_a_banned_key_is_denied_live(scenario: Scenario) -> None:
         make(scenario, verified=verified)
 
 
-def held_elsewhere(scenario: Scenario, ground: Ground, *, deleting: bool = False) -> None:
+def held_elsewhere(scenario: Scenario, ground: TrustBasis, *, deleting: bool = False) -> None:
     """Let a node of another Cluster, with equal names, hold the key."""
     scenario.put_claim(cluster=ABROAD, ground=ground)
     scenario.store.machines[ABROAD] = [machine(deleting=deleting)]
 
 
-K1: dict[str, tuple[Ground, Ground, bool, type[AttestationError]]] = {
+K1: dict[str, tuple[TrustBasis, TrustBasis, bool, type[AttestationError]]] = {
     "first use against first use": (
-        Ground.FIRST_USE,
-        Ground.FIRST_USE,
+        TrustBasis.FIRST_USE,
+        TrustBasis.FIRST_USE,
         False,
         EndorsementKeyInUse,
     ),
     "certificate against first use": (
-        Ground.FIRST_USE,
-        Ground.CERTIFICATE,
+        TrustBasis.FIRST_USE,
+        TrustBasis.CERTIFICATE,
         False,
         EndorsementKeyInUse,
     ),
-    "first use against record": (Ground.RECORD, Ground.FIRST_USE, False, EndorsementKeyInUse),
-    "record against record": (Ground.RECORD, Ground.RECORD, False, EndorsementKeyRecordConflict),
-    "holder is being deleted": (Ground.RECORD, Ground.RECORD, True, EndorsementKeyHolderDeleting),
+    "first use against record": (
+        TrustBasis.RECORD,
+        TrustBasis.FIRST_USE,
+        False,
+        EndorsementKeyInUse,
+    ),
+    "record against record": (
+        TrustBasis.RECORD,
+        TrustBasis.RECORD,
+        False,
+        EndorsementKeyRecordConflict,
+    ),
+    "holder is being deleted": (
+        TrustBasis.RECORD,
+        TrustBasis.RECORD,
+        True,
+        EndorsementKeyHolderDeleting,
+    ),
     "weak holder is being deleted": (
-        Ground.FIRST_USE,
-        Ground.FIRST_USE,
+        TrustBasis.FIRST_USE,
+        TrustBasis.FIRST_USE,
         True,
         EndorsementKeyHolderDeleting,
     ),
@@ -375,8 +392,8 @@ K1: dict[str, tuple[Ground, Ground, bool, type[AttestationError]]] = {
 @pytest.mark.parametrize(("theirs", "ours", "deleting", "error"), K1.values(), ids=K1)
 def test_k1_a_living_claim_stands(
     scenario: Scenario,
-    theirs: Ground,
-    ours: Ground,
+    theirs: TrustBasis,
+    ours: TrustBasis,
     *,
     deleting: bool,
     error: type[AttestationError],
@@ -391,9 +408,9 @@ def test_k1_a_living_claim_stands(
 
 
 @pytest.mark.parametrize("deleting", [False, True])
-@pytest.mark.parametrize("theirs", [Ground.FIRST_USE, Ground.CERTIFICATE])
+@pytest.mark.parametrize("theirs", [TrustBasis.FIRST_USE, TrustBasis.CERTIFICATE])
 def test_k1_a_record_beats_a_claim_without_one(
-    scenario: Scenario, theirs: Ground, *, deleting: bool
+    scenario: Scenario, theirs: TrustBasis, *, deleting: bool
 ) -> None:
     """Somebody with authority says whose it is."""
     held_elsewhere(scenario, theirs, deleting=deleting)
@@ -401,10 +418,10 @@ def test_k1_a_record_beats_a_claim_without_one(
     is_claimed(scenario)
 
 
-@pytest.mark.parametrize("ours", list(Ground))
-def test_k1_a_dead_claim_is_taken(scenario: Scenario, ours: Ground) -> None:
+@pytest.mark.parametrize("ours", list(TrustBasis))
+def test_k1_a_dead_claim_is_taken(scenario: Scenario, ours: TrustBasis) -> None:
     """Its Machine, or its whole Cluster, is gone."""
-    scenario.put_claim(cluster=ABROAD, ground=Ground.RECORD)
+    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
     make(scenario, ground=ours)
     is_claimed(scenario, ours)
 
@@ -419,7 +436,7 @@ def test_k1_half_a_claim_is_taken(scenario: Scenario) -> None:
 
 def test_k1_a_machine_that_comes_back_has_its_claim(scenario: Scenario) -> None:
     """Being gone for a while changes nothing in the objects."""
-    scenario.put_claim(cluster=ABROAD, ground=Ground.RECORD)
+    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
     scenario.store.machines[ABROAD] = [machine()]
     with pytest.raises(EndorsementKeyRecordConflict):
         make(scenario)
@@ -445,23 +462,25 @@ def test_k2_a_name_of_a_living_node_is_taken(scenario: Scenario) -> None:
     """With another key on record."""
     verified = scenario.judge_answer()
     scenario.put_claim(OTHER_KEY)
-    with pytest.raises(NodeNameTaken):
+    with pytest.raises(NodeNameInUse):
         make(scenario, verified=verified)
     assert held(scenario, OTHER_KEY) is not None
 
 
-@pytest.mark.parametrize("ours", [Ground.FIRST_USE, Ground.CERTIFICATE])
-def test_k2_without_a_record_nobody_takes_a_living_name(scenario: Scenario, ours: Ground) -> None:
+@pytest.mark.parametrize("ours", [TrustBasis.FIRST_USE, TrustBasis.CERTIFICATE])
+def test_k2_without_a_record_nobody_takes_a_living_name(
+    scenario: Scenario, ours: TrustBasis
+) -> None:
     """Whoever was first."""
     verified = scenario.judge_answer()
-    scenario.put_claim(OTHER_KEY, ground=Ground.FIRST_USE)
-    with pytest.raises(NodeNameTaken):
+    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
+    with pytest.raises(NodeNameInUse):
         make(scenario, verified=verified, ground=ours)
 
 
 def test_k2_a_record_takes_a_name_from_a_claim_without_one(scenario: Scenario) -> None:
     """The Machine's own TPM against a stranger who came first."""
-    scenario.put_claim(OTHER_KEY, ground=Ground.FIRST_USE)
+    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
     make(scenario)
     is_claimed(scenario)
 
@@ -471,7 +490,7 @@ def test_k2_a_name_waits_while_its_node_is_being_deleted(scenario: Scenario) -> 
     verified = scenario.judge_answer()
     scenario.put_claim(OTHER_KEY, provider_id=OTHER_ID)
     scenario.store.machines[HOME].append(other_machine(deleting=True))
-    with pytest.raises(NameInUse):
+    with pytest.raises(NodeNameReserved):
         make(scenario, verified=verified)
 
 
@@ -512,7 +531,7 @@ def test_k2_by_policy_a_dead_claim_lives_until_its_certificate_ends(
     """Name and key alike."""
     key = scenario.ek if same_key else OTHER_KEY
     _, node = scenario.put_claim(key, provider_id=OTHER_ID)
-    with pytest.raises(EndorsementKeyHolderDeleting if same_key else NameInUse):
+    with pytest.raises(EndorsementKeyHolderDeleting if same_key else NodeNameReserved):
         make(scenario, policy=AFTER_CERTIFICATE)
     scenario.store.put_node(replace(node, not_after=NOW))
     make(scenario, policy=AFTER_CERTIFICATE)
@@ -523,7 +542,7 @@ def test_k3_a_replica_that_took_the_key_in_between_wins(scenario: Scenario) -> N
     """It read the old state; without the last write, both would believe to hold the key."""
     scenario.put_claim(cluster=ABROAD)
     abroad = scenario.holder(cluster=ABROAD)
-    claims = FakeClaims(store=scenario.store, interrupt_before=3)
+    claims = FakeClaimStore(store=scenario.store, interrupt_before=3)
 
     def other_replica() -> None:
         scenario.store.machines[ABROAD] = [machine()]
@@ -542,7 +561,7 @@ def _current(scenario: Scenario) -> EndorsementKeyObject:
 @pytest.mark.parametrize("before", [1, 2, 3])
 def test_k_a_lost_race_begins_again(scenario: Scenario, before: int) -> None:
     """Another replica made the very same claim at the same time: both are right."""
-    claims = FakeClaims(store=scenario.store, interrupt_before=before)
+    claims = FakeClaimStore(store=scenario.store, interrupt_before=before)
 
     def other_replica() -> None:
         make(scenario)
@@ -561,7 +580,7 @@ def test_k_races_end(scenario: Scenario) -> None:
     assert len(claims.writes) == 5
 
 
-class _AlwaysLosing(FakeClaims):
+class _AlwaysLosing(FakeClaimStore):
     """Somebody else writes before every write."""
 
     def _write(self, what: str) -> None:
@@ -572,4 +591,4 @@ class _AlwaysLosing(FakeClaims):
 def test_k_an_unreachable_api_server_decides_nothing(scenario: Scenario) -> None:
     """Neither yes nor no."""
     with pytest.raises(ApiServerUnavailable):
-        make(scenario, claims=FakeClaims(store=scenario.store, unavailable=True))
+        make(scenario, claims=FakeClaimStore(store=scenario.store, unavailable=True))

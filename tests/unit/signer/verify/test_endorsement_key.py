@@ -20,7 +20,7 @@ from common.tpm.constants import (
     ObjectAttributes,
 )
 from common.tpm.structures import EccParameters, EccPoint, RsaParameters, Scheme
-from signer.verify.endorsement_key import TEMPLATES, verify_template
+from signer.verify.endorsement_key import TEMPLATES, verify_endorsement_key
 from tests.builders.software_tpm import TpmKey, endorsement_key, with_key
 
 ALL = range(len(TEMPLATES))
@@ -67,7 +67,7 @@ def keys() -> dict[int, TpmKey]:
 def test_e1_every_template_is_taken(keys: dict[int, TpmKey], number: int) -> None:
     """Low range RSA 2048 and P-256, high range also RSA 3072 and P-384."""
     key = keys[number]
-    verified = verify_template(key.tpm2b)
+    verified = verify_endorsement_key(key.tpm2b)
     assert verified.public == key.public
     assert verified.name == verified.spki_sha256.hex()
     assert load_pem_public_key(verified.pem.encode()) == key.private.public_key()
@@ -78,7 +78,10 @@ def test_e1_exponent_0_and_65537_are_one_key(keys: dict[int, TpmKey]) -> None:
     public = keys[RSA].public
     assert isinstance(public.parameters, RsaParameters)
     written_out = replace(public, parameters=replace(public.parameters, exponent=65537))
-    one, other = verify_template(public.to_tpm2b()), verify_template(written_out.to_tpm2b())
+    one, other = (
+        verify_endorsement_key(public.to_tpm2b()),
+        verify_endorsement_key(written_out.to_tpm2b()),
+    )
     assert one.spki_sha256 == other.spki_sha256
     assert one.public.name() != other.public.name()
 
@@ -92,7 +95,7 @@ def test_e1_every_attribute_counts(
     public = keys[number].public
     other = replace(public, attributes=public.attributes ^ bit)
     with pytest.raises(EndorsementKeyNotTemplate):
-        verify_template(other.to_tpm2b())
+        verify_endorsement_key(other.to_tpm2b())
 
 
 MUTATIONS: dict[str, tuple[int, dict[str, Any], type[AttestationError]]] = {
@@ -156,24 +159,24 @@ def test_e1_other_keys_are_denied(
     """One change to a key that passes."""
     other = replace(keys[number].public, **changes)
     with pytest.raises(error):
-        verify_template(other.to_tpm2b())
+        verify_endorsement_key(other.to_tpm2b())
 
 
 def test_e1_a_trivial_key_is_denied() -> None:
     """Software that knows the private key can open every challenge."""
     weak = with_key(TEMPLATES[ECC], ec.derive_private_key(1, ec.SECP256R1()))
     with pytest.raises(EndorsementKeyWeak):
-        verify_template(weak.tpm2b)
+        verify_endorsement_key(weak.tpm2b)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x02\0\x01"])
 def test_e1_what_is_no_public_area_is_denied(data: bytes) -> None:
     """No structure at all."""
     with pytest.raises(EndorsementKeyMalformed):
-        verify_template(data)
+        verify_endorsement_key(data)
 
 
 def test_e1_trailing_bytes_are_denied(keys: dict[int, TpmKey]) -> None:
     """Nothing is skipped."""
     with pytest.raises(EndorsementKeyMalformed):
-        verify_template(keys[ECC].tpm2b + b"\0")
+        verify_endorsement_key(keys[ECC].tpm2b + b"\0")

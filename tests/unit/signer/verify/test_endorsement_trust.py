@@ -11,12 +11,12 @@ from common.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordInvalid,
-    NeedsOperator,
     NodeOfAnotherMachine,
     NodeRefMismatch,
+    OperatorActionRequired,
 )
-from signer.model import Ground, KeyRecord, Node, Registration
-from signer.policy import Trust
+from signer.model import Node, RegisteredKey, Registration, TrustBasis
+from signer.policy import TrustMode
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -33,7 +33,7 @@ OTHER = endorsement_key()
 Change = Callable[[Scenario], None]
 
 
-def scenario_of(trust: Trust, *records: KeyRecord) -> Scenario:
+def scenario_of(trust: TrustMode, *records: RegisteredKey) -> Scenario:
     """Make a scenario under a policy, with exactly these records."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, trust=trust)
@@ -41,7 +41,7 @@ def scenario_of(trust: Trust, *records: KeyRecord) -> Scenario:
     return scenario
 
 
-def own(scenario: Scenario) -> KeyRecord:
+def own(scenario: Scenario) -> RegisteredKey:
     """Record the node's own key."""
     return record_of(scenario.ek)
 
@@ -53,28 +53,28 @@ def check(scenario: Scenario, error: type[AttestationError]) -> None:
             judge()
 
 
-@pytest.mark.parametrize("trust", [Trust.REGISTERED, Trust.FIRST_USE])
-def test_e2_a_key_on_record_is_trusted(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
+def test_e2_a_key_on_record_is_trusted(trust: TrustMode) -> None:
     """One of several records is enough, and the ground is the record."""
     scenario = scenario_of(trust)
     scenario.change_machine(records=(record_of(OTHER), own(scenario)))
     scenario.judge_offer()
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_without_a_record_the_node_waits() -> None:
     """An operator may still register its key."""
-    check(scenario_of(Trust.REGISTERED), EndorsementKeyNotRegistered)
+    check(scenario_of(TrustMode.REGISTERED), EndorsementKeyNotRegistered)
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_e2_another_key_on_record_is_denied_under_every_policy(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", list(TrustMode))
+def test_e2_another_key_on_record_is_denied_under_every_policy(trust: TrustMode) -> None:
     """A stranger's genuine TPM: somebody with authority has said whose it is not."""
     check(scenario_of(trust, record_of(OTHER)), EndorsementKeyMismatch)
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", list(TrustMode))
+def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: TrustMode) -> None:
     """Neither that the key is on record, nor that none or another one is."""
     for records in ((), (record_of(OTHER),)):
         scenario = scenario_of(trust, *records)
@@ -84,9 +84,9 @@ def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: Trust) -> None:
 
 def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> None:
     """Any record will do."""
-    scenario = scenario_of(Trust.REGISTERED)
+    scenario = scenario_of(TrustMode.REGISTERED)
     scenario.change_machine(records=(own(scenario),), record_error="infrastructure object: no PEM")
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
@@ -106,10 +106,10 @@ FITTING: dict[str, Registration] = {
 @pytest.mark.parametrize("entry", FITTING.values(), ids=FITTING)
 def test_e2_an_operators_registration_is_a_record(entry: Registration) -> None:
     """Whatever names the Machine."""
-    scenario = scenario_of(Trust.REGISTERED)
+    scenario = scenario_of(TrustMode.REGISTERED)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
     scenario.judge_offer()
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 FOREIGN: dict[str, Registration] = {
@@ -128,7 +128,7 @@ def test_e2_a_registration_for_something_else_is_none(
     entry: Registration, records: type[FakeRecords]
 ) -> None:
     """What is absent matches nothing."""
-    scenario = scenario_of(Trust.REGISTERED)
+    scenario = scenario_of(TrustMode.REGISTERED)
     scenario.records = records(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
     check(scenario, EndorsementKeyNotRegistered)
@@ -136,36 +136,39 @@ def test_e2_a_registration_for_something_else_is_none(
 
 def test_e2_a_registration_of_another_key_speaks_against_this_one() -> None:
     """As any record does."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.put_key(key_name(OTHER), registered_for=(registered(provider_id=PROVIDER_ID),))
     check(scenario, EndorsementKeyMismatch)
 
 
 def test_e2_a_first_use_claims_where_nothing_speaks_against_it() -> None:
     """Bootstrapper with the Machine's own token, no nodeRef, no Node."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.judge_offer()
-    assert scenario.judge_answer().holder.ground is Ground.FIRST_USE
+    assert scenario.judge_answer().holder.basis is TrustBasis.FIRST_USE
 
 
 def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
     """There is nothing to compare with."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.change_machine(bootstrap_token_id=None)
     scenario.username = "system:bootstrap:zzzzzz"
     scenario.judge_answer()
 
 
 UNSAFE: dict[str, tuple[Change, type[AttestationError]]] = {
-    "the requester is a node": (lambda s: s.as_node(), NeedsOperator),
-    "the Machine has a nodeRef": (lambda s: s.change_machine(node_ref=NODE), NeedsOperator),
+    "the requester is a node": (lambda s: s.as_node(), OperatorActionRequired),
+    "the Machine has a nodeRef": (
+        lambda s: s.change_machine(node_ref=NODE),
+        OperatorActionRequired,
+    ),
     "the Machine has another nodeRef": (
         lambda s: s.change_machine(node_ref="other"),
         NodeRefMismatch,
     ),
     "the Node is there": (
         lambda s: s.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
-        NeedsOperator,
+        OperatorActionRequired,
     ),
     "the Node is another Machine's": (
         lambda s: s.records.nodes.append(Node(name=NODE, provider_id="other")),
@@ -177,9 +180,9 @@ UNSAFE: dict[str, tuple[Change, type[AttestationError]]] = {
     ),
     "another token": (
         lambda s: setattr(s, "username", "system:bootstrap:zzzzzz"),
-        NeedsOperator,
+        OperatorActionRequired,
     ),
-    "no token": (lambda s: setattr(s, "username", "alice"), NeedsOperator),
+    "no token": (lambda s: setattr(s, "username", "alice"), OperatorActionRequired),
 }
 
 
@@ -188,7 +191,7 @@ def test_e2_a_first_use_waits_where_something_speaks_against_it(
     change: Change, error: type[AttestationError]
 ) -> None:
     """Without a record, the first to come is believed: it must be no latecomer."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     change(scenario)
     check(scenario, error)
 
@@ -198,42 +201,42 @@ def test_e2_none_of_this_stops_a_key_on_record(
     change: Change, error: type[AttestationError]
 ) -> None:
     """But for M4, which holds for all."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.change_machine(records=(own(scenario),))
     change(scenario)
     if error is NodeOfAnotherMachine:
         check(scenario, error)
     else:
-        assert scenario.judge_answer().holder.ground is Ground.RECORD
+        assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_after_the_first_claim_the_claim_binds() -> None:
     """A renewal, with Node and nodeRef there."""
-    scenario = scenario_of(Trust.FIRST_USE)
-    scenario.put_claim(ground=Ground.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
+    scenario.put_claim(ground=TrustBasis.FIRST_USE)
     scenario.as_node()
     scenario.change_machine(node_ref=NODE)
     scenario.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
-    assert scenario.judge_answer().holder.ground is Ground.FIRST_USE
+    assert scenario.judge_answer().holder.basis is TrustBasis.FIRST_USE
 
 
 def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
     """The TPM of a Machine that is gone, with a stolen token, under the old node name."""
-    scenario = scenario_of(Trust.FIRST_USE)
-    scenario.put_claim(ground=Ground.FIRST_USE, provider_id="metal://gone")
+    scenario = scenario_of(TrustMode.FIRST_USE)
+    scenario.put_claim(ground=TrustBasis.FIRST_USE, provider_id="metal://gone")
     scenario.username = "system:bootstrap:zzzzzz"
-    check(scenario, NeedsOperator)
+    check(scenario, OperatorActionRequired)
 
 
 @pytest.mark.parametrize("elsewhere", ["metal://a", "metal://z"])
 def test_e2_a_key_that_another_machine_took_meanwhile_binds_nothing(elsewhere: str) -> None:
     """Its signer died before it wrote the AttestedNode, which still has this provider ID."""
-    scenario = scenario_of(Trust.FIRST_USE)
-    scenario.put_claim(ground=Ground.FIRST_USE)
-    held_by = scenario.holder(ground=Ground.FIRST_USE, provider_id=elsewhere)
+    scenario = scenario_of(TrustMode.FIRST_USE)
+    scenario.put_claim(ground=TrustBasis.FIRST_USE)
+    held_by = scenario.holder(ground=TrustBasis.FIRST_USE, provider_id=elsewhere)
     scenario.put_key(key_name(scenario.ek), held_by=held_by)
     scenario.username = "system:bootstrap:zzzzzz"
-    check(scenario, NeedsOperator)
+    check(scenario, OperatorActionRequired)
 
 
 HALVES: dict[str, dict[str, Any]] = {
@@ -246,11 +249,11 @@ HALVES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", HALVES.values(), ids=HALVES)
 def test_e2_half_a_claim_binds_nothing(changes: dict[str, Any]) -> None:
     """Both are there, with the Machine's own provider ID, but they do not name each other."""
-    scenario = scenario_of(Trust.FIRST_USE)
+    scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(**changes))
     scenario.put_node(key_name(OTHER), scenario.holder())
     scenario.username = "system:bootstrap:zzzzzz"
-    check(scenario, NeedsOperator)
+    check(scenario, OperatorActionRequired)
 
 
 NAMED: dict[str, Registration] = {
@@ -260,10 +263,10 @@ NAMED: dict[str, Registration] = {
 }
 
 
-@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("trust", list(TrustMode))
 @pytest.mark.parametrize("entry", NAMED.values(), ids=NAMED)
 def test_e2_a_name_that_was_given_to_another_key_is_not_claimed(
-    trust: Trust, entry: Registration
+    trust: TrustMode, entry: Registration
 ) -> None:
     """A Machine on record, whose guest reports another's host name before either has joined."""
     scenario = Scenario()
@@ -279,21 +282,21 @@ def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
     scenario.put_claim()
     scenario.put_key(key_name(OTHER), registered_for=(entry,))
     scenario.judge_offer()
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
     scenario = Scenario()
     scenario.records = AllRegistrations(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_a_machine_may_be_called_as_another_ones_node() -> None:
     """Whose key is registered for the Machine of that name, and not for the node name."""
     scenario = Scenario()
     scenario.put_key(key_name(OTHER), registered_for=(registered(machine_name=NODE),))
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 @pytest.mark.parametrize("name", ["0" * 64, "f" * 64])
@@ -317,11 +320,11 @@ def test_e2_a_name_that_was_given_to_this_machine_is_claimed_by_any_key_on_recor
     """The Machine's annotation and an operator name two TPMs: any record will do, as ever."""
     scenario = Scenario()
     scenario.put_key(key_name(OTHER), registered_for=(entry,))
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
     scenario = Scenario()
     for key in (OTHER, scenario.ek):
         scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
-    assert scenario.judge_answer().holder.ground is Ground.RECORD
+    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD

@@ -17,7 +17,7 @@ from common.errors import (
     NodeNameUnknown,
     NodeOfAnotherMachine,
 )
-from signer.model import Address, Ground, Node, Registration
+from signer.model import Address, Node, Registration, TrustBasis
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -193,7 +193,7 @@ def test_m3_another_tpm_gets_no_second_name_of_the_machine() -> None:
     """Hostname and InternalDNS are two names; the Machine's TPM has claimed one of them."""
     scenario = Scenario()
     first = endorsement_key()
-    scenario.put_claim(first, node_name="internal", ground=Ground.FIRST_USE)
+    scenario.put_claim(first, node_name="internal", ground=TrustBasis.FIRST_USE)
     scenario.change_machine(
         addresses=addresses(("Hostname", NODE), ("InternalDNS", "internal")), records=()
     )
@@ -204,14 +204,14 @@ def test_m3_a_claim_without_record_gives_way_to_the_key_on_record() -> None:
     """Else a stranger who came first could keep the Machine's own TPM out."""
     scenario = Scenario()
     stranger = endorsement_key()
-    scenario.put_claim(stranger, node_name="internal", ground=Ground.FIRST_USE)
+    scenario.put_claim(stranger, node_name="internal", ground=TrustBasis.FIRST_USE)
     passes(scenario)
 
 
 def test_m3_a_claim_on_record_does_not_give_way() -> None:
     """Replacing a TPM is an operator's explicit act."""
     scenario = Scenario()
-    scenario.put_claim(endorsement_key(), node_name="internal", ground=Ground.RECORD)
+    scenario.put_claim(endorsement_key(), node_name="internal", ground=TrustBasis.RECORD)
     check(scenario, NodeNameMismatch)
 
 
@@ -228,9 +228,11 @@ def test_m3_a_claim_whose_key_moved_on_is_none() -> None:
     moved = key_name(endorsement_key())
     scenario.put_node(moved, scenario.holder(node_name="internal"))
     for changes in ({"node_name": "elsewhere"}, {"cluster": ABROAD, "node_name": "internal"}):
-        scenario.put_key(moved, held_by=scenario.holder(ground=Ground.RECORD, **changes))
+        scenario.put_key(moved, held_by=scenario.holder(ground=TrustBasis.RECORD, **changes))
         passes(scenario)
-    scenario.put_claim(endorsement_key(), banned=True, node_name="internal", ground=Ground.RECORD)
+    scenario.put_claim(
+        endorsement_key(), banned=True, node_name="internal", ground=TrustBasis.RECORD
+    )
     passes(scenario)
 
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import build_pkcs10, compose, subject
+from common.csr import build_pkcs10, encode_request, node_subject
 from common.errors import (
     AttestationDataMalformed,
     AttestationError,
@@ -20,10 +20,10 @@ from common.errors import (
     TooLarge,
     UnsupportedVersion,
 )
-from common.evidence import encode
+from common.evidence import encode_attestation_data
 from common.pem import encode_block
-from signer.verify.parse import ParsedAnswer, ParsedOffer, ParsedServing, parse
-from signer.verify.recognize import Kind
+from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.recognize import CsrKind
 from tests.builders.scenario import NODE, PROVIDER_ID, Scenario
 
 
@@ -34,7 +34,7 @@ def builtin_request(scenario: Scenario) -> bytes:
 
 def request_without_provider_id() -> bytes:
     """Make a request with a subject and nothing else."""
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject(NODE))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(node_subject(NODE))
     key = ec.generate_private_key(ec.SECP256R1())
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
@@ -43,7 +43,7 @@ def test_offer_and_answer_are_told_apart_by_their_kind() -> None:
     """The same request, with either attestation data."""
     scenario = Scenario()
     offer, answer = (
-        parse(csr, Kind.CLIENT) for csr in (scenario.offer_csr(), scenario.answer_csr())
+        parse_request(csr, CsrKind.CLIENT) for csr in (scenario.offer_csr(), scenario.answer_csr())
     )
     assert isinstance(offer, ParsedOffer)
     assert isinstance(answer, ParsedAnswer)
@@ -54,9 +54,9 @@ def test_offer_and_answer_are_told_apart_by_their_kind() -> None:
 
 def test_a_builtin_serving_request_is_one_block() -> None:
     """Without attestation data, and with its names."""
-    scenario = Scenario(kind=Kind.BUILTIN_SERVING, sans=["192.0.2.11", NODE])
-    parsed = parse(scenario.csr(builtin_request(scenario)), Kind.BUILTIN_SERVING)
-    assert isinstance(parsed, ParsedServing)
+    scenario = Scenario(kind=CsrKind.BUILTIN_SERVING, sans=["192.0.2.11", NODE])
+    parsed = parse_request(scenario.csr(builtin_request(scenario)), CsrKind.BUILTIN_SERVING)
+    assert isinstance(parsed, ParsedKubeletServing)
     assert parsed.request.node_name == NODE
 
 
@@ -65,15 +65,15 @@ def test_p1_a_request_over_the_limit_is_denied() -> None:
     scenario = Scenario()
     csr = scenario.csr(b"-" * (1536 * 1024 + 1))
     with pytest.raises(TooLarge):
-        parse(csr, Kind.CLIENT)
+        parse_request(csr, CsrKind.CLIENT)
 
 
-P2_MUTATIONS: dict[str, tuple[Kind, Callable[[bytes], bytes], type[AttestationError]]] = {
-    "text behind the blocks": (Kind.CLIENT, lambda text: text + b"\n", PemNotCanonical),
-    "blocks twice": (Kind.CLIENT, lambda text: text + text, PemBlocksUnexpected),
-    "no blocks": (Kind.CLIENT, lambda _: b"", PemBlocksUnexpected),
+P2_MUTATIONS: dict[str, tuple[CsrKind, Callable[[bytes], bytes], type[AttestationError]]] = {
+    "text behind the blocks": (CsrKind.CLIENT, lambda text: text + b"\n", PemNotCanonical),
+    "blocks twice": (CsrKind.CLIENT, lambda text: text + text, PemBlocksUnexpected),
+    "no blocks": (CsrKind.CLIENT, lambda _: b"", PemBlocksUnexpected),
     "attested blocks for the built-in signer": (
-        Kind.BUILTIN_SERVING,
+        CsrKind.BUILTIN_SERVING,
         lambda text: text,
         PemBlocksUnexpected,
     ),
@@ -82,50 +82,52 @@ P2_MUTATIONS: dict[str, tuple[Kind, Callable[[bytes], bytes], type[AttestationEr
 
 @pytest.mark.parametrize(("kind", "mutate", "error"), P2_MUTATIONS.values(), ids=P2_MUTATIONS)
 def test_p2_other_blocks_are_denied(
-    kind: Kind, mutate: Callable[[bytes], bytes], error: type[AttestationError]
+    kind: CsrKind, mutate: Callable[[bytes], bytes], error: type[AttestationError]
 ) -> None:
     """Exactly the blocks of the kind, in their one form."""
     scenario = Scenario()
     csr = scenario.csr(mutate(scenario.offer_csr().request))
     with pytest.raises(error):
-        parse(csr, kind)
+        parse_request(csr, kind)
 
 
 def test_p2_a_client_request_without_attestation_is_denied() -> None:
     """There is no downgrade to the one block."""
     scenario = Scenario()
     with pytest.raises(PemBlocksUnexpected):
-        parse(scenario.csr(builtin_request(scenario)), Kind.CLIENT)
+        parse_request(scenario.csr(builtin_request(scenario)), CsrKind.CLIENT)
 
 
 def test_p3_a_weak_key_is_denied() -> None:
     """The private key 1 signs as well as any other, and everybody has it."""
     scenario = Scenario(kubelet_key=ec.derive_private_key(1, ec.SECP256R1()))
     with pytest.raises(RequestKeyWeak):
-        parse(scenario.offer_csr(), Kind.CLIENT)
+        parse_request(scenario.offer_csr(), CsrKind.CLIENT)
 
 
 def test_p5_a_client_request_has_no_alternative_names() -> None:
     """They are for serving."""
     scenario = Scenario(sans=["192.0.2.11"])
     with pytest.raises(ExtensionNotAllowed):
-        parse(scenario.offer_csr(), Kind.CLIENT)
-    assert isinstance(parse(scenario.offer_csr(), Kind.SERVING), ParsedOffer)
+        parse_request(scenario.offer_csr(), CsrKind.CLIENT)
+    assert isinstance(parse_request(scenario.offer_csr(), CsrKind.SERVING), ParsedOffer)
 
 
-@pytest.mark.parametrize("kind", [Kind.CLIENT, Kind.SERVING])
-def test_p5_without_provider_id_there_is_no_machine(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CsrKind.CLIENT, CsrKind.SERVING])
+def test_p5_without_provider_id_there_is_no_machine(kind: CsrKind) -> None:
     """It is needed in both kinds that are attested."""
     scenario = Scenario(kind=kind)
-    text = compose(request_without_provider_id(), encode(scenario.offer()))
+    text = encode_request(request_without_provider_id(), encode_attestation_data(scenario.offer()))
     with pytest.raises(ProviderIDMissing):
-        parse(scenario.csr(text), kind)
+        parse_request(scenario.csr(text), kind)
 
 
 def test_p5_a_builtin_serving_request_needs_no_provider_id() -> None:
     """Kubelets send none."""
     text = encode_block("CERTIFICATE REQUEST", request_without_provider_id())
-    assert isinstance(parse(Scenario().csr(text), Kind.BUILTIN_SERVING), ParsedServing)
+    assert isinstance(
+        parse_request(Scenario().csr(text), CsrKind.BUILTIN_SERVING), ParsedKubeletServing
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,4 +143,4 @@ def test_p6_other_attestation_data_is_denied(data: bytes, error: type[Attestatio
     key = ec.generate_private_key(ec.SECP256R1())
     der = build_pkcs10(key, node_name=NODE, provider_id=PROVIDER_ID)
     with pytest.raises(error):
-        parse(Scenario().csr(compose(der, data)), Kind.CLIENT)
+        parse_request(Scenario().csr(encode_request(der, data)), CsrKind.CLIENT)

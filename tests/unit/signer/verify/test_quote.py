@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import key_id, sha256
+from common.binding import challenge_key_id, sha256
 from common.errors import (
     AnswerExpired,
     AnswerNotBound,
@@ -22,8 +22,8 @@ from common.errors import (
 from common.evidence import Answer
 from common.tpm.constants import TPM_ALG_ECDSA, TPM_ALG_RSASSA, TPM_ALG_SHA256, TPM_ALG_SHA384
 from common.tpm.structures import Attest, EcdsaValue, Signature
-from signer.issue.challenge import Masters
-from signer.verify.recognize import Kind
+from signer.issue.challenge import ChallengeKeys
+from signer.verify.recognize import CsrKind
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
 
@@ -49,7 +49,7 @@ def test_an_answer_passes_with_every_endorsement_key_template(number: int) -> No
     scenario.judge_offer()
     assert (
         scenario.judge_answer().endorsement_key.name
-        == scenario.machine.records[0].spki_sha256.hex()
+        == scenario.machine.registered_keys[0].spki_sha256.hex()
     )
 
 
@@ -76,7 +76,7 @@ def test_c1_the_previous_master_counts() -> None:
     """Until it is destroyed."""
     scenario = Scenario()
     csr = scenario.answer_csr()
-    scenario.masters = Masters(current=sha256(b"next"), previous=scenario.masters.current)
+    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=scenario.masters.current)
     scenario.judge_answer(csr)
 
 
@@ -85,7 +85,7 @@ def test_c1_an_unknown_key_is_ignored(previous: bytes | None) -> None:
     """It may be another signer's."""
     scenario = Scenario()
     csr = scenario.answer_csr()
-    scenario.masters = Masters(current=sha256(b"next"), previous=previous)
+    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=previous)
     with pytest.raises(ChallengeKeyUnknown):
         scenario.judge_answer(csr)
 
@@ -181,7 +181,7 @@ def test_q1_rsa_signatures_are_verified() -> None:
 
 MADE_FOR: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
-    "another signer": {"signer_name": Kind.SERVING.value},
+    "another signer": {"signer_name": CsrKind.SERVING.value},
     "another requester": {"username": "system:bootstrap:zzzzzz"},
     "another offer": {"offer_uid": "00000000-2222-4333-8444-555555555555"},
     "another time": {"issued_at": "2026-11-21T09:30:01Z"},
@@ -274,7 +274,7 @@ def test_an_answer_under_the_named_key_only() -> None:
     scenario = Scenario()
     answer = scenario.answer()
     assert scenario.masters.previous is not None
-    other = replace(answer.challenge, key=key_id(scenario.masters.previous))
+    other = replace(answer.challenge, key=challenge_key_id(scenario.masters.previous))
     with pytest.raises(AnswerNotBound):
         scenario.judge_answer(scenario.answer_csr(replace(answer, challenge=other)))
 

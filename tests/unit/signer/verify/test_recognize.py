@@ -8,25 +8,25 @@ from common.errors import (
     AlreadyDecided,
     AttestationError,
     AutoApproveBindingPresent,
+    MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
-    SeveralClientSigners,
 )
 from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
 from signer.model import Condition
-from signer.policy import AutoApproveBindings, BuiltinServing
-from signer.verify.recognize import Kind, recognise
+from signer.policy import AutoApproveBindings, KubeletServingMode
+from signer.verify.recognize import CsrKind, recognize_csr
 from tests.builders.scenario import Scenario
 
 APPROVED = {"Approved": Condition(type="Approved", reason="ByHand", message="")}
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_r1_our_signer_names_are_recognised(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(CsrKind))
+def test_r1_our_signer_names_are_recognised(kind: CsrKind) -> None:
     """Each of the three kinds, whether or not somebody has approved it."""
     scenario = Scenario(kind=kind)
     csr = scenario.csr(b"", conditions=APPROVED)
-    assert recognise(csr, scenario.cluster, scenario.policy) is kind
+    assert recognize_csr(csr, scenario.cluster, scenario.policy) is kind
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_r1_others_and_settled_ones_are_ignored(
     scenario = Scenario()
     csr = scenario.csr(b"", **changes)
     with pytest.raises(error):
-        recognise(csr, scenario.cluster, scenario.policy)
+        recognize_csr(csr, scenario.cluster, scenario.policy)
 
 
 def test_r1_builtin_serving_is_left_to_others_by_policy() -> None:
     """A cluster may have another approver for it."""
-    scenario = Scenario(kind=Kind.BUILTIN_SERVING)
-    policy = replace(scenario.policy, builtin_serving=BuiltinServing.IGNORE)
+    scenario = Scenario(kind=CsrKind.BUILTIN_SERVING)
+    policy = replace(scenario.policy, builtin_serving=KubeletServingMode.IGNORE)
     with pytest.raises(NotOurSigner):
-        recognise(scenario.csr(b""), scenario.cluster, policy)
+        recognize_csr(scenario.csr(b""), scenario.cluster, policy)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_r1_builtin_serving_is_left_to_others_by_policy() -> None:
         ({"client_signers": frozenset({INSECURE_CLIENT_SIGNER})}, NotOptedIn),
         (
             {"client_signers": frozenset({CLIENT_SIGNER, INSECURE_CLIENT_SIGNER})},
-            SeveralClientSigners,
+            MultipleClientSigners,
         ),
         (
             {"auto_approve_bindings": frozenset({"kubeadm:node-autoapprove-bootstrap"})},
@@ -86,7 +86,7 @@ def test_r0_the_cluster_has_to_be_in_order(
     scenario = Scenario()
     scenario.change_cluster(**changes)
     with pytest.raises(error):
-        recognise(scenario.csr(b""), scenario.cluster, scenario.policy)
+        recognize_csr(scenario.csr(b""), scenario.cluster, scenario.policy)
 
 
 @pytest.mark.parametrize("mode", list(AutoApproveBindings))
@@ -96,7 +96,7 @@ def test_r0_only_mode_alarm_goes_on_beside_a_binding(mode: AutoApproveBindings) 
     scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
     policy = replace(scenario.policy, auto_approve_bindings=mode)
     if mode is AutoApproveBindings.ALARM:
-        assert recognise(scenario.csr(b""), scenario.cluster, policy) is Kind.CLIENT
+        assert recognize_csr(scenario.csr(b""), scenario.cluster, policy) is CsrKind.CLIENT
     else:
         with pytest.raises(AutoApproveBindingPresent):
-            recognise(scenario.csr(b""), scenario.cluster, policy)
+            recognize_csr(scenario.csr(b""), scenario.cluster, policy)

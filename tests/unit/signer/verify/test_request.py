@@ -10,12 +10,12 @@ from common.errors import (
     UnsupportedVersion,
     UsagesNotAllowed,
 )
-from signer.verify.recognize import Kind
+from signer.verify.recognize import CsrKind
 from signer.verify.request import (
-    Bootstrapper,
-    NodeItself,
-    require_own_name,
+    BootstrapRequester,
+    NodeRequester,
     verify_requester,
+    verify_requester_name,
 )
 from tests.builders.scenario import Scenario
 
@@ -24,36 +24,36 @@ CLIENT = ("client auth", "digital signature")
 SERVING = ("digital signature", "server auth")
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(CsrKind))
 @pytest.mark.parametrize("extra", [(), ("key encipherment",)])
-def test_r2_usages_of_a_kubelet_are_taken(kind: Kind, extra: tuple[str, ...]) -> None:
+def test_r2_usages_of_a_kubelet_are_taken(kind: CsrKind, extra: tuple[str, ...]) -> None:
     """With and without key encipherment, which kubelets ask for with RSA keys."""
     scenario = Scenario(kind=kind)
     scenario.as_node()
-    usages = (CLIENT if kind is Kind.CLIENT else SERVING) + extra
+    usages = (CLIENT if kind is CsrKind.CLIENT else SERVING) + extra
     csr = scenario.csr(b"", usages=usages)
-    assert verify_requester(csr, kind, scenario.policy) == NodeItself(node_name="node-1.example")
+    assert verify_requester(csr, kind, scenario.policy) == NodeRequester(node_name="node-1.example")
 
 
 @pytest.mark.parametrize(
     ("kind", "usages"),
     [
-        (Kind.CLIENT, ()),
-        (Kind.CLIENT, ("client auth",)),
-        (Kind.CLIENT, ("digital signature",)),
-        (Kind.CLIENT, SERVING),
-        (Kind.CLIENT, (*CLIENT, "server auth")),
-        (Kind.CLIENT, (*CLIENT, "cert sign")),
-        (Kind.CLIENT, (*CLIENT, "any")),
-        (Kind.CLIENT, (*CLIENT, "client auth")),
-        (Kind.CLIENT, ("signing", "client auth")),
-        (Kind.SERVING, CLIENT),
-        (Kind.SERVING, (*SERVING, "client auth")),
-        (Kind.BUILTIN_SERVING, CLIENT),
-        (Kind.BUILTIN_SERVING, ("server auth",)),
+        (CsrKind.CLIENT, ()),
+        (CsrKind.CLIENT, ("client auth",)),
+        (CsrKind.CLIENT, ("digital signature",)),
+        (CsrKind.CLIENT, SERVING),
+        (CsrKind.CLIENT, (*CLIENT, "server auth")),
+        (CsrKind.CLIENT, (*CLIENT, "cert sign")),
+        (CsrKind.CLIENT, (*CLIENT, "any")),
+        (CsrKind.CLIENT, (*CLIENT, "client auth")),
+        (CsrKind.CLIENT, ("signing", "client auth")),
+        (CsrKind.SERVING, CLIENT),
+        (CsrKind.SERVING, (*SERVING, "client auth")),
+        (CsrKind.BUILTIN_SERVING, CLIENT),
+        (CsrKind.BUILTIN_SERVING, ("server auth",)),
     ],
 )
-def test_r2_other_usages_are_denied(kind: Kind, usages: tuple[str, ...]) -> None:
+def test_r2_other_usages_are_denied(kind: CsrKind, usages: tuple[str, ...]) -> None:
     """Missing, foreign, additional or repeated ones."""
     scenario = Scenario(kind=kind)
     scenario.as_node()
@@ -66,7 +66,7 @@ def test_r3_a_bootstrapper_of_a_configured_group_may_join() -> None:
     scenario = Scenario()
     policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
     csr = scenario.csr(b"", username="system:bootstrap:abcdef", groups=frozenset({"joiners"}))
-    assert verify_requester(csr, Kind.CLIENT, policy) == Bootstrapper(
+    assert verify_requester(csr, CsrKind.CLIENT, policy) == BootstrapRequester(
         username="system:bootstrap:abcdef"
     )
 
@@ -74,19 +74,19 @@ def test_r3_a_bootstrapper_of_a_configured_group_may_join() -> None:
 @pytest.mark.parametrize(
     ("kind", "username", "groups"),
     [
-        (Kind.CLIENT, "alice", frozenset({"system:authenticated"})),
-        (Kind.CLIENT, "alice", frozenset[str]()),
-        (Kind.CLIENT, "alice", frozenset({"system:masters"})),
-        (Kind.CLIENT, "alice", NODE_GROUPS),
-        (Kind.CLIENT, "system:node:n1", frozenset({"system:authenticated"})),
-        (Kind.CLIENT, "system:node:n1", frozenset({"system:bootstrappers"})),
-        (Kind.CLIENT, "system:node:", NODE_GROUPS),
-        (Kind.CLIENT, "System:node:n1", NODE_GROUPS),
-        (Kind.SERVING, "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})),
-        (Kind.BUILTIN_SERVING, "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})),
+        (CsrKind.CLIENT, "alice", frozenset({"system:authenticated"})),
+        (CsrKind.CLIENT, "alice", frozenset[str]()),
+        (CsrKind.CLIENT, "alice", frozenset({"system:masters"})),
+        (CsrKind.CLIENT, "alice", NODE_GROUPS),
+        (CsrKind.CLIENT, "system:node:n1", frozenset({"system:authenticated"})),
+        (CsrKind.CLIENT, "system:node:n1", frozenset({"system:bootstrappers"})),
+        (CsrKind.CLIENT, "system:node:", NODE_GROUPS),
+        (CsrKind.CLIENT, "System:node:n1", NODE_GROUPS),
+        (CsrKind.SERVING, "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})),
+        (CsrKind.BUILTIN_SERVING, "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})),
     ],
 )
-def test_r3_others_are_denied(kind: Kind, username: str, groups: frozenset[str]) -> None:
+def test_r3_others_are_denied(kind: CsrKind, username: str, groups: frozenset[str]) -> None:
     """Neither bootstrapper nor node; a bootstrapper where only nodes may ask."""
     scenario = Scenario(kind=kind)
     csr = scenario.csr(b"", username=username, groups=groups)
@@ -107,22 +107,22 @@ def test_p6_the_policys_minimum_version_holds(monkeypatch: pytest.MonkeyPatch) -
 
 def test_m5_a_node_asks_for_itself() -> None:
     """Its own name passes, and a bootstrapper has none yet."""
-    require_own_name(NodeItself(node_name="n1"), "n1")
-    require_own_name(Bootstrapper(username="system:bootstrap:abcdef"), "n1")
+    verify_requester_name(NodeRequester(node_name="n1"), "n1")
+    verify_requester_name(BootstrapRequester(username="system:bootstrap:abcdef"), "n1")
 
 
 @pytest.mark.parametrize("name", ["n2", "n1.", "N1", "n11", ""])
 def test_m5_a_node_that_asks_for_another_name_is_denied(name: str) -> None:
     """Whatever it looks like."""
     with pytest.raises(RequesterNameMismatch):
-        require_own_name(NodeItself(node_name="n1"), name)
+        verify_requester_name(NodeRequester(node_name="n1"), name)
 
 
-@pytest.mark.parametrize("kind", [Kind.CLIENT, Kind.SERVING])
-def test_m5_holds_for_whole_exchanges(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CsrKind.CLIENT, CsrKind.SERVING])
+def test_m5_holds_for_whole_exchanges(kind: CsrKind) -> None:
     """On the offer and on the answer, for client and serving certificates."""
     scenario = Scenario()
-    if kind is Kind.SERVING:
+    if kind is CsrKind.SERVING:
         scenario.for_serving("192.0.2.11")
     scenario.as_node("node-2.example")
     with pytest.raises(RequesterNameMismatch):

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import Other, SubjectAltName, subject
+from common.csr import OtherGeneralName, SubjectAltName, node_subject
 from common.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
@@ -25,8 +25,8 @@ from common.errors import (
 )
 from common.pem import encode_block
 from signer.model import Address, Csr
-from signer.verify.recognize import Kind
-from signer.verify.serving_names import verify_names
+from signer.verify.recognize import CsrKind
+from signer.verify.serving_names import verify_serving_names
 from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
 
 ADDRESSES = (
@@ -49,7 +49,7 @@ def scenario() -> Scenario:
 
 def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
     """Verify names, and return what may be certified."""
-    verified = verify_names(names, scenario.machine, scenario.records)
+    verified = verify_serving_names(names, scenario.machine, scenario.records)
     return (*verified.dns, *verified.addresses)
 
 
@@ -85,14 +85,14 @@ def test_s2_several_pass_together(scenario: Scenario) -> None:
 def test_s1_no_name_is_denied(scenario: Scenario, names: tuple[()] | None) -> None:
     """A certificate for nothing."""
     with pytest.raises(SubjectAltNameMissing):
-        verify_names(names, scenario.machine, scenario.records)
+        verify_serving_names(names, scenario.machine, scenario.records)
 
 
 BAD: dict[str, tuple[SubjectAltName, type[AttestationError]]] = {
-    "URI": (Other(kind="uniformResourceIdentifier"), SubjectAltNameNotAllowed),
-    "mail address": (Other(kind="rfc822Name"), SubjectAltNameNotAllowed),
-    "directory name": (Other(kind="directoryName"), SubjectAltNameNotAllowed),
-    "other name": (Other(kind="otherName"), SubjectAltNameNotAllowed),
+    "URI": (OtherGeneralName(kind="uniformResourceIdentifier"), SubjectAltNameNotAllowed),
+    "mail address": (OtherGeneralName(kind="rfc822Name"), SubjectAltNameNotAllowed),
+    "directory name": (OtherGeneralName(kind="directoryName"), SubjectAltNameNotAllowed),
+    "other name": (OtherGeneralName(kind="otherName"), SubjectAltNameNotAllowed),
     "wildcard": ("*.example", SubjectAltNameNotAllowed),
     "wildcard in a label": ("node-*.example", SubjectAltNameNotAllowed),
     "IPv4 as DNS name": ("192.0.2.11", SubjectAltNameNotAllowed),
@@ -186,11 +186,11 @@ def test_our_serving_signer_checks_the_names(
 
 def builtin(scenario: Scenario, *names: str) -> Csr:
     """Make a request as a kubelet does."""
-    scenario.kind = Kind.BUILTIN_SERVING
+    scenario.kind = CsrKind.BUILTIN_SERVING
     general = [x509.IPAddress(ip_address(n)) if n[0].isdigit() else x509.DNSName(n) for n in names]
     request = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(subject(scenario.node_name))
+        .subject_name(node_subject(scenario.node_name))
         .add_extension(x509.SubjectAlternativeName(general), critical=False)
         .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     )

@@ -5,7 +5,7 @@ import math
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from signer.verify.weak_keys import KeyWeak, require_strong
+from signer.verify.weak_keys import WeakKey, reject_weak_key
 from tests.builders.software_tpm import rsa_key
 
 ROCA_PRODUCT = math.prod(n for n in range(3, 168) if all(n % d for d in range(2, n)))
@@ -45,8 +45,8 @@ def cofactor(far_prime: int) -> int:
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
 def test_ordinary_keys_are_strong(curve: ec.EllipticCurve) -> None:
     """RSA and both curves."""
-    require_strong(rsa_key().public_key())
-    require_strong(ec.generate_private_key(curve).public_key())
+    reject_weak_key(rsa_key().public_key())
+    reject_weak_key(ec.generate_private_key(curve).public_key())
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
@@ -55,8 +55,8 @@ def test_trivial_private_keys_are_weak(curve: ec.EllipticCurve, *, from_end: boo
     """1 and n - 1 share their x coordinate."""
     scalar = curve.group_order - 1 if from_end else 1
     key = ec.derive_private_key(scalar, curve).public_key()
-    with pytest.raises(KeyWeak, match="trivial"):
-        require_strong(key)
+    with pytest.raises(WeakKey, match="trivial"):
+        reject_weak_key(key)
 
 
 def test_roca_is_recognised() -> None:
@@ -65,21 +65,21 @@ def test_roca_is_recognised() -> None:
         prime_from(pow(65537, exponent, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
         for exponent in (7, 1234)
     )
-    with pytest.raises(KeyWeak, match="ROCA"):
-        require_strong(rsa_public(p * q))
+    with pytest.raises(WeakKey, match="ROCA"):
+        reject_weak_key(rsa_public(p * q))
 
 
 def test_one_roca_prime_is_not_the_fingerprint(far_prime: int) -> None:
     """The fingerprint is of the modulus."""
     p = prime_from(pow(65537, 7, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
-    require_strong(rsa_public(p * far_prime))
+    reject_weak_key(rsa_public(p * far_prime))
 
 
 def test_close_primes_are_weak(far_prime: int) -> None:
     """The next prime is found by Fermat at once."""
     near = prime_from(far_prime + 2, 2)
-    with pytest.raises(KeyWeak, match="close"):
-        require_strong(rsa_public(far_prime * near))
+    with pytest.raises(WeakKey, match="close"):
+        reject_weak_key(rsa_public(far_prime * near))
 
 
 def modulus_at(distance: int) -> int:
@@ -96,24 +96,24 @@ def modulus_at(distance: int) -> int:
 @pytest.mark.parametrize("distance", range(1, 16))
 def test_primes_are_close_for_sixteen_rounds(distance: int) -> None:
     """In every round the next larger square is looked at."""
-    with pytest.raises(KeyWeak, match="close"):
-        require_strong(rsa_public(modulus_at(distance)))
+    with pytest.raises(WeakKey, match="close"):
+        reject_weak_key(rsa_public(modulus_at(distance)))
 
 
 def test_primes_are_far_after_sixteen_rounds() -> None:
     """Whoever looks longer finds closer and closer keys among good ones."""
-    require_strong(rsa_public(modulus_at(16)))
+    reject_weak_key(rsa_public(modulus_at(16)))
 
 
 def test_a_square_is_weak(far_prime: int) -> None:
     """Equal primes are as close as can be."""
-    with pytest.raises(KeyWeak, match="close"):
-        require_strong(rsa_public(far_prime * far_prime))
+    with pytest.raises(WeakKey, match="close"):
+        reject_weak_key(rsa_public(far_prime * far_prime))
 
 
 @pytest.mark.parametrize("factor", [3, 5, 167, 491, 997])
 def test_small_factors_are_weak(cofactor: int, factor: int) -> None:
     """No generator leaves a factor below 1000; the next prime is one of many."""
-    require_strong(rsa_public(cofactor * 1009))
-    with pytest.raises(KeyWeak, match="small factor"):
-        require_strong(rsa_public(cofactor * factor))
+    reject_weak_key(rsa_public(cofactor * 1009))
+    with pytest.raises(WeakKey, match="small factor"):
+        reject_weak_key(rsa_public(cofactor * factor))

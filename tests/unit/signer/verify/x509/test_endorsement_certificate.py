@@ -19,11 +19,11 @@ from common.errors import (
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,
     EndorsementKeyNotRegistered,
-    NeedsOperator,
+    OperatorActionRequired,
 )
 from common.public_keys import PublicKey
-from signer.model import Ground
-from signer.policy import Trust
+from signer.model import TrustBasis
+from signer.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, verify_endorsement_certificate
 from tests.builders import der
 from tests.builders.certificates import (
@@ -798,7 +798,7 @@ def test_the_signers_time_counts() -> None:
 # the policies
 
 
-def certified(trust: Trust, *certificates: bytes, recorded: bool) -> Scenario:
+def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenario:
     """Make a scenario under a policy that asks for a certificate."""
     scenario = Scenario(ek=endorsement_key(), certificates=certificates)
     scenario.policy = replace(scenario.policy, trust=trust)
@@ -812,30 +812,30 @@ def certified(trust: Trust, *certificates: bytes, recorded: bool) -> Scenario:
 
 def test_e2_certified_makes_a_first_claim() -> None:
     """On the ground of the certificate, where nothing speaks against it."""
-    scenario = certified(Trust.CERTIFIED, recorded=False)
+    scenario = certified(TrustMode.CERTIFIED, recorded=False)
     scenario.judge_offer()
-    assert scenario.judge_answer().holder.ground is Ground.CERTIFICATE
+    assert scenario.judge_answer().holder.basis is TrustBasis.CERTIFICATE
     scenario.as_node()
-    with pytest.raises(NeedsOperator):
+    with pytest.raises(OperatorActionRequired):
         scenario.judge_answer()
 
 
-@pytest.mark.parametrize("trust", [Trust.CERTIFIED, Trust.REGISTERED_AND_CERTIFIED])
-def test_e2_with_record_and_certificate_the_ground_is_the_record(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", [TrustMode.CERTIFIED, TrustMode.REGISTERED_AND_CERTIFIED])
+def test_e2_with_record_and_certificate_the_ground_is_the_record(trust: TrustMode) -> None:
     """It says more."""
-    assert certified(trust, recorded=True).judge_answer().holder.ground is Ground.RECORD
+    assert certified(trust, recorded=True).judge_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_registered_and_certified_asks_for_both() -> None:
     """A record alone, or a certificate alone, is not enough."""
     with pytest.raises(EndorsementKeyNotRegistered):
-        certified(Trust.REGISTERED_AND_CERTIFIED, recorded=False).judge_answer()
+        certified(TrustMode.REGISTERED_AND_CERTIFIED, recorded=False).judge_answer()
     other = leaf(BELOW, ECC_KEY)
     with pytest.raises(EndorsementCertificateMismatch):
-        certified(Trust.REGISTERED_AND_CERTIFIED, other, recorded=True).judge_answer()
+        certified(TrustMode.REGISTERED_AND_CERTIFIED, other, recorded=True).judge_answer()
 
 
-@pytest.mark.parametrize("trust", [Trust.REGISTERED, Trust.FIRST_USE])
-def test_e2_other_policies_never_look_at_certificates(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
+def test_e2_other_policies_never_look_at_certificates(trust: TrustMode) -> None:
     """Whatever the TPM holds."""
-    certified(trust, b"junk", recorded=trust is Trust.REGISTERED).judge_answer()
+    certified(trust, b"junk", recorded=trust is TrustMode.REGISTERED).judge_answer()

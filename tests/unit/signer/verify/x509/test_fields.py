@@ -8,13 +8,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.public_keys import canonical_spki
 from signer.verify.x509.fields import (
     BasicConstraints,
+    CertificateFields,
     CertificateMalformed,
     Extension,
-    Fields,
     basic_constraints,
-    cut,
+    certifies_key,
     extended_key_usage,
-    is_same_key,
+    extract_certificate,
     key_usage,
     read_fields,
 )
@@ -41,12 +41,12 @@ def certificate(*parts: bytes) -> bytes:
     return sequence(sequence(*parts), ALGORITHM, SIGNATURE)
 
 
-def with_part(place: int, part: bytes) -> Fields:
+def with_part(place: int, part: bytes) -> CertificateFields:
     """Read a certificate with one part changed."""
     return read_fields(certificate(*PARTS[:place], part, *PARTS[place + 1 :]))
 
 
-def with_extension(*parts: bytes) -> Fields:
+def with_extension(*parts: bytes) -> CertificateFields:
     """Read a certificate with one extension of these parts."""
     return with_part(EXTENSIONS, der.encode(EXPLICIT_3, sequence(sequence(*parts))))
 
@@ -154,7 +154,7 @@ def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
     assert with_part(SPKI, spki(POINT, EC_KEY, P256)).public_key is not None
     fields = with_part(SPKI, key)
     assert fields.public_key is None
-    assert not is_same_key(fields, key)
+    assert not certifies_key(fields, key)
 
 
 @pytest.mark.parametrize("key", [b"", b"\2\1\3"])
@@ -168,8 +168,8 @@ def test_authorities_may_have_keys_on_p521_and_tpms_not() -> None:
     key = ec.generate_private_key(ec.SECP521R1()).public_key()
     fields = read_fields(leaf(ROOT, key))
     assert fields.public_key == key
-    assert not is_same_key(fields, canonical_spki(KEY))
-    assert is_same_key(read_fields(LEAF), canonical_spki(KEY))
+    assert not certifies_key(fields, canonical_spki(KEY))
+    assert certifies_key(read_fields(LEAF), canonical_spki(KEY))
 
 
 NAME = identifier("2a0304")
@@ -199,7 +199,7 @@ def test_an_extension_without_an_octet_string_is_malformed(value: bytes) -> None
         with_extension(NAME, value)
 
 
-def with_value(number: str, value: bytes) -> Fields:
+def with_value(number: str, value: bytes) -> CertificateFields:
     """Read a certificate with one extension of 2.5.29."""
     return with_extension(identifier("551d" + number), der.encode(der.OCTET_STRING, value))
 
@@ -256,19 +256,21 @@ WHOLE = 16 * 1024
 def test_a_certificate_is_of_16_kib_at_most() -> None:
     """However it is wrapped."""
     longest = der.encode(der.SEQUENCE, bytes(WHOLE - 4))
-    assert cut(longest + b"\xff") == longest
+    assert extract_certificate(longest + b"\xff") == longest
     with pytest.raises(CertificateMalformed):
-        cut(der.encode(der.SEQUENCE, bytes(WHOLE - 3)))
+        extract_certificate(der.encode(der.SEQUENCE, bytes(WHOLE - 3)))
     longest = der.encode(der.SEQUENCE, bytes(WHOLE - 8))
-    assert cut(der.encode(der.OCTET_STRING, longest) + b"\xff") == longest
+    assert extract_certificate(der.encode(der.OCTET_STRING, longest) + b"\xff") == longest
     with pytest.raises(CertificateMalformed):
-        cut(der.encode(der.OCTET_STRING, der.encode(der.SEQUENCE, bytes(WHOLE - 7))))
+        extract_certificate(
+            der.encode(der.OCTET_STRING, der.encode(der.SEQUENCE, bytes(WHOLE - 7)))
+        )
 
 
 @pytest.mark.parametrize("tag", [0x02, 0x31, 0xA0])
 def test_a_certificate_is_a_sequence(tag: int) -> None:
     """Whatever it holds."""
     content = der.parse(LEAF).content
-    assert cut(der.encode(der.SEQUENCE, content)) == LEAF
+    assert extract_certificate(der.encode(der.SEQUENCE, content)) == LEAF
     with pytest.raises(CertificateMalformed, match="no certificate in it"):
-        cut(der.encode(tag, content))
+        extract_certificate(der.encode(tag, content))

@@ -2,7 +2,14 @@
 
 import pytest
 
-from signer.verify.x509.lenient_der import CertificateMalformed, bits, children, elements, oid, only
+from signer.verify.x509.lenient_der import (
+    CertificateMalformed,
+    bits,
+    children,
+    elements,
+    oid,
+    single_element,
+)
 
 BMP_STRING = 0x1E
 LENGTHS: dict[str, bytes] = {
@@ -25,8 +32,8 @@ def test_lengths_may_be_longer_than_they_need_be(length: bytes, tag: int) -> Non
 
 def test_two_hundred_bytes_have_a_length_of_two() -> None:
     """The first one says how many follow."""
-    assert only(b"\x04\x81\xc8" + bytes(200))[1] == bytes(200)
-    assert only(b"\x04\x82\x01\x2c" + bytes(300))[1] == bytes(300)
+    assert single_element(b"\x04\x81\xc8" + bytes(200))[1] == bytes(200)
+    assert single_element(b"\x04\x82\x01\x2c" + bytes(300))[1] == bytes(300)
 
 
 MALFORMED: dict[str, tuple[bytes, str]] = {
@@ -51,9 +58,9 @@ def test_what_cannot_be_read_ends_it(data: bytes, rule: str, before: bytes) -> N
 
 @pytest.mark.parametrize("data", [b"", b"\x05\0\x05\0"], ids=["none", "two"])
 def test_one_element_is_one(data: bytes) -> None:
-    assert only(b"\x05\0") == (5, b"", b"\x05\0")
+    assert single_element(b"\x05\0") == (5, b"", b"\x05\0")
     with pytest.raises(CertificateMalformed, match="exactly one"):
-        only(data)
+        single_element(data)
 
 
 @pytest.mark.parametrize("tag", [0x30, 0x31], ids=["SEQUENCE", "SET"])
