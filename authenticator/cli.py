@@ -20,8 +20,8 @@ from authenticator import background
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
 from authenticator.commands.run import EXIT_RETRY, obtain_and_record, watchdog
-from authenticator.config import exec_info
 from authenticator.config.arguments import BACKGROUND_COMMAND, PROGRAM, Arguments, parse_arguments
+from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
 from authenticator.config.settings import resolve
 from authenticator.enroll.enroll import Invocation, Trigger
 from authenticator.enroll.exchange import EXCHANGE_TTL_SECONDS
@@ -83,7 +83,7 @@ def main() -> int:
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run one command. Raises leaves of common/errors."""
-    raw = environment.get(exec_info.EXEC_INFO_ENV)
+    raw = environment.get(EXEC_INFO_ENV)
     info = None if raw is None else os.fsencode(raw)
     if arguments[:1] == [BACKGROUND_COMMAND]:
         return _run_in_background(Trigger(arguments[1]), arguments[2:], info)
@@ -102,7 +102,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Invocation:
-    exec_info = exec_info.parse(raw)
+    exec_info = parse_exec_info(raw)
     hostname = os.uname().nodename
     settings = resolve(exec_info.settings, parsed.flags, hostname, parsed.problems)
     return Invocation(exec_info=exec_info, settings=settings, arguments=arguments)

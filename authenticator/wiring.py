@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from authenticator.config import exec_info
 from authenticator.config.arguments import Arguments, parse_arguments
+from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.settings import DEFAULT_STATE_DIR, Settings, resolve
 from authenticator.enroll.enroll import EnrollDependencies, Invocation
 from authenticator.model import ApiCredential, Clock, Deadline, PhaseTimer, Server
@@ -94,7 +94,7 @@ def resolve_invocation(parsed: Arguments, raw: bytes | None, clock: Clock) -> In
         raw, load_credential_from(folder, clock), Path(parsed.kubeconfig)
     )
     flags = {**parse_arguments(found.arguments).flags, **parsed.flags}
-    exec_info = exec_info.parse(found.exec_info)
+    exec_info = parse_exec_info(found.exec_info)
     settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
     return Invocation(exec_info=exec_info, settings=settings, arguments=found.arguments)
 

@@ -111,7 +111,7 @@ class Node:
 
 
 class TrustBasis(Enum):
-    """On what ground a claim was made; a record beats the others (K1)."""
+    """On what basis a claim was made; a record beats the others (K1)."""
 
     RECORD = "Record"
     CERTIFICATE = "Certificate"
@@ -120,7 +120,7 @@ class TrustBasis(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyHolder:
-    """`EndorsementKey.spec.heldBy`: which node holds the key, and on what ground."""
+    """`EndorsementKey.spec.heldBy`: which node holds the key, and on what basis."""
 
     cluster: ClusterKey
     node_name: str

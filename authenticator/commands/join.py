@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from authenticator.config import exec_info, invocation, kubeconfig
+from authenticator.config import invocation, kubeconfig
 from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.config.exec_info import CLUSTER_KEYS, parse_exec_info
 from authenticator.config.kubeconfig import Kubeconfig
 from authenticator.config.settings import SETTINGS, Settings, resolve
 from authenticator.enroll.enroll import Invocation
@@ -36,7 +37,7 @@ FULL_PROGRAM_SUFFIX: Final = "-full"
 """What distinguishes the full program's name from the launcher's (see `launcher`)."""
 
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
-_COPIED_KEYS: Final = tuple(key for key in exec_info.CLUSTER_KEYS if key != "config")
+_COPIED_KEYS: Final = tuple(key for key in CLUSTER_KEYS if key != "config")
 _NAME: Final = "kubernetes"
 _USER: Final = "kubelet"
 
@@ -83,7 +84,7 @@ def plan_join(parsed: Arguments, launcher: Path, hostname: str) -> JoinPlan | No
     }
     found = invocation.invocation_from_kubeconfig(Kubeconfig(path=path, cluster=cluster, user=user))
     try:
-        exec_info = exec_info.parse(found.exec_info)
+        exec_info = parse_exec_info(found.exec_info)
     except ExecInfoInvalid as error:
         raise KubeconfigUnusable(f"{source.path}: {error.message}") from error
     call = Invocation(

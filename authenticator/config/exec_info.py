@@ -43,7 +43,7 @@ class ExecInfo:
     settings: Mapping[str, object]
 
 
-def parse(raw: bytes | None) -> ExecInfo:
+def parse_exec_info(raw: bytes | None) -> ExecInfo:
     """Read the variable's value. Raises ExecInfoInvalid, with the remedy."""
     if raw is None:
         raise ExecInfoInvalid(

@@ -185,7 +185,7 @@ class FileStore:
         content = self._folder.read(name)
         if content is None:
             return None
-        members = _record(content) if content == _verify_checksum(content[_CHECK_SIZE:]) else None
+        members = _record(content) if content == _prepend_checksum(content[_CHECK_SIZE:]) else None
         if members is None or members.pop("format", None) != FORMAT:
             raise StateCorrupted(f"{name} is damaged, or of another version")
         return members
@@ -196,10 +196,10 @@ class FileStore:
 
 def with_checksum(members: Mapping[str, object]) -> bytes:
     """Return JSON whose first member is a checksum, which finds damage and not attacks."""
-    return _verify_checksum(json.dumps(members).encode().removeprefix(b"{"))
+    return _prepend_checksum(json.dumps(members).encode().removeprefix(b"{"))
 
 
-def _verify_checksum(rest: bytes) -> bytes:
+def _prepend_checksum(rest: bytes) -> bytes:
     return b'{"check": "%s", %s' % (sha256(rest).hexdigest().encode(), rest)
 
 
@@ -218,9 +218,9 @@ def _pending(members: dict[str, object]) -> PendingExchange:
             if value is not None:
                 members[name] = b64decode(_instance(value, str), validate=True)
         return PendingExchange(
-            fingerprint=_instance(members["made_for"], str),
+            fingerprint=_instance(members["fingerprint"], str),
             boot_id=_instance(members["boot_id"], str),
-            started_at=_instance(members["began"], float),
+            started_at=_instance(members["started_at"], float),
             offer_name=_instance(members["offer_name"], str),
             answer_name=_instance(members["answer_name"], str),
             key=_instance(members["key"], bytes),
@@ -242,7 +242,7 @@ def _cooldown(members: dict[str, object]) -> Cooldown:
             failures=_instance(members["failures"], int),
             reason=_instance(members["reason"], str),
             message=_instance(members["message"], str),
-            fingerprint=_instance(members["made_for"], str),
+            fingerprint=_instance(members["fingerprint"], str),
         )
     except (KeyError, TypeError) as error:
         raise StateCorrupted(f"{COOLDOWN} is damaged") from error

@@ -51,7 +51,7 @@ class AuditContext:
     provider_id: str = ""
     machine: str = ""
     endorsement_key: str = ""
-    ground: str = ""
+    basis: str = ""
     boot: BootCounters | None = None
     pcrs: Pcrs | None = None
     measured_boot: MeasuredBoot | None = None
@@ -104,7 +104,7 @@ def _fields(trail: AuditContext) -> dict[str, Any]:
         "providerID": trail.provider_id,
         "machine": trail.machine,
         "endorsementKey": trail.endorsement_key,
-        "ground": trail.ground,
+        "basis": trail.basis,
         "notAfter": None if trail.not_after is None else trail.not_after.isoformat(),
     }
     if trail.boot is not None:

@@ -313,7 +313,7 @@ class _Reconciliation:
     def _learn(self, verified: VerifiedAnswer) -> None:
         trail = self._trail
         trail.machine = verified.machine.name
-        trail.ground = verified.holder.basis.value
+        trail.basis = verified.holder.basis.value
         trail.boot, trail.pcrs = verified.boot, verified.pcrs
         trail.measured_boot = verified.measured_boot
         for alarm in verified.alarms:

@@ -86,7 +86,7 @@ def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
         "clusterName": held_by.cluster.name,
         "nodeName": held_by.node_name,
         "providerID": held_by.provider_id,
-        "ground": held_by.basis.value,
+        "basis": held_by.basis.value,
         "since": _instant(since),
     }
 
@@ -144,7 +144,7 @@ def _holder(body: object) -> KeyHolder:
         cluster=_cluster(body),
         node_name=require_str(body, "nodeName"),
         provider_id=require_str(body, "providerID"),
-        basis=TrustBasis(require_str(body, "ground")),
+        basis=TrustBasis(require_str(body, "basis")),
     )
 
 

@@ -119,7 +119,7 @@ def verify_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
     )
     told("M5 M1 M2 M3 M4 M6", machine)
     endorsement_key = told("E1", verify_endorsement_key(evidence.ek_public))
-    ground = verify_endorsement_trust(
+    basis = verify_endorsement_trust(
         endorsement_key,
         evidence.ek_certificates,
         machine,
@@ -129,12 +129,12 @@ def verify_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
         anchors=anchors,
         now=now,
     )
-    told("E2", ground)
+    told("E2", basis)
     wanted = KeyHolder(
         cluster=records.cluster().key,
         node_name=name,
         provider_id=offer.provider_id,
-        basis=ground,
+        basis=basis,
     )
     verify_no_conflicting_claim(endorsement_key.name, wanted, records)
     told("E3", wanted)

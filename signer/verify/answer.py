@@ -61,7 +61,7 @@ class VerifiedAnswer:
 
     kind: CsrKind
     holder: KeyHolder
-    """Who may hold key and name, and on what ground."""
+    """Who may hold key and name, and on what basis."""
     machine: Machine
     public_key: PublicKey
     serving_names: ServingNames | None
@@ -132,7 +132,7 @@ def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         policy=policy,
     )
     told("M5 M1 M2 M3 M4 M6", verified)
-    ground = verify_endorsement_trust(
+    basis = verify_endorsement_trust(
         endorsement_key,
         evidence.ek_certificates,
         verified,
@@ -142,9 +142,9 @@ def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
         anchors=anchors,
         now=now,
     )
-    told("E2", ground)
+    told("E2", basis)
     holder = KeyHolder(
-        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, basis=ground
+        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, basis=basis
     )
     verify_no_conflicting_claim(endorsement_key.name, holder, records)
     told("E3", holder)

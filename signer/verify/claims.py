@@ -57,7 +57,7 @@ def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject
 
 
 def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
-    """Tell whether two holders are one Machine under one name; the ground may have changed."""
+    """Tell whether two holders are one Machine under one name; the basis may have changed."""
     return (one.cluster, one.node_name, one.provider_id) == (
         other.cluster,
         other.node_name,
@@ -120,9 +120,9 @@ def require_not_banned(key: EndorsementKeyObject) -> None:
         raise EndorsementKeyBanned("the endorsement key is banned")
 
 
-def _outranks(wanted: KeyHolder, ground: TrustBasis | None) -> bool:
+def _outranks(wanted: KeyHolder, basis: TrustBasis | None) -> bool:
     """Tell whether a record stands against a claim that was made without one."""
-    return wanted.basis is TrustBasis.RECORD and ground is not TrustBasis.RECORD
+    return wanted.basis is TrustBasis.RECORD and basis is not TrustBasis.RECORD
 
 
 def _require_key_free(
@@ -144,8 +144,8 @@ def _require_name_free(
     other: EndorsementKeyObject | None, liveness: MachineState, wanted: KeyHolder
 ) -> None:
     """K2, E3: a name is free when its claim is dead; a record beats a claim without one."""
-    ground = None if other is None or other.held_by is None else other.held_by.basis
-    if liveness is MachineState.ABSENT or _outranks(wanted, ground):
+    basis = None if other is None or other.held_by is None else other.held_by.basis
+    if liveness is MachineState.ABSENT or _outranks(wanted, basis):
         return
     if liveness is MachineState.DELETING:
         raise NodeNameReserved("the node that has the name is not gone yet")

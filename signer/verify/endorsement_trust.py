@@ -1,4 +1,4 @@
-"""Whether the endorsement key is trusted for this Machine, and on what ground (E2).
+"""Whether the endorsement key is trusted for this Machine, and on what basis (E2).
 
 A record says whose TPM it is. A certificate only says that it is some TPM, and a first use says
 nothing: without a record, both count once a claim exists, and make the first claim only where
@@ -35,7 +35,7 @@ def verify_endorsement_trust(  # noqa: PLR0913 - each by name, and each a thing 
     anchors: TrustAnchors,
     now: datetime,
 ) -> TrustBasis:
-    """Return the ground on which the policy trusts this key for this Machine.
+    """Return the basis on which the policy trusts this key for this Machine.
 
     Raises:
         EndorsementKeyMismatch: another key is on record, for the Machine or for the node name.

@@ -56,7 +56,9 @@ def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
 def with_ek(world: World, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
     named = bytes.fromhex(key_name(world.ek)) if spki_sha256 is None else spki_sha256
-    world.change_machine(records=(RegisteredKey(source="Machine annotation", spki_sha256=named),))
+    world.change_machine(
+        registered_keys=(RegisteredKey(source="Machine annotation", spki_sha256=named),)
+    )
     bound = world.extra_data(ANSWER, ek_spki_sha256=named)
     answer = world.answer(world.attest(extra_data=bound), ek_public=area)
     return world.offer_csr(replace(world.offer(), ek_public=area)), world.answer_csr(answer)

@@ -23,7 +23,7 @@ def first_use() -> World:
     """Join where the first to come is believed."""
     world = Scenario()
     world.policy = replace(world.policy, trust=TrustMode.FIRST_USE)
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
     return world
 
 

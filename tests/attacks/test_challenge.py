@@ -388,7 +388,7 @@ def world_of(node: Node) -> World:
     world = Scenario()
     named = spki_sha256(public_key_from_area(PublicArea.from_tpm2b(node.keys.ek_public)))
     record = replace(world.machine.registered_keys[0], spki_sha256=named)
-    world.change_machine(records=(record,))
+    world.change_machine(registered_keys=(record,))
     return world
 
 

@@ -57,21 +57,21 @@ def unseen(change: Callable[[World], object]) -> Mutation:
     return mutate
 
 
-def abroad(ground: TrustBasis, *, deleting: bool = False) -> Callable[[World], object]:
+def abroad(basis: TrustBasis, *, deleting: bool = False) -> Callable[[World], object]:
     """Let a node of another Cluster, where all names are equal, hold the TPM."""
 
     def change(world: World) -> None:
-        world.put_claim(cluster=ABROAD, ground=ground)
+        world.put_claim(cluster=ABROAD, basis=basis)
         world.store.machines[ABROAD] = [machine(deleting=deleting)]
 
     return change
 
 
-def at_home(ground: TrustBasis) -> Callable[[World], object]:
+def at_home(basis: TrustBasis) -> Callable[[World], object]:
     """Let another node of this Cluster hold the TPM."""
 
     def change(world: World) -> None:
-        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, ground=ground)
+        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
         other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
         world.store.machines[HOME].append(other)
 
@@ -113,9 +113,9 @@ def banned_with_claim(world: World) -> None:
     world.put_claim(banned=True)
 
 
-def name_claimed(ground: TrustBasis) -> Callable[[World], object]:
+def name_claimed(basis: TrustBasis) -> Callable[[World], object]:
     """Let the name be claimed with another TPM."""
-    return lambda world: world.put_claim(STRANGER, ground=ground)
+    return lambda world: world.put_claim(STRANGER, basis=basis)
 
 
 def name_of_the_deleting(world: World) -> None:
@@ -155,7 +155,7 @@ def half_a_claim(world: World) -> None:
 
 def second_name(world: World) -> None:
     """Let a stranger have claimed the Machine's other name at first use."""
-    world.put_claim(STRANGER, node_name="internal.example", ground=TrustBasis.FIRST_USE)
+    world.put_claim(STRANGER, node_name="internal.example", basis=TrustBasis.FIRST_USE)
 
 
 def dying_twin(world: World) -> None:
@@ -185,7 +185,7 @@ def racing(before: int, act: Callable[[World], object]) -> Callable[[World], Cla
     return claims
 
 
-def takes_key(ground: TrustBasis) -> Callable[[World], object]:
+def takes_key(basis: TrustBasis) -> Callable[[World], object]:
     """Let another replica take the TPM for a node of another Cluster, whole."""
 
     def act(world: World) -> None:
@@ -193,7 +193,7 @@ def takes_key(ground: TrustBasis) -> Callable[[World], object]:
             cluster=ABROAD,
             node_name=world.node_name,
             provider_id=world.provider_id,
-            basis=ground,
+            basis=basis,
         )
         world.store.machines[ABROAD] = [machine()]
         name = key_name(world.ek)

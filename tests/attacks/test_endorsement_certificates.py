@@ -1,6 +1,6 @@
 """Certificates that certify something else, by somebody else, or long ago.
 
-Where a vendor's CA is the ground of trust, everything that its CAs ever signed is offered as an
+Where a vendor's CA is the basis of trust, everything that its CAs ever signed is offered as an
 endorsement certificate: other TPMs', attestation keys', servers', authorities that are none, what
 was signed with hashes that break, what was revoked. OpenSSL takes much of that; the policy may not
 (E2). The Machine has no record, so that the certificate alone decides.
@@ -89,7 +89,7 @@ def certified() -> World:
     """Join by certificate alone."""
     world = Scenario(anchors=configured(), certificates=(ordinary(),))
     world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
     return world
 
 
@@ -98,7 +98,7 @@ def certified_rsa() -> World:
     ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
     world = Scenario(ek=ek, anchors=configured(), certificates=certificates)
     world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
     return world
 
 
@@ -134,12 +134,12 @@ def without_anchors(world: World) -> None:
 
 def unrecorded(world: World) -> None:
     """Have the certificate, and no record."""
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
 
 
 def recorded_for_another(world: World) -> None:
     """Have the certificate, where another key is on record."""
-    world.change_machine(records=(record_of(STRANGER),))
+    world.change_machine(registered_keys=(record_of(STRANGER),))
 
 
 def without(*kinds: type[x509.ExtensionType]) -> Extensions:

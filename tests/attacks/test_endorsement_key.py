@@ -122,7 +122,7 @@ def trivial(scalar: int) -> Mutation:
         key, point = point_of(scalar, ec.SECP256R1())
         registered = World(ek=TpmKey(private=key, public=replace(world.ek.public, unique=point)))
         world.ek = registered.ek
-        world.change_machine(records=registered.machine.registered_keys)
+        world.change_machine(registered_keys=registered.machine.registered_keys)
 
     return mutate
 

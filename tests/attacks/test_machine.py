@@ -130,11 +130,11 @@ def registration(provider_id: str | None, node_name: str | None) -> Registration
     )
 
 
-def claimed_name(ground: TrustBasis) -> Mutation:
+def claimed_name(basis: TrustBasis) -> Mutation:
     """Ask for another name of a Machine whose node has claimed one."""
 
     def mutate(world: World) -> None:
-        world.put_claim(node_name="internal.example", ground=ground)
+        world.put_claim(node_name="internal.example", basis=basis)
         world.change_machine(addresses=hostnames(NODE, "internal.example"))
 
     return mutate

@@ -354,7 +354,7 @@ def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None
     world = first_use()
     world.policy = replace(world.policy, trust=trust)
     if trust is TrustMode.REGISTERED:
-        world.change_machine(records=(record_of(world.ek),))
+        world.change_machine(registered_keys=(record_of(world.ek),))
     assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
     assert not world.store.keys
     assert not world.store.nodes
@@ -447,7 +447,7 @@ def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str)
 def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
     """Annotations on the CSR, and Nodes' provider IDs: none of them names a key."""
     world = Scenario(ek=endorsement_key())
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
     own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
     world.records.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
     for csr in (world.offer_csr(annotations=own), world.answer_csr(annotations=own)):

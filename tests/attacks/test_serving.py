@@ -380,7 +380,7 @@ def claimed_abroad(world: World) -> None:
 
 def banned(world: World) -> None:
     """Ask as a node whose TPM has been banned."""
-    world.put_claim(banned=True, ground=TrustBasis.RECORD)
+    world.put_claim(banned=True, basis=TrustBasis.RECORD)
 
 
 def unclaimed_by_node_ref(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)
-LESSONS = "attacks/test_lessons.py"
+LESSONS = "attacks/test_published_cves.py"
 
 
 @cache
@@ -40,5 +40,5 @@ def test_each_incident_has_a_test() -> None:
 
 def test_each_family_is_named() -> None:
     families = {path.name for path in Path(__file__).parent.glob("test_*.py")}
-    about = {"test_lessons.py", "test_the_suite.py", Path(__file__).name}
+    about = {"test_published_cves.py", "test_attack_table.py", Path(__file__).name}
     assert families - about <= set(re.findall(r"`(test_\w+\.py)`", TEXT))

@@ -61,21 +61,21 @@ def first_use_by_any_token() -> World:
 def first_use_renewed() -> World:
     """Renew where the first to come is believed: the claim is there."""
     world = first_use()
-    world.put_claim(ground=TrustBasis.FIRST_USE)
+    world.put_claim(basis=TrustBasis.FIRST_USE)
     world.as_node()
     return world
 
 
 def records(*found: RegisteredKey) -> Mutation:
     """Let these records stand on Machine and infrastructure object."""
-    return lambda world: world.change_machine(records=found)
+    return lambda world: world.change_machine(registered_keys=found)
 
 
 def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registration
     """Register a key, for something that does not mean this Machine."""
 
     def mutate(world: World) -> None:
-        world.change_machine(records=())
+        world.change_machine(registered_keys=())
         fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": None}
         registration = Registration(**{**fields, **entry})
         world.put_key(key_name(key or world.ek), registered_for=(registration,))
@@ -87,14 +87,14 @@ def unreadable(*found: RegisteredKey) -> Mutation:
     """Let a record stand that nobody can read, beside others."""
 
     def mutate(world: World) -> None:
-        world.change_machine(records=found, record_error="annotation: not PEM")
+        world.change_machine(registered_keys=found, registered_keys_error="annotation: not PEM")
 
     return mutate
 
 
 def own_annotation(world: World) -> tuple[Csr, Csr]:
     """Name one's key in an annotation of one's own CSR, as the proposal would have had it."""
-    world.change_machine(records=())
+    world.change_machine(registered_keys=())
     value = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
     return world.offer_csr(annotations=value), world.answer_csr(annotations=value)
 
@@ -137,18 +137,18 @@ def has_node_ref(world: World) -> None:
     world.change_machine(node_ref=NODE)
 
 
-def came_first(ground: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
+def came_first(basis: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
     """Come second: the name is claimed with another TPM."""
 
     def mutate(world: World) -> None:
-        world.put_claim(STRANGER, ground=ground)
+        world.put_claim(STRANGER, basis=basis)
 
     return mutate
 
 
 def renews_a_machine_made_anew(world: World) -> None:
     """Renew by the claim of a Machine that is gone, for the one that has its name now."""
-    world.put_claim(ground=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
+    world.put_claim(basis=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
 
 
 def renews_with_another(world: World) -> None:
@@ -180,11 +180,11 @@ def neighbour(world: World, *, deleting: bool = False) -> None:
     world.store.machines[HOME].append(other)
 
 
-def held(ground: TrustBasis, *, deleting: bool = False) -> Mutation:
+def held(basis: TrustBasis, *, deleting: bool = False) -> Mutation:
     """Come with a TPM that another node of this cluster holds."""
 
     def mutate(world: World) -> None:
-        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, ground=ground)
+        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
         neighbour(world, deleting=deleting)
 
     return mutate
@@ -424,7 +424,7 @@ def test_a_record_takes_back_what_a_stranger_came_first_to() -> None:
     """The Machine's own TPM is registered later: the stranger's claim gives way to it."""
     world = first_use()
     assert reconcile_once(world, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
-    world.change_machine(records=(record_of(world.ek),))
+    world.change_machine(registered_keys=(record_of(world.ek),))
     assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     back = Scenario(ek=STRANGER)
     back.as_node()

@@ -60,7 +60,7 @@ PROVIDER_ERRORS = (ProviderUnavailable, ProviderAnswerInvalid)
 
 def _exec_info(data: bytes) -> None:
     """Read the call, then its settings: what is taken is of the types that it says."""
-    info = exec_info.parse(data)
+    info = exec_info.parse_exec_info(data)
     assert info.server.url.lower().startswith("https://")
     assert info.server.ca
     settings = resolve(info.settings, {}, "worker-1")
@@ -150,9 +150,9 @@ def _state(data: bytes) -> None:
 
 def _states() -> list[bytes]:
     pending = {
-        "made_for": "digest",
+        "fingerprint": "digest",
         "boot_id": "boot-1",
-        "began": 12.5,
+        "started_at": 12.5,
         "offer_name": "kubelet-tpm-1",
         "answer_name": "kubelet-tpm-2",
         "key": "Ynl0ZXM=",
@@ -168,7 +168,7 @@ def _states() -> list[bytes]:
         "failures": 2,
         "reason": "Denied",
         "message": "no",
-        "made_for": "digest",
+        "fingerprint": "digest",
     }
     kept = [json.dumps(members).encode() for members in (pending, cooldown)]
     return [*kept, b'{"a": 1}\n{"b": 2}\n']
@@ -229,7 +229,7 @@ def _from_service(
             text = None if part is None else _text(part)
             return None if text is None else MetadataResponse(text=text, headers=headers)
 
-        with patch.object(MetadataService, "find", find):
+        with patch.object(MetadataService, "get_optional", find):
             _told(make())
 
     return run

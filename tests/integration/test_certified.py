@@ -93,7 +93,7 @@ def refused(node: Node) -> str:
 def test_a_tpm_of_the_vendor_joins(machines: Machines, fleet: Fleet) -> None:
     node = machines.known()
     assert node.call().status == 0
-    assert csrs.held(node, fleet.management.admin)["ground"] == "Certificate"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Certificate"
 
 
 def test_a_tpm_of_another_vendor_is_refused(machines: Machines, stranger: TrustDomain) -> None:
@@ -129,7 +129,7 @@ def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> N
 def test_certificate_and_record_join(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered(fleet.second)
     assert node.call().status == 0
-    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
 
 
 def test_a_record_without_certificate_is_not_enough(machines: Machines, fleet: Fleet) -> None:

@@ -165,4 +165,4 @@ def test_a_key_registered_by_an_operator_joins(machines: Machines, fleet: Fleet,
     script.waiting_for("EndorsementKeyNotRegistered")
     fleet.management.kubectl("create", "--filename=-", stdin=yaml.safe_dump(manifest))
     assert script.attest() == {"Approved": "Attested"}
-    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"

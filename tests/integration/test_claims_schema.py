@@ -26,7 +26,7 @@ def endorsement_key(name: str) -> Object:
                 "clusterName": "workload",
                 "nodeName": NODE,
                 "providerID": "test://team-a/node-1",
-                "ground": "Record",
+                "basis": "Record",
                 "since": "2026-01-02T03:04:05Z",
             }
         },

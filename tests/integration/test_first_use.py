@@ -39,7 +39,7 @@ def renew(node: Node) -> str:
 def test_the_first_to_come_joins_and_stays(machines: Machines, fleet: Fleet) -> None:
     node = machines.known()
     assert node.call().status == 0
-    assert csrs.held(node, fleet.management.admin)["ground"] == "FirstUse"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "FirstUse"
     assert renew(node) == ""
 
 
@@ -76,7 +76,7 @@ def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: 
     script.waiting_for("OperatorActionRequired")
     fleet.management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
     assert script.attest() == {"Approved": "Attested"}
-    assert csrs.held(node, fleet.management.admin)["ground"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
 
 
 def test_a_record_beats_who_came_first(machines: Machines, fleet: Fleet) -> None:

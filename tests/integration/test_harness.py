@@ -1,4 +1,4 @@
-"""The ground that other tests stand on: real clusters that behave as those in the field."""
+"""The basis that other tests stand on: real clusters that behave as those in the field."""
 
 import base64
 import json

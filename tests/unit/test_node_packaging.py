@@ -172,7 +172,7 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
     found = invocation.invocation_from_kubeconfig(
         kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf")
     )
-    assert exec_info.parse(found.exec_info).settings == {"provider": "aws"}
+    assert exec_info.parse_exec_info(found.exec_info).settings == {"provider": "aws"}
 
 
 def test_guide_has_every_setting_and_no_other() -> None:

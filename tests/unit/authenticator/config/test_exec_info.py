@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authenticator.config.exec_info import encode_as_client_go, parse
+from authenticator.config.exec_info import encode_as_client_go, parse_exec_info
 from common.errors import ExecInfoInvalid
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -41,7 +41,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 
 def test_everything_is_taken_from_the_cluster() -> None:
-    info = parse(raw(GOOD))
+    info = parse_exec_info(raw(GOOD))
     assert info.server.url == "https://api.example:6443/prefix"
     assert info.server.ca == CA
     assert info.server.tls_server_name == "kubernetes"
@@ -52,11 +52,11 @@ def test_everything_is_taken_from_the_cluster() -> None:
 
 def test_v1beta1_is_answered_with_v1beta1() -> None:
     version = "client.authentication.k8s.io/v1beta1"
-    assert parse(changed(lambda d: d.update(apiVersion=version))).api_version == version
+    assert parse_exec_info(changed(lambda d: d.update(apiVersion=version))).api_version == version
 
 
 def test_optional_parts_may_be_absent_or_empty() -> None:
-    info = parse(
+    info = parse_exec_info(
         changed(
             lambda d: (
                 d["spec"]["cluster"].pop("tls-server-name"),
@@ -70,7 +70,7 @@ def test_optional_parts_may_be_absent_or_empty() -> None:
 
 @pytest.mark.parametrize("proxy", ["http://p.example:1", "https://p.example:1"])
 def test_proxy_may_be_either_http(proxy: str) -> None:
-    assert parse(changed(in_cluster(proxy_url=proxy))).server.proxy == proxy
+    assert parse_exec_info(changed(in_cluster(proxy_url=proxy))).server.proxy == proxy
 
 
 def in_cluster(**change: object) -> Callable[[dict[str, Any]], object]:
@@ -116,13 +116,13 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
 def test_wrong_value_is_refused_with_what_is_wrong(wrong: str) -> None:
     value, told = WRONG[wrong]
     with pytest.raises(ExecInfoInvalid, match=told):
-        parse(value)
+        parse_exec_info(value)
 
 
 @given(st.binary())
 def test_nothing_else_escapes(value: bytes) -> None:
     with pytest.raises(ExecInfoInvalid):
-        parse(value)
+        parse_exec_info(value)
 
 
 def test_value_is_made_as_client_go_makes_it() -> None:

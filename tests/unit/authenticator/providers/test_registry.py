@@ -22,7 +22,7 @@ BUILT_IN: Final = {
     "vsphere": "",
 }
 MODULE: Final = """\
-from authenticator.providers.identity import Identity
+from authenticator.providers.provider import Identity
 from common.errors import ProviderUnavailable
 
 class Rack:

@@ -628,7 +628,7 @@ def rewritten(path: Path, **change: object) -> None:
         {"key": "QQ==!"},
         {"answer": 5},
         {"offer_uid": 5},
-        {"began": "12.5"},
+        {"started_at": "12.5"},
         {"boot_id": ...},
     ],
 )

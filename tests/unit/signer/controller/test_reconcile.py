@@ -326,7 +326,7 @@ def test_the_record_of_a_certificate_tells_what_was_attested(
     assert node.boot is not None
     assert told["outcome"] == "issued"
     assert (told["node"], told["machine"]) == (NODE, desk.scenario.machine.name)
-    assert (told["endorsementKey"], told["ground"]) == (key_name(desk.scenario.ek), "Record")
+    assert (told["endorsementKey"], told["basis"]) == (key_name(desk.scenario.ek), "Record")
     assert (told["resetCount"], told["restartCount"]) == (5, 6)
     assert (node.boot.reset_count, node.boot.restart_count) == (5, 6)
     assert told["firmwareVersion"] == f"{node.boot.firmware_version:#018x}"

@@ -53,7 +53,7 @@ def test_a_cluster_that_always_asks_for_upkeep_is_given_a_round_at_a_time(
             workload.stop()
 
     monkeypatch.setattr(workload, "read_hosts", read_hosts)
-    monkeypatch.setattr(service, "_UPKEEP_REST", 0.2)
+    monkeypatch.setattr(service, "_MIN_MAINTENANCE_INTERVAL", 0.2)
     upkeep = tending(workload)
     upkeep.start()
     upkeep.join(30)
@@ -79,7 +79,7 @@ def test_upkeep_ends_with_its_cluster(
 
     monkeypatch.setattr(workload, "read_hosts", read_hosts)
     monkeypatch.setattr(workload.maintenance_due, "clear", closed_meanwhile)
-    monkeypatch.setattr(service, "_UPKEEP_REST", 0.0)
+    monkeypatch.setattr(service, "_MIN_MAINTENANCE_INTERVAL", 0.0)
     workload.maintenance_due.set()
     upkeep = tending(workload)
     upkeep.start()
@@ -99,7 +99,7 @@ def test_the_end_waits_for_no_management_cluster(
         ended.wait()
 
     monkeypatch.setattr(ManagementCluster, "start", lambda _: None)
-    monkeypatch.setattr(WorkloadClusters, "tend", hang)
+    monkeypatch.setattr(WorkloadClusters, "sync", hang)
     running = Thread(target=service_of(workload).run, args=(stop,), daemon=True)
     running.start()
     assert asked.wait(30)

@@ -190,7 +190,7 @@ def test_the_operator_is_told_what_the_node_is_not(folder: Folder) -> None:
 
 def test_without_the_master_key_no_answer_is_decided(folder: Folder) -> None:
     """What it repeats of its offer is judged; the rest is neither yes nor no."""
-    text, status = folder.told(folder.scenario.answer_csr(), master=None)
+    text, status = folder.told(folder.scenario.answer_csr(), challenge_key_secret=None)
     assert MACHINE + TEMPLATE + TRUST in text
     undecided = re.findall(r"^  (\w\d)  cannot decide", text, re.MULTILINE)
     assert undecided == ["C1", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3"]
@@ -200,7 +200,7 @@ def test_without_the_master_key_no_answer_is_decided(folder: Folder) -> None:
 
 def test_without_the_master_key_a_bad_answer_is_not_denied_either(folder: Folder) -> None:
     folder.scenario.change_machine(deleting=True)
-    text, status = folder.told(folder.scenario.answer_csr(), master=None)
+    text, status = folder.told(folder.scenario.answer_csr(), challenge_key_secret=None)
     assert "  M2  denied        Machine and Cluster are ready for a first join: Machine" in text
     assert text.endswith("  cannot be decided: MachineDeleting\n")
     assert status == 3

@@ -154,7 +154,7 @@ def test_a_ban_counts_however_little_it_says() -> None:
 def test_an_unknown_ground_is_no_claim() -> None:
     body = encode_endorsement_key(DIGEST, "", HOLDER, NOW)
     body["metadata"]["resourceVersion"] = "1"
-    body["spec"]["heldBy"]["ground"] = "Trust me"
+    body["spec"]["heldBy"]["basis"] = "Trust me"
     with pytest.raises(ValueError, match="Trust me"):
         read_endorsement_key(body)
 

@@ -128,7 +128,7 @@ def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -
         "clusterName": HOME.name,
         "nodeName": "node-1",
         "providerID": PROVIDER_ID,
-        "ground": "Record",
+        "basis": "Record",
     }
     landscape.woken.clear()
     read = read_endorsement_key(kube_objects.endorsement_key(heldBy=held_by))

@@ -117,7 +117,7 @@ Change = Callable[[Landscape], None]
     "change",
     [
         lambda at: at.put(at.body("")),
-        lambda at: at.management.clusters.drop("team-a/blue"),
+        lambda at: at.management.clusters.delete("team-a/blue"),
     ],
     ids=["opted out", "deleted"],
 )

@@ -110,7 +110,7 @@ def test_the_tag_is_the_same_in_every_version_of_the_signer() -> None:
 
 def test_masters_are_not_shown() -> None:
     """Where somebody logs what is at hand."""
-    assert repr(Scenario().masters) == "Masters()"
+    assert repr(Scenario().masters) == "ChallengeKeys()"
 
 
 def changed(**members: object) -> Callable[[str], str]:

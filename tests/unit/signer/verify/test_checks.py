@@ -9,7 +9,7 @@ import pytest
 import signer.verify
 from common.errors import AttestationError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ROW = re.compile(r"^\| ([RPCAQMEKSI][0-9]) \|", re.MULTILINE)
 
 IN_CODE = ROW.findall(signer.verify.__doc__ or "")

@@ -58,14 +58,14 @@ def make(
     scenario: Scenario,
     *,
     policy: Policy = POLICY,
-    ground: TrustBasis = TrustBasis.RECORD,
+    basis: TrustBasis = TrustBasis.RECORD,
     verified: VerifiedAnswer | None = None,
     claims: FakeClaimStore | None = None,
 ) -> ClaimedAnswer:
     """Judge the answer, and claim."""
     verified = scenario.judge_answer() if verified is None else verified
     return make_claims(
-        replace(verified, holder=replace(verified.holder, basis=ground)),
+        replace(verified, holder=replace(verified.holder, basis=basis)),
         claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
         policy=policy,
         now=NOW,
@@ -78,10 +78,10 @@ def held(scenario: Scenario, key: TpmKey | None = None) -> KeyHolder | None:
     return scenario.store.keys[key_name(scenario.ek if key is None else key)].held_by
 
 
-def is_claimed(scenario: Scenario, ground: TrustBasis = TrustBasis.RECORD) -> None:
+def is_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> None:
     """Require the node's own whole claim."""
     node = scenario.store.find_node(HOME, NODE)
-    assert held(scenario) == scenario.holder(ground=ground)
+    assert held(scenario) == scenario.holder(basis=basis)
     assert node is not None
     assert (node.endorsement_key, node.provider_id) == (key_name(scenario.ek), PROVIDER_ID)
     assert (node.not_after, node.last_attested, node.machine_name) == (NOT_AFTER, NOW, "machine-1")
@@ -122,15 +122,15 @@ def test_e3_a_banned_key_is_denied(scenario: Scenario, *, whole: bool) -> None:
             judge()
 
 
-def held_by_other(scenario: Scenario, ground: TrustBasis = TrustBasis.RECORD) -> None:
+def held_by_other(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> None:
     """Let another node of this Cluster hold the key."""
-    scenario.put_claim(node_name="node-2", provider_id=OTHER_ID, ground=ground)
+    scenario.put_claim(node_name="node-2", provider_id=OTHER_ID, basis=basis)
 
 
 def e3_living(scenario: Scenario) -> None:
     """Another node holds the key without a record, and the claimant has none either."""
     scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
-    scenario.change_machine(records=())
+    scenario.change_machine(registered_keys=())
     held_by_other(scenario, TrustBasis.FIRST_USE)
     scenario.store.machines[HOME].append(other_machine())
 
@@ -203,12 +203,12 @@ def e3_record_beats(scenario: Scenario) -> None:
 
 def e3_name_without_record(scenario: Scenario) -> None:
     """Let the name be claimed without a record."""
-    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(OTHER_KEY, basis=TrustBasis.FIRST_USE)
 
 
 def e3_abroad(scenario: Scenario) -> None:
     """Let a node of another Cluster hold the key: nobody learns of it by an offer."""
-    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
+    scenario.put_claim(cluster=ABROAD, basis=TrustBasis.RECORD)
     scenario.store.machines[ABROAD] = [machine()]
 
 
@@ -302,7 +302,7 @@ def test_k3_one_tpm_for_two_nodes_by_a_crash_before_it(scenario: Scenario) -> No
 
 def test_k_a_ground_that_changed_is_written(scenario: Scenario) -> None:
     """The key was registered after a first use."""
-    scenario.put_claim(ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(basis=TrustBasis.FIRST_USE)
     make(scenario)
     is_claimed(scenario)
 
@@ -313,7 +313,7 @@ def test_k1_who_holds_the_key_keeps_it_on_another_ground(
 ) -> None:
     """The record was taken away, and the policy asks for none any more."""
     scenario.put_claim()
-    make(scenario, ground=ours)
+    make(scenario, basis=ours)
     is_claimed(scenario, ours)
 
 
@@ -343,9 +343,9 @@ def test_k1_a_banned_key_is_denied_live(scenario: Scenario) -> None:
         make(scenario, verified=verified)
 
 
-def held_elsewhere(scenario: Scenario, ground: TrustBasis, *, deleting: bool = False) -> None:
+def held_elsewhere(scenario: Scenario, basis: TrustBasis, *, deleting: bool = False) -> None:
     """Let a node of another Cluster, with equal names, hold the key."""
-    scenario.put_claim(cluster=ABROAD, ground=ground)
+    scenario.put_claim(cluster=ABROAD, basis=basis)
     scenario.store.machines[ABROAD] = [machine(deleting=deleting)]
 
 
@@ -402,7 +402,7 @@ def test_k1_a_living_claim_stands(
     held_elsewhere(scenario, theirs, deleting=deleting)
     before = dict(scenario.store.keys), dict(scenario.store.nodes)
     with pytest.raises(error) as caught:
-        make(scenario, ground=ours)
+        make(scenario, basis=ours)
     assert (scenario.store.keys, scenario.store.nodes) == before
     assert ABROAD.name not in caught.value.message
 
@@ -421,8 +421,8 @@ def test_k1_a_record_beats_a_claim_without_one(
 @pytest.mark.parametrize("ours", list(TrustBasis))
 def test_k1_a_dead_claim_is_taken(scenario: Scenario, ours: TrustBasis) -> None:
     """Its Machine, or its whole Cluster, is gone."""
-    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
-    make(scenario, ground=ours)
+    scenario.put_claim(cluster=ABROAD, basis=TrustBasis.RECORD)
+    make(scenario, basis=ours)
     is_claimed(scenario, ours)
 
 
@@ -436,7 +436,7 @@ def test_k1_half_a_claim_is_taken(scenario: Scenario) -> None:
 
 def test_k1_a_machine_that_comes_back_has_its_claim(scenario: Scenario) -> None:
     """Being gone for a while changes nothing in the objects."""
-    scenario.put_claim(cluster=ABROAD, ground=TrustBasis.RECORD)
+    scenario.put_claim(cluster=ABROAD, basis=TrustBasis.RECORD)
     scenario.store.machines[ABROAD] = [machine()]
     with pytest.raises(EndorsementKeyRecordConflict):
         make(scenario)
@@ -473,14 +473,14 @@ def test_k2_without_a_record_nobody_takes_a_living_name(
 ) -> None:
     """Whoever was first."""
     verified = scenario.judge_answer()
-    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(OTHER_KEY, basis=TrustBasis.FIRST_USE)
     with pytest.raises(NodeNameInUse):
-        make(scenario, verified=verified, ground=ours)
+        make(scenario, verified=verified, basis=ours)
 
 
 def test_k2_a_record_takes_a_name_from_a_claim_without_one(scenario: Scenario) -> None:
     """The Machine's own TPM against a stranger who came first."""
-    scenario.put_claim(OTHER_KEY, ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(OTHER_KEY, basis=TrustBasis.FIRST_USE)
     make(scenario)
     is_claimed(scenario)
 

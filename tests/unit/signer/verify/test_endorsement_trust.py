@@ -37,7 +37,7 @@ def scenario_of(trust: TrustMode, *records: RegisteredKey) -> Scenario:
     """Make a scenario under a policy, with exactly these records."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, trust=trust)
-    scenario.change_machine(records=records)
+    scenario.change_machine(registered_keys=records)
     return scenario
 
 
@@ -55,9 +55,9 @@ def check(scenario: Scenario, error: type[AttestationError]) -> None:
 
 @pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
 def test_e2_a_key_on_record_is_trusted(trust: TrustMode) -> None:
-    """One of several records is enough, and the ground is the record."""
+    """One of several records is enough, and the basis is the record."""
     scenario = scenario_of(trust)
-    scenario.change_machine(records=(record_of(OTHER), own(scenario)))
+    scenario.change_machine(registered_keys=(record_of(OTHER), own(scenario)))
     scenario.judge_offer()
     assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
@@ -78,14 +78,16 @@ def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: TrustMode) -> No
     """Neither that the key is on record, nor that none or another one is."""
     for records in ((), (record_of(OTHER),)):
         scenario = scenario_of(trust, *records)
-        scenario.change_machine(record_error="annotation: no PEM")
+        scenario.change_machine(registered_keys_error="annotation: no PEM")
         check(scenario, EndorsementKeyRecordInvalid)
 
 
 def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> None:
     """Any record will do."""
     scenario = scenario_of(TrustMode.REGISTERED)
-    scenario.change_machine(records=(own(scenario),), record_error="infrastructure object: no PEM")
+    scenario.change_machine(
+        registered_keys=(own(scenario),), registered_keys_error="infrastructure object: no PEM"
+    )
     assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 
 
@@ -202,7 +204,7 @@ def test_e2_none_of_this_stops_a_key_on_record(
 ) -> None:
     """But for M4, which holds for all."""
     scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.change_machine(records=(own(scenario),))
+    scenario.change_machine(registered_keys=(own(scenario),))
     change(scenario)
     if error is NodeOfAnotherMachine:
         check(scenario, error)
@@ -213,7 +215,7 @@ def test_e2_none_of_this_stops_a_key_on_record(
 def test_e2_after_the_first_claim_the_claim_binds() -> None:
     """A renewal, with Node and nodeRef there."""
     scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.put_claim(ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(basis=TrustBasis.FIRST_USE)
     scenario.as_node()
     scenario.change_machine(node_ref=NODE)
     scenario.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
@@ -223,7 +225,7 @@ def test_e2_after_the_first_claim_the_claim_binds() -> None:
 def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
     """The TPM of a Machine that is gone, with a stolen token, under the old node name."""
     scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.put_claim(ground=TrustBasis.FIRST_USE, provider_id="metal://gone")
+    scenario.put_claim(basis=TrustBasis.FIRST_USE, provider_id="metal://gone")
     scenario.username = "system:bootstrap:zzzzzz"
     check(scenario, OperatorActionRequired)
 
@@ -232,8 +234,8 @@ def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
 def test_e2_a_key_that_another_machine_took_meanwhile_binds_nothing(elsewhere: str) -> None:
     """Its signer died before it wrote the AttestedNode, which still has this provider ID."""
     scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.put_claim(ground=TrustBasis.FIRST_USE)
-    held_by = scenario.holder(ground=TrustBasis.FIRST_USE, provider_id=elsewhere)
+    scenario.put_claim(basis=TrustBasis.FIRST_USE)
+    held_by = scenario.holder(basis=TrustBasis.FIRST_USE, provider_id=elsewhere)
     scenario.put_key(key_name(scenario.ek), held_by=held_by)
     scenario.username = "system:bootstrap:zzzzzz"
     check(scenario, OperatorActionRequired)

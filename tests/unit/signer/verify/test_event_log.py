@@ -22,7 +22,7 @@ from tests.builders.event_logs import (
     startup_locality,
 )
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "event-logs"
+VECTORS = Path(__file__).parents[3] / "vectors" / "event-logs"
 BOTH = ("sha256", "sha384")
 
 

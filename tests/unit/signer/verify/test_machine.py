@@ -193,9 +193,9 @@ def test_m3_another_tpm_gets_no_second_name_of_the_machine() -> None:
     """Hostname and InternalDNS are two names; the Machine's TPM has claimed one of them."""
     scenario = Scenario()
     first = endorsement_key()
-    scenario.put_claim(first, node_name="internal", ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(first, node_name="internal", basis=TrustBasis.FIRST_USE)
     scenario.change_machine(
-        addresses=addresses(("Hostname", NODE), ("InternalDNS", "internal")), records=()
+        addresses=addresses(("Hostname", NODE), ("InternalDNS", "internal")), registered_keys=()
     )
     check(scenario, NodeNameMismatch)
 
@@ -204,14 +204,14 @@ def test_m3_a_claim_without_record_gives_way_to_the_key_on_record() -> None:
     """Else a stranger who came first could keep the Machine's own TPM out."""
     scenario = Scenario()
     stranger = endorsement_key()
-    scenario.put_claim(stranger, node_name="internal", ground=TrustBasis.FIRST_USE)
+    scenario.put_claim(stranger, node_name="internal", basis=TrustBasis.FIRST_USE)
     passes(scenario)
 
 
 def test_m3_a_claim_on_record_does_not_give_way() -> None:
     """Replacing a TPM is an operator's explicit act."""
     scenario = Scenario()
-    scenario.put_claim(endorsement_key(), node_name="internal", ground=TrustBasis.RECORD)
+    scenario.put_claim(endorsement_key(), node_name="internal", basis=TrustBasis.RECORD)
     check(scenario, NodeNameMismatch)
 
 
@@ -228,17 +228,19 @@ def test_m3_a_claim_whose_key_moved_on_is_none() -> None:
     moved = key_name(endorsement_key())
     scenario.put_node(moved, scenario.holder(node_name="internal"))
     for changes in ({"node_name": "elsewhere"}, {"cluster": ABROAD, "node_name": "internal"}):
-        scenario.put_key(moved, held_by=scenario.holder(ground=TrustBasis.RECORD, **changes))
+        scenario.put_key(moved, held_by=scenario.holder(basis=TrustBasis.RECORD, **changes))
         passes(scenario)
     scenario.put_claim(
-        endorsement_key(), banned=True, node_name="internal", ground=TrustBasis.RECORD
+        endorsement_key(), banned=True, node_name="internal", basis=TrustBasis.RECORD
     )
     passes(scenario)
 
 
 def pool_member(scenario: Scenario, *registrations: Registration) -> None:
     """Make the Machine a member of a pool, with what operators registered."""
-    scenario.change_machine(is_pool_member=True, addresses=(), records=(record_of(scenario.ek),))
+    scenario.change_machine(
+        is_pool_member=True, addresses=(), registered_keys=(record_of(scenario.ek),)
+    )
     scenario.put_key(key_name(scenario.ek), registered_for=registrations)
 
 

@@ -30,7 +30,7 @@ from tests.builders.event_logs import (
 )
 from tests.builders.scenario import Scenario
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "event-logs"
+VECTORS = Path(__file__).parents[3] / "vectors" / "event-logs"
 SELECTION = {"sha256": range(8)}
 NO_RULES = EventLogRules(
     secure_boot=False,

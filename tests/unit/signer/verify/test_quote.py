@@ -93,7 +93,7 @@ def test_c1_an_unknown_key_is_ignored(previous: bytes | None) -> None:
 def test_masters_are_never_shown() -> None:
     """Not in a log, not in a traceback."""
     masters = Scenario().masters
-    assert repr(masters) == "Masters()"
+    assert repr(masters) == "ChallengeKeys()"
 
 
 def signed_by_another(scenario: Scenario) -> Answer:

@@ -806,12 +806,12 @@ def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenari
     key = scenario.ek.private.public_key()
     scenario.certificates = certificates or (leaf(BELOW, key),)
     if not recorded:
-        scenario.change_machine(records=())
+        scenario.change_machine(registered_keys=())
     return scenario
 
 
 def test_e2_certified_makes_a_first_claim() -> None:
-    """On the ground of the certificate, where nothing speaks against it."""
+    """On the basis of the certificate, where nothing speaks against it."""
     scenario = certified(TrustMode.CERTIFIED, recorded=False)
     scenario.judge_offer()
     assert scenario.judge_answer().holder.basis is TrustBasis.CERTIFICATE
