@@ -22,9 +22,11 @@ from authenticator.clock import SystemClock
 from authenticator.commands.run import EXIT_RETRY, obtain_and_record, watchdog
 from authenticator.config.arguments import BACKGROUND_COMMAND, PROGRAM, Arguments, parse_arguments
 from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import Invocation, Trigger
+from authenticator.enroll.enroll import Trigger
 from authenticator.enroll.exchange import EXCHANGE_TTL_SECONDS
+from authenticator.errors import DeadlinePassed, StateDirectoryUnwritable
 from authenticator.model import Deadline
 from authenticator.state.credential import (
     Credential,
@@ -35,12 +37,7 @@ from authenticator.state.credential import (
 )
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
-from common.errors import (
-    AttestationError,
-    Consequence,
-    DeadlinePassed,
-    StateDirectoryUnwritable,
-)
+from common.errors import AttestationError, Consequence
 
 EXIT_FATAL: Final = 2
 

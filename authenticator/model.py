@@ -11,10 +11,10 @@ runs on in sleep); they mean nothing after a reboot, so they go together with th
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from typing import Protocol
 
-from authenticator.providers.provider import Address
-from common.errors import DeadlinePassed
+from authenticator.errors import DeadlinePassed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,9 @@ class KeyPair:
     certificate: bytes
     key: bytes = field(repr=False)
 
+
+Address = str | IPv4Address | IPv6Address
+"""A DNS name in lower case, or an IP address."""
 
 ApiCredential = Token | KeyPair
 """As whom the API server is asked."""

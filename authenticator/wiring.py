@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from authenticator.config.arguments import Arguments, parse_arguments
 from authenticator.config.exec_info import parse_exec_info
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import DEFAULT_STATE_DIR, Settings, resolve
-from authenticator.enroll.enroll import EnrollDependencies, Invocation
+from authenticator.enroll.enroll import EnrollDependencies
+from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
 from authenticator.model import ApiCredential, Clock, Deadline, PhaseTimer, Server
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
 from authenticator.tpm.device import Tpm
-from common.errors import ExecInfoInvalid, KubeconfigUnusable
 
 if TYPE_CHECKING:
     from authenticator.kube.client import KubernetesApi

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from common.errors import KubeconfigRefused
+from signer.errors import KubeconfigRefused
 from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.tls import client_context
 from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies

@@ -4,12 +4,15 @@
 are immutable, so that a verdict is over one state. Unknown and empty are told apart by `None`.
 """
 
+import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
+from common.binding import challenge_key_id, encode_fields, sha256
+from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 
 
@@ -180,6 +183,31 @@ class AttestedNodeObject:
     not_after: datetime
     last_attested: datetime
     boot: BootCounters | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeKeys:
+    """The master keys that count now, 32 bytes each; never shown."""
+
+    current: bytes = field(repr=False)
+    previous: bytes | None = field(repr=False)
+
+    def by_id(self, identity: str) -> bytes:
+        """Return the master with this key ID.
+
+        Raises:
+            ChallengeKeyUnknown: neither has it.
+
+        """
+        for master in (self.current, self.previous):
+            if master is not None and hmac.compare_digest(challenge_key_id(master), identity):
+                return master
+        raise ChallengeKeyUnknown("the challenge was made under a key that is not known here")
+
+
+def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
+    """Name the AttestedNode: a digest, since joined names with dots would collide."""
+    return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
 class Inventory(Protocol):

@@ -14,11 +14,11 @@ from authenticator.commands.run import obtain_and_record, run_recorded, watchdog
 from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.enroll import serving
 from authenticator.enroll.enroll import Trigger
+from authenticator.errors import StateDirectoryUnwritable
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential, rfc3339
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
-from common.errors import StateDirectoryUnwritable
 
 
 def run_command(parsed: Arguments, raw: bytes | None, program: str, out: TextIO) -> int:

@@ -11,12 +11,13 @@ from typing import Final
 from authenticator.commands import doctor_kubelet
 from authenticator.commands.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
 from authenticator.config import bootstrap_credential
-from authenticator.enroll.enroll import Invocation
+from authenticator.config.invocation import Invocation
+from authenticator.errors import BootstrapCredentialUnusable
 from authenticator.model import ApiCredential, Deadline
 from authenticator.state.credential import Freshness, freshness, rfc3339
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
-from common.errors import AttestationError, BootstrapCredentialUnusable
+from common.errors import AttestationError
 
 CLOCK_TOLERANCE_SECONDS: Final = 60
 

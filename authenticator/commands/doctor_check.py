@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from authenticator.enroll.enroll import Invocation
+from authenticator.config.invocation import Invocation
 from authenticator.model import ApiCredential, Clock, Deadline
 from authenticator.tpm.device import Tpm
 from common.errors import AttestationError

@@ -6,8 +6,8 @@ import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from authenticator.config.settings import Settings
+from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.tpm.device import DeviceEndorsementKey
-from common.errors import ConfigurationInvalid, TpmFailed
 from common.names import API_GROUP, API_VERSION, ENDORSEMENT_KEY_ANNOTATION
 from common.public_keys import InvalidKey, public_key_from_area, spki_sha256
 from common.tpm.reader import StructureMalformed

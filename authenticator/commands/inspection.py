@@ -11,13 +11,14 @@ from authenticator.clock import SystemClock
 from authenticator.commands import doctor, endorsement_key, status
 from authenticator.commands.doctor_check import DoctorContext
 from authenticator.config.arguments import Arguments
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import DEFAULT_STATE_DIR
-from authenticator.enroll.enroll import Invocation
 from authenticator.enroll.serving import serving_directory
+from authenticator.errors import ConfigurationInvalid, StateDirectoryUnwritable
 from authenticator.model import Deadline
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
-from common.errors import AttestationError, ConfigurationInvalid, StateDirectoryUnwritable
+from common.errors import AttestationError
 
 TPM_SECONDS = 60
 PROVIDER_SECONDS = 30

@@ -20,11 +20,10 @@ from typing import Final
 from authenticator.config import invocation, kubeconfig
 from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.config.exec_info import CLUSTER_KEYS, parse_exec_info
+from authenticator.config.invocation import Invocation
 from authenticator.config.kubeconfig import Kubeconfig
 from authenticator.config.settings import SETTINGS, Settings, resolve
-from authenticator.enroll.enroll import Invocation
-from authenticator.state.directory import write_file_atomic
-from common.errors import (
+from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     ExecInfoInvalid,
@@ -32,6 +31,7 @@ from common.errors import (
     KubeconfigUnusable,
     KubeconfigUnwritable,
 )
+from authenticator.state.directory import write_file_atomic
 
 FULL_PROGRAM_SUFFIX: Final = "-full"
 """What distinguishes the full program's name from the launcher's (see `launcher`)."""

@@ -11,13 +11,14 @@ from authenticator import wiring
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
 from authenticator.config.arguments import PROGRAM
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.enroll.enroll import EnrollDependencies, Invocation, Trigger, obtain_credential
+from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
+from authenticator.errors import CoolingDown, StateDirectoryUnwritable
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential
 from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import FileStore
-from common.errors import CoolingDown, StateDirectoryUnwritable
 
 EXIT_RETRY: Final = 1
 WATCHDOG_SECONDS: Final = 5

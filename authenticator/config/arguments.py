@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from authenticator.config.settings import SETTINGS
-from common.errors import ConfigurationInvalid
+from authenticator.errors import ConfigurationInvalid
 
 PROGRAM: Final = "kubelet-authenticator-tpm"
 BACKGROUND_COMMAND: Final = "behind"

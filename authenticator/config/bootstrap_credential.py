@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.config import kubeconfig
+from authenticator.errors import BootstrapCredentialUnusable, KubeconfigUnusable
 from authenticator.model import ApiCredential, KeyPair, Token
-from common.errors import BootstrapCredentialUnusable, KubeconfigUnusable
 
 UNSUPPORTED_USER_KEYS: Final = (
     "exec",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from authenticator.errors import ExecInfoInvalid
 from authenticator.model import Server
-from common.errors import ExecInfoInvalid
 
 EXEC_INFO_ENV: Final = "KUBERNETES_EXEC_INFO"
 API_VERSIONS: Final = frozenset(

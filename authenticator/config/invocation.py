@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.config import exec_info, kubeconfig
+from authenticator.config.exec_info import ExecInfo
+from authenticator.config.settings import Settings
+from authenticator.errors import ExecInfoInvalid
 from authenticator.state.credential import Credential
-from common.errors import ExecInfoInvalid
 
 EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
@@ -67,3 +69,22 @@ def exec_cluster(found: kubeconfig.Kubeconfig) -> Mapping[str, object]:
         if isinstance(entry, dict) and entry.get("name") == EXEC_EXTENSION:
             cluster["config"] = entry.get("extension")
     return cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What one call asks for."""
+
+    exec_info: ExecInfo
+    settings: Settings
+    arguments: tuple[str, ...]
+
+    def matches(self, credential: Credential | None) -> Credential | None:
+        """Return the credential if it was made for exactly this exec info, and for this node."""
+        if (
+            credential is not None
+            and credential.exec_info == self.exec_info.raw
+            and self.settings.matches_node(credential.node_name)
+        ):
+            return credential
+        return None

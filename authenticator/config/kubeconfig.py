@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from common import strict_yaml
-from common.errors import KubeconfigUnusable
+from authenticator.errors import KubeconfigUnusable
 
 SIZE_LIMIT: Final = 1024 * 1024
 """Bytes; kubeconfigs with their certificates inline have some ten thousand."""
@@ -45,6 +44,9 @@ def read_file(path: Path) -> bytes:
 
 def load(path: Path) -> Kubeconfig:
     """Read a kubeconfig. Raises KubeconfigUnusable."""
+    # Imported here: PyYAML is slow to load, and a cached credential is served without it.
+    from common import strict_yaml
+
     try:
         document: Any = strict_yaml.load(read_file(path))
     except strict_yaml.YamlMalformed:

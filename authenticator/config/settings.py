@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
+from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType
-from common.errors import AttestationError, ConfigurationInvalid
+from common.errors import AttestationError
 from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
 from common.pkcs10 import require_node_name, require_provider_id

@@ -7,15 +7,10 @@ without what a terminal would take for orders.
 import contextlib
 from typing import Final
 
+from authenticator.errors import RequestDenied, RequestFailed, VersionRefused
 from authenticator.model import Csr
 from common import evidence
-from common.errors import (
-    ChallengeMalformed,
-    RequestDenied,
-    RequestFailed,
-    UnsupportedVersion,
-    VersionRefused,
-)
+from common.errors import ChallengeMalformed, UnsupportedVersion
 from common.names import (
     CHALLENGE_ANNOTATION,
     PENDING_REASON_ANNOTATION,

@@ -18,9 +18,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from authenticator.config.exec_info import ExecInfo
-from authenticator.config.settings import Settings
+from authenticator.config.invocation import Invocation
 from authenticator.enroll import exchange
+from authenticator.errors import (
+    BootstrapCredentialUnusable,
+    CertificateNotAccepted,
+    StateDirectoryUnwritable,
+    Unauthorized,
+)
 from authenticator.model import (
     ApiCredential,
     CertificateSpec,
@@ -37,12 +42,6 @@ from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
 from authenticator.state.store import Store
 from authenticator.tpm.device import Tpm
-from common.errors import (
-    BootstrapCredentialUnusable,
-    CertificateNotAccepted,
-    StateDirectoryUnwritable,
-    Unauthorized,
-)
 from common.names import CLIENT_USAGES, NODE_USER_PREFIX
 
 _REFUSED: Final = "the API server does not accept the current certificate (401)"
@@ -58,25 +57,6 @@ class Trigger(Enum):
     """It was asked for again early, as after a 401: it is tried, and replaced when refused."""
     FORCED = "demanded"
     """Somebody wants a new one now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
-    """What one call asks for."""
-
-    exec_info: ExecInfo
-    settings: Settings
-    arguments: tuple[str, ...]
-
-    def matches(self, credential: Credential | None) -> Credential | None:
-        """Return the credential if it was made for exactly this exec info, and for this node."""
-        if (
-            credential is not None
-            and credential.exec_info == self.exec_info.raw
-            and self.settings.matches_node(credential.node_name)
-        ):
-            return credential
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

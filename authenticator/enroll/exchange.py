@@ -20,6 +20,14 @@ from typing import Final, TypeVar
 from authenticator.enroll import issued_certificate
 from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
 from authenticator.enroll.issued_certificate import IssuedCertificate
+from authenticator.errors import (
+    DeadlinePassed,
+    ExchangeExpired,
+    OfferUnanswered,
+    RequestDeleted,
+    RequestNameConflict,
+    StateDirectoryUnwritable,
+)
 from authenticator.model import (
     CertificateSpec,
     Clock,
@@ -36,16 +44,7 @@ from authenticator.tpm.device import Tpm
 from common import evidence
 from common.binding import answer_extra_data
 from common.csr import build_pkcs10, decode_request, encode_request
-from common.errors import (
-    ApiServerUnavailable,
-    DeadlinePassed,
-    ExchangeExpired,
-    OfferUnanswered,
-    RequestDeleted,
-    RequestNameConflict,
-    StartOver,
-    StateDirectoryUnwritable,
-)
+from common.errors import ApiServerUnavailable, StartOver
 
 _T = TypeVar("_T")
 

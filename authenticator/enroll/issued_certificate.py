@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from authenticator.errors import CertificateMismatch, CertificateNotAccepted
 from authenticator.model import CertificateSpec
 from common.csr import allow_long_common_names
-from common.errors import CertificateMismatch, CertificateNotAccepted
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
 _T = TypeVar("_T", bound=x509.ExtensionType)

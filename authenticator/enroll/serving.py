@@ -18,19 +18,15 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
 from authenticator.enroll import exchange, issued_certificate
-from authenticator.enroll.enroll import EnrollDependencies, Invocation
-from authenticator.model import CertificateSpec, Deadline, KeyPair
-from authenticator.providers.provider import Address
+from authenticator.enroll.enroll import EnrollDependencies
+from authenticator.errors import ClientCertificateMissing, ConfigurationInvalid, Unauthorized
+from authenticator.model import Address, CertificateSpec, Deadline, KeyPair
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
-from common.errors import (
-    AttestationError,
-    ClientCertificateMissing,
-    ConfigurationInvalid,
-    Unauthorized,
-)
+from common.errors import AttestationError
 from common.names import SERVING_SIGNER, SERVING_USAGES
 from common.pkcs10 import require_node_name
 

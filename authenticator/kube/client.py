@@ -17,16 +17,11 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
+from authenticator.errors import ApiResponseMalformed, ExecInfoInvalid, Unauthorized
 from authenticator.kube import objects
 from authenticator.kube.errors import error_for_exception, error_for_status
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
-from common.errors import (
-    ApiResponseMalformed,
-    ApiServerUnavailable,
-    AttestationError,
-    ExecInfoInvalid,
-    Unauthorized,
-)
+from common.errors import ApiServerUnavailable, AttestationError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -4,16 +4,15 @@ import ssl
 from collections.abc import Iterator
 from typing import Final
 
-from authenticator.kube import objects
-from common.errors import (
+from authenticator.errors import (
     ApiResponseMalformed,
-    ApiServerUnavailable,
     ApiServerUntrusted,
-    AttestationError,
     Forbidden,
     Invalid,
     Unauthorized,
 )
+from authenticator.kube import objects
+from common.errors import ApiServerUnavailable, AttestationError
 
 MESSAGE_LIMIT: Final = 300
 """Characters of the API server's own message that are shown."""

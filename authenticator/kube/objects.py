@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from authenticator.errors import ApiResponseMalformed
 from authenticator.model import Csr, CsrRequest
-from common.errors import ApiResponseMalformed
 
 
 def encode_csr(request: CsrRequest) -> dict[str, object]:

@@ -8,10 +8,11 @@ asked in the old way. Sources: EC2 user guide, "Use IMDSv2"; cluster-api-provide
 import re
 from typing import Final
 
+from authenticator.errors import ProviderAnswerInvalid
+from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataResponse, MetadataService
-from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import decode_ip, require_match
-from common.errors import ProviderAnswerInvalid
 
 TOKEN: Final = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name
 TOKEN_TTL: Final = "X-aws-ec2-metadata-token-ttl-seconds"  # noqa: S105 - as above
@@ -29,7 +30,7 @@ class Aws:
         reject_option("aws", option)
         self._base_url = base_url
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {}) as service:
             token = {TOKEN: _token(service)}

@@ -8,10 +8,11 @@ the resource ID with its subscription and resource group in lower case, else as 
 import re
 from typing import Final
 
+from authenticator.errors import ProviderAnswerInvalid
+from authenticator.model import Address, Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Address, Identity, ProviderDeadline, reject_option
+from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import decode_ip, decode_object, object_member
-from common.errors import ProviderAnswerInvalid
 
 API_VERSION: Final = "2021-10-01"
 
@@ -31,7 +32,7 @@ class Azure:
         reject_option("azure", option)
         self._base_url = base_url
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {"Metadata": "true"}) as service:
             resource = service.get(_leaf("compute/resourceId")).text

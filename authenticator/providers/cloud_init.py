@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.providers.validation import decode_object
-from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 INSTANCE_DATA: Final = Path("/run/cloud-init/instance-data.json")
 """Readable by everybody: secrets are taken out."""

@@ -8,8 +8,9 @@ in DMI: the UUID there is the mainboard's.
 
 from pathlib import Path
 
+from authenticator.model import Deadline
 from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
-from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import UUID, object_member, require_match
 
 
@@ -20,7 +21,7 @@ class Equinix:
         reject_option("equinix", option)
         self._path = path
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
         """See `Provider`."""
         known = object_member(instance_data(self._path), "v1")
         device = require_match(UUID, known.get("instance_id"), "v1.instance_id")

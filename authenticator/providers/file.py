@@ -9,9 +9,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.provider import Address, Identity, ProviderDeadline
+from authenticator.errors import ConfigurationInvalid
+from authenticator.model import Address, Deadline
+from authenticator.providers.provider import Identity
 from common import strict_yaml
-from common.errors import ConfigurationInvalid
 
 SIZE_LIMIT: Final = 64 * 1024
 _KEYS: Final = {"providerID", "nodeName", "addresses"}
@@ -25,7 +26,7 @@ class File:
         if not self._path.is_absolute():
             raise ConfigurationInvalid("provider file needs an absolute path: file:/PATH")
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
         """See `Provider`. Raises ConfigurationInvalid: this file is configuration."""
         found = self._read()
         provider_id, name = found.get("providerID"), found.get("nodeName")

@@ -9,10 +9,11 @@ cloud-provider-gcp names Nodes as the instances.
 import re
 from typing import Final
 
+from authenticator.errors import ProviderAnswerInvalid
+from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import decode_ip, require_match
-from common.errors import ProviderAnswerInvalid
 
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
 
@@ -30,7 +31,7 @@ class Gce:
         reject_option("gce", option)
         self._base_url = base_url
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, FLAVOR) as service:
             project = require_match(_PROJECT, _ask(service, "project/project-id"), "project ID")

@@ -14,8 +14,8 @@ from typing import Final, Self
 import requests
 from urllib3.exceptions import HTTPError
 
-from authenticator.providers.provider import ProviderDeadline
-from common.errors import ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 
 LINK_LOCAL: Final = "http://169.254.169.254"
 """The metadata service of AWS, Azure, GCE and OpenStack (RFC 3927: never routed)."""
@@ -47,9 +47,7 @@ class MetadataResponse:
 class MetadataService:
     """One platform's service, for the questions of one call."""
 
-    def __init__(
-        self, base_url: str, deadline: ProviderDeadline, headers: Mapping[str, str]
-    ) -> None:
+    def __init__(self, base_url: str, deadline: Deadline, headers: Mapping[str, str]) -> None:
         self._base_url = base_url
         self._deadline = deadline
         self._left_at_end = deadline.remaining() - TOTAL_SECONDS

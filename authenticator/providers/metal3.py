@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 from typing import Final
 
+from authenticator.errors import ConfigurationInvalid
+from authenticator.model import Deadline
 from authenticator.providers.cloud_init import INSTANCE_DATA, instance_data
-from authenticator.providers.provider import Identity, ProviderDeadline
+from authenticator.providers.provider import Identity
 from authenticator.providers.validation import UUID, object_member, require_match
-from common.errors import ConfigurationInvalid
 
 LEGACY: Final = "uuid"
 _NAME: Final = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
@@ -30,7 +31,7 @@ class Metal3:
         self._key, self._form = ("uuid", UUID) if option else ("providerid", _PROVIDER_ID)
         self._path = path
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
         """See `Provider`."""
         known = object_member(object_member(instance_data(self._path), "ds"), "meta_data")
         found = require_match(self._form, known.get(self._key), f"ds.meta_data.{self._key}")

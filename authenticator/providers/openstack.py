@@ -9,10 +9,11 @@ OpenStackMachine's identityRef names one, for cluster-api-provider-openstack the
 import re
 from typing import Final
 
+from authenticator.errors import ConfigurationInvalid
+from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Identity, ProviderDeadline
+from authenticator.providers.provider import Identity
 from authenticator.providers.validation import UUID, decode_object, require_match
-from common.errors import ConfigurationInvalid
 
 _REGION: Final = re.compile(r"[\w.-]{0,255}", re.ASCII)
 _HOSTNAME: Final = re.compile(r"[\w.-]{1,255}", re.ASCII)
@@ -27,7 +28,7 @@ class OpenStack:
         self._region = option
         self._base_url = base_url
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, {}) as service:
             found = decode_object(service.get("/openstack/latest/meta_data.json").text, "metadata")

@@ -6,21 +6,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 from typing import Protocol
 
-from common.errors import ConfigurationInvalid
-
-Address = str | IPv4Address | IPv6Address
-"""A DNS name, in lower case, or an IP address."""
-
-
-class ProviderDeadline(Protocol):
-    """The end of the whole call, by a clock that nobody sets."""
-
-    def remaining(self) -> float:
-        """Return the seconds that are left; zero or less when it has passed."""
-        ...
+from authenticator.errors import ConfigurationInvalid
+from authenticator.model import Address, Deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +27,7 @@ class Identity:
 class Provider(Protocol):
     """One platform."""
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """Ask the platform, within a few seconds and before the deadline.
 
         Raises ProviderUnavailable, ProviderAnswerInvalid, ConfigurationInvalid.

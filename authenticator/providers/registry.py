@@ -8,20 +8,17 @@ from importlib.metadata import entry_points
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, cast
 
-from authenticator.providers.provider import Address, Factory, Identity, Provider, ProviderDeadline
-from common.errors import (
-    AttestationError,
-    ConfigurationInvalid,
-    ProviderAnswerInvalid,
-    ProviderUnavailable,
-)
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Address, Deadline
+from authenticator.providers.provider import Factory, Identity, Provider
+from common.errors import AttestationError
 from common.pkcs10 import require_node_name, require_provider_id
 
 GROUP: Final = "kubelet_authenticator_tpm.providers"
 _INSTEAD: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
 
 
-def query_provider(setting: str, deadline: ProviderDeadline) -> Identity:
+def query_provider(setting: str, deadline: Deadline) -> Identity:
     """Ask the provider that the setting names, and check its answer.
 
     Raises ConfigurationInvalid, ProviderUnavailable, ProviderAnswerInvalid: in one line, with what

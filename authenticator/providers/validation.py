@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from common.errors import ProviderAnswerInvalid
+from authenticator.errors import ProviderAnswerInvalid
 
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -14,10 +14,11 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Final
 
-from authenticator.providers.provider import Identity, ProviderDeadline, reject_option
+from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
+from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import require_match
 from common import strict_yaml
-from common.errors import ProviderAnswerInvalid, ProviderUnavailable
 
 DMI: Final = Path("/sys/class/dmi/id")
 TOOLS: Final = tuple(
@@ -45,14 +46,14 @@ class VSphere:
         self._dmi = dmi
         self._tools = tools
 
-    def identity(self, deadline: ProviderDeadline) -> Identity:
+    def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         return Identity(
             provider_id=f"vsphere://{_bios_uuid(self._dmi / 'product_serial')}",
             node_name=self._node_name(deadline),
         )
 
-    def _node_name(self, deadline: ProviderDeadline) -> str | None:
+    def _node_name(self, deadline: Deadline) -> str | None:
         """Return the name in guestinfo, None without tools or when it was cleaned up."""
         tool = next((tool for tool in self._tools if tool.exists()), None)
         if tool is None:
@@ -79,7 +80,7 @@ def _bios_uuid(path: Path) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _guestinfo(tool: Path, key: str, deadline: ProviderDeadline) -> bytes:
+def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
     """Return the value of a key, empty when there is none: the tools then exit with 1."""
     arguments = ("--cmd",) if tool.name == "vmtoolsd" else ()
     try:

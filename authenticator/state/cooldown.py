@@ -7,10 +7,7 @@ failure may have come from. It counts by the boot clock, so a clock that is set 
 import logging
 from typing import Final
 
-from authenticator.model import Clock, Cooldown
-from authenticator.state.run_record import describe_error
-from authenticator.state.store import Store
-from common.errors import (
+from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     CoolingDown,
@@ -19,11 +16,14 @@ from common.errors import (
     Forbidden,
     Invalid,
     OfferUnanswered,
-    StartOver,
     StateDirectoryUnwritable,
     Unauthorized,
     VersionRefused,
 )
+from authenticator.model import Clock, Cooldown
+from authenticator.state.run_record import describe_error
+from authenticator.state.store import Store
+from common.errors import StartOver
 
 INITIAL_COOLDOWN_SECONDS: Final = 2.0
 MAX_OUTAGE_COOLDOWN_SECONDS: Final = 30.0

@@ -24,8 +24,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Final
 
+from authenticator.errors import StateCorrupted
 from authenticator.model import KeyPair
-from common.errors import StateCorrupted
 
 MAGIC: Final = b"kubelet-authenticator-tpm credential 1"
 CHECK_MODULUS: Final = 2**61 - 1

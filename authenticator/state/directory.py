@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from authenticator.model import Clock, Deadline
-from common.errors import (
+from authenticator.errors import (
     DeadlinePassed,
     StateCorrupted,
     StateDirectoryUnsafe,
     StateDirectoryUnwritable,
 )
+from authenticator.model import Clock, Deadline
 
 SIZE_LIMIT: Final = 4 * 1024 * 1024
 """Bytes; the largest file is a pending exchange with an event log, at most twice 1.5 MiB."""

@@ -23,11 +23,11 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Final, Protocol, TypeVar
 
+from authenticator.errors import StateCorrupted, StateDirectoryUnwritable
 from authenticator.model import Clock, Cooldown, Deadline, PendingExchange
 from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
-from common.errors import StateCorrupted, StateDirectoryUnwritable
 
 CREDENTIAL: Final = "credential.pem"
 PENDING: Final = "pending.json"

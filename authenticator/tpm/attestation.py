@@ -13,6 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from authenticator.errors import (
+    AttestationKeyUnavailable,
+    EndorsementKeyUnavailable,
+    PcrBankNotAllocated,
+    PcrSelectionUnsupported,
+    PcrsUnstable,
+    TpmFailed,
+)
 from authenticator.tpm.device import DeviceEndorsementKey, KeyType, Quote
 from authenticator.tpm.nv_certificates import split_chain
 from authenticator.tpm.templates import (
@@ -21,14 +29,6 @@ from authenticator.tpm.templates import (
     NV_CHAIN_LAST,
     EndorsementTemplate,
     order_by_preference,
-)
-from common.errors import (
-    AttestationKeyUnavailable,
-    EndorsementKeyUnavailable,
-    PcrBankNotAllocated,
-    PcrSelectionUnsupported,
-    PcrsUnstable,
-    TpmFailed,
 )
 from common.tpm.constants import BANKS, HASHES, PCR_COUNT
 from common.tpm.structures import Attest, PcrSelection, PublicArea, StructureMalformed

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Final, TypeVar
 
-from authenticator.tpm.device import TpmDeadline
-from common.errors import TpmBusy
+from authenticator.errors import TpmBusy
+from authenticator.model import Deadline
 
 GRACE_SECONDS: Final = 2.0
 """For tidying up when the deadline has passed: a flush takes a TPM milliseconds."""
@@ -30,7 +30,7 @@ _Call = Callable[[], None]
 class BoundedCalls:
     """One thread that makes one call at a time, for no longer than the deadline lasts."""
 
-    def __init__(self, deadline: TpmDeadline, *, again: Callable[[Exception], bool]) -> None:
+    def __init__(self, deadline: Deadline, *, again: Callable[[Exception], bool]) -> None:
         """Make calls until `deadline`; `again` tells which errors may pass in a moment."""
         self._deadline = deadline
         self._again = again

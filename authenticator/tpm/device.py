@@ -19,14 +19,6 @@ DEFAULT_TCTI: Final = "device:/dev/tpmrm0"
 """The kernel's resource manager: it takes back what a killed process left in the TPM."""
 
 
-class TpmDeadline(Protocol):
-    """The end of the whole call, by a clock that nobody sets."""
-
-    def remaining(self) -> float:
-        """Return the seconds that are left; zero or less when it has passed."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceEndorsementKey:
     """The endorsement key and the certificates that were found with it.

@@ -28,19 +28,20 @@ from tpm2_pytss.types import (
     TPML_PCR_SELECTION,
 )
 
-from authenticator.tpm import response_codes
-from authenticator.tpm.attestation import LoadedKey, RawQuote, TemplateUnsupported, TpmAttestor
-from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
-from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm, TpmDeadline
-from authenticator.tpm.open_errors import DeviceBusy, open_error
-from authenticator.tpm.templates import EndorsementTemplate
-from common.errors import (
-    AttestationError,
+from authenticator.errors import (
     CredentialNotForThisTpm,
     TpmBusy,
     TpmConfigurationInvalid,
     TpmFailed,
 )
+from authenticator.model import Deadline
+from authenticator.tpm import response_codes
+from authenticator.tpm.attestation import LoadedKey, RawQuote, TemplateUnsupported, TpmAttestor
+from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
+from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm
+from authenticator.tpm.open_errors import DeviceBusy, open_error
+from authenticator.tpm.templates import EndorsementTemplate
+from common.errors import AttestationError
 from common.tpm.structures import (
     PcrSelection,
     PublicArea,
@@ -78,7 +79,7 @@ def open_tpm(
     *,
     key_type: KeyType = "auto",
     endorsement_auth: bytes = b"",
-    deadline: TpmDeadline,
+    deadline: Deadline,
 ) -> Iterator[Tpm]:
     """Open the TPM that `tcti`, any TCTI configuration of tpm2-tss, leads to.
 
@@ -100,7 +101,7 @@ def open_tpm(
 class _Connection:
     """`attesting.Commands` on one ESAPI context."""
 
-    def __init__(self, tcti: str, endorsement_auth: bytes, deadline: TpmDeadline) -> None:
+    def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
         self._calls = BoundedCalls(deadline, again=_passes)
         try:
             self._esapi = self._calls.run(lambda: _open(tcti))

@@ -4,8 +4,8 @@ import errno
 import os
 from typing import Final
 
+from authenticator.errors import TpmConfigurationInvalid, TpmPermissionDenied, TpmUnavailable
 from authenticator.tpm.device import DEFAULT_TCTI
-from common.errors import TpmConfigurationInvalid, TpmPermissionDenied, TpmUnavailable
 
 _TCTI_NOT_SUPPORTED: Final = 0xA0015
 """No library for this name of a TCTI (TSS 2.0 Overview and Common Structures, section 3.12)."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from common.errors import (
-    AttestationError,
+from authenticator.errors import (
     EndorsementAuthorizationRequired,
     EndorsementHierarchyDisabled,
     TpmBusy,
@@ -19,6 +18,7 @@ from common.errors import (
     TpmOutOfMemory,
     TpmUnavailable,
 )
+from common.errors import AttestationError
 
 RC_FAILURE: Final = 0x101
 RC_BAD_AUTH: Final = 0x0A2

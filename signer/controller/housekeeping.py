@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol
 
-from common.errors import CsrChanged, Denied, Unavailable
-from signer.issue.challenge import CHALLENGE_MAX_AGE
+from common.errors import Denied, Unavailable
+from signer.errors import CsrChanged
 from signer.model import AttestedNodeObject, ClusterKey, Csr, MachineState
 from signer.policy import AutoApproveBindings, Policy
+from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.parse import ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Final
 
-from common.errors import TooManyChallenges
+from signer.errors import TooManyChallenges
 
 QPS: Final = 20.0
 BURST: Final = 100.0

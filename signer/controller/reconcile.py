@@ -13,13 +13,9 @@ from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
-    AnnotationsFull,
     AttestationError,
-    ChallengeKeyUnknown,
-    CsrChanged,
     Denied,
     Ignored,
-    NotOptedIn,
     Unavailable,
     UnsupportedVersion,
     Waiting,
@@ -32,18 +28,15 @@ from common.names import (
 from signer.controller import audit
 from signer.controller.audit import AuditContext
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
+from signer.errors import AnnotationsFull, ChallengeKeyUnknown, CsrChanged, NotOptedIn
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
-from signer.issue.challenge import (
-    ChallengeKeys,
-    ChallengeState,
-    challenge_state,
-    make_challenge,
-    verify_offer,
-)
-from signer.model import ClaimStore, ClusterKey, Csr, Inventory
+from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import Policy, PolicySet
-from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer, verify_kubelet_serving
+from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer
 from signer.verify.endorsement_key import EndorsementKey
+from signer.verify.kubelet_serving import verify_kubelet_serving
+from signer.verify.offer import verify_offer
 from signer.verify.parse import (
     ParsedAnswer,
     ParsedKubeletServing,

@@ -14,10 +14,9 @@ from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, status_of
 from signer.inventory.challenge_keys import keys_from_secret
 from signer.inventory.lister import CachedInventory
-from signer.issue.challenge import ChallengeKeys
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
-from signer.model import ClusterKey, Csr
+from signer.model import ChallengeKeys, ClusterKey, Csr
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")
 _SECRET = ("", "Secret")

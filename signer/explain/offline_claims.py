@@ -11,8 +11,8 @@ from signer.model import (
     EndorsementKeyObject,
     KeyHolder,
     MachineState,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 
 
 class OfflineClaimStore:

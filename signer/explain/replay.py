@@ -10,12 +10,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TypeVar
 
-from common.errors import AttestationError, ChallengeKeyUnknown, Consequence
+from common.errors import AttestationError, Consequence
 from common.evidence import Offer
-from signer.issue.challenge import ChallengeKeys, verify_offer
-from signer.model import ClaimStore, ClusterKey, Csr, Inventory
+from signer.errors import ChallengeKeyUnknown
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import Policy, PolicySet
-from signer.verify.answer import make_claims, verify_answer, verify_kubelet_serving
+from signer.verify.answer import make_claims, verify_answer
+from signer.verify.kubelet_serving import verify_kubelet_serving
+from signer.verify.offer import verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind, recognize_csr
 from signer.verify.x509.endorsement_certificate import TrustAnchors

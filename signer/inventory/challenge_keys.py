@@ -13,9 +13,9 @@ from threading import Lock
 from typing import Final, Protocol
 
 from common.binding import SECRET_SIZE
-from common.errors import ChallengeKeyUnavailable
-from signer.issue.challenge import ChallengeKeys
+from signer.errors import ChallengeKeyUnavailable
 from signer.kube.secrets import Secret
+from signer.model import ChallengeKeys
 
 _logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from signer.model import (
     KeyHolder,
     Registration,
     TrustBasis,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 
 _API: Final = f"{API_GROUP}/{API_VERSION}"
 _MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}

@@ -6,8 +6,9 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from common.errors import ApiServerUnavailable, ClaimConflict
+from common.errors import ApiServerUnavailable
 from common.names import API_GROUP, API_VERSION
+from signer.errors import ClaimConflict
 from signer.inventory.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,
@@ -26,8 +27,8 @@ from signer.model import (
     EndorsementKeyObject,
     KeyHolder,
     MachineState,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 
 _API: Final = f"/apis/{API_GROUP}/{API_VERSION}"
 ENDORSEMENT_KEYS: Final = f"{_API}/endorsementkeys"

@@ -20,8 +20,8 @@ from signer.model import (
     Machine,
     Node,
     Registration,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 
 
 def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) -> str | None:

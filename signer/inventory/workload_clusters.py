@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from common.errors import ApiServerUnavailable, KubeconfigRefused
+from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
+from signer.errors import KubeconfigRefused
 from signer.inventory.cluster import ClusterObject, client_signers
 from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster

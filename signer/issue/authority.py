@@ -12,7 +12,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from common.errors import AuthorityUnavailable
+from signer.errors import AuthorityUnavailable
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ClusterKey
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.csr import node_subject
-from common.errors import AuthorityUnavailable
+from signer.errors import AuthorityUnavailable
 from signer.model import Csr
 from signer.policy import Policy
 from signer.verify.answer import ClaimedAnswer

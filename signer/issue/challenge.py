@@ -7,7 +7,7 @@ Source: docs/protocol.md section 3.
 
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -20,60 +20,20 @@ from common.binding import (
     hmac_sha256,
     sha256,
 )
-from common.errors import ChallengeKeyUnknown, ChallengeMalformed
+from common.errors import ChallengeMalformed
 from common.evidence import Challenge, decode_challenge, encode_challenge
 from common.strict_json import format_time, parse_time
+from signer.errors import ChallengeKeyUnknown
 from signer.issue.make_credential import make_credential
-from signer.model import Cluster, Csr, Inventory, KeyHolder
+from signer.model import ChallengeKeys, Cluster, Csr
 from signer.policy import Policy
-from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import verify_no_conflicting_claim
-from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
-from signer.verify.endorsement_trust import verify_endorsement_trust
-from signer.verify.machine import verify_machine
-from signer.verify.parse import ParsedOffer
-from signer.verify.recognize import CsrKind
-from signer.verify.request import verify_requester, verify_version
-from signer.verify.trace import CheckTrace, no_trace
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.answer import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW
+from signer.verify.offer import VerifiedOffer
 
-CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
-CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)
-"""How old a challenge may be when its answer is judged, and how far ahead another replica's clock
-may have been (C1)."""
 UNKNOWN_KEY_GRACE: Final = timedelta(seconds=60)
 """How long a challenge under an unknown key is left alone: two signers may meet during a move."""
 
 _NO_TAG: Final = "-"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChallengeKeys:
-    """The master keys that count now, 32 bytes each; never shown."""
-
-    current: bytes = field(repr=False)
-    previous: bytes | None = field(repr=False)
-
-    def by_id(self, identity: str) -> bytes:
-        """Return the master with this key ID.
-
-        Raises:
-            ChallengeKeyUnknown: neither has it.
-
-        """
-        for master in (self.current, self.previous):
-            if master is not None and hmac.compare_digest(challenge_key_id(master), identity):
-                return master
-        raise ChallengeKeyUnknown("the challenge was made under a key that is not known here")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedOffer:
-    """An offer that passed R, P, A, M and E; only `judge_offer` makes one."""
-
-    offer: ParsedOffer
-    endorsement_key: EndorsementKey
-    attestation_key: AttestationKey
 
 
 class ChallengeState(Enum):
@@ -86,61 +46,6 @@ class ChallengeState(Enum):
     UNKNOWN_KEY = "foreign key"
     """Under an unknown master key and fresh: read the Secret live; if still unknown, look again
     when it is over 60 s old (it is REWRITE from then on)."""
-
-
-def verify_offer(  # noqa: PLR0913 - each by name, and each a thing of its own
-    csr: Csr,
-    kind: CsrKind,
-    offer: ParsedOffer,
-    *,
-    records: Inventory,
-    policy: Policy,
-    anchors: TrustAnchors,
-    now: datetime,
-    told: CheckTrace = no_trace,
-) -> VerifiedOffer:
-    """Check R2, R3, A1, M and E from caches only.
-
-    Raises:
-        Denied, Waiting: with the reason.
-        ApiServerUnavailable: a cache is not filled yet.
-
-    """
-    requester = told("R2 R3", verify_requester(csr, kind, policy))
-    verify_version(policy)
-    evidence, name = offer.evidence, offer.request.node_name
-    attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
-    machine = verify_machine(
-        records=records,
-        provider_id=offer.provider_id,
-        node_name=name,
-        requester=requester,
-        policy=policy,
-    )
-    told("M5 M1 M2 M3 M4 M6", machine)
-    endorsement_key = told("E1", verify_endorsement_key(evidence.ek_public))
-    basis = verify_endorsement_trust(
-        endorsement_key,
-        evidence.ek_certificates,
-        machine,
-        requester=requester,
-        records=records,
-        policy=policy,
-        anchors=anchors,
-        now=now,
-    )
-    told("E2", basis)
-    wanted = KeyHolder(
-        cluster=records.cluster().key,
-        node_name=name,
-        provider_id=offer.provider_id,
-        basis=basis,
-    )
-    verify_no_conflicting_claim(endorsement_key.name, wanted, records)
-    told("E3", wanted)
-    return VerifiedOffer(
-        offer=offer, endorsement_key=endorsement_key, attestation_key=attestation_key
-    )
 
 
 def make_challenge(  # noqa: PLR0913 - as above

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from common.errors import AnnotationsFull, CsrChanged
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+from signer.errors import AnnotationsFull, CsrChanged
 from signer.kube.client import ApiClient, Response
 from signer.kube.fields import (
     Json,

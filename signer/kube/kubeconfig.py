@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from common.errors import KubeconfigRefused
+from signer.errors import KubeconfigRefused
 
 _MAX_SIZE: Final = 128 << 10
 """Bytes; real ones have a few thousand, and reading hostile YAML takes a second per 128 KiB."""

@@ -6,7 +6,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from common.errors import KubeconfigRefused
+from signer.errors import KubeconfigRefused
 from signer.kube.kubeconfig import ClientCertificate, Connection
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import Final
 
-from common.errors import PolicyMissing
 from common.names import SUPPORTED_VERSIONS
+from signer.errors import PolicyMissing
 from signer.model import ClusterKey, Machine
 
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]

@@ -2,7 +2,7 @@
 
 Order on an offer: R P A M E, from caches only. On an answer: R P C A Q, then M E (and S for
 serving), then K, then I. A function here returns what it proved, or raises a leaf of
-common/errors.py that carries its number; none returns a bool.
+common/errors.py or signer/errors.py that carries its number; none returns a bool.
 
 | check | what | where |
 |---|---|---|
@@ -29,15 +29,15 @@ common/errors.py that carries its number; none returns a bool.
 | M5 | a node asks for itself | request.py |
 | M6 | signs against the Machine | machine.py |
 | E1 | endorsement key: template and strength | endorsement_key.py, weak_keys.py |
-| E2 | endorsement key: trust | trust.py, keys_on_record.py, endorsement_certificate.py |
+| E2 | endorsement key: trust | endorsement_trust.py, registered_keys.py, signer/verify/x509/endorsement_certificate.py |
 | E3 | endorsement key: not banned, not held | claims.py |
 | K1 | claim of the key | claims.py |
 | K2 | claim of the name | claims.py |
 | K3 | the key once more | claims.py |
-| S1 | serving: form of the names | serving.py |
-| S2 | serving: names of the Machine | serving.py |
-| S3 | serving: names of others | serving.py |
+| S1 | serving: form of the names | serving_names.py |
+| S2 | serving: names of the Machine | serving_names.py |
+| S3 | serving: names of others | serving_names.py |
 | I1 | certificate | signer/issue/certificate.py |
 
-`builtin_serving.py` puts together what requests to `kubernetes.io/kubelet-serving` have to pass.
+`kubelet_serving.py` puts together what requests to `kubernetes.io/kubelet-serving` have to pass.
 """

@@ -5,35 +5,31 @@ M, E and S, and those before the claims. Source: docs/protocol.md section 5.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from common.binding import ChallengeInputs, answer_extra_data, challenge_secret
-from common.errors import AnswerExpired, NodeRefMismatch
 from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
 from common.tpm.structures import Attest
-from signer.issue.challenge import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW, ChallengeKeys
+from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
+    ChallengeKeys,
     ClaimStore,
     Csr,
     Inventory,
     KeyHolder,
     Machine,
+    attested_node_name,
 )
 from signer.policy import Policy
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import (
-    ClaimRequest,
-    attested_node_name,
-    verify_no_conflicting_claim,
-    write_claims,
-)
+from signer.verify.claims import ClaimRequest, verify_no_conflicting_claim, write_claims
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
-from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
 from signer.verify.machine import find_machine, verify_machine
 from signer.verify.measured_boot import MeasuredBoot, verify_event_log
 from signer.verify.parse import ParsedAnswer
@@ -45,14 +41,10 @@ from signer.verify.serving_names import ServingNames, verify_serving_names
 from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.endorsement_certificate import TrustAnchors
 
-__all__ = [
-    "ClaimedAnswer",
-    "VerifiedAnswer",
-    "VerifiedServing",
-    "make_claims",
-    "verify_answer",
-    "verify_kubelet_serving",
-]
+CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
+CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)
+"""How old a challenge may be when its answer is judged, and how far ahead another replica's clock
+may have been (C1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

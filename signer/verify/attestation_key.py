@@ -8,12 +8,6 @@ Source: TPM 2.0 Part 1 section 25 (attributes), docs/protocol.md sections 4 and 
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import (
-    AttestationKeyAttributesNotAllowed,
-    AttestationKeyMalformed,
-    AttestationKeySchemeNotAllowed,
-    AttestationKeyWeak,
-)
 from common.public_keys import InvalidKey, PublicKey, public_key_from_area
 from common.tpm.constants import (
     HASHES,
@@ -32,6 +26,12 @@ from common.tpm.structures import (
     Scheme,
     StructureMalformed,
     object_name,
+)
+from signer.errors import (
+    AttestationKeyAttributesNotAllowed,
+    AttestationKeyMalformed,
+    AttestationKeySchemeNotAllowed,
+    AttestationKeyWeak,
 )
 from signer.policy import Policy
 from signer.verify.weak_keys import WeakKey, reject_weak_key

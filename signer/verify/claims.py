@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from common.binding import encode_fields, sha256
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     ClaimConflict,
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
@@ -25,7 +24,6 @@ from common.errors import (
 from signer.model import (
     AttestedNodeObject,
     ClaimStore,
-    ClusterKey,
     EndorsementKeyObject,
     Inventory,
     KeyHolder,
@@ -36,11 +34,6 @@ from signer.policy import NameReuse
 
 _ATTEMPTS: Final = 5
 """Replicas that race for one key or name lose to one winner each time; more is an outage."""
-
-
-def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
-    """Name the AttestedNode: a digest, since joined names with dots would collide."""
-    return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
 def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:

@@ -11,11 +11,6 @@ from typing import Final
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.binding import sha256
-from common.errors import (
-    EndorsementKeyMalformed,
-    EndorsementKeyNotTemplate,
-    EndorsementKeyWeak,
-)
 from common.public_keys import RSA_EXPONENT, InvalidKey, PublicKey, public_key_from_area, spki
 from common.tpm.constants import (
     TPM_ALG_AES,
@@ -33,6 +28,7 @@ from common.tpm.structures import (
     StructureMalformed,
     Symmetric,
 )
+from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 _LOW_ATTRIBUTES: Final = (

@@ -8,7 +8,7 @@ nothing speaks against it. Source: docs/protocol.md section 5, "E2, policies".
 from collections.abc import Sequence
 from datetime import datetime
 
-from common.errors import (
+from signer.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordInvalid,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import EventLogMalformed
 from common.tpm.constants import BANKS, DIGEST_SIZES, HASHES, PCR_COUNT
+from signer.errors import EventLogMalformed
 
 _EV_NO_ACTION: Final = 3
 _SPEC_ID: Final = b"Spec ID Event03\0"

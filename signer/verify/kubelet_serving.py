@@ -6,7 +6,7 @@ given: the requester is the node itself, and its claim says which Machine it is.
 
 from dataclasses import dataclass
 
-from common.errors import NodeNameUnknown
+from signer.errors import NodeNameUnknown
 from signer.model import ClusterKey, Csr, Inventory, Machine
 from signer.policy import Policy
 from signer.verify.claims import is_complete_claim, require_not_banned

@@ -7,7 +7,7 @@ provider ID and with it nodeRef) is a sign against a request, never one for it.
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import (
+from signer.errors import (
     BootstrapNotReady,
     ClusterPaused,
     MachineAmbiguous,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from common.errors import EventLogMismatch, EventLogMissing, EventLogPolicyMismatch
+from signer.errors import EventLogMismatch, EventLogMissing, EventLogPolicyMismatch
 from signer.policy import EventLogRules
 from signer.verify.event_log import EventLog, PcrEvent, parse_event_log
 from signer.verify.pcrs import Pcrs

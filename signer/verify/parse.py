@@ -7,8 +7,9 @@ its own key, and proves nothing yet. Source: docs/protocol.md sections 2, 4 and 
 from dataclasses import dataclass
 
 from common.csr import Pkcs10, decode_plain_request, decode_request, parse_pkcs10
-from common.errors import ExtensionNotAllowed, ProviderIDMissing, RequestKeyWeak
+from common.errors import ExtensionNotAllowed
 from common.evidence import Answer, Offer, decode_attestation_data
+from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
 from signer.verify.recognize import CsrKind
 from signer.verify.weak_keys import WeakKey, reject_weak_key

@@ -8,14 +8,14 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from common.errors import (
+from common.tpm.constants import BANKS, HASHES
+from common.tpm.structures import Attest, PcrSelection
+from signer.errors import (
     PcrBankUnavailable,
     PcrDigestMismatch,
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from common.tpm.constants import BANKS, HASHES
-from common.tpm.structures import Attest, PcrSelection
 from signer.policy import PcrMode, PcrValues, Policy
 
 Pcrs = Mapping[str, Mapping[int, bytes]]

@@ -11,12 +11,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common.errors import (
-    AnswerNotBound,
-    QuoteMalformed,
-    QuoteSignatureInvalid,
-    SignatureMalformed,
-)
 from common.tpm.constants import TPM_ALG_RSAPSS, TPM_ALG_SHA256, TPM_ALG_SHA384
 from common.tpm.structures import (
     Attest,
@@ -26,6 +20,7 @@ from common.tpm.structures import (
     Signature,
     StructureMalformed,
 )
+from signer.errors import AnswerNotBound, QuoteMalformed, QuoteSignatureInvalid, SignatureMalformed
 from signer.verify.attestation_key import AttestationKey
 
 _DIGESTS: dict[int, hashes.SHA256 | hashes.SHA384] = {

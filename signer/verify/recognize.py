@@ -7,14 +7,14 @@ nothing that the requester wrote. Source: docs/protocol.md section 5.
 from enum import Enum
 from typing import Final
 
-from common.errors import (
+from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+from signer.errors import (
     AlreadyDecided,
     AutoApproveBindingPresent,
     MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
 )
-from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
 from signer.model import Cluster, Csr
 from signer.policy import AutoApproveBindings, KubeletServingMode, Policy
 

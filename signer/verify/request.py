@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from common.errors import (
-    RequesterNameMismatch,
-    RequesterNotAllowed,
-    UnsupportedVersion,
-    UsagesNotAllowed,
-)
+from common.errors import UnsupportedVersion
 from common.names import (
     CLIENT_USAGES,
     NODE_USER_PREFIX,
@@ -22,6 +17,7 @@ from common.names import (
     SERVING_USAGES,
     VERSION,
 )
+from signer.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
 from signer.model import Csr
 from signer.policy import Policy
 from signer.verify.recognize import CsrKind

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from common.csr import OtherGeneralName, SubjectAltName, require_node_name
-from common.errors import (
+from common.errors import NodeNameInvalid
+from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
-    NodeNameInvalid,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )

@@ -33,8 +33,7 @@ from common.names import PENDING_REASON_ANNOTATION
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.issue.certificate import CertificateAuthority
-from signer.issue.challenge import ChallengeKeys
-from signer.model import ClaimStore, ClusterKey, Csr
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
 from signer.policy import PolicySet
 from signer.verify.claims import is_complete_claim
 from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario

@@ -10,8 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from common import errors
+from common import errors as common_errors
 from common.errors import AttestationError
+from signer import errors
 from tests.attacks.runner import Attack
 
 FOLDER = Path(__file__).parent
@@ -24,7 +25,7 @@ FAMILIES = [
 ATTACKS: list[Attack] = [attack for family in FAMILIES for attack in family.ATTACKS]
 LEAVES = [
     leaf
-    for leaf in vars(errors).values()
+    for leaf in {**vars(common_errors), **vars(errors)}.values()
     if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.check
 ]
 ELSEWHERE = {

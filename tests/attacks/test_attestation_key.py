@@ -13,13 +13,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.errors import (
-    AttestationError,
-    AttestationKeyAttributesNotAllowed,
-    AttestationKeyMalformed,
-    AttestationKeySchemeNotAllowed,
-    AttestationKeyWeak,
-)
+from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -35,6 +29,12 @@ from common.tpm.constants import (
     ObjectAttributes,
 )
 from common.tpm.structures import PublicArea, RsaParameters, Scheme, Signature, Symmetric
+from signer.errors import (
+    AttestationKeyAttributesNotAllowed,
+    AttestationKeyMalformed,
+    AttestationKeySchemeNotAllowed,
+    AttestationKeyWeak,
+)
 from signer.model import Csr
 from tests.attacks.keys import (
     POINTS,

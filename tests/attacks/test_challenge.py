@@ -16,22 +16,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from authenticator.errors import CredentialNotForThisTpm
 from common.binding import answer_extra_data, challenge_key_id, sha256
-from common.errors import (
-    AnswerExpired,
-    AnswerNotBound,
-    AttestationError,
-    ChallengeKeyUnknown,
-    CredentialNotForThisTpm,
-    QuoteSignatureInvalid,
-)
+from common.errors import AttestationError
 from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode_challenge
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
 from common.tpm.structures import PublicArea
-from signer.issue.challenge import ChallengeKeys
-from signer.model import Condition, Csr
+from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
+from signer.model import ChallengeKeys, Condition, Csr
 from signer.policy import TrustMode
 from signer.verify.recognize import CsrKind
 from tests.attacks.keys import ANSWER

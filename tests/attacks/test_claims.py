@@ -13,9 +13,8 @@ from datetime import timedelta
 
 import pytest
 
-from common.errors import (
-    ApiServerUnavailable,
-    AttestationError,
+from common.errors import ApiServerUnavailable, AttestationError
+from signer.errors import (
     ClaimConflict,
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,

@@ -18,15 +18,7 @@ from typing import Any
 import pytest
 
 from common.csr import encode_request
-from common.errors import (
-    AnswerNotBound,
-    AttestationDataMalformed,
-    AttestationError,
-    EndorsementKeyMalformed,
-    PcrSelectionMismatch,
-    TooLarge,
-    UnsupportedVersion,
-)
+from common.errors import AttestationDataMalformed, AttestationError, TooLarge, UnsupportedVersion
 from common.evidence import (
     MAX_EVENT_LOG,
     MAX_SIZE,
@@ -34,6 +26,7 @@ from common.evidence import (
     encode_attestation_data,
 )
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
+from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
 from signer.model import Csr
 from signer.policy import policy
 from tests.attacks.documents import (

@@ -16,8 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.public_keys import PublicKey
+from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
     EndorsementCertificateMissing,
@@ -30,7 +31,6 @@ from common.errors import (
     OperatorActionRequired,
     RevocationListOutOfDate,
 )
-from common.public_keys import PublicKey
 from signer.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
 from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused

@@ -14,12 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.binding import sha256
-from common.errors import (
-    AttestationError,
-    EndorsementKeyMalformed,
-    EndorsementKeyNotTemplate,
-    EndorsementKeyWeak,
-)
+from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -32,6 +27,7 @@ from common.tpm.constants import (
     ObjectAttributes,
 )
 from common.tpm.structures import EccParameters, PublicArea, RsaParameters, Scheme, Symmetric
+from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.model import Csr
 from signer.verify.endorsement_key import TEMPLATES
 from tests.attacks.keys import (

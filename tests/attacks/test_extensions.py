@@ -10,11 +10,10 @@ import pytest
 from common.errors import (
     AttributeNotAllowed,
     ExtensionNotAllowed,
-    MachineNotFound,
     ProviderIDMalformed,
-    ProviderIDMissing,
     RequestMalformed,
 )
+from signer.errors import MachineNotFound, ProviderIDMissing
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
 from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders.forgery import (

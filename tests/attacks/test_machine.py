@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     BootstrapNotReady,
     ClusterPaused,
     MachineAmbiguous,

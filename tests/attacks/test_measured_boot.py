@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     EventLogMalformed,
     EventLogMismatch,
     EventLogMissing,

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
+from signer.errors import (
     PcrBankUnavailable,
     PcrDigestMismatch,
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
 from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER

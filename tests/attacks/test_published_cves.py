@@ -16,7 +16,7 @@ import pytest
 
 from common.binding import SECRET_SIZE, ChallengeInputs, answer_extra_data, challenge_secret
 from common.csr import build_pkcs10, encode_request
-from common.errors import AttestationError, TooManyChallenges
+from common.errors import AttestationError
 from common.evidence import encode_attestation_data
 from common.names import (
     CLIENT_USAGES,
@@ -26,6 +26,7 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.rate_limit import BURST, ChallengeRateLimiter
+from signer.errors import TooManyChallenges
 from signer.model import Address, Node
 from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
 from signer.verify.x509.endorsement_certificate import load_trust_anchors

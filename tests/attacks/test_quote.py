@@ -16,15 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from common.binding import sha256
-from common.errors import (
-    AnswerNotBound,
-    AttestationError,
-    PcrDigestMismatch,
-    PcrSelectionMismatch,
-    QuoteMalformed,
-    QuoteSignatureInvalid,
-    SignatureMalformed,
-)
+from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_ECDSA,
     TPM_ALG_RSAPSS,
@@ -36,6 +28,14 @@ from common.tpm.constants import (
 )
 from common.tpm.reader import pack_uints, tpm2b
 from common.tpm.structures import EcdsaValue, Signature
+from signer.errors import (
+    AnswerNotBound,
+    PcrDigestMismatch,
+    PcrSelectionMismatch,
+    QuoteMalformed,
+    QuoteSignatureInvalid,
+    SignatureMalformed,
+)
 from signer.model import Csr
 from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.attacks.scenarios import p384_world, pss_world, rsa_world

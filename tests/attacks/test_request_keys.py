@@ -24,12 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from common.errors import (
-    RequestKeyNotAllowed,
-    RequestKeyWeak,
-    RequestMalformed,
-    RequestSignatureInvalid,
-)
+from common.errors import RequestKeyNotAllowed, RequestMalformed, RequestSignatureInvalid
+from signer.errors import RequestKeyWeak
 from tests.attacks.requests import forged, forgery, rewritten
 from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders import der, odd_rsa

@@ -13,9 +13,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import (
+from common.errors import AttestationError
+from common.names import (
+    BUILTIN_SERVING_SIGNER,
+    CLIENT_SIGNER,
+    INSECURE_CLIENT_SIGNER,
+)
+from signer.errors import (
     AlreadyDecided,
-    AttestationError,
     AutoApproveBindingPresent,
     MultipleClientSigners,
     NotOptedIn,
@@ -23,11 +28,6 @@ from common.errors import (
     RequesterNameMismatch,
     RequesterNotAllowed,
     UsagesNotAllowed,
-)
-from common.names import (
-    BUILTIN_SERVING_SIGNER,
-    CLIENT_SIGNER,
-    INSECURE_CLIENT_SIGNER,
 )
 from signer.model import Condition, Csr
 from signer.policy import AutoApproveBindings, KubeletServingMode

@@ -13,22 +13,20 @@ from ipaddress import ip_address
 
 import pytest
 
-from common.errors import (
+from common.errors import AttestationError, PemBlocksUnexpected, RequestMalformed
+from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
+from common.pem import encode_block
+from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
-    AttestationError,
     EndorsementKeyBanned,
     NodeNameUnknown,
-    PemBlocksUnexpected,
     RequesterNameMismatch,
     RequesterNotAllowed,
-    RequestMalformed,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
-from common.pem import encode_block
 from signer.model import Address, Csr, Machine, TrustBasis
 from signer.verify.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.names import ENDORSEMENT_KEY_ANNOTATION
+from signer.errors import (
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUseLocally,
@@ -25,7 +26,6 @@ from common.errors import (
     NodeOfAnotherMachine,
     OperatorActionRequired,
 )
-from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.model import Csr, Node, RegisteredKey, Registration, TrustBasis
 from tests.attacks.runner import (
     Attack,

@@ -29,11 +29,11 @@ from common.names import (
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
 from common.tpm.structures import Attest
-from signer.issue.challenge import ChallengeKeys, VerifiedOffer, verify_offer
 from signer.model import (
     Address,
     AttestedNodeObject,
     BootCounters,
+    ChallengeKeys,
     Cluster,
     ClusterKey,
     Csr,
@@ -42,15 +42,12 @@ from signer.model import (
     Machine,
     RegisteredKey,
     TrustBasis,
+    attested_node_name,
 )
 from signer.policy import Policy
-from signer.verify.answer import (
-    VerifiedAnswer,
-    VerifiedServing,
-    verify_answer,
-    verify_kubelet_serving,
-)
-from signer.verify.claims import attested_node_name
+from signer.verify.answer import VerifiedAnswer, verify_answer
+from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
+from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors

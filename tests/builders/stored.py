@@ -9,8 +9,7 @@ from typing import Any
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION
-from signer.issue.challenge import ChallengeKeys
-from signer.model import Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
+from signer.model import ChallengeKeys, Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
 from tests.builders.scenario import NOW, Scenario
 
 Body = dict[str, Any]

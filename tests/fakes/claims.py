@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from common.errors import ApiServerUnavailable, ClaimConflict
+from common.errors import ApiServerUnavailable
+from signer.errors import ClaimConflict
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from authenticator.errors import Unauthorized
 from authenticator.model import ApiCredential, Csr, CsrRequest, Token
 from common import evidence
 from common.binding import answer_extra_data
 from common.csr import allow_long_common_names, decode_request, node_subject
-from common.errors import Unauthorized
 from common.names import (
     CHALLENGE_ANNOTATION,
     PENDING_REASON_ANNOTATION,

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from common.errors import AnnotationsFull, ApiServerUnavailable, CsrChanged
+from common.errors import ApiServerUnavailable
+from signer.errors import AnnotationsFull, CsrChanged
 from signer.model import Condition, Csr
 
 _ANNOTATIONS_SIZE = 256 * 1024

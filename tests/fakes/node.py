@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from authenticator.config.exec_info import ExecInfo
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import EnrollDependencies, Invocation, Trigger, obtain_credential
+from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
+from authenticator.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from authenticator.model import ApiCredential, CsrApi, Deadline, Server, Token
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
 from authenticator.state.run_record import RunRecorder
 from authenticator.tpm.device import Tpm
-from common.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from tests.fakes.clock import FakeClock
 from tests.fakes.csr_api import FakeCluster
 from tests.fakes.store import FakeStore

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from authenticator.errors import DeadlinePassed, StateDirectoryUnwritable
 from authenticator.model import Cooldown, Deadline, PendingExchange
 from authenticator.state.credential import Credential
-from common.errors import DeadlinePassed, StateDirectoryUnwritable
 
 
 @dataclass

@@ -19,14 +19,14 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 
-from authenticator.tpm.device import DeviceEndorsementKey, Quote
-from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
-from common.errors import (
-    AttestationError,
+from authenticator.errors import (
     CredentialNotForThisTpm,
     PcrBankNotAllocated,
     PcrSelectionUnsupported,
 )
+from authenticator.tpm.device import DeviceEndorsementKey, Quote
+from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
+from common.errors import AttestationError
 from common.tpm.constants import (
     BANKS,
     HASHES,

@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +14,18 @@ import yaml
 from authenticator import launcher
 from authenticator.config import bootstrap_credential, exec_info, invocation, kubeconfig
 from authenticator.config.settings import SETTINGS, resolve
+from authenticator.errors import (
+    ApiResponseMalformed,
+    BootstrapCredentialUnusable,
+    ConfigurationInvalid,
+    ExecInfoInvalid,
+    KubeconfigUnusable,
+    ProviderAnswerInvalid,
+    ProviderUnavailable,
+    StateCorrupted,
+)
 from authenticator.kube import objects
+from authenticator.model import Deadline
 from authenticator.providers import registry, vsphere
 from authenticator.providers.aws import TOKEN_TTL, Aws
 from authenticator.providers.azure import Azure
@@ -38,16 +48,6 @@ from authenticator.state.store import (
     with_checksum,
 )
 from authenticator.tpm.nv_certificates import split_chain
-from common.errors import (
-    ApiResponseMalformed,
-    BootstrapCredentialUnusable,
-    ConfigurationInvalid,
-    ExecInfoInvalid,
-    KubeconfigUnusable,
-    ProviderAnswerInvalid,
-    ProviderUnavailable,
-    StateCorrupted,
-)
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock
 from tests.fuzz.mutations import Form
@@ -198,17 +198,9 @@ def _csr(data: bytes) -> None:
     assert objects.encode_csr(found.spec)
 
 
-@dataclass(frozen=True, slots=True)
-class _Forever:
-    """A deadline that never comes."""
-
-    def remaining(self) -> float:
-        return 60.0
-
-
 def _told(provider: Provider) -> None:
     """Ask, and check the answer, as `registry.ask` does."""
-    assert registry._checked(provider.identity(_Forever())).provider_id
+    assert registry._checked(provider.identity(Deadline(FakeClock(), 60.0))).provider_id
 
 
 def _from_file(make: Callable[[Path], Provider]) -> Callable[[bytes], None]:

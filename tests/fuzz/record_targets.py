@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from common import strict_yaml
-from common.errors import ApiServerUnavailable, AuthorityUnavailable, KubeconfigRefused
+from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
 from common.public_keys import public_key_from_area
+from signer.errors import AuthorityUnavailable, KubeconfigRefused
 from signer.explain.manifests import FilesInvalid, read_objects
 from signer.explain.offline_inventory import Dump
 from signer.host_names import equivalent_names

@@ -8,7 +8,8 @@ from threading import Event
 from typing import Any, Final
 
 from common.binding import SECRET_SIZE
-from common.errors import ApiServerUnavailable, ChallengeKeyUnavailable
+from common.errors import ApiServerUnavailable
+from signer.errors import ChallengeKeyUnavailable
 from signer.inventory.challenge_keys import SECRET_NAME, ChallengeKeyStore
 from signer.inventory.workload import _csr_weight
 from signer.kube.cache import Cache, Capacity

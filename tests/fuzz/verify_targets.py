@@ -4,8 +4,12 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.errors import (
-    Denied,
+from common.errors import Denied
+from common.names import PEM_REQUEST
+from common.pem import encode_block
+from common.public_keys import public_key_from_area
+from common.tpm.structures import Attest, StructureMalformed
+from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
     EndorsementCertificateMissing,
@@ -19,10 +23,6 @@ from common.errors import (
     PcrSelectionMismatch,
     QuoteMalformed,
 )
-from common.names import PEM_REQUEST
-from common.pem import encode_block
-from common.public_keys import public_key_from_area
-from common.tpm.structures import Attest, StructureMalformed
 from signer.issue.make_credential import make_credential
 from signer.policy import EventLogRules, Policy
 from signer.verify.attestation_key import verify_attestation_key

@@ -22,7 +22,7 @@ from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.tpm import SoftwareTpm
 from tests.integration import csrs
-from tests.integration.tpms import Seconds
+from tests.integration.tpms import seconds
 
 
 class Script:
@@ -50,7 +50,7 @@ class Script:
             dns_names=dns_names,
             ip_addresses=ip_addresses,
         )
-        with open_tpm(node.tpm.tcti, deadline=Seconds()) as tpm:
+        with open_tpm(node.tpm.tcti, deadline=seconds()) as tpm:
             found = tpm.endorsement_key()
             self.offered = evidence.Offer(
                 ek_public=found.public,
@@ -84,7 +84,7 @@ class Script:
     def extra_data(self, name: str) -> bytes:
         """Return what a quote in the answer `name` has to hold."""
         challenge = self.challenge()
-        with open_tpm(self.node.tpm.tcti, deadline=Seconds()) as tpm:
+        with open_tpm(self.node.tpm.tcti, deadline=seconds()) as tpm:
             secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
         return answer_extra_data(secret, name=name, expiration_seconds=None, usages=self.usages)
 
@@ -92,7 +92,7 @@ class Script:
         """Make the answer for the CSR `name`; `quoting` may be another TPM than the offer's."""
         challenge, extra_data = self.challenge(), self.extra_data(name)
         quoting = quoting or self.node.tpm
-        with open_tpm(quoting.tcti, deadline=Seconds()) as tpm:
+        with open_tpm(quoting.tcti, deadline=seconds()) as tpm:
             quote = tpm.quote(challenge.pcrs, extra_data)
             ak_public = tpm.attestation_key()
         answer = self.reply(quote=quote.attest, signature=quote.signature)

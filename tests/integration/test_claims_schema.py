@@ -2,8 +2,7 @@
 
 import pytest
 
-from signer.model import ClusterKey
-from signer.verify.claims import attested_node_name
+from signer.model import ClusterKey, attested_node_name
 from tests.harness.client import ApiError, Object
 from tests.harness.fleet import Fleet
 

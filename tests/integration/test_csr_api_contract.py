@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from authenticator.clock import SystemClock
+from authenticator.errors import Unauthorized
 from authenticator.kube.client import KubernetesApi
 from authenticator.model import (
     ApiCredential,
@@ -20,7 +21,6 @@ from authenticator.model import (
     Token,
 )
 from common.csr import build_pkcs10, encode_request
-from common.errors import Unauthorized
 from common.names import CLIENT_SIGNER
 from tests.fakes.clock import FakeClock
 from tests.fakes.csr_api import FakeCluster

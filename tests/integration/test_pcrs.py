@@ -15,7 +15,7 @@ from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.integration import csrs
 from tests.integration.scripted_node import Script
-from tests.integration.tpms import Seconds
+from tests.integration.tpms import seconds
 
 BANKS = ("sha256", "sha384")
 SELECTED = (0, 4, 7)
@@ -88,7 +88,7 @@ def test_a_quote_of_a_bank_that_is_not_there(machines: Machines, fleet: Fleet) -
     """Q3: a TPM signs it, and says in it that there is nothing: no value is no good value."""
     script, name = Script(machines.registered(fleet.second)), csrs.new_name()
     selection, extra_data = script.challenge().pcrs, script.extra_data(name)
-    with open_tpm(script.node.tpm.tcti, deadline=Seconds()) as tpm:
+    with open_tpm(script.node.tpm.tcti, deadline=seconds()) as tpm:
         assert isinstance(tpm, TpmAttestor)
         with tpm._attestation_key() as key:
             quoted = tpm._commands.quote(key, selection, extra_data)

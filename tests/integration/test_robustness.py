@@ -19,10 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from authenticator import launcher
+from authenticator.errors import StateCorrupted
 from authenticator.state.credential import decode
 from authenticator.state.store import with_checksum
 from common import evidence
-from common.errors import StateCorrupted
 from tests.harness import background_runs, clocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines

@@ -10,15 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
 from common.csr import build_pkcs10
-from common.errors import (
-    AnnotationsFull,
-    ApiServerUnavailable,
-    ClaimConflict,
-    CsrChanged,
-)
+from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER, PEM_REQUEST
 from common.pem import encode_block
 from common.public_keys import canonical_spki, spki_sha256
+from signer.errors import AnnotationsFull, ClaimConflict, CsrChanged
 from signer.inventory.challenge_keys import SecretStore
 from signer.inventory.claims import KubeClaimStore
 from signer.kube.client import ApiClient
@@ -34,8 +30,8 @@ from signer.model import (
     Machine,
     MachineState,
     TrustBasis,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 from tests.fakes.csrs import FakeCsrs

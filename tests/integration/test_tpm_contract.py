@@ -9,9 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
+from authenticator.errors import (
+    CredentialNotForThisTpm,
+    PcrBankNotAllocated,
+    PcrSelectionUnsupported,
+)
 from authenticator.tpm.device import Tpm
 from authenticator.tpm.esapi import open_tpm
-from common.errors import CredentialNotForThisTpm, PcrBankNotAllocated, PcrSelectionUnsupported
 from common.tpm.structures import PublicArea
 from signer.issue.make_credential import make_credential
 from signer.policy import Policy
@@ -20,7 +24,7 @@ from signer.verify.endorsement_key import verify_endorsement_key
 from signer.verify.quote import verify_quote
 from tests.fakes.tpm import FakeTpm
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
-from tests.integration.tpms import Seconds, left_in
+from tests.integration.tpms import left_in, seconds
 
 SECRET = bytes(range(32))
 EXTRA = hashlib.sha256(b"extra").digest()
@@ -50,7 +54,7 @@ def real(domain: TrustDomain, key: EndorsementKey, *, persistent: bool) -> Itera
     """Yield a software TPM whose only certificate is that of `key`."""
     kept = (key,) if persistent else ()
     with SoftwareTpm(domain, seed="subject", persistent=kept, certificates=(key,)) as tpm:
-        yield lambda: open_tpm(tpm.tcti, deadline=Seconds())
+        yield lambda: open_tpm(tpm.tcti, deadline=seconds())
         assert left_in(tpm) == []
 
 

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from authenticator import errors
+from authenticator.clock import SystemClock
+from authenticator.model import Deadline
 from authenticator.tpm.device import KeyType, Quote, Tpm
 from authenticator.tpm.esapi import open_tpm
 from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
-from common import errors
+from common.errors import AttestationError
 from common.public_keys import spki_sha256
 from common.tpm.structures import Attest, EccParameters, PublicArea, RsaParameters
 from signer.issue.make_credential import make_credential
@@ -26,14 +29,14 @@ from signer.verify.endorsement_key import verify_endorsement_key
 from tests.harness import tpm_relay as relayed
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
 from tests.harness.tpm_relay import TpmRelay
-from tests.integration.tpms import Seconds, left_in
+from tests.integration.tpms import left_in, seconds
 
 SECRET = b"a secret of a challenge"
 EXTRA = hashlib.sha256(b"extra").digest()
 RSA, P256, P384 = EndorsementKey.RSA_2048, EndorsementKey.P_256, EndorsementKey.P_384
 ALWAYS = 10**9
 ENOUGH = 5
-"""Seconds for all that comes before a command that fails, on a busy machine too."""
+"""seconds for all that comes before a command that fails, on a busy machine too."""
 LATE = 15
 """How many seconds after a deadline a busy machine may notice; without one it would be for ever."""
 ROOT = Path(__file__).parents[2]
@@ -75,7 +78,12 @@ def opened(
     auth: bytes = b"",
     seconds: float = 90,
 ) -> AbstractContextManager[Tpm]:
-    return open_tpm(way.tcti, key_type=key_type, endorsement_auth=auth, deadline=Seconds(seconds))
+    return open_tpm(
+        way.tcti,
+        key_type=key_type,
+        endorsement_auth=auth,
+        deadline=Deadline(SystemClock(), seconds),
+    )
 
 
 def exchange(tpm: Tpm) -> tuple[PublicArea, PublicArea, Quote]:
@@ -113,7 +121,7 @@ def test_busy_tpm_is_asked_again_for_every_command(relay: TpmRelay, code: int) -
 
 
 def test_tpm_that_stays_busy_ends_with_the_deadline(relay: TpmRelay) -> None:
-    deadline = Seconds(ENOUGH)
+    deadline = seconds(ENOUGH)
     relay.on(relayed.TPM2_QUOTE, relayed.refuse(relayed.RC_RETRY), times=ALWAYS)
     relay.on(relayed.TPM2_FLUSH_CONTEXT, relayed.refuse(relayed.RC_RETRY), times=12)
     with (
@@ -125,7 +133,7 @@ def test_tpm_that_stays_busy_ends_with_the_deadline(relay: TpmRelay) -> None:
 
 
 def test_tpm_that_never_answers_ends_with_the_deadline(own: SoftwareTpm) -> None:
-    deadline = Seconds(ENOUGH)
+    deadline = seconds(ENOUGH)
     with TpmRelay(own) as relay:
         relay.on(relayed.TPM2_QUOTE, relay.hang)
         with open_tpm(relay.tcti, deadline=deadline) as tpm:
@@ -140,9 +148,9 @@ STUCK = """
 import sys
 from authenticator.tpm.esapi import open_tpm
 from common.errors import TpmBusy
-from tests.integration.tpms import Seconds
+from tests.integration.tpms import seconds
 try:
-    with open_tpm(sys.argv[1], deadline=Seconds(1)) as tpm:
+    with open_tpm(sys.argv[1], deadline=seconds(1)) as tpm:
         tpm.attestation_key()
 except TpmBusy:
     print("busy")
@@ -183,7 +191,7 @@ def test_connection_that_breaks_is_told(own: SoftwareTpm) -> None:
     ],
 )
 def test_error_at_any_step_is_told_and_leaks_nothing(
-    usual: SoftwareTpm, relay: TpmRelay, code: int, leaf: type[errors.AttestationError]
+    usual: SoftwareTpm, relay: TpmRelay, code: int, leaf: type[AttestationError]
 ) -> None:
     with opened(relay) as tpm:
         exchange(tpm)

@@ -1,21 +1,13 @@
 """Software TPMs and deadlines for the tests of the TPM seam, and what is left in a TPM."""
 
-import time
-from dataclasses import dataclass, field
-
+from authenticator.clock import SystemClock
+from authenticator.model import Deadline
 from tests.harness.tpm import SoftwareTpm
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """A deadline: this long after it was made."""
-
-    seconds: float = 30.0
-    start: float = field(default_factory=time.monotonic)
-
-    def remaining(self) -> float:
-        """Return the seconds that are left."""
-        return self.start + self.seconds - time.monotonic()
+def seconds(count: float = 30.0) -> Deadline:
+    """Return a deadline that many seconds from now."""
+    return Deadline(SystemClock(), count)
 
 
 def left_in(tpm: SoftwareTpm) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import signer.errors  # noqa: F401 - both add their leaves to the tree
 from common import errors, names
 from common.errors import Consequence
 

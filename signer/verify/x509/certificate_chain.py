@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from OpenSSL import crypto
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     EndorsementCertificateNotAllowed,
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,

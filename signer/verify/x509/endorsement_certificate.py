@@ -14,14 +14,14 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.public_keys import PublicKey, canonical_spki
+from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
     EndorsementCertificateMissing,
     EndorsementCertificateNotAllowed,
 )
-from common.public_keys import PublicKey, canonical_spki
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 from signer.verify.x509.certificate_chain import REMEDY, SIGNATURE_ALGORITHMS, build_chain
 from signer.verify.x509.fields import (

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
 
-from common.errors import (
+from signer.errors import (
     EndorsementCertificateNotAllowed,
     EndorsementCertificateRevoked,
     RevocationListOutOfDate,

@@ -400,7 +400,7 @@ def test_doctor_tells_all_it_finds(node: Node) -> None:
     assert result.returncode == 1
     findings = {f["check"]: f for f in json.loads(result.stdout)["findings"]}
     assert findings["certificate"]["remedy"] == ""
-    assert findings["settings"]["found"] == "node worker-1, provider ID test:///1"
+    assert findings["settings"]["detail"] == "node worker-1, provider ID test:///1"
     for check in ("kubeconfig", "program", "TPM", "clock", "API server"):
         assert findings[check]["remedy"], check
 

@@ -3,8 +3,8 @@
 import pytest
 
 from authenticator.clock import SystemClock
+from authenticator.errors import DeadlinePassed
 from authenticator.model import Clock, Deadline
-from common.errors import DeadlinePassed
 from tests.fakes.clock import FakeClock
 
 

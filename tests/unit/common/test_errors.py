@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+import authenticator.errors
+import signer.errors
 from common import errors
 from common.errors import AttestationError, Consequence
 
@@ -17,7 +19,8 @@ FAMILIES: dict[type, Consequence] = {
 }
 LEAVES = [
     leaf
-    for leaf in vars(errors).values()
+    for tree in (errors, authenticator.errors, signer.errors)
+    for leaf in vars(tree).values()
     if isinstance(leaf, type)
     and issubclass(leaf, AttestationError)
     and leaf not in {AttestationError, *FAMILIES}
@@ -45,8 +48,8 @@ def test_nothing_that_is_settled_raises_an_alarm() -> None:
 
 
 def test_detail_is_kept_out_of_what_everybody_reads() -> None:
-    error = errors.MachineNotFound("no such Machine", detail="looked for secret-cluster")
+    error = signer.errors.MachineNotFound("no such Machine", detail="looked for secret-cluster")
     assert (str(error), error.message) == ("no such Machine", "no such Machine")
     assert error.detail == "looked for secret-cluster"
     assert "secret" not in f"{error!r}{error}"
-    assert errors.MachineNotFound("no such Machine").detail == ""
+    assert signer.errors.MachineNotFound("no such Machine").detail == ""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.errors import EndorsementCertificateRevoked
+from signer.errors import EndorsementCertificateRevoked
 from signer.policy import Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.endorsement_certificate import (

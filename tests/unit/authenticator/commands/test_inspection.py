@@ -13,17 +13,9 @@ import yaml
 from authenticator.commands import doctor, endorsement_key, status
 from authenticator.commands.doctor_check import DoctorContext, Finding
 from authenticator.config.exec_info import ExecInfo
+from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
-from authenticator.enroll.enroll import Invocation
-from authenticator.model import ApiCredential, Deadline, Server
-from authenticator.state.cooldown import start
-from authenticator.state.credential import Credential
-from authenticator.state.directory import StateDirectory
-from authenticator.state.run_record import RunRecorder
-from authenticator.state.store import FileStore
-from authenticator.tpm.device import DeviceEndorsementKey, Tpm
-from common.errors import (
-    AttestationError,
+from authenticator.errors import (
     ConfigurationInvalid,
     ExecInfoInvalid,
     RequestDenied,
@@ -31,6 +23,14 @@ from common.errors import (
     TpmPermissionDenied,
     Unauthorized,
 )
+from authenticator.model import ApiCredential, Deadline, Server
+from authenticator.state.cooldown import start
+from authenticator.state.credential import Credential
+from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
+from authenticator.tpm.device import DeviceEndorsementKey, Tpm
+from common.errors import AttestationError
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock
 from tests.fakes.tpm import FakeTpm

@@ -16,7 +16,7 @@ from authenticator.commands import join
 from authenticator.commands.join import JoinPlan
 from authenticator.config import invocation, kubeconfig
 from authenticator.config.arguments import parse_arguments
-from common.errors import (
+from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     KubeconfigNotOurs,

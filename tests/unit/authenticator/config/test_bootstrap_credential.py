@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from authenticator.config import bootstrap_credential, invocation, kubeconfig
+from authenticator.errors import BootstrapCredentialUnusable, ExecInfoInvalid, KubeconfigUnusable
 from authenticator.model import KeyPair, Token
-from common.errors import BootstrapCredentialUnusable, ExecInfoInvalid, KubeconfigUnusable
 from tests.builders import credentials
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authenticator.config.exec_info import encode_as_client_go, parse_exec_info
-from common.errors import ExecInfoInvalid
+from authenticator.errors import ExecInfoInvalid
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 CLUSTER: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 
 from authenticator.config.arguments import parse_arguments
 from authenticator.config.settings import SETTINGS, Settings, resolve
-from common.errors import ConfigurationInvalid
+from authenticator.errors import ConfigurationInvalid
 from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
 

@@ -6,11 +6,7 @@ from datetime import timedelta
 import pytest
 
 from authenticator.enroll.enroll import Trigger
-from authenticator.model import PendingExchange, Token
-from authenticator.state.cooldown import duration_after
-from authenticator.state.credential import Freshness, freshness
-from common.errors import (
-    ApiServerUnavailable,
+from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
     CoolingDown,
@@ -26,6 +22,10 @@ from common.errors import (
     Unauthorized,
     VersionRefused,
 )
+from authenticator.model import PendingExchange, Token
+from authenticator.state.cooldown import duration_after
+from authenticator.state.credential import Freshness, freshness
+from common.errors import ApiServerUnavailable
 from tests.fakes.csr_api import BOOTSTRAP_USER, Issuance
 from tests.fakes.node import FakeNode
 

@@ -15,11 +15,7 @@ from authenticator.enroll.exchange import (
     OFFER_TTL_SECONDS,
     WATCH_TIMEOUT_SECONDS,
 )
-from authenticator.model import CsrRequest
-from common.csr import decode_request
-from common.errors import (
-    ApiServerUnavailable,
-    AttestationError,
+from authenticator.errors import (
     CertificateMismatch,
     CertificateNotAccepted,
     CredentialNotForThisTpm,
@@ -33,6 +29,9 @@ from common.errors import (
     Unauthorized,
     VersionRefused,
 )
+from authenticator.model import CsrRequest
+from common.csr import decode_request
+from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import FakeCluster, Issuance

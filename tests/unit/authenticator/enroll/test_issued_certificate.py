@@ -10,9 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from authenticator.enroll import issued_certificate
+from authenticator.errors import CertificateMismatch
 from authenticator.model import CertificateSpec
 from common.csr import build_pkcs10
-from common.errors import CertificateMismatch
 from common.names import CLIENT_SIGNER, CLIENT_USAGES, SERVING_USAGES
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, Issuance
 from tests.harness.pki import Authority, ec_key

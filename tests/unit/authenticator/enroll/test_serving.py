@@ -17,12 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from authenticator.config.settings import resolve
 from authenticator.enroll import issued_certificate, serving
 from authenticator.enroll.enroll import Trigger
-from authenticator.model import Deadline
-from authenticator.providers.provider import Address, Identity
-from authenticator.state.credential import Credential
-from common.csr import decode_request
-from common.errors import (
-    AttestationError,
+from authenticator.errors import (
     CertificateMismatch,
     CertificateNotAccepted,
     ClientCertificateMissing,
@@ -33,6 +28,11 @@ from common.errors import (
     StateDirectoryUnwritable,
     Unauthorized,
 )
+from authenticator.model import Address, Deadline
+from authenticator.providers.provider import Identity
+from authenticator.state.credential import Credential
+from common.csr import decode_request
+from common.errors import AttestationError
 from common.names import SERVING_SIGNER
 from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeCluster, Issuance

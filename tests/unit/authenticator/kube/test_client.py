@@ -20,20 +20,19 @@ from typing import Any
 import pytest
 
 from authenticator.clock import SystemClock
-from authenticator.kube import client, errors
-from authenticator.kube.client import KubernetesApi
-from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
-from common.errors import (
+from authenticator.errors import (
     ApiResponseMalformed,
-    ApiServerUnavailable,
     ApiServerUntrusted,
-    AttestationError,
     DeadlinePassed,
     ExecInfoInvalid,
     Forbidden,
     Invalid,
     Unauthorized,
 )
+from authenticator.kube import client, errors
+from authenticator.kube.client import KubernetesApi
+from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
+from common.errors import ApiServerUnavailable, AttestationError
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
 

@@ -4,9 +4,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers.aws import Aws
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.providers.provider import Identity
 from tests.fakes.metadata_server import Exchange, Recorded
 
 TOKEN = "AQAEAKvtVnQ1eY0jR-s_4Zz2uDLP0hHbqGQxYtTGm8Xr0MTbvUqWxA=="
@@ -36,13 +37,13 @@ def instance(**changed: Exchange) -> Recorded:
     return Recorded(exchanges)
 
 
-def identity(recorded: Recorded, deadline: ProviderDeadline) -> Identity:
+def identity(recorded: Recorded, deadline: Deadline) -> Identity:
     """Ask the provider."""
     with recorded.running() as url:
         return Aws("", base_url=url).identity(deadline)
 
 
-def test_instance_tells_zone_id_and_private_name(deadline: ProviderDeadline) -> None:
+def test_instance_tells_zone_id_and_private_name(deadline: Deadline) -> None:
     name = "ip-10-0-1-23.eu-central-1.compute.internal"
     assert identity(instance(), deadline) == Identity(
         provider_id="aws:///eu-central-1b/i-0abcdef1234567890",
@@ -51,17 +52,17 @@ def test_instance_tells_zone_id_and_private_name(deadline: ProviderDeadline) -> 
     )
 
 
-def test_name_is_written_as_a_nodes(deadline: ProviderDeadline) -> None:
+def test_name_is_written_as_a_nodes(deadline: Deadline) -> None:
     found = identity(instance(hostname=key("IP-10-0-1-23.Example")), deadline)
     assert found.node_name == "ip-10-0-1-23.example"
 
 
-def test_ipv6_address_comes_after_the_ipv4_one(deadline: ProviderDeadline) -> None:
+def test_ipv6_address_comes_after_the_ipv4_one(deadline: Deadline) -> None:
     found = identity(instance(ipv6=key("2001:db8::23")), deadline)
     assert found.addresses[:2] == (ip_address("10.0.1.23"), ip_address("2001:db8::23"))
 
 
-def test_local_zones_and_short_ids_are_taken(deadline: ProviderDeadline) -> None:
+def test_local_zones_and_short_ids_are_taken(deadline: Deadline) -> None:
     recorded = instance(zone=key("us-west-2-lax-1a"), id=key("i-1234abcd"))
     assert identity(recorded, deadline).provider_id == "aws:///us-west-2-lax-1a/i-1234abcd"
 
@@ -77,7 +78,7 @@ def test_local_zones_and_short_ids_are_taken(deadline: ProviderDeadline) -> None
     ids=["unknown path", "no PUT", "any answer to anything", "no lifetime"],
 )
 def test_service_without_sessions_is_refused_and_asked_no_further(
-    deadline: ProviderDeadline, version_1: Exchange
+    deadline: Deadline, version_1: Exchange
 ) -> None:
     """IMDSv1 would answer through any open proxy on the machine."""
     recorded = instance(token=version_1)
@@ -86,7 +87,7 @@ def test_service_without_sessions_is_refused_and_asked_no_further(
     assert recorded.asked == [OPEN]
 
 
-def test_service_that_is_switched_off_is_unavailable(deadline: ProviderDeadline) -> None:
+def test_service_that_is_switched_off_is_unavailable(deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="403"):
         identity(instance(token=Exchange(status=403)), deadline)
 
@@ -104,16 +105,14 @@ def test_service_that_is_switched_off_is_unavailable(deadline: ProviderDeadline)
         ("ipv4", "10.0.1"),
     ],
 )
-def test_answer_of_another_form_is_refused(
-    deadline: ProviderDeadline, word: str, value: str
-) -> None:
+def test_answer_of_another_form_is_refused(deadline: Deadline, word: str, value: str) -> None:
     answer = Exchange(body=value.encode(), headers={TTL: "30"})
     with pytest.raises(ProviderAnswerInvalid):
         identity(instance(**{word: answer}), deadline)
 
 
 @pytest.mark.parametrize("word", ["zone", "id", "hostname"])
-def test_redirect_is_not_followed(deadline: ProviderDeadline, word: str) -> None:
+def test_redirect_is_not_followed(deadline: Deadline, word: str) -> None:
     away = Exchange(status=301, headers={"Location": "http://192.0.2.1/"})
     with pytest.raises(ProviderAnswerInvalid, match="redirects"):
         identity(instance(**{word: away}), deadline)

@@ -5,9 +5,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers.azure import Azure
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.providers.provider import Identity
 from tests.fakes.metadata_server import Exchange, Recorded
 
 SUBSCRIPTION = "8D10DA13-8125-4BA9-A717-BF7490507B3D"
@@ -46,13 +47,13 @@ def machine(resource: str) -> dict[str, Exchange]:
 VM = machine(COMPUTE + "/virtualMachines/Fleet-md-0-x7k2p")
 
 
-def identity(exchanges: dict[str, Exchange], deadline: ProviderDeadline) -> Identity:
+def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
     """Ask the provider."""
     with Recorded(exchanges).running() as url:
         return Azure("", base_url=url).identity(deadline)
 
 
-def test_machine_tells_resource_name_and_private_addresses(deadline: ProviderDeadline) -> None:
+def test_machine_tells_resource_name_and_private_addresses(deadline: Deadline) -> None:
     """The resource group and the subscription in lower case, the rest as it is."""
     assert identity(VM, deadline) == Identity(
         provider_id=f"azure://{LOWER}/virtualMachines/Fleet-md-0-x7k2p",
@@ -61,24 +62,20 @@ def test_machine_tells_resource_name_and_private_addresses(deadline: ProviderDea
     )
 
 
-def test_member_of_a_scale_set_has_its_number(deadline: ProviderDeadline) -> None:
+def test_member_of_a_scale_set_has_its_number(deadline: Deadline) -> None:
     member = "/virtualMachineScaleSets/Fleet-mp-0/virtualMachines/17"
     assert identity(machine(COMPUTE + member), deadline).provider_id == f"azure://{LOWER}{member}"
 
 
 @pytest.mark.parametrize("name", [answer(""), Exchange(status=404)])
-def test_machine_without_os_profile_tells_no_name(
-    deadline: ProviderDeadline, name: Exchange
-) -> None:
+def test_machine_without_os_profile_tells_no_name(deadline: Deadline, name: Exchange) -> None:
     assert identity({**VM, NAME: name}, deadline).node_name is None
 
 
 @pytest.mark.parametrize(
     "network", [Exchange(status=404), answer("{}"), answer('{"ipv4": {"ipAddress": []}}')]
 )
-def test_machine_without_addresses_tells_none(
-    deadline: ProviderDeadline, network: Exchange
-) -> None:
+def test_machine_without_addresses_tells_none(deadline: Deadline, network: Exchange) -> None:
     assert identity({**VM, NETWORK: network}, deadline).addresses == ()
 
 
@@ -96,7 +93,7 @@ def test_machine_without_addresses_tells_none(
         COMPUTE.replace(SUBSCRIPTION, "mine") + "/virtualMachines/a",
     ],
 )
-def test_resource_of_another_form_is_refused(deadline: ProviderDeadline, resource: str) -> None:
+def test_resource_of_another_form_is_refused(deadline: Deadline, resource: str) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity(machine(resource), deadline)
 
@@ -110,12 +107,12 @@ def test_resource_of_another_form_is_refused(deadline: ProviderDeadline, resourc
         '{"ipv4": {"ipAddress": [{"privateIpAddress": 4}]}}',
     ],
 )
-def test_network_of_another_form_is_refused(deadline: ProviderDeadline, network: str) -> None:
+def test_network_of_another_form_is_refused(deadline: Deadline, network: str) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity({**VM, NETWORK: answer(network)}, deadline)
 
 
-def test_service_that_is_being_updated_is_unavailable(deadline: ProviderDeadline) -> None:
+def test_service_that_is_being_updated_is_unavailable(deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="410"):
         identity({**VM, RESOURCE: Exchange(status=410)}, deadline)
 

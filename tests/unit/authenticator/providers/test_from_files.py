@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers.cloud_init import INSTANCE_DATA, SIZE_LIMIT
 from authenticator.providers.equinix import Equinix
 from authenticator.providers.file import File
 from authenticator.providers.metal3 import Metal3
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.providers.provider import Identity
 
 DEVICE = "2885032e-61a8-4786-bd26-7b2e2e6ba1ea"
 HOST = "43527d4d-5bb4-4b1c-9d3a-6f0c1b1f9a3e"
@@ -29,7 +30,7 @@ def test_instance_data_is_where_cloud_init_puts_it() -> None:
     assert Path("/run/cloud-init/instance-data.json") == INSTANCE_DATA
 
 
-def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Deadline) -> None:
     path = instance_data(tmp_path, v1={"instance_id": DEVICE, "local_hostname": "Fleet-MD-0"})
     assert Equinix("", path=path).identity(deadline) == Identity(
         provider_id=f"equinixmetal://{DEVICE}", node_name="fleet-md-0"
@@ -37,24 +38,20 @@ def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Provid
 
 
 @pytest.mark.parametrize("name", [None, "", 7])
-def test_equinix_device_may_have_no_name(
-    tmp_path: Path, deadline: ProviderDeadline, name: object
-) -> None:
+def test_equinix_device_may_have_no_name(tmp_path: Path, deadline: Deadline, name: object) -> None:
     path = instance_data(tmp_path, v1={"instance_id": DEVICE, "local_hostname": name})
     assert Equinix("", path=path).identity(deadline).node_name is None
 
 
 @pytest.mark.parametrize("v1", [None, [], {}, {"instance_id": "i-0abcdef1234567890"}])
 def test_equinix_refuses_the_instance_of_another_platform(
-    tmp_path: Path, deadline: ProviderDeadline, v1: object
+    tmp_path: Path, deadline: Deadline, v1: object
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match="instance_id"):
         Equinix("", path=instance_data(tmp_path, v1=v1)).identity(deadline)
 
 
-def test_metal3_machine_is_the_one_of_its_metadata(
-    tmp_path: Path, deadline: ProviderDeadline
-) -> None:
+def test_metal3_machine_is_the_one_of_its_metadata(tmp_path: Path, deadline: Deadline) -> None:
     known = {"providerid": "metal3/node-1/fleet-md-0-x7k2p", "uuid": HOST, "name": "fleet-md-0"}
     path = instance_data(tmp_path, meta_data=known)
     assert Metal3("", path=path).identity(deadline) == Identity(
@@ -67,16 +64,14 @@ def test_metal3_machine_is_the_one_of_its_metadata(
     "found", [None, 7, "", HOST, "a/b", "a/b/c/d", "a//c", "a/B/c", "a/b/c\n", "metal3://a/b/c"]
 )
 def test_metal3_refuses_metadata_of_another_form(
-    tmp_path: Path, deadline: ProviderDeadline, found: object
+    tmp_path: Path, deadline: Deadline, found: object
 ) -> None:
     path = instance_data(tmp_path, meta_data={"providerid": found, "uuid": HOST})
     with pytest.raises(ProviderAnswerInvalid, match="providerid"):
         Metal3("", path=path).identity(deadline)
 
 
-def test_metal3_does_not_fall_back_to_the_old_form(
-    tmp_path: Path, deadline: ProviderDeadline
-) -> None:
+def test_metal3_does_not_fall_back_to_the_old_form(tmp_path: Path, deadline: Deadline) -> None:
     path = instance_data(tmp_path, meta_data={"uuid": HOST})
     with pytest.raises(ProviderAnswerInvalid):
         Metal3("", path=path).identity(deadline)
@@ -88,9 +83,7 @@ def test_unknown_option_is_refused(make: type[Equinix | Metal3]) -> None:
         make("other")
 
 
-def test_machine_without_cloud_init_is_unavailable(
-    tmp_path: Path, deadline: ProviderDeadline
-) -> None:
+def test_machine_without_cloud_init_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="has cloud-init run"):
         Equinix("", path=tmp_path / "instance-data.json").identity(deadline)
 
@@ -101,7 +94,7 @@ def test_machine_without_cloud_init_is_unavailable(
     ids=["empty", "cut off", "a list", "nested", "too large"],
 )
 def test_instance_data_that_cannot_be_read_is_refused(
-    tmp_path: Path, deadline: ProviderDeadline, content: str
+    tmp_path: Path, deadline: Deadline, content: str
 ) -> None:
     path = tmp_path / "instance-data.json"
     path.write_text(content)
@@ -109,14 +102,14 @@ def test_instance_data_that_cannot_be_read_is_refused(
         Metal3("", path=path).identity(deadline)
 
 
-def identity(path: Path, text: str, deadline: ProviderDeadline) -> Identity:
+def identity(path: Path, text: str, deadline: Deadline) -> Identity:
     """Ask the provider `file`."""
     path /= "identity.yaml"
     path.write_text(text)
     return File(str(path)).identity(deadline)
 
 
-def test_file_tells_all_there_is(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_file_tells_all_there_is(tmp_path: Path, deadline: Deadline) -> None:
     text = (
         "{providerID: 'mine://1', nodeName: n1, addresses: [10.0.0.1, '2001:db8::1', n1.example]}"
     )
@@ -127,9 +120,7 @@ def test_file_tells_all_there_is(tmp_path: Path, deadline: ProviderDeadline) -> 
     )
 
 
-def test_file_needs_no_more_than_the_provider_id(
-    tmp_path: Path, deadline: ProviderDeadline
-) -> None:
+def test_file_needs_no_more_than_the_provider_id(tmp_path: Path, deadline: Deadline) -> None:
     found = identity(tmp_path, "providerID: mine://1\n", deadline)
     assert found == Identity(provider_id="mine://1", node_name=None)
 
@@ -149,14 +140,12 @@ def test_file_needs_no_more_than_the_provider_id(
         "{providerID: 'mine://1', 7: n1}",
     ],
 )
-def test_file_of_another_form_is_refused(
-    tmp_path: Path, deadline: ProviderDeadline, text: str
-) -> None:
+def test_file_of_another_form_is_refused(tmp_path: Path, deadline: Deadline, text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"identity\.yaml"):
         identity(tmp_path, text, deadline)
 
 
-def test_missing_file_is_told(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_missing_file_is_told(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ConfigurationInvalid, match="No such file"):
         File(str(tmp_path / "missing")).identity(deadline)
 

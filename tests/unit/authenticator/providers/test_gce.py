@@ -4,9 +4,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid
+from authenticator.model import Deadline
 from authenticator.providers.gce import FLAVOR, Gce
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid
+from authenticator.providers.provider import Identity
 from tests.fakes.metadata_server import Exchange, Recorded
 
 KEY = "GET /computeMetadata/v1/"
@@ -27,13 +28,13 @@ INSTANCE = {
 }
 
 
-def identity(exchanges: dict[str, Exchange], deadline: ProviderDeadline) -> Identity:
+def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
     """Ask the provider."""
     with Recorded(exchanges).running() as url:
         return Gce("", base_url=url).identity(deadline)
 
 
-def test_instance_tells_project_zone_and_name(deadline: ProviderDeadline) -> None:
+def test_instance_tells_project_zone_and_name(deadline: Deadline) -> None:
     assert identity(INSTANCE, deadline) == Identity(
         provider_id="gce://fleet-west-1/europe-west3-b/fleet-md-0-x7k2p",
         node_name="fleet-md-0-x7k2p",
@@ -41,19 +42,19 @@ def test_instance_tells_project_zone_and_name(deadline: ProviderDeadline) -> Non
     )
 
 
-def test_project_of_a_domain_keeps_it(deadline: ProviderDeadline) -> None:
+def test_project_of_a_domain_keeps_it(deadline: Deadline) -> None:
     found = identity({**INSTANCE, PROJECT: answer("example.com:fleet-west")}, deadline)
     assert found.provider_id.startswith("gce://example.com:fleet-west/europe-west3-b/")
 
 
-def test_instance_without_ipv4_address_tells_none(deadline: ProviderDeadline) -> None:
+def test_instance_without_ipv4_address_tells_none(deadline: Deadline) -> None:
     assert identity({**INSTANCE, ADDRESS: Exchange(status=404)}, deadline).addresses == ()
 
 
 @pytest.mark.parametrize("headers", [{}, {"Metadata-Flavor": "Other"}])
 @pytest.mark.parametrize("path", [PROJECT, ZONE, NAME])
 def test_answer_without_googles_header_is_refused(
-    deadline: ProviderDeadline, path: str, headers: dict[str, str]
+    deadline: Deadline, path: str, headers: dict[str, str]
 ) -> None:
     answered = Exchange(body=INSTANCE[path].body, headers=headers)
     with pytest.raises(ProviderAnswerInvalid, match="Google"):
@@ -75,9 +76,7 @@ def test_answer_without_googles_header_is_refused(
         (ADDRESS, "fe80::1%eth0"),
     ],
 )
-def test_answer_of_another_form_is_refused(
-    deadline: ProviderDeadline, path: str, body: str
-) -> None:
+def test_answer_of_another_form_is_refused(deadline: Deadline, path: str, body: str) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity({**INSTANCE, path: answer(body)}, deadline)
 

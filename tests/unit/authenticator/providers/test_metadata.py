@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers.metadata import (
     ANSWER_LIMIT,
     LINK_LOCAL,
@@ -12,12 +14,11 @@ from authenticator.providers.metadata import (
     TOTAL_SECONDS,
     MetadataService,
 )
-from authenticator.providers.provider import ProviderDeadline
-from common.errors import ProviderAnswerInvalid, ProviderUnavailable
+from tests.fakes.clock import FakeClock
 from tests.fakes.metadata_server import Exchange, Recorded
 
 
-def ask(recorded: Recorded, deadline: ProviderDeadline) -> str:
+def ask(recorded: Recorded, deadline: Deadline) -> str:
     """Ask a service for its one key."""
     with (
         recorded.running() as url,
@@ -31,11 +32,11 @@ def answering(exchange: Exchange) -> Recorded:
     return Recorded({"GET /key": exchange})
 
 
-def test_answer_is_its_text(deadline: ProviderDeadline) -> None:
+def test_answer_is_its_text(deadline: Deadline) -> None:
     assert ask(answering(Exchange(body=b"the value")), deadline) == "the value"
 
 
-def test_headers_go_with_each_question(deadline: ProviderDeadline) -> None:
+def test_headers_go_with_each_question(deadline: Deadline) -> None:
     assert ask(answering(Exchange(body=b"v", asks={"Metadata": "true"})), deadline) == "v"
     with pytest.raises(ProviderAnswerInvalid, match="400"):
         ask(answering(Exchange(body=b"v", asks={"Metadata": "other"})), deadline)
@@ -46,12 +47,12 @@ def test_service_is_at_the_address_of_the_link() -> None:
     assert LINK_LOCAL == "http://169.254.169.254"
 
 
-def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: ProviderDeadline) -> None:
+def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: Deadline) -> None:
     asks = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenticator-tpm"}
     assert ask(answering(Exchange(body=b"v", asks=asks)), deadline) == "v"
 
 
-def test_answer_of_the_largest_size_is_taken(deadline: ProviderDeadline) -> None:
+def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
     assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
 
 
@@ -69,21 +70,19 @@ def test_answer_of_the_largest_size_is_taken(deadline: ProviderDeadline) -> None
     ],
 )
 def test_answers_that_no_platform_gives_are_refused(
-    deadline: ProviderDeadline, exchange: Exchange, told: str
+    deadline: Deadline, exchange: Exchange, told: str
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match=told):
         ask(answering(exchange), deadline)
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 410, 429, 500, 503, 599])
-def test_service_that_cannot_answer_now_is_unavailable(
-    deadline: ProviderDeadline, status: int
-) -> None:
+def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, status: int) -> None:
     with pytest.raises(ProviderUnavailable, match=str(status)):
         ask(answering(Exchange(status=status)), deadline)
 
 
-def test_nobody_there_is_unavailable(deadline: ProviderDeadline) -> None:
+def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
     with socket.socket() as nobody:  # has the port, and does not listen
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
@@ -94,14 +93,14 @@ def test_nobody_there_is_unavailable(deadline: ProviderDeadline) -> None:
             service.get("/key")
 
 
-def test_service_that_never_answers_is_left(soon: ProviderDeadline) -> None:
+def test_service_that_never_answers_is_left(soon: Deadline) -> None:
     recorded = answering(Exchange(body=b"late"))
     recorded.write = lambda _handler, _body: (recorded.ended.wait(), None)[1]
     with pytest.raises(ProviderUnavailable):
         ask(recorded, soon)
 
 
-def test_answer_that_drips_is_left_when_its_time_is_over(passing: ProviderDeadline) -> None:
+def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> None:
     """Each byte comes in good time, but never the last one."""
 
     def drip(handler: http.server.BaseHTTPRequestHandler, _body: bytes) -> None:
@@ -117,7 +116,7 @@ def test_answer_that_drips_is_left_when_its_time_is_over(passing: ProviderDeadli
         ask(recorded, passing)
 
 
-def test_answer_that_breaks_off_is_unavailable(deadline: ProviderDeadline) -> None:
+def test_answer_that_breaks_off_is_unavailable(deadline: Deadline) -> None:
     recorded = answering(Exchange(body=b"half of it"))
     recorded.write = break_off
     with pytest.raises(ProviderUnavailable):
@@ -130,7 +129,7 @@ def break_off(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
     handler.close_connection = True
 
 
-def test_all_questions_share_one_time_limit(passing: ProviderDeadline) -> None:
+def test_all_questions_share_one_time_limit(passing: Deadline) -> None:
     recorded = answering(Exchange(body=b"v"))
     with recorded.running() as url, MetadataService(url, passing, {}) as service:
         questions = (service.get("/key") for _ in range(100))
@@ -142,20 +141,12 @@ def test_all_questions_share_one_time_limit(passing: ProviderDeadline) -> None:
 def test_nothing_is_asked_after_the_deadline() -> None:
     recorded = answering(Exchange(body=b"v"))
     with pytest.raises(ProviderUnavailable, match="in time"):
-        ask(recorded, Over())
+        ask(recorded, Deadline(FakeClock(), 0.0))
     assert recorded.asked == []
 
 
-class Over:
-    """A deadline that has passed."""
-
-    def remaining(self) -> float:
-        """See `Deadline`."""
-        return 0.0
-
-
 def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
-    deadline: ProviderDeadline, soon: ProviderDeadline
+    deadline: Deadline, soon: Deadline
 ) -> None:
     for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):
         with MetadataService("http://127.0.0.1", given, {}) as service:
@@ -164,9 +155,7 @@ def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
             assert service._at_most(60) == pytest.approx(longest)
 
 
-def test_environment_is_not_asked(
-    deadline: ProviderDeadline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy would see session tokens, and could answer for the platform."""
     with Recorded({}).running() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers.openstack import OpenStack
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.providers.provider import Identity
 from tests.fakes.metadata_server import Exchange, Recorded
 
 META_DATA = "GET /openstack/latest/meta_data.json"
@@ -24,7 +25,7 @@ SERVER = {
 }
 
 
-def identity(answer: Exchange, deadline: ProviderDeadline, region: str = "") -> Identity:
+def identity(answer: Exchange, deadline: Deadline, region: str = "") -> Identity:
     """Ask the provider."""
     with Recorded({META_DATA: answer}).running() as url:
         return OpenStack(region, base_url=url).identity(deadline)
@@ -36,14 +37,14 @@ def served(**changed: object) -> Exchange:
 
 
 def test_server_tells_its_uuid_and_the_first_label_of_its_host_name(
-    deadline: ProviderDeadline,
+    deadline: Deadline,
 ) -> None:
     assert identity(served(), deadline) == Identity(
         provider_id=f"openstack:///{UUID}", node_name="fleet-md-0-x7k2p"
     )
 
 
-def test_region_of_the_setting_stands_before_the_uuid(deadline: ProviderDeadline) -> None:
+def test_region_of_the_setting_stands_before_the_uuid(deadline: Deadline) -> None:
     found = identity(served(), deadline, region="RegionOne")
     assert found.provider_id == f"openstack://RegionOne/{UUID}"
 
@@ -66,23 +67,23 @@ def test_option_that_is_no_region_is_refused(region: str) -> None:
     ],
 )
 def test_metadata_of_another_form_is_refused(
-    deadline: ProviderDeadline, changed: dict[str, object]
+    deadline: Deadline, changed: dict[str, object]
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity(served(**changed), deadline)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b"<html></html>"])
-def test_what_is_no_json_object_is_refused(deadline: ProviderDeadline, body: bytes) -> None:
+def test_what_is_no_json_object_is_refused(deadline: Deadline, body: bytes) -> None:
     with pytest.raises(ProviderAnswerInvalid, match="JSON"):
         identity(Exchange(body=body), deadline)
 
 
-def test_service_without_metadata_is_refused(deadline: ProviderDeadline) -> None:
+def test_service_without_metadata_is_refused(deadline: Deadline) -> None:
     with pytest.raises(ProviderAnswerInvalid, match=r"has no /openstack/latest/meta_data\.json"):
         identity(Exchange(status=404), deadline)
 
 
-def test_broken_service_is_unavailable(deadline: ProviderDeadline) -> None:
+def test_broken_service_is_unavailable(deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="500"):
         identity(Exchange(status=500), deadline)

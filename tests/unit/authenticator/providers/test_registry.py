@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers import registry
-from authenticator.providers.provider import Identity, ProviderDeadline
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.providers.provider import Identity
 
 BUILT_IN: Final = {
     "aws": "",
@@ -23,7 +24,7 @@ BUILT_IN: Final = {
 }
 MODULE: Final = """\
 from authenticator.providers.provider import Identity
-from common.errors import ProviderUnavailable
+from authenticator.errors import ProviderUnavailable
 
 class Rack:
     def __init__(self, option):
@@ -65,7 +66,7 @@ def test_built_in_provider_is_found_by_its_name(name: str, option: str) -> None:
 
 
 def test_third_partys_provider_is_found_and_gets_its_option(
-    install: Path, deadline: ProviderDeadline
+    install: Path, deadline: Deadline
 ) -> None:
     rack(install)
     found = registry.query_provider(
@@ -125,7 +126,7 @@ GOOD: Final = {
     ],
 )
 def test_answer_that_no_request_could_hold_is_refused(
-    install: Path, deadline: ProviderDeadline, changed: dict[str, object]
+    install: Path, deadline: Deadline, changed: dict[str, object]
 ) -> None:
     rack(install)
     assert registry.query_provider(f"rack:{GOOD}", deadline).addresses == ("n1.example",)
@@ -133,14 +134,14 @@ def test_answer_that_no_request_could_hold_is_refused(
         registry.query_provider(f"rack:{GOOD | changed}", deadline)
 
 
-def test_ip_addresses_are_taken(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_ip_addresses_are_taken(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "identity.yaml"
     path.write_text("{providerID: 'rack://a', addresses: [10.0.0.1]}")
     assert registry.query_provider(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)
 
 
 def test_failure_tells_who_failed_and_what_to_do_in_one_line(
-    install: Path, deadline: ProviderDeadline
+    install: Path, deadline: Deadline
 ) -> None:
     rack(install)
     with pytest.raises(ProviderUnavailable) as caught:

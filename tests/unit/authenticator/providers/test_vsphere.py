@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.model import Deadline
 from authenticator.providers import vsphere
-from authenticator.providers.provider import Identity, ProviderDeadline
+from authenticator.providers.provider import Identity
 from authenticator.providers.vsphere import DMI, METADATA_LIMIT, TOOLS, VSphere
-from common.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 
 SERIAL = "VMware-42 03 94 2f ce 98 3f 27-45 5c 46 3d 34 b8 af 41\n"
 PROVIDER_ID = "vsphere://4203942f-ce98-3f27-455c-463d34b8af41"
@@ -50,7 +51,7 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def name(tools: Path, folder: Path, deadline: ProviderDeadline) -> str | None:
+def name(tools: Path, folder: Path, deadline: Deadline) -> str | None:
     """Ask for the node's name with one tool there is."""
     missing = folder / "missing"
     found = VSphere("", dmi=machine(folder), tools=(missing, tools)).identity(deadline)
@@ -70,34 +71,32 @@ def test_places_are_those_of_the_distributions() -> None:
 
 
 def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
-    tmp_path: Path, deadline: ProviderDeadline
+    tmp_path: Path, deadline: Deadline
 ) -> None:
     found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
     assert found == Identity(provider_id=PROVIDER_ID, node_name=None)
 
 
-def test_serial_number_in_capitals_is_the_same_uuid(
-    tmp_path: Path, deadline: ProviderDeadline
-) -> None:
+def test_serial_number_in_capitals_is_the_same_uuid(tmp_path: Path, deadline: Deadline) -> None:
     serial = "VMware-" + SERIAL.removeprefix("VMware-").upper()
     found = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
     assert found.provider_id == PROVIDER_ID
 
 
 def test_tool_gets_nothing_of_the_environment(
-    tmp_path: Path, deadline: ProviderDeadline, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAME_OF_ANOTHER", "local-hostname: another")
     found = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
     assert name(found, tmp_path, deadline) is None
 
 
-def test_tool_that_fails_tells_nothing(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_tool_that_fails_tells_nothing(tmp_path: Path, deadline: Deadline) -> None:
     found = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
     assert name(found, tmp_path, deadline) is None
 
 
-def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: Deadline) -> None:
     """From virtual hardware 13 on it is the same UUID with its first fields turned around."""
     (tmp_path / "product_uuid").write_text("2f940342-98ce-273f-455c-463d34b8af41\n")
     found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
@@ -118,13 +117,13 @@ def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: Provider
     ],
 )
 def test_serial_number_of_another_machine_is_refused(
-    tmp_path: Path, deadline: ProviderDeadline, serial: str
+    tmp_path: Path, deadline: Deadline, serial: str
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match="product_serial"):
         VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
 
 
-def test_machine_without_dmi_is_unavailable(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_machine_without_dmi_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="product_serial"):
         VSphere("", dmi=tmp_path, tools=()).identity(deadline)
 
@@ -140,19 +139,19 @@ def test_machine_without_dmi_is_unavailable(tmp_path: Path, deadline: ProviderDe
     ],
 )
 def test_name_is_read_in_every_encoding(
-    tmp_path: Path, deadline: ProviderDeadline, metadata: bytes, encoding: str
+    tmp_path: Path, deadline: Deadline, metadata: bytes, encoding: str
 ) -> None:
     assert name(tool(tmp_path, metadata, encoding), tmp_path, deadline) == "fleet-md-0"
 
 
-def test_the_other_tool_is_asked_in_its_own_way(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_the_other_tool_is_asked_in_its_own_way(tmp_path: Path, deadline: Deadline) -> None:
     found = tool(tmp_path, METADATA, "", name="vmtoolsd")
     assert name(found, tmp_path, deadline) == "fleet-md-0"
 
 
 @pytest.mark.parametrize("metadata", [b"", b"---", b"instance-id: x", b"local-hostname: 7"])
 def test_guestinfo_without_a_name_tells_none(
-    tmp_path: Path, deadline: ProviderDeadline, metadata: bytes
+    tmp_path: Path, deadline: Deadline, metadata: bytes
 ) -> None:
     assert name(tool(tmp_path, metadata, ""), tmp_path, deadline) is None
 
@@ -170,14 +169,14 @@ def test_guestinfo_without_a_name_tells_none(
     ids=["no base64", "no gzip", "cut off", "inflates", "no YAML", "YAML that acts"],
 )
 def test_guestinfo_that_cannot_be_read_is_refused(
-    tmp_path: Path, deadline: ProviderDeadline, metadata: bytes, encoding: str
+    tmp_path: Path, deadline: Deadline, metadata: bytes, encoding: str
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match="guestinfo"):
         name(tool(tmp_path, metadata, encoding), tmp_path, deadline)
 
 
 def test_tool_that_hangs_is_ended(
-    tmp_path: Path, soon: ProviderDeadline, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, soon: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vsphere, "TOOL_SECONDS", 3600.0)  # no limit but the deadline's
     os.mkfifo(tmp_path / "never")
@@ -186,7 +185,7 @@ def test_tool_that_hangs_is_ended(
         name(hanging, tmp_path, soon)
 
 
-def test_tool_that_cannot_be_run_is_unavailable(tmp_path: Path, deadline: ProviderDeadline) -> None:
+def test_tool_that_cannot_be_run_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
     broken = executable(tmp_path / "vmtoolsd", "")
     broken.chmod(0o644)
     with pytest.raises(ProviderUnavailable, match="vmtoolsd"):

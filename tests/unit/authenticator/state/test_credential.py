@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from authenticator.errors import StateCorrupted
 from authenticator.model import KeyPair
 from authenticator.state.credential import (
     CHECK_MODULUS,
@@ -17,7 +18,6 @@ from authenticator.state.credential import (
     encode_exec_credential,
     expiration_timestamp,
 )
-from common.errors import StateCorrupted
 from tests.builders import credentials
 
 NOW = 1_800_000_000

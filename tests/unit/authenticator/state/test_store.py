@@ -13,6 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from authenticator.errors import (
+    DeadlinePassed,
+    StateCorrupted,
+    StateDirectoryUnsafe,
+    StateDirectoryUnwritable,
+)
 from authenticator.model import Cooldown, Deadline, PendingExchange
 from authenticator.state.directory import (
     LOCK_POLL_SECONDS,
@@ -26,12 +32,6 @@ from authenticator.state.store import (
     FileStore,
     Store,
     with_checksum,
-)
-from common.errors import (
-    DeadlinePassed,
-    StateCorrupted,
-    StateDirectoryUnsafe,
-    StateDirectoryUnwritable,
 )
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock

@@ -2,20 +2,20 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
+from authenticator.errors import TpmBusy
+from authenticator.model import Deadline
 from authenticator.tpm.bounded_calls import BoundedCalls
-from common.errors import TpmBusy
 from tests.unit.authenticator.tpm.conftest import MovedTime
 
 
-@dataclass
-class Left:
+class Left(Deadline):
     """A deadline that the test moves."""
 
-    seconds: float
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def remaining(self) -> float:
         """Return what the test says is left."""

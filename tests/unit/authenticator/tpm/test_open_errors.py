@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from authenticator import errors
+from authenticator.model import Deadline
 from authenticator.tpm import esapi
-from common import errors
+from common.errors import AttestationError
+from tests.fakes.clock import FakeClock
 from tests.unit.authenticator.tpm.conftest import MovedTime
-
-
-class Minute:
-    """A deadline far away."""
-
-    def remaining(self) -> float:
-        """Return a minute."""
-        return 60.0
 
 
 def fail_to_open(
@@ -42,8 +37,8 @@ def fail_to_open(
         ("swtpm:path=/nonexistent/tpm", errors.TpmUnavailable, "/nonexistent/tpm"),
     ],
 )
-def test_nobody_there_is_told(tcti: str, leaf: type[errors.AttestationError], step: str) -> None:
-    with pytest.raises(leaf) as caught, esapi.open_tpm(tcti, deadline=Minute()):
+def test_nobody_there_is_told(tcti: str, leaf: type[AttestationError], step: str) -> None:
+    with pytest.raises(leaf) as caught, esapi.open_tpm(tcti, deadline=Deadline(FakeClock(), 60.0)):
         pass
     assert step in caught.value.message
     assert "\n" not in caught.value.message
@@ -53,7 +48,7 @@ def test_missing_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     fail_to_open(monkeypatch, errno.EACCES)
     with (
         pytest.raises(errors.TpmPermissionDenied, match="run as root"),
-        esapi.open_tpm("device:/nonexistent/tpm", deadline=Minute()),
+        esapi.open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
 
@@ -64,7 +59,7 @@ def test_device_in_use_is_told_when_time_is_up(
     fail_to_open(monkeypatch, errno.EBUSY, took=lambda: moved.sleep(20))
     with (
         pytest.raises(errors.TpmBusy, match="/dev/tpmrm0"),
-        esapi.open_tpm("device:/nonexistent/tpm", deadline=Minute()),
+        esapi.open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
     assert moved.now >= 60
@@ -75,7 +70,7 @@ def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
     file.write_bytes(b"")
     with (
         pytest.raises(errors.TpmUnavailable, match="is no TPM"),
-        esapi.open_tpm(f"device:{file}", deadline=Minute()),
+        esapi.open_tpm(f"device:{file}", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
 
@@ -83,6 +78,8 @@ def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
 def test_password_that_no_tpm_takes_is_told() -> None:
     with (
         pytest.raises(errors.TpmConfigurationInvalid, match="64 bytes"),
-        esapi.open_tpm("nonsense:x", endorsement_auth=b"x" * 65, deadline=Minute()),
+        esapi.open_tpm(
+            "nonsense:x", endorsement_auth=b"x" * 65, deadline=Deadline(FakeClock(), 60.0)
+        ),
     ):
         pass

@@ -2,8 +2,9 @@
 
 import pytest
 
+from authenticator import errors
 from authenticator.tpm import response_codes
-from common import errors
+from common.errors import AttestationError
 
 BUSY = (0x908, 0x909, 0x90A, 0x920, 0x922, 0x923)
 FULL = (0x902, 0x903, 0x904, 0x905, 0x906)
@@ -26,7 +27,7 @@ ESYS = 0x070000
     ],
 )
 def test_code_has_its_leaf(
-    layer: int, codes: tuple[int, ...], leaf: type[errors.AttestationError]
+    layer: int, codes: tuple[int, ...], leaf: type[AttestationError]
 ) -> None:
     for code in codes:
         error = response_codes.error_for_code(layer | code, "TPM2_Quote")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import NodeOfAnotherMachine, RequesterNotAllowed
 from signer.controller import audit
 from signer.controller.audit import AuditContext, JsonFormatter
+from signer.errors import NodeOfAnotherMachine, RequesterNotAllowed
 from signer.model import BootCounters
 from signer.verify.measured_boot import MeasuredBoot
 from tests.builders.scenario import HOME, Scenario

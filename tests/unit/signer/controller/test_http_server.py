@@ -12,10 +12,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.errors import NodeOfAnotherMachine
 from signer.controller import audit, http_server, metrics
 from signer.controller.audit import AuditContext
 from signer.controller.http_server import HttpServer, build_routes
+from signer.errors import NodeOfAnotherMachine
 from signer.policy import Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.errors import TooManyChallenges
 from signer.controller.rate_limit import BURST, QPS, ChallengeRateLimiter
+from signer.errors import TooManyChallenges
 
 
 @dataclass(slots=True)

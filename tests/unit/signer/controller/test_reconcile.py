@@ -13,11 +13,7 @@ from cryptography import x509
 
 from common.binding import challenge_key_id, sha256
 from common.csr import decode_request, encode_request
-from common.errors import (
-    ApiServerUnavailable,
-    AuthorityUnavailable,
-    TooManyChallenges,
-)
+from common.errors import ApiServerUnavailable
 from common.evidence import decode_challenge
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -28,9 +24,9 @@ from common.names import (
 from common.pem import encode_block
 from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
+from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.issue.certificate import CertificateAuthority
-from signer.issue.challenge import ChallengeKeys
-from signer.model import ClusterKey, Condition, Csr
+from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
 from signer.policy import AutoApproveBindings, NameReuse, PolicySet
 from signer.verify.recognize import CsrKind
 from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine

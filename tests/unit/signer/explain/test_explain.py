@@ -19,8 +19,7 @@ from signer.explain.command import Files, explain
 from signer.explain.descriptions import CHECK_TITLES
 from signer.explain.manifests import FilesInvalid
 from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING
-from signer.issue.challenge import ChallengeKeys
-from signer.model import Csr, Node
+from signer.model import ChallengeKeys, Csr, Node
 from signer.policy import PcrMode, Policy
 from signer.verify.recognize import CsrKind
 from tests.attacks.runner import reconcile_once
@@ -572,7 +571,7 @@ def test_a_bug_is_no_verdict(folder: Folder, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("signer.explain.replay.recognise", broken)
+    monkeypatch.setattr("signer.explain.replay.recognize_csr", broken)
     ended = run(monkeypatch, *arguments(folder.files([folder.scenario.offer_csr()])))
     assert (ended.status, ended.output) == (3, "")
     assert "ZeroDivisionError" in ended.complaint

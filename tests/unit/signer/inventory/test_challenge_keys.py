@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from common.errors import ApiServerUnavailable, ChallengeKeyUnavailable
+from common.errors import ApiServerUnavailable
+from signer.errors import ChallengeKeyUnavailable
 from signer.inventory.challenge_keys import (
     MIN_REFRESH_INTERVAL,
     PREVIOUS_KEY_TTL,
@@ -15,7 +16,7 @@ from signer.inventory.challenge_keys import (
     SECRET_NAME,
     ChallengeKeyStore,
 )
-from signer.issue.challenge import ChallengeKeys
+from signer.model import ChallengeKeys
 from tests.fakes.secrets import FakeSecrets
 
 HOME = "node-attestation-system"

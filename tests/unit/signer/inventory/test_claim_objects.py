@@ -20,8 +20,8 @@ from signer.model import (
     KeyHolder,
     Registration,
     TrustBasis,
+    attested_node_name,
 )
-from signer.verify.claims import attested_node_name
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -18,8 +18,7 @@ from signer.inventory.machine import (
 from signer.inventory.management import ManagementCluster
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
-from signer.model import AttestedNodeObject, ClusterKey
-from signer.verify.claims import attested_node_name
+from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 from tests.harness import pki

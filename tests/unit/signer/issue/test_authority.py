@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from common.errors import AuthorityUnavailable
+from signer.errors import AuthorityUnavailable
 from signer.issue.authority import ClusterAuthorities, parse_authority
 from signer.model import ClusterKey
 from tests.fakes.secrets import FakeSecrets

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common.errors import AuthorityUnavailable
+from signer.errors import AuthorityUnavailable
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.policy import Policy
 from signer.verify.answer import ClaimedAnswer

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from common.binding import challenge_key_id, encode_fields, sha256
-from common.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from common.evidence import decode_challenge, encode_challenge
 from common.tpm.constants import ObjectAttributes
-from signer.issue.challenge import ChallengeKeys, ChallengeState, challenge_state, make_challenge
-from signer.model import Csr
+from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
+from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
+from signer.model import ChallengeKeys, Csr
 from signer.policy import EventLogRules
 from tests.builders.scenario import Scenario, machine
 from tests.builders.software_tpm import TpmKey

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from common.errors import ApiServerUnavailable, KubeconfigRefused
+from common.errors import ApiServerUnavailable
+from signer.errors import KubeconfigRefused
 from signer.kube import client, tls
 from signer.kube.client import ApiClient, Expired
 from signer.kube.kubeconfig import ClientCertificate, Connection

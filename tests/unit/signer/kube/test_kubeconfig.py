@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from common.errors import KubeconfigRefused
+from signer.errors import KubeconfigRefused
 from signer.kube.kubeconfig import ClientCertificate, in_cluster, parse_kubeconfig
 
 CA = "-----BEGIN CERTIFICATE-----\nY2E=\n-----END CERTIFICATE-----\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import EventLogPolicyMismatch, PcrPolicyMismatch
+from signer.errors import EventLogPolicyMismatch, PcrPolicyMismatch
 from signer.model import ClusterKey
 from signer.policy import PcrMode, Policy, load_policies
 from signer.policy.learn import LearnError, draft_policy

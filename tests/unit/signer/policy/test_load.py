@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from common.errors import PolicyMissing
+from signer.errors import PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
     AutoApproveBindings,

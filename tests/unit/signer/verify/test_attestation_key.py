@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.errors import (
-    AttestationError,
-    AttestationKeyAttributesNotAllowed,
-    AttestationKeyMalformed,
-    AttestationKeySchemeNotAllowed,
-    AttestationKeyWeak,
-)
+from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -27,6 +21,12 @@ from common.tpm.constants import (
     ObjectAttributes,
 )
 from common.tpm.structures import EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
+from signer.errors import (
+    AttestationKeyAttributesNotAllowed,
+    AttestationKeyMalformed,
+    AttestationKeySchemeNotAllowed,
+    AttestationKeyWeak,
+)
 from signer.policy import Policy
 from signer.verify.attestation_key import verify_attestation_key
 from tests.builders.software_tpm import (

@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from common.errors import (
-    ApiServerUnavailable,
-    AttestationError,
+from common.errors import ApiServerUnavailable, AttestationError
+from signer.errors import (
     ClaimConflict,
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
@@ -19,10 +18,9 @@ from common.errors import (
     NodeNameInUse,
     NodeNameReserved,
 )
-from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis
+from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis, attested_node_name
 from signer.policy import NameReuse, Policy, TrustMode
 from signer.verify.answer import ClaimedAnswer, VerifiedAnswer, make_claims
-from signer.verify.claims import attested_node_name
 from tests.builders.scenario import (
     ABROAD,
     HOME,

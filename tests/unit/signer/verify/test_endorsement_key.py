@@ -7,12 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from common.errors import (
-    AttestationError,
-    EndorsementKeyMalformed,
-    EndorsementKeyNotTemplate,
-    EndorsementKeyWeak,
-)
+from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_ECDH,
     TPM_ALG_SHA256,
@@ -20,6 +15,7 @@ from common.tpm.constants import (
     ObjectAttributes,
 )
 from common.tpm.structures import EccParameters, EccPoint, RsaParameters, Scheme
+from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.verify.endorsement_key import TEMPLATES, verify_endorsement_key
 from tests.builders.software_tpm import TpmKey, endorsement_key, with_key
 

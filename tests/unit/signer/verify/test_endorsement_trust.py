@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordInvalid,

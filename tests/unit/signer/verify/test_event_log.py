@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import EventLogMalformed
+from signer.errors import EventLogMalformed
 from signer.verify.event_log import parse_event_log
 from tests.builders.event_logs import (
     EV_NO_ACTION,

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
-    ApiServerUnavailable,
-    AttestationError,
+from common.errors import ApiServerUnavailable, AttestationError
+from signer.errors import (
     BootstrapNotReady,
     ClusterPaused,
     MachineAmbiguous,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from signer.errors import (
     EventLogMalformed,
     EventLogMismatch,
     EventLogMissing,

@@ -15,13 +15,12 @@ from common.errors import (
     ExtensionNotAllowed,
     PemBlocksUnexpected,
     PemNotCanonical,
-    ProviderIDMissing,
-    RequestKeyWeak,
     TooLarge,
     UnsupportedVersion,
 )
 from common.evidence import encode_attestation_data
 from common.pem import encode_block
+from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
 from tests.builders.scenario import NODE, PROVIDER_ID, Scenario

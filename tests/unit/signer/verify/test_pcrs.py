@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.tpm.constants import TPM_ALG_SHA256
+from signer.errors import (
     PcrBankUnavailable,
     PcrDigestMismatch,
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from common.tpm.constants import TPM_ALG_SHA256
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from signer.verify.pcrs import verify_pcr_policy, verify_pcrs
 from tests.builders.scenario import Scenario

@@ -9,20 +9,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.binding import challenge_key_id, sha256
-from common.errors import (
+from common.errors import AttestationError
+from common.evidence import Answer
+from common.tpm.constants import TPM_ALG_ECDSA, TPM_ALG_RSASSA, TPM_ALG_SHA256, TPM_ALG_SHA384
+from common.tpm.structures import Attest, EcdsaValue, Signature
+from signer.errors import (
     AnswerExpired,
     AnswerNotBound,
-    AttestationError,
     ChallengeKeyUnknown,
     PcrDigestMismatch,
     QuoteMalformed,
     QuoteSignatureInvalid,
     SignatureMalformed,
 )
-from common.evidence import Answer
-from common.tpm.constants import TPM_ALG_ECDSA, TPM_ALG_RSASSA, TPM_ALG_SHA256, TPM_ALG_SHA384
-from common.tpm.structures import Attest, EcdsaValue, Signature
-from signer.issue.challenge import ChallengeKeys
+from signer.model import ChallengeKeys
 from signer.verify.recognize import CsrKind
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
+from common.errors import AttestationError
+from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from signer.errors import (
     AlreadyDecided,
-    AttestationError,
     AutoApproveBindingPresent,
     MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
 )
-from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
 from signer.model import Condition
 from signer.policy import AutoApproveBindings, KubeletServingMode
 from signer.verify.recognize import CsrKind, recognize_csr

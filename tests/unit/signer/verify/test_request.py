@@ -4,12 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import (
-    RequesterNameMismatch,
-    RequesterNotAllowed,
-    UnsupportedVersion,
-    UsagesNotAllowed,
-)
+from common.errors import UnsupportedVersion
+from signer.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
 from signer.verify.recognize import CsrKind
 from signer.verify.request import (
     BootstrapRequester,

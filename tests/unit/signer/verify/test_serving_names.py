@@ -11,11 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.csr import OtherGeneralName, SubjectAltName, node_subject
-from common.errors import (
+from common.errors import AttestationError
+from common.pem import encode_block
+from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
-    AttestationError,
     EndorsementKeyBanned,
     MachineNotFound,
     NodeNameUnknown,
@@ -23,7 +24,6 @@ from common.errors import (
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from common.pem import encode_block
 from signer.model import Address, Csr
 from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import verify_serving_names

@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from common.errors import (
+from signer.errors import (
     EndorsementCertificateNotAllowed,
     EndorsementCertificateRevoked,
     EndorsementCertificateUntrusted,

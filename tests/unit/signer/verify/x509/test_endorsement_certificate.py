@@ -10,8 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common.errors import (
-    AttestationError,
+from common.errors import AttestationError
+from common.public_keys import PublicKey
+from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
     EndorsementCertificateMissing,
@@ -21,7 +22,6 @@ from common.errors import (
     EndorsementKeyNotRegistered,
     OperatorActionRequired,
 )
-from common.public_keys import PublicKey
 from signer.model import TrustBasis
 from signer.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import NO_ANCHORS, verify_endorsement_certificate

@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.errors import EndorsementCertificateRevoked, RevocationListOutOfDate
+from signer.errors import EndorsementCertificateRevoked, RevocationListOutOfDate
 from signer.verify.x509.endorsement_certificate import (
     load_trust_anchors,
     verify_endorsement_certificate,

@@ -1,0 +1,323 @@
+"""What the signer alone can raise; the families are those of common/errors.py."""
+
+from common.errors import Denied, Fatal, Ignored, Unavailable, Waiting
+
+# R: is it ours, and who asks
+
+
+class NotOptedIn(Ignored, check="R0"):
+    """The Cluster has not opted in to this signer."""
+
+
+class PolicyMissing(Waiting, check="R0", alarm=True):
+    """No policy is configured for the Cluster."""
+
+
+class MultipleClientSigners(Waiting, check="R0", alarm=True):
+    """The Cluster names more than one client signer."""
+
+
+class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
+    """A kubeadm binding lets kube-controller-manager approve client certificates unattested."""
+
+
+class NotOurSigner(Ignored, check="R1"):
+    """The CSR names another signer."""
+
+
+class AlreadyDecided(Ignored, check="R1"):
+    """The CSR has a certificate, or is Denied or Failed."""
+
+
+class UsagesNotAllowed(Denied, check="R2"):
+    """`spec.usages` is not exactly what a kubelet asks for."""
+
+
+class RequesterNotAllowed(Denied, check="R3"):
+    """The requester is neither a bootstrapper nor the node itself."""
+
+
+class AnnotationsFull(Denied):
+    """The requester's annotations leave no room for the signer's."""
+
+
+# P: parsing
+
+
+class RequestKeyWeak(Denied, check="P3"):
+    """The kubelet's key is known to be weak."""
+
+
+class ProviderIDMissing(Denied, check="P5"):
+    """The provider ID extension is missing."""
+
+
+# C: the challenge that is answered
+
+
+class AnswerExpired(Denied, check="C1"):
+    """The answered challenge is too old, or of the future."""
+
+
+class ChallengeKeyUnknown(Ignored, check="C1"):
+    """The answered challenge was made under a key that is not known here."""
+
+
+# A: attestation key
+
+
+class AttestationKeyMalformed(Denied, check="A1"):
+    """The attestation key is not a TPM2B_PUBLIC."""
+
+
+class AttestationKeyAttributesNotAllowed(Denied, check="A1"):
+    """The attestation key is not a restricted signing key that never left its TPM."""
+
+
+class AttestationKeySchemeNotAllowed(Denied, check="A1"):
+    """The attestation key's scheme, hash, size or curve is not taken."""
+
+
+class AttestationKeyWeak(Denied, check="A1"):
+    """The attestation key is no valid key, or is known to be weak."""
+
+
+# Q: quote
+
+
+class QuoteMalformed(Denied, check="Q1"):
+    """The quote is not a TPMS_ATTEST of type quote made by a TPM."""
+
+
+class SignatureMalformed(Denied, check="Q1"):
+    """The signature is not a TPMT_SIGNATURE of the attestation key's scheme and hash."""
+
+
+class QuoteSignatureInvalid(Denied, check="Q1"):
+    """The quote is not signed by the attestation key."""
+
+
+class AnswerNotBound(Denied, check="Q2"):
+    """The quote does not belong to this challenge, requester and object."""
+
+
+class PcrSelectionMismatch(Denied, check="Q3"):
+    """The quoted PCRs are not those that the policy asks for."""
+
+
+class PcrBankUnavailable(Denied, check="Q3"):
+    """The TPM has not allocated a PCR bank that the policy asks for."""
+
+
+class PcrDigestMismatch(Denied, check="Q3"):
+    """The PCR values are not those that were quoted."""
+
+
+class PcrPolicyMismatch(Denied, check="Q4"):
+    """A PCR holds a value that the policy does not allow."""
+
+
+class EventLogMissing(Denied, check="Q4"):
+    """The policy asks for the event log, and the answer has none."""
+
+
+class EventLogMalformed(Denied, check="Q4"):
+    """The event log cannot be read."""
+
+
+class EventLogMismatch(Denied, check="Q4"):
+    """The event log does not replay to the quoted PCRs."""
+
+
+class EventLogPolicyMismatch(Denied, check="Q4"):
+    """The measured boot is not one that the policy allows."""
+
+
+# M: Machine and Node
+
+
+class MachineNotFound(Waiting, check="M1"):
+    """No Machine of this Cluster has the provider ID."""
+
+
+class MachineAmbiguous(Denied, check="M1"):
+    """Several Machines of this Cluster have the provider ID."""
+
+
+class BootstrapNotReady(Waiting, check="M2"):
+    """The Machine's bootstrap data is not ready."""
+
+
+class ClusterPaused(Waiting, check="M2"):
+    """The Cluster is paused; a first join waits."""
+
+
+class MachineDeleting(Denied, check="M2"):
+    """The Machine is being deleted; it gets no first certificate."""
+
+
+class NodeNameMismatch(Denied, check="M3"):
+    """The node name is not this Machine's."""
+
+
+class NodeNameUnknown(Waiting, check="M3"):
+    """Nothing tells the Machine's node name yet."""
+
+
+class NodeOfAnotherMachine(Waiting, check="M4", alarm=True):
+    """A Node of that name exists with another provider ID."""
+
+
+class RequesterNameMismatch(Denied, check="M5"):
+    """A node asks for a name that is not its own."""
+
+
+class NodeRefMismatch(Waiting, check="M6", alarm=True):
+    """The Machine's nodeRef, or another Node with its provider ID, speaks against a first use."""
+
+
+# E: endorsement key
+
+
+class EndorsementKeyMalformed(Denied, check="E1"):
+    """The endorsement key is not a TPM2B_PUBLIC."""
+
+
+class EndorsementKeyNotTemplate(Denied, check="E1"):
+    """The endorsement key's public area is none of the TCG EK profile's templates."""
+
+
+class EndorsementKeyWeak(Denied, check="E1"):
+    """The endorsement key is no valid key, or is known to be weak."""
+
+
+class EndorsementKeyMismatch(Denied, check="E2"):
+    """Another endorsement key is on record for this Machine."""
+
+
+class EndorsementKeyNotRegistered(Waiting, check="E2"):
+    """No endorsement key is on record for this Machine."""
+
+
+class EndorsementKeyRecordInvalid(Waiting, check="E2", alarm=True):
+    """The endorsement key record of this Machine cannot be read."""
+
+
+class EndorsementCertificateMissing(Denied, check="E2"):
+    """The policy asks for an endorsement certificate, and the TPM holds none."""
+
+
+class EndorsementCertificateMalformed(Denied, check="E2"):
+    """An endorsement certificate cannot be read."""
+
+
+class EndorsementCertificateMismatch(Denied, check="E2"):
+    """The endorsement certificate certifies another key than the TPM's."""
+
+
+class EndorsementCertificateUntrusted(Denied, check="E2"):
+    """The endorsement certificate does not lead to a configured authority."""
+
+
+class EndorsementCertificateNotAllowed(Denied, check="E2"):
+    """The endorsement certificate, or one above it, breaks a rule: usage, algorithm, key, form."""
+
+
+class EndorsementCertificateOutOfDate(Denied, check="E2"):
+    """The endorsement certificate, or one above it, is not valid now."""
+
+
+class EndorsementCertificateRevoked(Denied, check="E2"):
+    """The endorsement certificate, or one above it, is revoked."""
+
+
+class RevocationListOutOfDate(Waiting, check="E2", alarm=True):
+    """A configured revocation list is not valid now, so nobody knows what is revoked."""
+
+
+class OperatorActionRequired(Waiting, check="E2", alarm=True):
+    """A first claim without a record is not safe here: an operator has to register the key."""
+
+
+class EndorsementKeyBanned(Denied, check="E3"):
+    """The endorsement key is banned."""
+
+
+class EndorsementKeyInUseLocally(Denied, check="E3"):
+    """The endorsement key is held by another living node."""
+
+
+class EndorsementKeyHolderDeleting(Waiting, check="E3"):
+    """The node that holds the endorsement key is being deleted."""
+
+
+# K: claims
+
+
+class EndorsementKeyInUse(Denied, check="K1"):
+    """Another living node holds the endorsement key."""
+
+
+class EndorsementKeyRecordConflict(Waiting, check="K1", alarm=True):
+    """Two records give one endorsement key to two nodes."""
+
+
+class NodeNameInUse(Denied, check="K2"):
+    """The node name lives with another endorsement key."""
+
+
+class NodeNameReserved(Waiting, check="K2"):
+    """The node name's last certificate is still valid, and the policy waits for its end."""
+
+
+class ClaimConflict(Unavailable, check="K3"):
+    """Another replica wrote a claim at the same time: the claims are read and made again."""
+
+
+# S: serving certificates
+
+
+class SubjectAltNameMissing(Denied, check="S1"):
+    """A serving request has no subject alternative name."""
+
+
+class SubjectAltNameNotAllowed(Denied, check="S1"):
+    """A subject alternative name is of a type or form that is not taken."""
+
+
+class AddressNotOfMachine(Waiting, check="S2"):
+    """A subject alternative name is none of the Machine's addresses."""
+
+
+class AddressOfControlPlane(Denied, check="S3"):
+    """A subject alternative name belongs to the control plane."""
+
+
+class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
+    """A subject alternative name is also another Machine's address."""
+
+
+# What can be tried again
+
+
+class AuthorityUnavailable(Unavailable, check="I1"):
+    """The cluster's certificate authority cannot sign now."""
+
+
+class ChallengeKeyUnavailable(Unavailable):
+    """The Secret with the challenges' master keys cannot be read, or holds none."""
+
+
+class CsrChanged(Unavailable):
+    """The CSR was changed or deleted while it was judged: it is looked at again."""
+
+
+class TooManyChallenges(Unavailable):
+    """This requester has been given challenges too fast."""
+
+
+# What an operator has to change first
+
+
+class KubeconfigRefused(Fatal):
+    """A kubeconfig asks for something that is not taken from a Secret, or is none."""
