@@ -147,7 +147,7 @@ def test_tpm_that_never_answers_ends_with_the_deadline(own: SoftwareTpm) -> None
 STUCK = """
 import sys
 from authenticator.tpm.esapi import open_tpm
-from common.errors import TpmBusy
+from authenticator.errors import TpmBusy
 from tests.integration.tpms import seconds
 try:
     with open_tpm(sys.argv[1], deadline=seconds(1)) as tpm:
