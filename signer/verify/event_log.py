@@ -16,12 +16,14 @@ from common.tpm.constants import BANKS, DIGEST_SIZES, HASHES, PCR_COUNT
 from signer.errors import EventLogMalformed
 
 _EV_NO_ACTION: Final = 3
+_EV_EFI_HCRTM_EVENT: Final = 0x80000010
 _SPEC_ID: Final = b"Spec ID Event03\0"
 _STARTUP_LOCALITY: Final = b"StartupLocality\0"
 _MAX_ALGORITHMS: Final = 16
 """Banks that a TPM may have; five algorithms have a number today."""
-_LOCALITIES: Final = frozenset({0, 3, 4})
-"""Localities of TPM2_Startup and of an H-CRTM; PCR 0 starts with their number."""
+_HCRTM_LOCALITY: Final = 4
+_LOCALITIES: Final = frozenset({0, 3, _HCRTM_LOCALITY})
+"""Localities of TPM2_Startup (0 or 3) and of an H-CRTM (4): the start value of PCR 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +67,24 @@ def parse_event_log(data: bytes) -> EventLog:
     reader = _Reader(data)
     sizes = _read_header(reader)
     events: list[PcrEvent] = []
-    startup_locality = 0
+    recorded_locality: int | None = None
+    default_locality = 0
     while not reader.at_end:
         event_type, event = _read_event(reader, sizes)
         if event_type != _EV_NO_ACTION:
             if event.pcr >= PCR_COUNT:
                 raise reader.fail("a PCR is over 23")
+            if event.pcr == 0 and event_type == _EV_EFI_HCRTM_EVENT:
+                # TCG PC Client PFP: after an H-CRTM, PCR 0 starts at locality 4. Firmware may leave
+                # out the StartupLocality event. No digest covers an event's type, but a false
+                # type fails the replay of PCR 0.
+                default_locality = _HCRTM_LOCALITY
             events.append(event)
         elif event.data.startswith(_STARTUP_LOCALITY):
-            startup_locality = _read_locality(reader, event.data)
+            recorded_locality = _read_locality(reader, event.data)
     return EventLog(
         banks=frozenset(HASHES[alg] for alg in sizes if alg in HASHES),
-        startup_locality=startup_locality,
+        startup_locality=default_locality if recorded_locality is None else recorded_locality,
         events=tuple(events),
     )
 
