@@ -39,7 +39,7 @@ from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_version
 from signer.verify.serving_names import ServingNames, verify_serving_names
 from signer.verify.trace import CheckTrace, no_trace
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
 CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)

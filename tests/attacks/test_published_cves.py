@@ -29,7 +29,7 @@ from signer.controller.rate_limit import BURST, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
 from signer.model import Address, Node
 from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
-from signer.verify.x509.endorsement_certificate import load_trust_anchors
+from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.attacks.keys import ANSWER
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.runner import Outcome, World, reconcile_once

@@ -33,7 +33,8 @@ from signer.verify.parse import parse_request
 from signer.verify.pcrs import verify_pcrs
 from signer.verify.quote import verify_quote
 from signer.verify.recognize import CsrKind
-from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import TrustAnchors
 from tests.builders import certificates, event_logs
 from tests.builders.scenario import NOW
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
