@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.tpm.constants import TPM_ECC_NIST_P256, TPM_ECC_NIST_P384
-from common.tpm.structures import EccParameters, EccPoint, PublicArea, RsaParameters
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 """The two kinds of keys that the protocol has."""

@@ -12,7 +12,7 @@ from common.binding import ChallengeInputs, answer_extra_data, challenge_secret
 from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
-from common.tpm.structures import Attest
+from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (
     AttestedNodeObject,

@@ -19,14 +19,8 @@ from common.tpm.constants import (
     TPM_ECC_NIST_P384,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    EccParameters,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    StructureMalformed,
-    object_name,
-)
+from common.tpm.public import EccParameters, PublicArea, RsaParameters, Scheme, object_name
+from common.tpm.reader import StructureMalformed
 from signer.errors import (
     AttestationKeyAttributesNotAllowed,
     AttestationKeyMalformed,

@@ -8,8 +8,9 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from common.tpm.attest import Attest
 from common.tpm.constants import BANKS, HASHES
-from common.tpm.structures import Attest, PcrSelection
+from common.tpm.pcrs import PcrSelection
 from signer.errors import (
     PcrBankUnavailable,
     PcrDigestMismatch,

@@ -27,7 +27,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
 )
 from common.tpm.reader import pack_uints, tpm2b
-from common.tpm.structures import EcdsaValue, Signature
+from common.tpm.signature import EcdsaValue, Signature
 from signer.errors import (
     AnswerNotBound,
     PcrDigestMismatch,

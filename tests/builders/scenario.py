@@ -28,7 +28,7 @@ from common.names import (
 )
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
-from common.tpm.structures import Attest
+from common.tpm.attest import Attest
 from signer.model import (
     Address,
     AttestedNodeObject,

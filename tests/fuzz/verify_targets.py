@@ -8,7 +8,8 @@ from common.errors import Denied
 from common.names import PEM_REQUEST
 from common.pem import encode_block
 from common.public_keys import public_key_from_area
-from common.tpm.structures import Attest, StructureMalformed
+from common.tpm.attest import Attest
+from common.tpm.reader import StructureMalformed
 from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import signer.errors  # noqa: F401 - both add their leaves to the tree
+import authenticator.errors  # noqa: F401 - it adds its leaves to the tree
+import signer.errors  # noqa: F401 - it adds its leaves to the tree
 from common import errors, names
 from common.errors import Consequence
+from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -46,7 +48,7 @@ NAMES = {
     "client signer": names.CLIENT_SIGNER,
     "serving signer (ours)": names.SERVING_SIGNER,
     "serving signer (built in, approve only)": names.BUILTIN_SERVING_SIGNER,
-    "insecure signer": names.INSECURE_CLIENT_SIGNER,
+    "insecure signer": INSECURE_CLIENT_SIGNER,
     "provider ID extension": names.PROVIDER_ID_OID,
     "PEM block 2": names.PEM_PROVIDER,
     "PEM block 3": names.PEM_DATA,

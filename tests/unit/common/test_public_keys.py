@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from common.public_keys import InvalidKey, canonical_spki, public_key_from_area, spki_sha256
 from common.tpm.constants import TPM_ECC_NIST_P256, ObjectAttributes
-from common.tpm.structures import EccParameters, EccPoint, PublicArea, RsaParameters
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters
 from tests import vectors
 from tests.builders import odd_rsa
 

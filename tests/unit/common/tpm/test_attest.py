@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tpm.structures import (
-    Attest,
-    AttestNotGenerated,
-    AttestNotQuote,
-    ClockInfo,
-    PublicArea,
-    StructureMalformed,
-)
+from common.tpm.attest import Attest, AttestNotGenerated, AttestNotQuote, ClockInfo
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
 from tests import vectors
 
 CASES = vectors.cases("quotes")

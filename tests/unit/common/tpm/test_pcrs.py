@@ -5,12 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.tpm.constants import BANKS
-from common.tpm.structures import (
-    PcrSelection,
-    StructureMalformed,
-    encode_selection,
-    parse_selection,
-)
+from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
+from common.tpm.reader import StructureMalformed
 
 SELECTIONS = st.dictionaries(
     st.sampled_from(sorted(BANKS)),

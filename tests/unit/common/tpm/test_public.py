@@ -25,15 +25,8 @@ from common.tpm.constants import (
     TPM_ECC_NIST_P256,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    EccParameters,
-    EccPoint,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    StructureMalformed,
-    Symmetric,
-)
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
+from common.tpm.reader import StructureMalformed
 from tests import vectors
 
 CASES = vectors.cases("tpm_names")

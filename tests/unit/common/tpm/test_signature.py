@@ -17,7 +17,9 @@ from common.tpm.constants import (
     TPM_ALG_RSASSA,
     TPM_ALG_SHA256,
 )
-from common.tpm.structures import EcdsaValue, PublicArea, Signature, StructureMalformed
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
+from common.tpm.signature import EcdsaValue, Signature
 from tests import vectors
 
 CASES = vectors.cases("quotes")

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from common.binding import challenge_key_id, sha256
 from common.errors import AttestationError
 from common.evidence import Answer
+from common.tpm.attest import Attest
 from common.tpm.constants import (
     TPM_ALG_ECDSA,
     TPM_ALG_RSAPSS,
@@ -19,7 +20,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA256,
     TPM_ALG_SHA384,
 )
-from common.tpm.structures import Attest, EcdsaValue, Signature
+from common.tpm.signature import EcdsaValue, Signature
 from signer.errors import (
     AnswerExpired,
     AnswerNotBound,
