@@ -1,4 +1,4 @@
-"""The names of protocol v1: signers, PEM labels, annotations, object identifiers.
+"""Names of protocol v1: signers, PEM labels, annotations, object identifiers.
 
 Source: the Cluster API proposal 20210222-kubelet-authentication and docs/protocol.md section 2.
 """

@@ -98,7 +98,7 @@ def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
 
 def test_p2_block_that_does_not_end_is_refused() -> None:
     begun = FIRST[: FIRST.index(b"-----END")]
-    with pytest.raises(PemNotCanonical, match="does not end"):
+    with pytest.raises(PemNotCanonical, match="has no end line"):
         decode_plain_request(begun + b"\n")
 
 

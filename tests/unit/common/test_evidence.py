@@ -232,7 +232,7 @@ def test_p6_other_text_is_refused(data: bytes) -> None:
 def test_error_tells_the_rule_but_no_value() -> None:
     with pytest.raises(AttestationDataMalformed) as caught:
         decode_attestation_data(changed(OFFER, lambda d: d.update(kind="guess", secret="s3cret")))
-    assert caught.value.message == "attestation data: kind is neither offer nor answer"
+    assert caught.value.message == "attestation data: kind must be offer or answer"
 
 
 def sized(good: Offer | Answer, size: int) -> bytes:

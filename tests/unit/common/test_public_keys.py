@@ -91,14 +91,14 @@ def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> Pub
     [
         (rsa_with(exponent=3), "exponent"),
         (rsa_with(exponent=1), "exponent"),
-        (rsa_with(key_bits=1024, unique=MODULUS[:128]), "size"),
-        (rsa_with(key_bits=2056, unique=b"\x81" + MODULUS), "size"),
-        (rsa_with(key_bits=3072), "size"),
-        (rsa_with(unique=MODULUS[1:]), "size"),
-        (rsa_with(unique=b"\0" + MODULUS), "size"),
-        (rsa_with(unique=b""), "size"),
-        (rsa_with(unique=bytes([MODULUS[0] & 0x7F]) + MODULUS[1:]), "even"),
-        (rsa_with(unique=MODULUS[:-1] + bytes([MODULUS[-1] & 0xFE])), "even"),
+        (rsa_with(key_bits=1024, unique=MODULUS[:128]), "2048, 3072 or 4096"),
+        (rsa_with(key_bits=2056, unique=b"\x81" + MODULUS), "2048, 3072 or 4096"),
+        (rsa_with(key_bits=3072), "2048, 3072 or 4096"),
+        (rsa_with(unique=MODULUS[1:]), "2048, 3072 or 4096"),
+        (rsa_with(unique=b"\0" + MODULUS), "2048, 3072 or 4096"),
+        (rsa_with(unique=b""), "2048, 3072 or 4096"),
+        (rsa_with(unique=bytes([MODULUS[0] & 0x7F]) + MODULUS[1:]), "odd"),
+        (rsa_with(unique=MODULUS[:-1] + bytes([MODULUS[-1] & 0xFE])), "odd"),
         (ecc_with(curve=0x0005), "P-384"),
         (ecc_with(unique=EccPoint(x=POINT.x, y=POINT.x)), "on the curve"),
         (ecc_with(unique=EccPoint(x=b"", y=b"")), "on the curve"),
@@ -125,7 +125,7 @@ def test_invalid_keys_are_refused(public: PublicArea, message: str) -> None:
     ],
 )
 def test_kinds_that_the_protocol_does_not_have_get_no_name(key: PublicKeyTypes) -> None:
-    with pytest.raises(InvalidKey, match="neither RSA with e = 65537 nor"):
+    with pytest.raises(InvalidKey, match="must be RSA with e = 65537"):
         spki_sha256(key)
 
 

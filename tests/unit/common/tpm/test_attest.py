@@ -52,10 +52,10 @@ def test_other_attestations_than_quotes_are_told_apart(kind: str) -> None:
         (b"\xff\x54", "data ends early"),
         (GOOD + b"\0", "trailing bytes"),
         (GOOD[:-1], "data ends early"),
-        (GOOD[:6] + b"\x00\x43" + GOOD[8:], "buffer is over its size limit"),
-        (GOOD[:42] + b"\x00\x43" + GOOD[44:], "buffer is over its size limit"),
-        (GOOD[:92] + b"\x02" + GOOD[93:], "safe is neither YES nor NO"),
-        (GOOD[:-34] + b"\x00\x41" + GOOD[-32:], "buffer is over its size limit"),
+        (GOOD[:6] + b"\x00\x43" + GOOD[8:], "buffer exceeds its size limit"),
+        (GOOD[:42] + b"\x00\x43" + GOOD[44:], "buffer exceeds its size limit"),
+        (GOOD[:92] + b"\x02" + GOOD[93:], "safe must be YES or NO"),
+        (GOOD[:-34] + b"\x00\x41" + GOOD[-32:], "buffer exceeds its size limit"),
         (GOOD[:-34] + b"\x00\x1f" + GOOD[-32:], "trailing bytes"),
     ],
 )
@@ -75,7 +75,7 @@ LARGEST = replace(
 def test_fields_are_read_up_to_their_size(field: str) -> None:
     assert Attest.parse(LARGEST.encode()) == LARGEST
     larger = replace(LARGEST, **{field: getattr(LARGEST, field) + b"\0"})
-    with pytest.raises(StructureMalformed, match="over its size limit"):
+    with pytest.raises(StructureMalformed, match="exceeds its size limit"):
         Attest.parse(larger.encode())
 
 

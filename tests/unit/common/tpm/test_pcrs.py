@@ -44,14 +44,14 @@ def test_a_pcr_that_is_given_twice_is_one() -> None:
     ("encoded", "rule"),
     [
         ("00000001001203ff0000", "bank is unknown"),
-        ("00000002000c030200000004030100 00", "banks are not ascending, once each"),
-        ("00000002000b03020000000b03010000", "banks are not ascending, once each"),
-        ("00000001000b02ff00", "sizeofSelect is not 3"),
-        ("00000001000b04ff000000", "sizeofSelect is not 3"),
+        ("00000002000c030200000004030100 00", "banks must be ascending, once each"),
+        ("00000002000b03020000000b03010000", "banks must be ascending, once each"),
+        ("00000001000b02ff00", "sizeofSelect must be 3"),
+        ("00000001000b04ff000000", "sizeofSelect must be 3"),
         ("00000001000b03ff00", "data ends early"),
         ("00000001000b03ff000000", "trailing bytes"),
-        ("00000005000b03ff0000", "selection has more banks than there are"),
-        ("ffffffff", "selection has more banks than there are"),
+        ("00000005000b03ff0000", "selection has too many banks"),
+        ("ffffffff", "selection has too many banks"),
     ],
 )
 def test_other_encodings_are_refused(encoded: str, rule: str) -> None:

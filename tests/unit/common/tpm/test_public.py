@@ -159,7 +159,7 @@ def test_attributes_of_the_specification_are_read(bit: int) -> None:
 
 @pytest.mark.parametrize("bit", [0, 3, *range(12, 16), *range(20, 32)])
 def test_reserved_attributes_are_refused(bit: int) -> None:
-    with pytest.raises(StructureMalformed, match="reserved attribute is set"):
+    with pytest.raises(StructureMalformed, match="a reserved attribute is set"):
         PublicArea.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
 
 
@@ -188,22 +188,22 @@ def changed(public: PublicArea, at: int, value: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "rule"),
     [
-        (changed(RSA_AK, 0, "0008"), "key type is neither RSA nor ECC"),
+        (changed(RSA_AK, 0, "0008"), "key type must be RSA or ECC"),
         (changed(RSA_AK, 2, "0012"), "hash algorithm is unknown"),
         (changed(RSA_AK, 2, "0010"), "hash algorithm is unknown"),
-        (changed(RSA_AK, 4, "80050072"), "reserved attribute is set"),
-        (changed(RSA_AK, 4, "00050073"), "reserved attribute is set"),
-        (changed(RSA_AK, 8, "0041"), "buffer is over its size limit"),
-        (changed(RSA_AK, 8, "0002"), "authPolicy is no digest of nameAlg"),
-        (changed(RSA_AK, 10, "0013"), "symmetric algorithm is neither null nor AES"),
+        (changed(RSA_AK, 4, "80050072"), "a reserved attribute is set"),
+        (changed(RSA_AK, 4, "00050073"), "a reserved attribute is set"),
+        (changed(RSA_AK, 8, "0041"), "buffer exceeds its size limit"),
+        (changed(RSA_AK, 8, "0002"), "authPolicy must be empty or a digest of nameAlg"),
+        (changed(RSA_AK, 10, "0013"), "symmetric algorithm must be null or AES"),
         (changed(RSA_AK, 12, "0018"), "scheme is unknown"),
         (changed(RSA_AK, 14, "0010"), "hash algorithm is unknown"),
-        (changed(RSA_AK, 22, "0201"), "buffer is over its size limit"),
+        (changed(RSA_AK, 22, "0201"), "buffer exceeds its size limit"),
         (changed(RSA_AK, 22, "0101"), "data ends early"),
         (changed(RSA_AK, 22, "00ff"), "trailing bytes"),
         (changed(ECC_AK, 12, "0014"), "scheme is unknown"),
         (changed(ECC_AK, 18, "0014"), "scheme is unknown"),
-        (changed(ECC_AK, 20, "0043"), "buffer is over its size limit"),
+        (changed(ECC_AK, 20, "0043"), "buffer exceeds its size limit"),
         (b"", "data ends early"),
     ],
 )
@@ -215,7 +215,7 @@ def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
 def test_truncated_tpm2b_is_refused(cut: int) -> None:
-    with pytest.raises(StructureMalformed, match=r"data ends early|over its size"):
+    with pytest.raises(StructureMalformed, match=r"data ends early|exceeds its size"):
         PublicArea.from_tpm2b(RSA_AK.to_tpm2b()[:-cut])
 
 
@@ -233,7 +233,7 @@ def test_area_shorter_than_its_tpm2b_is_refused() -> None:
 def test_errors_tell_position_and_rule_but_no_bytes() -> None:
     with pytest.raises(StructureMalformed) as caught:
         PublicArea.parse(changed(RSA_AK, 4, "80050072"))
-    assert str(caught.value) == "reserved attribute is set at byte 8"
+    assert str(caught.value) == "a reserved attribute is set at byte 8"
     assert caught.value.position == 8
 
 

@@ -66,12 +66,12 @@ def test_signature_over_other_bytes_does_not_verify(case: dict[str, Any]) -> Non
         (b"\x00\x1a" + ECDSA[2:], "signature scheme is unknown"),
         (b"\x00\x05" + RSASSA[2:], "signature scheme is unknown"),
         (RSASSA[:2] + b"\x00\x10" + RSASSA[4:], "hash algorithm is unknown"),
-        (RSASSA[:4] + b"\x02\x01" + RSASSA[6:], "buffer is over its size limit"),
-        (ECDSA[:4] + b"\x00\x43" + ECDSA[6:], "buffer is over its size limit"),
+        (RSASSA[:4] + b"\x02\x01" + RSASSA[6:], "buffer exceeds its size limit"),
+        (ECDSA[:4] + b"\x00\x43" + ECDSA[6:], "buffer exceeds its size limit"),
         (RSASSA + b"\0", "trailing bytes"),
         (ECDSA[:-1], "data ends early"),
         # An RSA signature that calls itself ECDSA.
-        (b"\x00\x18" + RSASSA[2:], "buffer is over its size limit"),
+        (b"\x00\x18" + RSASSA[2:], "buffer exceeds its size limit"),
     ],
 )
 def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
