@@ -111,7 +111,7 @@ def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
-        asked=policy.pcr_selection,
+        requested=policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
     told("Q3", pcrs)

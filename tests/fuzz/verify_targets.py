@@ -105,7 +105,7 @@ def _quote(data: bytes) -> None:
         bound = b""
     attest = verify_quote(data, world.ak.sign(data), key, bound)
     asked = POLICY.pcr_selection
-    verify_pcrs(attest, world.pcrs, asked=asked, signature_hash=key.scheme.hash)
+    verify_pcrs(attest, world.pcrs, requested=asked, signature_hash=key.scheme.hash)
 
 
 def _certificate(data: bytes) -> None:
