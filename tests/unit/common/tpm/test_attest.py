@@ -1,4 +1,4 @@
-"""TPMS_ATTEST, against quotes that swtpm made."""
+"""TPMS_ATTEST: quotes that swtpm made are parsed to the byte."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,26 +22,26 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_quote_of_a_tpm_is_read_in_full(case: dict[str, Any]) -> None:
+def test_quote_of_a_tpm_is_parsed_completely(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["attest"])
     attest = Attest.parse(data)
     assert attest.extra_data.hex() == case["extra_data"]
     assert attest.selection == SELECTIONS[case["selection"]]
     assert len(attest.pcr_digest) == 32
-    # A qualified name is of its key's nameAlg too.
+    # A Qualified Name has the nameAlg of its key.
     assert attest.qualified_signer[:2] == b"\x00\x0b"
     assert attest.qualified_signer != PublicArea.from_tpm2b(bytes.fromhex(case["public"])).name()
     assert attest.encode() == data
 
 
-def test_magic_of_no_tpm_is_told_apart() -> None:
-    """tpm2-tools CVE-2024-29038: magic not checked, so that signed bytes of no TPM passed."""
+def test_wrong_magic_has_its_own_error() -> None:
+    """tpm2-tools CVE-2024-29038: without this check, bytes that no TPM made passed."""
     with pytest.raises(AttestNotGenerated):
         Attest.parse(b"\xff\x54\x43\x48" + GOOD[4:])
 
 
 @pytest.mark.parametrize("kind", ["8014", "8017", "801a", "0018"])
-def test_other_attestations_than_quotes_are_told_apart(kind: str) -> None:
+def test_other_attestation_types_have_their_own_error(kind: str) -> None:
     with pytest.raises(AttestNotQuote):
         Attest.parse(GOOD[:4] + bytes.fromhex(kind) + GOOD[6:])
 
@@ -72,7 +72,7 @@ LARGEST = replace(
 
 
 @pytest.mark.parametrize("field", ["qualified_signer", "extra_data", "pcr_digest"])
-def test_fields_are_read_up_to_their_size(field: str) -> None:
+def test_fields_are_accepted_up_to_their_size_limit(field: str) -> None:
     assert Attest.parse(LARGEST.encode()) == LARGEST
     larger = replace(LARGEST, **{field: getattr(LARGEST, field) + b"\0"})
     with pytest.raises(StructureMalformed, match="exceeds its size limit"):
@@ -95,12 +95,12 @@ U32, U64 = st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFFFFFFFFFF)
         pcr_digest=st.binary(max_size=64),
     )
 )
-def test_what_is_written_reads_back(attest: Attest) -> None:
+def test_encoded_value_parses_to_itself(attest: Attest) -> None:
     assert Attest.parse(attest.encode()) == attest
 
 
 @given(st.data())
-def test_what_is_read_writes_back_the_same_or_is_refused(data: st.DataObject) -> None:
+def test_parsed_bytes_encode_to_themselves(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(GOOD) - 1))
     mutated = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
     try:

@@ -1,4 +1,4 @@
-"""The endorsement key templates are those of the TCG profile, and each finds its own keys alone."""
+"""The endorsement key templates are those of the TCG profile, and each matches its own keys."""
 
 from dataclasses import replace
 

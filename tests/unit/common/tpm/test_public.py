@@ -1,4 +1,4 @@
-"""TPMT_PUBLIC and Names, against what swtpm and tpm2-tools say."""
+"""TPMT_PUBLIC and Names are equal to those of swtpm and tpm2-tools."""
 
 import hashlib
 from dataclasses import replace
@@ -41,13 +41,13 @@ SYMMETRIC = st.none() | st.builds(Symmetric, algorithm=st.just(TPM_ALG_AES), key
 
 
 def schemes(*algorithms: int) -> st.SearchStrategy[Scheme | None]:
-    """Make schemes with these algorithms, or none."""
+    """Generate no scheme, or one with these algorithms."""
     return st.none() | st.builds(Scheme, algorithm=st.sampled_from(algorithms), hash=HASHES)
 
 
 @st.composite
 def publics(draw: st.DrawFn) -> PublicArea:
-    """Make any public area that is well-formed, sensible or not."""
+    """Generate any well-formed public area."""
     parameters: RsaParameters | EccParameters
     unique: bytes | EccPoint
     if draw(st.booleans()):
@@ -79,13 +79,13 @@ def publics(draw: st.DrawFn) -> PublicArea:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_name_is_what_the_tpm_says(case: dict[str, Any]) -> None:
+def test_name_is_equal_to_that_of_the_tpm(case: dict[str, Any]) -> None:
     public = bytes.fromhex(case["public"])
     assert PublicArea.from_tpm2b(public).name().hex() == case["tpm_name"]
     assert PublicArea.from_tpm2b(public).to_tpm2b() == public
 
 
-def test_attestation_keys_are_read_in_full() -> None:
+def test_attestation_keys_are_parsed_completely() -> None:
     attributes = ObjectAttributes(0x00050072)
     assert replace(RSA_AK, unique=b"") == PublicArea(
         name_alg=TPM_ALG_SHA256,
@@ -108,7 +108,7 @@ def test_attestation_keys_are_read_in_full() -> None:
     )
 
 
-def test_endorsement_key_is_read_in_full() -> None:
+def test_endorsement_key_is_parsed_completely() -> None:
     assert RSA_EK.attributes == ObjectAttributes(0x000300B2)
     assert len(RSA_EK.auth_policy) == 32
     assert RSA_EK.parameters == RsaParameters(
@@ -129,7 +129,7 @@ def test_endorsement_key_is_read_in_full() -> None:
     ids=str,
 )
 def test_schemes_are_those_of_the_registry(good: PublicArea, at: int, algorithm: int) -> None:
-    """With SHA-256 behind each; the numbers are the TCG's."""
+    """Each with SHA-256; the numbers are those of the TCG Algorithm Registry."""
     data = good.encode()
     after = at + 4 if data[at : at + 2] != b"\0\x10" else at + 2
     area = data[:at] + algorithm.to_bytes(2, "big") + b"\0\x0b" + data[after:]
@@ -147,12 +147,12 @@ def test_schemes_are_those_of_the_registry(good: PublicArea, at: int, algorithm:
     ],
     ids=["RSA 4096", "P-521"],
 )
-def test_largest_keys_are_read(public: PublicArea) -> None:
+def test_largest_keys_are_parsed(public: PublicArea) -> None:
     assert PublicArea.parse(public.encode()) == public
 
 
 @pytest.mark.parametrize("bit", [1, 2, *range(4, 12), *range(16, 20)])
-def test_attributes_of_the_specification_are_read(bit: int) -> None:
+def test_attributes_of_the_specification_are_parsed(bit: int) -> None:
     area = changed(RSA_AK, 4, f"{1 << bit:08x}")
     assert PublicArea.parse(area).encode() == area
 
@@ -163,7 +163,7 @@ def test_reserved_attributes_are_refused(bit: int) -> None:
         PublicArea.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
 
 
-def test_digests_are_of_the_size_that_their_hash_makes() -> None:
+def test_digest_sizes_are_those_of_hashlib() -> None:
     assert {
         algorithm: hashlib.new(name).digest_size for name, algorithm in BANKS.items()
     } == DIGEST_SIZES
@@ -230,7 +230,7 @@ def test_area_shorter_than_its_tpm2b_is_refused() -> None:
         PublicArea.from_tpm2b(len(area).to_bytes(2, "big") + area)
 
 
-def test_errors_tell_position_and_rule_but_no_bytes() -> None:
+def test_errors_name_position_and_rule_but_no_bytes() -> None:
     with pytest.raises(StructureMalformed) as caught:
         PublicArea.parse(changed(RSA_AK, 4, "80050072"))
     assert str(caught.value) == "a reserved attribute is set at byte 8"
@@ -238,13 +238,13 @@ def test_errors_tell_position_and_rule_but_no_bytes() -> None:
 
 
 @given(publics())
-def test_what_is_written_reads_back(public: PublicArea) -> None:
+def test_encoded_value_parses_to_itself(public: PublicArea) -> None:
     assert PublicArea.parse(public.encode()) == public
     assert PublicArea.from_tpm2b(public.to_tpm2b()) == public
 
 
 @given(st.sampled_from(sorted(BY_NAME.values())), st.data())
-def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.DataObject) -> None:
+def test_parsed_bytes_encode_to_themselves(good: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(good) - 1))
     mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
     try:
@@ -255,7 +255,7 @@ def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.D
 
 
 @given(st.binary(max_size=80))
-def test_no_other_error_escapes(data: bytes) -> None:
+def test_no_undocumented_error_is_raised(data: bytes) -> None:
     try:
         PublicArea.parse(data)
     except StructureMalformed:
