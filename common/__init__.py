@@ -1,4 +1,6 @@
-"""What node and signer must agree on to the byte: names, wire format, TPM structures, digests.
+"""What the node and the signer must agree on to the byte.
 
-Pure: no I/O, no clock, no environment. What only one side needs is not in here.
+Names, wire format, TPM structures and digests belong here. Code that only one program needs does
+not. This package imports neither program, and it is pure: no I/O, clock, randomness or
+environment. An import contract checks both rules.
 """

@@ -1,7 +1,7 @@
-"""The keyed digests that tie an answer to its challenge, its requester and its own object.
+"""The HMACs that bind an answer to its challenge, its requester and its own CSR object.
 
-`fields` gives every list of byte strings one encoding of its own, so that no two lists collide;
-the HMACs over it are the only secrets of the exchange. Source: docs/protocol.md section 3.
+Their inputs are lists of byte strings. `encode_fields` gives each list a different encoding, so no
+two lists have the same HMAC. Source: docs/protocol.md section 3.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 SECRET_SIZE = 32
-"""Bytes of the master, the secret and `extraData`: one SHA-256 digest each."""
+"""Bytes of a challenge key, of the secret and of `extraData`: a SHA-256 digest each."""
 
 
 def encode_fields(*values: bytes | str) -> bytes:
-    """Write each value as a 4-byte big-endian length and its bytes; strings in UTF-8."""
+    """Concatenate the values, each with a 4-byte big-endian length before it; strings in UTF-8."""
     encoded = [v.encode() if isinstance(v, str) else v for v in values]
     return b"".join([len(v).to_bytes(4, "big") + v for v in encoded])
 
@@ -29,17 +29,16 @@ def hmac_sha256(key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, "sha256")
 
 
-def challenge_key_id(master: bytes) -> str:
-    """Name a master key without telling it: 8 bytes of an HMAC, in hex."""
-    return hmac_sha256(master, b"key id")[:8].hex()
+def challenge_key_id(challenge_key: bytes) -> str:
+    """Return the public ID of a challenge key: the first 8 bytes of an HMAC, in hex."""
+    return hmac_sha256(challenge_key, b"key id")[:8].hex()
 
 
 class ChallengeInputs(NamedTuple):
-    """Everything that one challenge was made for; a false value in any field changes the secret.
+    """The inputs of one challenge, in the order of derivation; each one changes the secret.
 
-    The fields are in the order in which the secret is derived from them.
-    `pkcs10_sha256` and `ek_spki_sha256` are raw 32-byte digests, `ak_name` a TPM Name
-    (2-byte algorithm and digest), `issued_at` exactly `YYYY-MM-DDTHH:MM:SSZ`.
+    `pkcs10_sha256` and `ek_spki_sha256` are raw 32-byte digests. `ak_name` is a TPM Name: a 2-byte
+    algorithm and a digest. `issued_at` is exactly `YYYY-MM-DDTHH:MM:SSZ`.
     """
 
     cluster_uid: str
@@ -52,18 +51,15 @@ class ChallengeInputs(NamedTuple):
     ak_name: bytes
 
 
-def challenge_secret(master: bytes, inputs: ChallengeInputs) -> bytes:
-    """Derive the secret that MakeCredential wraps for the endorsement key, 32 bytes."""
-    return hmac_sha256(
-        master,
-        encode_fields("challenge/v1", *inputs),
-    )
+def challenge_secret(challenge_key: bytes, inputs: ChallengeInputs) -> bytes:
+    """Return the 32-byte secret that MakeCredential wraps for the endorsement key."""
+    return hmac_sha256(challenge_key, encode_fields("challenge/v1", *inputs))
 
 
 def answer_extra_data(
     secret: bytes, *, name: str, expiration_seconds: int | None, usages: Iterable[str]
 ) -> bytes:
-    """Derive the `extraData` of the quote in the CSR called `name`, 32 bytes."""
+    """Return the 32-byte `extraData` of the quote in the CSR object `name`."""
     expiration = "" if expiration_seconds is None else str(expiration_seconds)
     return hmac_sha256(
         secret, encode_fields("answer/v1", name, expiration, ",".join(sorted(usages)))

@@ -1,7 +1,7 @@
-"""`spec.request` of a CSR: the PEM text around a PKCS#10 request and its attestation data (P2).
+"""`spec.request` of a CSR: PEM blocks with a PKCS#10 request and its attestation data (P2).
 
-Making a request is here; reading one is in common/pkcs10.py. Source: docs/protocol.md sections
-2 and 4.
+This module also builds PKCS#10 requests; common/pkcs10.py parses them. Source: docs/protocol.md
+sections 2 and 4.
 """
 
 import warnings
@@ -58,29 +58,28 @@ __all__ = [
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 MAX_REQUEST: Final = 1536 * 1024
-"""Bytes of the PEM text (P1): base64 in lines of the largest blocks takes 1.4 MiB, and etcd takes
-objects of 1.5 MiB by default."""
+"""Bytes of the PEM text (P1). The largest blocks need 1.4 MiB; etcd's default limit is 1.5 MiB."""
 
 
 def encode_request(pkcs10_der: bytes, data: bytes) -> bytes:
-    """Write the three blocks: request, provider, attestation data."""
+    """Return the three blocks: request, provider, attestation data."""
     blocks = ((PEM_REQUEST, pkcs10_der), (PEM_PROVIDER, PROVIDER), (PEM_DATA, data))
     return b"".join(encode_block(label, content) for label, content in blocks)
 
 
 def decode_request(request: bytes) -> tuple[bytes, bytes]:
-    """Read exactly the three blocks; return PKCS#10 DER and attestation data (P1, P2).
+    """Parse exactly the three blocks; return PKCS#10 DER and attestation data (P1, P2).
 
     Raises TooLarge, PemNotCanonical, PemBlocksUnexpected, ProviderUnknown.
     """
     pkcs10, provider, data = _blocks(request, (PEM_REQUEST, PEM_PROVIDER, PEM_DATA))
     if provider != PROVIDER:
-        raise ProviderUnknown("attestation provider is not tpm")
+        raise ProviderUnknown("attestation provider must be tpm")
     return pkcs10, data
 
 
 def decode_plain_request(request: bytes) -> bytes:
-    """Read exactly the one block of a request without attestation; return PKCS#10 DER (P1, P2).
+    """Parse the single block of a request without attestation; return PKCS#10 DER (P1, P2).
 
     Raises TooLarge, PemNotCanonical, PemBlocksUnexpected.
     """
@@ -90,23 +89,23 @@ def decode_plain_request(request: bytes) -> bytes:
 
 def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
     if len(request) > MAX_REQUEST:
-        raise TooLarge("request is over 1.5 MiB")
+        raise TooLarge("request exceeds 1.5 MiB")
     try:
-        # One too many is enough: there may be tens of thousands
+        # Reading stops at the first block too many: there may be tens of thousands.
         blocks = list(islice(decode_blocks(request), len(labels) + 1))
     except PemMalformed as error:
         raise PemNotCanonical(f"request: {error}") from None
     if tuple(label for label, _ in blocks) != labels:
-        raise PemBlocksUnexpected(f"request does not have exactly the blocks {', '.join(labels)}")
+        raise PemBlocksUnexpected(f"request must have exactly the blocks {', '.join(labels)}")
     return [content for _, content in blocks]
 
 
 @contextmanager
 def allow_long_common_names() -> Iterator[None]:
-    """Let `cryptography` handle CNs over 64 characters without a warning.
+    """Suppress the warning of `cryptography` for CNs over 64 characters.
 
-    X.520 allows a CN 64 characters, Kubernetes puts node names of up to 253 there, and Go and
-    OpenSSL take them. Wherever a node's subject is made, or read with `.subject`, belongs in here.
+    X.520 limits a CN to 64 characters. Kubernetes puts node names of up to 253 characters there,
+    and Go and OpenSSL accept them. Each use of a node's subject has to be inside this context.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attribute's length", category=UserWarning)
@@ -114,7 +113,7 @@ def allow_long_common_names() -> Iterator[None]:
 
 
 def node_subject(node_name: str) -> x509.Name:
-    """Make the subject of a node's request and certificate: O=system:nodes, CN=system:node:<name>.
+    """Return the subject O=system:nodes, CN=system:node:<name> of a request or certificate.
 
     Raises NodeNameInvalid.
     """
@@ -136,7 +135,7 @@ def build_pkcs10(
     dns_names: Iterable[str] = (),
     ip_addresses: Iterable[IPv4Address | IPv6Address] = (),
 ) -> bytes:
-    """Make and sign a request; return DER that `parse_pkcs10` reads. Names are for serving only.
+    """Build and sign a request; return DER for `parse_pkcs10`. Only serving requests have names.
 
     Raises NodeNameInvalid, ProviderIDMalformed; ValueError for a DNS name that is not ASCII.
     """
@@ -157,7 +156,7 @@ def build_pkcs10(
 
 
 def _digest_for(private_key: PrivateKey) -> hashes.SHA256 | hashes.SHA384:
-    """Choose the hash that is as strong as the curve; SHA-256 for RSA."""
+    """Return the hash of the curve's strength; SHA-256 for RSA."""
     if isinstance(private_key, ec.EllipticCurvePrivateKey) and private_key.curve.key_size > 256:  # noqa: PLR2004
         return hashes.SHA384()
     return hashes.SHA256()

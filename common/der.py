@@ -1,6 +1,6 @@
-"""DER, written: one tag and one length around content that is DER already.
+"""Encode one DER value around content that is DER already.
 
-Reading is left to `cryptography`. Source: ITU-T X.690, sections 8.1 and 10.1.
+`cryptography` does the decoding. Source: ITU-T X.690, sections 8.1 and 10.1.
 """
 
 from typing import Final
@@ -9,11 +9,11 @@ UTF8_STRING: Final = 0x0C
 SEQUENCE: Final = 0x30
 
 _LONG: Final = 0x80
-"""The first length byte that is not the length itself (8.1.3.5)."""
+"""Flag of the long form, whose first byte counts the bytes of the length (8.1.3.5)."""
 
 
 def encode(tag: int, content: bytes) -> bytes:
-    """Write one value, its length in as few bytes as can be."""
+    """Return one value in DER, with the shortest length."""
     size = len(content)
     if size < _LONG:
         return bytes([tag, size]) + content

@@ -1,8 +1,8 @@
-"""What node and signer tell each other: offer, challenge and answer, to the byte.
+"""The documents of the exchange: offer, challenge and answer, to the byte.
 
-`decode` and `decode_challenge` take one encoding of each document and refuse all others (P6);
-what the bytes in it mean is not looked at here. The version is read before anything strict, so
-that a document of another version is told apart from a broken one.
+The decoders accept one encoding of each document and refuse all others (P6). They do not interpret
+the TPM structures in it. They read the version before they check the rest, so a document of another
+version is not reported as malformed.
 
 Source: docs/protocol.md section 4.
 """
@@ -29,11 +29,13 @@ MAX_SIZE: Final = 64 * 1024
 MAX_SIZE_WITH_EVENT_LOG: Final = 1024 * 1024
 """Bytes of attestation data with an event log (P1)."""
 MAX_EVENT_LOG: Final = 4 * 1024 * 1024
-"""Bytes of a decompressed event log: 64 times the 64 KiB that firmware has to reserve for one
-(TCG ACPI Specification, LAML), about 100 times the largest seen in the wild, and little enough to
-inflate for strangers."""
+"""Bytes of a decompressed event log.
+
+This is 64 times the 64 KiB that firmware must reserve for a log (TCG ACPI Specification, LAML), and
+about 100 times the largest published log. It is small enough to decompress for an unverified node.
+"""
 MAX_CHALLENGE: Final = 8 * 1024
-"""Characters of a challenge: more than all PCRs of all banks and the widest keys need."""
+"""Characters of a challenge. All PCRs of all banks and the largest keys need less."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INDICES: Final = {str(index): index for index in range(PCR_COUNT)}
@@ -42,7 +44,7 @@ _TAG: Final = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmKeys:
-    """The TPM's keys as sent: TPM2B_PUBLIC areas, and DER certificates (leaf first)."""
+    """The TPM's keys as sent: TPM2B_PUBLIC areas, and DER certificates, leaf first."""
 
     ek_public: bytes
     ek_certificates: tuple[bytes, ...]
@@ -51,14 +53,15 @@ class TpmKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer(TpmKeys):
-    """In CSR A: these are my keys."""
+    """The document of CSR A: the TPM's keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeReference:
-    """Which challenge is answered: uid of A, and as in its annotation; all of known grammar.
+    """The challenge of an answer: `uid` of CSR A, `issued_at` and `key` of its annotation.
 
-    `issued_at` is kept as text, since the digests are over it; `wire.parse_time` reads it.
+    All three match their grammar. `issued_at` stays text, because the secret is derived from the
+    text; `strict_json.parse_time` parses it.
     """
 
     uid: str
@@ -68,22 +71,22 @@ class ChallengeReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(TpmKeys):
-    """In CSR B: what the TPM says to a challenge.
+    """The document of CSR B: the TPM's keys, and its quote for a challenge.
 
-    `quote` is a TPMS_ATTEST, `signature` a TPMT_SIGNATURE, `event_log` already decompressed.
+    `quote` is a TPMS_ATTEST, `signature` a TPMT_SIGNATURE, `event_log` is decompressed.
     """
 
     challenge: ChallengeReference
     quote: bytes
     signature: bytes
     pcrs: Mapping[str, Mapping[int, bytes]]
-    """Digest by index by bank; a bank that the TPM has not allocated may be there, but empty."""
+    """Digests by index, by bank. A bank that the TPM has not allocated may be present and empty."""
     event_log: bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """The annotation on A. `tag` is the signer's own business."""
+    """The challenge annotation of CSR A. Only the signer interprets `tag`."""
 
     issued_at: str
     key: str
@@ -95,35 +98,35 @@ class Challenge:
 
 
 def encode_attestation_data(document: Offer | Answer) -> bytes:
-    """Write the attestation data of an offer or answer."""
+    """Return the attestation data of an offer or an answer."""
     return strict_json.dump(
         _encode_answer(document) if isinstance(document, Answer) else _head(document, "offer")
     ).encode()
 
 
 def decode_attestation_data(data: bytes) -> Offer | Answer:
-    """Read attestation data (P1, P6).
+    """Parse attestation data (P1, P6).
 
     Raises:
-        TooLarge: the data or its event log is over its limit.
-        UnsupportedVersion: its version is another one.
-        AttestationDataMalformed: anything else is wrong.
+        TooLarge: the data or its event log exceeds its limit.
+        UnsupportedVersion: the version is not supported.
+        AttestationDataMalformed: the data breaks another rule.
 
     """
     if len(data) > MAX_SIZE_WITH_EVENT_LOG:
-        raise TooLarge("attestation data is over 1 MiB")
+        raise TooLarge("attestation data exceeds 1 MiB")
     try:
         document = strict_json.load(data)
         _require_version(document.get("version"))
         if len(data) > MAX_SIZE and "eventLog" not in document:
-            raise TooLarge("attestation data without event log is over 64 KiB")
+            raise TooLarge("attestation data without event log exceeds 64 KiB")
         return _decode_kind(document)
     except strict_json.JsonMalformed as error:
         raise AttestationDataMalformed(f"attestation data: {error}") from None
 
 
 def encode_challenge(challenge: Challenge) -> str:
-    """Write the challenge annotation."""
+    """Return the text of the challenge annotation."""
     return strict_json.dump(
         {
             "version": VERSION,
@@ -139,12 +142,12 @@ def encode_challenge(challenge: Challenge) -> str:
 
 
 def decode_challenge(text: str) -> Challenge:
-    """Read a challenge annotation.
+    """Parse a challenge annotation.
 
     Raises ChallengeMalformed.
     """
     if len(text) > MAX_CHALLENGE:
-        raise ChallengeMalformed("challenge is over its size limit")
+        raise ChallengeMalformed("challenge exceeds its size limit")
     try:
         return _decode_challenge(strict_json.load(text.encode("utf-8", errors="surrogatepass")))
     except strict_json.JsonMalformed as error:
@@ -153,9 +156,9 @@ def decode_challenge(text: str) -> Challenge:
 
 def _require_version(version: object) -> None:
     if not isinstance(version, str):
-        raise strict_json.JsonMalformed("version is missing, or not a string")
+        raise strict_json.JsonMalformed("version must be a string")
     if version != VERSION:
-        raise UnsupportedVersion("attestation data is of a version that is not spoken here")
+        raise UnsupportedVersion(f"attestation data: the version must be {VERSION}")
 
 
 def _head(keys: TpmKeys, kind: str) -> dict[str, object]:
@@ -199,7 +202,7 @@ def _decode_kind(document: dict[str, object]) -> Offer | Answer:
         case "answer":
             return _decode_answer(document)
         case _:
-            raise strict_json.JsonMalformed("kind is neither offer nor answer")
+            raise strict_json.JsonMalformed("kind must be offer or answer")
 
 
 def _decode_answer(document: dict[str, object]) -> Answer:
@@ -244,7 +247,7 @@ def _reference(value: object) -> ChallengeReference:
 def _banks(value: object) -> dict[str, object]:
     banks = strict_json.take_object(value)
     if not banks or not banks.keys() <= BANKS.keys():
-        raise strict_json.JsonMalformed("pcrs is empty, or names an unknown bank")
+        raise strict_json.JsonMalformed("pcrs must have at least one bank, and known banks only")
     return banks
 
 
@@ -252,7 +255,7 @@ def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     size = DIGEST_SIZES[BANKS[bank]]
     values = strict_json.take_object(value)
     if not values.keys() <= _INDICES.keys():
-        raise strict_json.JsonMalformed("a PCR index is none, or not written as decimals are")
+        raise strict_json.JsonMalformed("a PCR index must be 0 to 23 in decimal")
     return {
         _INDICES[index]: strict_json.take_digest(digest, size) for index, digest in values.items()
     }
@@ -271,7 +274,7 @@ def _decode_challenge(document: dict[str, object]) -> Challenge:
         "tag",
     )
     if version != VERSION:
-        raise strict_json.JsonMalformed("its version is not spoken here")
+        raise strict_json.JsonMalformed(f"the version must be {VERSION}")
     return Challenge(
         issued_at=strict_json.time_text(issued_at),
         key=strict_json.take_str(key, strict_json.KEY_ID),
@@ -291,22 +294,22 @@ def _pcr_indices(value: object) -> tuple[int, ...]:
         or len(indices) != len(strict_json.take_array(value))
     ):
         raise strict_json.JsonMalformed(
-            "PCR indices are not ascending integers, once each, at least one"
+            "PCR indices must be ascending integers without repetition, at least one"
         )
     if indices[-1] >= PCR_COUNT:
-        raise strict_json.JsonMalformed("a PCR index is over 23")
+        raise strict_json.JsonMalformed("a PCR index must be at most 23")
     return tuple(indices)
 
 
 def _inflate(compressed: bytes) -> bytes:
-    """Decompress one gzip member, whole and with nothing behind it, up to MAX_EVENT_LOG."""
+    """Decompress exactly one complete gzip member, up to MAX_EVENT_LOG bytes."""
     stream = zlib.decompressobj(wbits=_GZIP)
     try:
         log = stream.decompress(compressed, MAX_EVENT_LOG + 1)
     except zlib.error:
         raise strict_json.JsonMalformed("eventLog is not gzip") from None
     if len(log) > MAX_EVENT_LOG:
-        raise TooLarge("event log is over 4 MiB when decompressed")
+        raise TooLarge("the decompressed event log exceeds 4 MiB")
     if not stream.eof or stream.unused_data:
-        raise strict_json.JsonMalformed("eventLog is not exactly one gzip member")
+        raise strict_json.JsonMalformed("eventLog must be exactly one gzip member")
     return log

@@ -1,4 +1,4 @@
-"""The names of protocol v1: signers, PEM labels, annotations, object identifiers.
+"""Names of protocol v1: signers, PEM labels, annotations, object identifiers.
 
 Source: the Cluster API proposal 20210222-kubelet-authentication and docs/protocol.md section 2.
 """
@@ -7,7 +7,6 @@ from typing import Final
 
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
 SERVING_SIGNER: Final = "cluster.x-k8s.io/kubelet-serving-tpm"
-INSECURE_CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
 BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 
 PEM_REQUEST: Final = "CERTIFICATE REQUEST"

@@ -1,7 +1,7 @@
-"""PEM text in its one canonical form: 64 columns, LF, final LF, no headers, nothing between.
+"""PEM in one canonical form: 64 columns, LF, final LF, no headers, nothing between blocks.
 
-The API server reads only the first block of a request and skips what it does not know; here
-nothing is skipped, so that both read the same (docs/protocol.md sections 2 and 4).
+The API server parses the first block of a request alone and skips unknown text. This module skips
+nothing, so both parse the same bytes (docs/protocol.md sections 2 and 4).
 """
 
 import base64
@@ -15,11 +15,11 @@ _COLUMNS: Final = 64
 
 
 class PemMalformed(ValueError):
-    """The text is not the canonical encoding of PEM blocks."""
+    """The text is not the canonical encoding of its PEM blocks."""
 
 
 def encode_block(label: str, data: bytes) -> bytes:
-    """Write one block."""
+    """Return one block."""
     body = base64.b64encode(data)
     lines = [body[start : start + _COLUMNS] for start in range(0, len(body), _COLUMNS)]
     begin, end = (f"-----{word} {label}-----".encode() for word in ("BEGIN", "END"))
@@ -27,37 +27,37 @@ def encode_block(label: str, data: bytes) -> bytes:
 
 
 def _is_canonical(body: bytes, data: bytes) -> bool:
-    """Tell whether this is what `encode_block` writes between its two lines."""
+    """Return whether `encode_block` writes this body for the data."""
     encoded = binascii.b2a_base64(data, newline=False)
-    full, rest = divmod(len(encoded), _COLUMNS)
+    full_lines, partial_line = divmod(len(encoded), _COLUMNS)
     return (
         body.replace(b"\n", b"") == encoded
-        and body[_COLUMNS :: _COLUMNS + 1] == b"\n" * full
-        and len(body) == len(encoded) + full + bool(rest)
+        and body[_COLUMNS :: _COLUMNS + 1] == b"\n" * full_lines
+        and len(body) == len(encoded) + full_lines + bool(partial_line)
         and body.endswith(b"\n" if encoded else b"")
     )
 
 
 def decode_blocks(text: bytes) -> Iterator[tuple[str, bytes]]:
-    """Read block after block, as (label, bytes). The caller has bounded the text.
+    """Yield label and content of each block. The caller has limited the size of the text.
 
-    Raises PemMalformed, at the latest at the end, unless `encode_block` writes the same text again.
+    Raises PemMalformed, at the latest after the last block, unless the text is canonical.
     """
     position = 0
     while position < len(text):
         match = _BEGIN.match(text, position)
         if match is None:
-            raise PemMalformed("text is not a sequence of PEM blocks")
+            raise PemMalformed("the text must be a sequence of PEM blocks")
         end_line = b"-----END %b-----\n" % match[1]
         end = text.find(end_line, match.end())
         if end < 0:
-            raise PemMalformed("a PEM block does not end")
+            raise PemMalformed("a PEM block has no end line")
         body = text[match.end() : end]
         try:
             data = binascii.a2b_base64(body)
         except binascii.Error:
             raise PemMalformed("a PEM block is not base64") from None
         if not _is_canonical(body, data):
-            raise PemMalformed("a PEM block is not written canonically")
+            raise PemMalformed("a PEM block is not in canonical form")
         yield match[1].decode("ascii"), data
         position = end + len(end_line)

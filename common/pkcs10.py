@@ -1,10 +1,10 @@
-"""The PKCS#10 request of a kubelet, read to the byte (P3, P4, P5).
+"""Parse the PKCS#10 request of a kubelet, to the byte (P3, P4, P5).
 
-The profile leaves so little open that the request is read off its own strict DER, the key in it
-too; `cryptography` only checks the signature. What is read is what was signed.
+The profile is narrow, so this module decodes the whole request, its key included, from strict DER.
+`cryptography` verifies the signature alone. Every parsed byte is a signed byte.
 
-Which keys are weak, whether the provider ID has to be there and which subject alternative names
-are allowed is the signer's to say. Source: RFC 2986, RFC 5280 section 4.2.1.6, docs/protocol.md
+The signer decides whether a key is weak, whether the provider ID is required and which subject
+alternative names are allowed. Source: RFC 2986, RFC 5280 section 4.2.1.6, docs/protocol.md
 sections 4 and 5.
 """
 
@@ -51,7 +51,7 @@ from common.public_keys import RSA_EXPONENT, PublicKey
 T = TypeVar("T")
 
 MAX_PKCS10: Final = 16 * 1024
-"""Bytes of a request: an RSA 4096 one with a full provider ID takes 2 KiB; the rest is for SANs."""
+"""Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use the rest."""
 
 _COMMON_NAME: Final = ObjectIdentifier("2.5.4.3")
 _ORGANIZATION: Final = ObjectIdentifier("2.5.4.10")
@@ -59,7 +59,7 @@ _EXTENSION_REQUEST: Final = ObjectIdentifier("1.2.840.113549.1.9.14")
 _SUBJECT_ALT_NAME: Final = ObjectIdentifier("2.5.29.17")
 _PROVIDER_ID: Final = ObjectIdentifier(PROVIDER_ID_OID)
 
-# Contents of AlgorithmIdentifiers, parameters and all; in DER they have no other form.
+# Contents of AlgorithmIdentifiers with parameters. In DER each has one encoding.
 _RSA_ENCRYPTION: Final = bytes.fromhex("06092a864886f70d0101010500")
 _CURVES: Final[Mapping[bytes, ec.EllipticCurve]] = MappingProxyType(
     {
@@ -78,7 +78,7 @@ _ECDSA_SIGNATURES: Final = {
     bytes.fromhex("06082a8648ce3d040304"): ec.ECDSA(hashes.SHA512()),
 }
 _COMPRESSED_OR_HYBRID: Final = (b"\2", b"\3", b"\6", b"\7")
-"""How a point begins that is compressed or hybrid (SEC 1, section 2.3.3; X9.62, section 4.3.6)."""
+"""First bytes of compressed and hybrid points (SEC 1, section 2.3.3; X9.62, section 4.3.6)."""
 _RSA_BITS: Final = range(2048, 4096 + 1)
 
 _SEQUENCE: Final = b"\x30"
@@ -108,18 +108,19 @@ class OtherGeneralName:
     """A subject alternative name that is neither a DNS name nor an IP address."""
 
     kind: str
-    """Its choice of GeneralName, e.g. `uniformResourceIdentifier`."""
+    """The alternative of GeneralName, for example `uniformResourceIdentifier`."""
 
 
 SubjectAltName = str | ipaddress.IPv4Address | ipaddress.IPv6Address | OtherGeneralName
-"""A DNS name (ASCII, as sent), an IP address, or something else."""
+"""A DNS name (ASCII, as sent), an IP address, or a name of another type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pkcs10:
-    """A request whose own signature holds and whose subject is that of a node.
+    """A request with a valid signature of its own key, and with the subject of a node.
 
-    `subject_alt_names` is None when the extension is absent; `sha256` is over `der`, 32 bytes.
+    `sha256` is the digest of `der`, 32 bytes. `subject_alt_names` is None if there is no such
+    extension.
     """
 
     der: bytes
@@ -151,7 +152,7 @@ def require_provider_id(text: str) -> str:
 
 
 def parse_pkcs10(data: bytes) -> Pkcs10:
-    """Read a request and check its own signature.
+    """Parse a request and verify that its own key signed it.
 
     Raises:
         TooLarge: P1.
@@ -161,7 +162,7 @@ def parse_pkcs10(data: bytes) -> Pkcs10:
 
     """
     if len(data) > MAX_PKCS10:
-        raise TooLarge("PKCS#10 request is over 16 KiB")
+        raise TooLarge("PKCS#10 request exceeds 16 KiB")
     try:
         return _read(data)
     except _InvalidDer as error:
@@ -175,7 +176,7 @@ def _read(data: bytes) -> Pkcs10:
     signed = encode(SEQUENCE, _content(request.info))
     info = _parse(CertificationRequestInfo, request.info)
     if info.version != 0:
-        raise RequestMalformed("PKCS#10 request is not of version 1")
+        raise RequestMalformed("PKCS#10 request must have version 1")
     public_key = _public_key(info.public_key)
     _verify(public_key, _content(request.algorithm), _octets(request.signature), signed)
     node_name = _node_name(info.subject)
@@ -191,7 +192,7 @@ def _read(data: bytes) -> Pkcs10:
 
 
 class _InvalidDer(ValueError):
-    """The library's own error, or one like it: something is not DER of its structure."""
+    """The bytes are not DER of the expected structure."""
 
 
 def _decode(structure: type[T], data: bytes) -> T:
@@ -210,82 +211,82 @@ def _parse(structure: type[T], element: asn1.TLV) -> T:
 
 
 def _content(element: asn1.TLV) -> bytes:
-    """Take the content of a SEQUENCE."""
+    """Return the content of a SEQUENCE."""
     if element.tag_bytes != _SEQUENCE:
         raise _InvalidDer("not a SEQUENCE")
     return bytes(element.data)
 
 
 def _octets(bits: asn1.BitString) -> bytes:
-    """Take a BIT STRING of whole bytes."""
+    """Return the content of a BIT STRING of whole bytes."""
     if bits.padding_bits() != 0:
         raise _InvalidDer("not a BIT STRING of whole bytes")
     return bits.as_bytes()
 
 
 def _public_key(info: SubjectPublicKeyInfo) -> PublicKey:
-    """P3: the key, in its canonical encoding."""
+    """Return the key, from its canonical encoding (P3)."""
     algorithm, key = _content(info.algorithm), _octets(info.key)
     if algorithm == _RSA_ENCRYPTION:
         return _rsa_key(key)
     curve = _CURVES.get(algorithm)
     if curve is None:
-        raise RequestKeyNotAllowed("key is neither RSA nor on P-256 or P-384")
+        raise RequestKeyNotAllowed("key must be RSA, or on P-256 or P-384")
     if key.startswith(_COMPRESSED_OR_HYBRID):
-        raise RequestMalformed("SubjectPublicKeyInfo is not written canonically")
+        raise RequestMalformed("SubjectPublicKeyInfo is not in canonical form")
     try:
         return ec.EllipticCurvePublicKey.from_encoded_point(curve, key)
     except ValueError:
-        raise RequestKeyNotAllowed("key is not valid: no point of its curve") from None
+        raise RequestKeyNotAllowed("key is invalid: its point is not on the curve") from None
 
 
 def _rsa_key(data: bytes) -> rsa.RSAPublicKey:
-    """P3: an RSAPublicKey of RFC 8017, appendix A.1.1."""
+    """Decode an RSAPublicKey of RFC 8017, appendix A.1.1 (P3)."""
     try:
         key = _decode(RsaPublicKey, data)
     except _InvalidDer as error:
         raise RequestKeyNotAllowed(
-            "key is not valid: not an RSAPublicKey", detail=str(error)
+            "key is invalid: it is not an RSAPublicKey", detail=str(error)
         ) from None
     if key.exponent != RSA_EXPONENT:
-        raise RequestKeyNotAllowed("RSA key is of another exponent than 65537")
-    # OpenSSL loads even moduli, and then verifies nothing
+        raise RequestKeyNotAllowed("RSA key must have exponent 65537")
+    # OpenSSL loads keys with an even modulus.
     if key.modulus < 0 or key.modulus % 2 == 0 or key.modulus.bit_length() not in _RSA_BITS:
-        raise RequestKeyNotAllowed("RSA key is not of 2048 to 4096 bits, or even")
+        raise RequestKeyNotAllowed("RSA key must have an odd modulus of 2048 to 4096 bits")
     return rsa.RSAPublicNumbers(key.exponent, key.modulus).public_key()
 
 
 def _verify(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -> None:
-    """P3: the request is signed by its own key."""
+    """Verify that the request is signed by its own key (P3)."""
     try:
         if isinstance(key, rsa.RSAPublicKey):
             key.verify(signature, signed, padding.PKCS1v15(), _RSA_SIGNATURES[algorithm])
         else:
             key.verify(signature, signed, _ECDSA_SIGNATURES[algorithm])
     except KeyError:
-        raise RequestSignatureInvalid("signature algorithm is not one for this key") from None
+        raise RequestSignatureInvalid("signature algorithm does not fit the key") from None
     except InvalidSignature:
         raise RequestSignatureInvalid("request is not signed by its own key") from None
 
 
 def _node_name(subject: Sequence[asn1.SetOf[AttributeTypeAndValue]]) -> str:
-    """P4: exactly O and CN, once each, in one RDN or two, in either order."""
-    found = [
-        (each.type, _directory_string(each.value))
+    """Return the node name. The subject is O and CN, once each, in one RDN or two (P4)."""
+    attributes = [
+        (attribute.type, _directory_string(attribute.value))
         for rdn in subject
-        for each in _rdn_attributes(rdn)
+        for attribute in _rdn_attributes(rdn)
     ]
-    names = dict(found)
-    if len(found) != 2 or names.get(_ORGANIZATION) != NODES_GROUP or _COMMON_NAME not in names:  # noqa: PLR2004
-        raise SubjectNotAllowed("subject is not exactly O=system:nodes and one CN")
+    names = dict(attributes)
+    if len(attributes) != 2 or names.get(_ORGANIZATION) != NODES_GROUP or _COMMON_NAME not in names:  # noqa: PLR2004
+        raise SubjectNotAllowed("subject must be exactly O=system:nodes and one CN")
     common_name = names[_COMMON_NAME]
     if not common_name.startswith(NODE_USER_PREFIX):
-        raise SubjectNotAllowed("CN is not that of a node")
+        raise SubjectNotAllowed("CN must begin with system:node:")
     return require_node_name(common_name.removeprefix(NODE_USER_PREFIX))
 
 
 def _rdn_attributes(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTypeAndValue]:
-    """Take the attributes of a relative distinguished name, which has at least one."""
+    """Return the attributes of a relative distinguished name, at least one."""
     attributes = rdn.as_list()
     if not attributes:
         raise _InvalidDer("a relative distinguished name is empty")
@@ -293,56 +294,59 @@ def _rdn_attributes(rdn: asn1.SetOf[AttributeTypeAndValue]) -> list[AttributeTyp
 
 
 def _directory_string(value: str | asn1.PrintableString | asn1.TLV) -> str:
-    """Take a UTF8String or a PrintableString."""
+    """Return the text of a UTF8String or PrintableString."""
     if isinstance(value, str):
         return value
     if isinstance(value, asn1.PrintableString):
         return value.as_str()
-    raise SubjectNotAllowed("subject holds something else than strings")
+    raise SubjectNotAllowed("subject must hold UTF8String or PrintableString values")
 
 
 def _extensions(attributes: Sequence[asn1.TLV]) -> dict[ObjectIdentifier, RequestedExtension]:
-    """P5: the extensions that are taken, once each, by identifier."""
+    """Return the extensions by identifier: known ones, once each (P5)."""
     extensions: dict[ObjectIdentifier, RequestedExtension] = {}
     for extension in _requested(attributes):
         if extension.kind not in {_PROVIDER_ID, _SUBJECT_ALT_NAME} or extension.kind in extensions:
-            raise ExtensionNotAllowed("an extension is not one that is taken, or there twice")
+            raise ExtensionNotAllowed("an extension is unknown or repeated")
         extensions[extension.kind] = extension
     return extensions
 
 
 def _requested(attributes: Sequence[asn1.TLV]) -> Sequence[RequestedExtension]:
-    """P5: the extensions of the one attribute that is taken, where there is one."""
+    """Return the extensions of the extensionRequest attribute, the only one allowed (P5)."""
     if not attributes:
         return ()
     if len(attributes) > 1:
-        raise AttributeNotAllowed("request has several attributes")
+        raise AttributeNotAllowed("request must have at most one attribute")
     if _parse(Attribute, attributes[0]).type != _EXTENSION_REQUEST:
-        raise AttributeNotAllowed("request has another attribute than extensionRequest")
+        raise AttributeNotAllowed("the attribute of a request must be extensionRequest")
     requested = _parse(ExtensionRequest, attributes[0]).values.as_list()
     if len(requested) != 1:
-        raise AttributeNotAllowed("extensionRequest does not have exactly one value")
+        raise AttributeNotAllowed("extensionRequest must have exactly one value")
     if not requested[0]:
         raise _InvalidDer("extensionRequest is empty")
     return requested[0]
 
 
 def _provider_id(extension: RequestedExtension | None) -> str | None:
-    """P5: non-critical, a DER UTF8String that holds a provider ID."""
+    """Return the provider ID from its non-critical extension, a DER UTF8String (P5)."""
     if extension is None:
         return None
     if extension.critical:
-        raise ProviderIDMalformed("provider ID extension is critical")
+        raise ProviderIDMalformed("provider ID extension must not be critical")
     try:
         return require_provider_id(_decode(str, extension.value))
     except _InvalidDer as error:
         raise ProviderIDMalformed(
-            "provider ID is not a UTF8String in DER", detail=str(error)
+            "provider ID must be a UTF8String in DER", detail=str(error)
         ) from None
 
 
 def _subject_alt_names(extension: RequestedExtension | None) -> tuple[SubjectAltName, ...] | None:
-    """P5: the names, each of its type; critical or not, since the certificate is made anew."""
+    """Return the names with their types (P5).
+
+    The extension may be critical: the certificate gets an extension of its own.
+    """
     if extension is None:
         return None
     names = _decode(GeneralNames, encode(SEQUENCE, extension.value)).names
@@ -357,4 +361,4 @@ def _general_name(name: asn1.TLV) -> SubjectAltName:
         return content.decode("ascii")
     if tag == _IP_ADDRESS and len(content) in _IP_ADDRESS_SIZES:
         return ipaddress.ip_address(content)
-    raise _InvalidDer("a name is no GeneralName")
+    raise _InvalidDer("a name is not a GeneralName")

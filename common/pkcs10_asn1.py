@@ -1,7 +1,7 @@
-"""The ASN.1 of a PKCS#10 request, as types that `cryptography` decodes from strict DER.
+"""ASN.1 types of a PKCS#10 request, which `cryptography` decodes from strict DER.
 
-Only what every request has is typed; what the profile chooses from stays as tag and content, so
-that common/pkcs10.py can say which of its rules is broken. Source: RFC 2986, section 4; RFC 5280,
+Where the profile allows alternatives, the type is TLV (tag and content), so that common/pkcs10.py
+can name the rule that a request breaks. Source: RFC 2986, section 4; RFC 5280,
 sections 4.1 and 4.2.1.6; RFC 8017, appendix A.1.1.
 """
 
@@ -13,7 +13,7 @@ from cryptography.x509 import ObjectIdentifier
 
 @asn1.sequence
 class CertificationRequest:
-    """CertificationRequest; `info` is what is signed."""
+    """CertificationRequest; the signature covers `info`."""
 
     info: asn1.TLV
     algorithm: asn1.TLV
@@ -38,7 +38,7 @@ class SubjectPublicKeyInfo:
 
 @asn1.sequence
 class CertificationRequestInfo:
-    """CertificationRequestInfo; version 1 is written as 0."""
+    """CertificationRequestInfo; 0 means version 1."""
 
     version: int
     subject: list[asn1.SetOf[AttributeTypeAndValue]]
@@ -48,7 +48,7 @@ class CertificationRequestInfo:
 
 @asn1.sequence
 class Attribute:
-    """Attribute of whatever type."""
+    """Attribute of any type."""
 
     type: ObjectIdentifier
     values: asn1.SetOf[asn1.TLV]
@@ -56,7 +56,7 @@ class Attribute:
 
 @asn1.sequence
 class RequestedExtension:
-    """Extension of a certificate."""
+    """Extension for the requested certificate."""
 
     kind: ObjectIdentifier
     critical: Annotated[bool, asn1.Default(value=False)]
@@ -81,6 +81,6 @@ class RsaPublicKey:
 
 @asn1.sequence
 class GeneralNames:
-    """A SEQUENCE around GeneralNames: `cryptography` decodes a list in nothing else."""
+    """A SEQUENCE around GeneralNames, since `cryptography` decodes a list only as a field."""
 
     names: list[asn1.TLV]

@@ -1,8 +1,8 @@
-"""Values as they stand in the protocol's JSON: one way to write each, every other way refused.
+"""JSON of the protocol: each value has one accepted encoding.
 
-JSON is read in two steps, because the version of a document is to be known before anything strict
-(docs/protocol.md section 3): `load` takes any JSON object, then the functions below take single
-members. Nothing is looked up here, and no error tells a value.
+Parsing has two steps, because the version of a document decides which rules apply
+(docs/protocol.md section 3): `load` accepts any JSON object, then the `take_` functions check
+single values. Error messages contain no value of the document.
 """
 
 import base64
@@ -15,31 +15,31 @@ from typing import Final
 UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A Kubernetes UID: a lower-case UUID."""
 KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
-"""What `digests.key_id` makes."""
+"""The result of `common.binding.challenge_key_id`."""
 
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _MAX_INTEGER_DIGITS: Final = 9
-"""No integer of the protocol has more than two; conversion of huge ones takes quadratic time."""
+"""No integer of the protocol has more than two digits. Conversion takes quadratic time."""
 _MAX_VALUES: Final = 4096
-"""Commas and opening brackets; no document of the protocol has 300, and each may cost a list."""
+"""Commas and opening brackets; each may allocate a list. No document of the protocol has 300."""
 
 
 class JsonMalformed(ValueError):
-    """The JSON, or a value in it, is not written as the protocol writes it."""
+    """The JSON, or a value in it, is not in the encoding of the protocol."""
 
 
 class _DuplicateKeys(dict[str, object]):
-    """An object with a name twice: two parsers may read two things (SPIRE 1.14.6 class)."""
+    """An object with a repeated name; parsers differ in what they keep (class of SPIRE 1.14.6)."""
 
 
 def load(data: bytes) -> dict[str, object]:
-    """Read any JSON object. Fractions, huge numbers and NaN come out as None, which nothing takes.
+    """Parse any JSON object. Fractions, huge numbers and NaN become None, which no rule accepts.
 
-    Raises WireMalformed for what is no UTF-8, no JSON, no object, or nested without end, and for
-    what has more values than any document.
+    Raises JsonMalformed if the data is not UTF-8, not JSON, not an object, nested too deeply, or
+    has more values than any document of the protocol.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
-        raise JsonMalformed("more values than any document has")
+        raise JsonMalformed("the document has too many values")
     try:
         document = _DECODER.decode(data.decode("utf-8", errors="strict"))
     except UnicodeDecodeError:
@@ -52,7 +52,7 @@ def load(data: bytes) -> dict[str, object]:
 
 
 def dump(document: object) -> str:
-    """Write JSON without spaces, in the order given."""
+    """Return JSON without spaces, in the order of the dictionary."""
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -78,48 +78,48 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def take_object(value: object) -> dict[str, object]:
-    """Take an object that has no name twice. Raises WireMalformed."""
+    """Return an object without repeated names. Raises JsonMalformed."""
     if type(value) is dict:
         return value
     if isinstance(value, _DuplicateKeys):
-        raise JsonMalformed("a name stands twice in an object")
-    raise JsonMalformed("a value is not an object")
+        raise JsonMalformed("an object repeats a name")
+    raise JsonMalformed("a value must be an object")
 
 
 def take_members(value: object, *names: str) -> list[object]:
-    """Take the members of an object that has exactly these, in this order. Raises WireMalformed."""
-    found = take_object(value)
+    """Return the values of an object with exactly these names. Raises JsonMalformed."""
+    members = take_object(value)
     try:
-        if len(found) == len(names):
-            return [found[name] for name in names]
+        if len(members) == len(names):
+            return [members[name] for name in names]
     except KeyError:
         pass
-    raise JsonMalformed(f"an object does not have exactly the names {', '.join(names)}")
+    raise JsonMalformed(f"an object must have exactly the names {', '.join(names)}")
 
 
 def take_array(value: object) -> list[object]:
-    """Take an array. Raises WireMalformed."""
+    """Return an array. Raises JsonMalformed."""
     if not isinstance(value, list):
-        raise JsonMalformed("a value is not an array")
+        raise JsonMalformed("a value must be an array")
     return value
 
 
 def take_bool(value: object) -> bool:
-    """Take true or false. Raises WireMalformed."""
+    """Return true or false. Raises JsonMalformed."""
     if not isinstance(value, bool):
-        raise JsonMalformed("a value is neither true nor false")
+        raise JsonMalformed("a value must be true or false")
     return value
 
 
 def take_str(value: object, grammar: re.Pattern[str]) -> str:
-    """Take a string that matches the grammar from end to end. Raises WireMalformed."""
+    """Return a string that matches the whole grammar. Raises JsonMalformed."""
     if not isinstance(value, str) or grammar.fullmatch(value) is None:
-        raise JsonMalformed("a string is not of its grammar")
+        raise JsonMalformed("a string does not match its grammar")
     return value
 
 
 def take_base64(value: object) -> bytes:
-    """Take padded standard base64 that re-encodes to itself. Raises WireMalformed."""
+    """Decode padded standard base64 that re-encodes to itself. Raises JsonMalformed."""
     try:
         if isinstance(value, str):
             data = binascii.a2b_base64(value)
@@ -127,16 +127,16 @@ def take_base64(value: object) -> bytes:
                 return data
     except (binascii.Error, ValueError):
         pass
-    raise JsonMalformed("a value is not canonical base64")
+    raise JsonMalformed("a value must be canonical base64")
 
 
 def base64_text(data: bytes) -> str:
-    """Write padded standard base64."""
+    """Return padded standard base64."""
     return base64.b64encode(data).decode()
 
 
 def take_digest(value: object, size: int) -> bytes:
-    """Take `size` bytes in lower-case hex. Raises WireMalformed."""
+    """Decode `size` bytes in lower-case hex. Raises JsonMalformed."""
     try:
         if isinstance(value, str):
             data = bytes.fromhex(value)
@@ -144,25 +144,25 @@ def take_digest(value: object, size: int) -> bytes:
                 return data
     except ValueError:
         pass
-    raise JsonMalformed("a digest is not lower-case hex, or not of the size of its bank")
+    raise JsonMalformed("a digest must be lower-case hex, of the size of its bank")
 
 
 def parse_time(value: object) -> datetime:
-    """Take exactly `YYYY-MM-DDTHH:MM:SSZ`, a moment that exists, in UTC. Raises WireMalformed."""
-    moment = take_str(value, _TIME)
+    """Parse exactly `YYYY-MM-DDTHH:MM:SSZ`, a time that exists. Raises JsonMalformed."""
+    text = take_str(value, _TIME)
     try:
-        return datetime.fromisoformat(moment)
+        return datetime.fromisoformat(text)
     except ValueError:
         raise JsonMalformed("a time does not exist") from None
 
 
 def time_text(value: object) -> str:
-    """Take what `parse_time` takes, as it is written: there is one way to write it."""
+    """Return the text of a time that `parse_time` accepts. Raises JsonMalformed."""
     parse_time(value)
     return str(value)
 
 
 def format_time(moment: datetime) -> str:
-    """Write an aware moment as `parse_time` takes it; fractions of a second are dropped."""
+    """Format an aware time for `parse_time`, without fractions of a second."""
     utc = moment.astimezone(UTC)
     return utc.replace(tzinfo=None, microsecond=0).isoformat() + "Z"

@@ -1,9 +1,8 @@
-"""YAML as far as JSON goes: mappings, lists, texts, numbers, truth values and nothing else.
+"""YAML with the data types of JSON: mappings, lists, strings, numbers, booleans and null.
 
-A key that stands twice and a document that contains itself are refused, and so is every tag that
-would make something else; what looks like a date is a text. PyYAML's own safe loader raises
-whatever comes up when a tag and its value do not fit (`!!bool x` a KeyError), so it is only used
-through here.
+Repeated keys, documents that contain themselves and other tags are refused. A date is a string.
+PyYAML's safe loader raises various exceptions if a value does not fit its tag (KeyError for
+`!!bool x`), so nothing else in this project calls it.
 """
 
 from collections.abc import Hashable
@@ -20,19 +19,19 @@ _MERGE: Final = _PREFIX + "merge"
 
 
 class YamlMalformed(ValueError):
-    """The text is not YAML of plain data; the message tells what is wrong, and where."""
+    """The text is not plain YAML data; the message says what is wrong, and where."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only, and no key twice: YAML would let the last one win without a word."""
+    """Constructs plain data, and refuses repeated keys, of which PyYAML keeps the last."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            named = self.anchors.get(event.anchor)
-            # Its end is only known once it has been read to its end.
-            if named is not None and named.end_mark is None:
-                raise ConstructorError(None, None, "it contains itself", event.start_mark)
+            anchored = self.anchors.get(event.anchor)
+            # A node without an end is still being composed, so this alias is inside it.
+            if anchored is not None and anchored.end_mark is None:
+                raise ConstructorError(None, None, "a node contains itself", event.start_mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
@@ -43,14 +42,16 @@ class _Loader(yaml.SafeLoader):
     ) -> dict[Hashable, object]:
         mapping = super().construct_mapping(node, deep=deep)
         if len(mapping) != len(node.value):
-            raise ConstructorError(None, None, "key given twice", node.start_mark)
+            raise ConstructorError(None, None, "a key is repeated", node.start_mark)
         return mapping
 
 
 def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
     text = str(loader.construct_scalar(node))
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ConstructorError(None, None, "half of a character", node.start_mark)
+        raise ConstructorError(
+            None, None, "a string contains half of a surrogate pair", node.start_mark
+        )
     return text
 
 
@@ -65,20 +66,20 @@ _Loader.add_constructor(_PREFIX + "str", _text)
 
 
 def load_all(text: str | bytes) -> list[object]:
-    """Read every document. Raises YamlMalformed. The caller has bounded the text."""
+    """Parse all documents. Raises YamlMalformed. The caller has limited the size of the text."""
     try:
-        # _Loader is a SafeLoader: it makes no objects but plain data
+        # _Loader is a SafeLoader, so it constructs plain data only.
         return list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
         raise YamlMalformed(" ".join(str(error).split())) from None
     except RecursionError:
         raise YamlMalformed("nested too deeply") from None
     except (ValueError, LookupError):
-        raise YamlMalformed("a value is not of the type that its tag says") from None
+        raise YamlMalformed("a value does not fit its tag") from None
 
 
 def load(text: str | bytes) -> object:
-    """Read the one document, `None` where there is none. Raises YamlMalformed."""
+    """Parse a single document; return None if there is none. Raises YamlMalformed."""
     documents = load_all(text)
     if len(documents) > 1:
         raise YamlMalformed("there is more than one document")

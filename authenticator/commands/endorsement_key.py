@@ -10,8 +10,8 @@ from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.tpm.device import DeviceEndorsementKey
 from common.names import API_GROUP, API_VERSION, ENDORSEMENT_KEY_ANNOTATION
 from common.public_keys import InvalidKey, public_key_from_area, spki_sha256
+from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
-from common.tpm.structures import PublicArea
 
 Document = dict[str, Any]
 

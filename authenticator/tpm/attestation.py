@@ -30,8 +30,11 @@ from authenticator.tpm.templates import (
     EndorsementTemplate,
     order_by_preference,
 )
+from common.tpm.attest import Attest
 from common.tpm.constants import BANKS, HASHES, PCR_COUNT
-from common.tpm.structures import Attest, PcrSelection, PublicArea, StructureMalformed
+from common.tpm.pcrs import PcrSelection
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
 
 _NV_FIRST: Final = 0x01C00000
 _TPM_RH_ENDORSEMENT: Final = bytes.fromhex("4000000b")

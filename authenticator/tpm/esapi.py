@@ -42,13 +42,9 @@ from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm
 from authenticator.tpm.open_errors import DeviceBusy, open_error
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import AttestationError
-from common.tpm.structures import (
-    PcrSelection,
-    PublicArea,
-    StructureMalformed,
-    encode_selection,
-    parse_selection,
-)
+from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

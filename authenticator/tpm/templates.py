@@ -12,48 +12,26 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; docs/protocol.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from authenticator.tpm.device import KeyType
 from common.tpm.constants import (
-    TPM_ALG_AES,
-    TPM_ALG_CFB,
     TPM_ALG_ECDSA,
     TPM_ALG_RSASSA,
     TPM_ALG_SHA256,
     TPM_ALG_SHA384,
     TPM_ECC_NIST_P256,
-    TPM_ECC_NIST_P384,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    EccParameters,
-    EccPoint,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    StructureMalformed,
-    Symmetric,
-)
+from common.tpm.endorsement_templates import POLICY_A, TEMPLATES, find_template
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters, Scheme
+from common.tpm.reader import StructureMalformed
 
 NV_CHAIN_FIRST: Final = 0x01C00100
 NV_CHAIN_LAST: Final = 0x01C001FF
 """NV indices of intermediate certificates (profile 2.2.1.5)."""
-
-POLICY_A: Final[Mapping[int, bytes]] = MappingProxyType(
-    {
-        TPM_ALG_SHA256: bytes.fromhex(
-            "837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
-        ),
-        TPM_ALG_SHA384: bytes.fromhex(
-            "8bbf2266537c171cb56e403c4dc1d4b64f432611dc386e6f532050c3278c930e"
-            "143e8bb1133824ccb431053871c6db53"
-        ),
-    }
-)
-"""PolicySecret with the endorsement hierarchy's password."""
 
 POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
     {
@@ -68,33 +46,6 @@ POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
 )
 """PolicyAuthorizeNV: whatever the owner has written into an index of its own; not used here."""
 
-POLICY_B: Final[Mapping[int, bytes]] = MappingProxyType(
-    {
-        TPM_ALG_SHA256: bytes.fromhex(
-            "ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0"
-        ),
-        TPM_ALG_SHA384: bytes.fromhex(
-            "b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419ca"
-            "cb47ba09699646150f9fc000f3f80e12"
-        ),
-    }
-)
-"""PolicyOR of A and C."""
-
-_LOW: Final = (
-    ObjectAttributes.FIXEDTPM
-    | ObjectAttributes.FIXEDPARENT
-    | ObjectAttributes.SENSITIVEDATAORIGIN
-    | ObjectAttributes.ADMINWITHPOLICY
-    | ObjectAttributes.RESTRICTED
-    | ObjectAttributes.DECRYPT
-)
-_HIGH: Final = _LOW | ObjectAttributes.USERWITHAUTH
-_AES_128: Final = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
-_AES_256: Final = Symmetric(algorithm=TPM_ALG_AES, key_bits=256, mode=TPM_ALG_CFB)
-_NO_POINT: Final = EccPoint(x=b"", y=b"")
-_RSA_EXPONENT: Final = 65537
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementTemplate:
@@ -105,9 +56,13 @@ class EndorsementTemplate:
     """
 
     name: str
-    public: PublicArea
     certificate_index: int
     persistent_handle: int
+
+    @property
+    def public(self) -> PublicArea:
+        """Return the public area for TPM2_CreatePrimary."""
+        return TEMPLATES[self.name]
 
     @property
     def policy_or(self) -> tuple[bytes, ...]:
@@ -117,64 +72,26 @@ class EndorsementTemplate:
         return POLICY_A[self.public.name_alg], POLICY_C[self.public.name_alg]
 
     def matches(self, public: bytes) -> bool:
-        """Tell whether a key with this TPM2B_PUBLIC is made by this template.
-
-        Everything but the key itself is compared; exponents 0 and 65537 are one.
-        """
+        """Return whether this template created a key with this TPM2B_PUBLIC."""
         try:
-            key = PublicArea.from_tpm2b(public)
+            return find_template(PublicArea.from_tpm2b(public)) == self.name
         except StructureMalformed:
             return False
-        parameters = key.parameters
-        if isinstance(parameters, RsaParameters) and parameters.exponent == _RSA_EXPONENT:
-            parameters = replace(parameters, exponent=0)
-        return replace(key, parameters=parameters, unique=self.public.unique) == self.public
-
-
-def _rsa(bits: int, symmetric: Symmetric) -> RsaParameters:
-    return RsaParameters(symmetric=symmetric, scheme=None, key_bits=bits, exponent=0)
-
-
-def _ecc(curve: int, symmetric: Symmetric) -> EccParameters:
-    return EccParameters(symmetric=symmetric, scheme=None, curve=curve, kdf=None)
-
-
-def _low(parameters: RsaParameters | EccParameters, unique: bytes | EccPoint) -> PublicArea:
-    return PublicArea(
-        name_alg=TPM_ALG_SHA256,
-        attributes=_LOW,
-        auth_policy=POLICY_A[TPM_ALG_SHA256],
-        parameters=parameters,
-        unique=unique,
-    )
-
-
-def _high(name_alg: int, parameters: RsaParameters | EccParameters) -> PublicArea:
-    return PublicArea(
-        name_alg=name_alg,
-        attributes=_HIGH,
-        auth_policy=POLICY_B[name_alg],
-        parameters=parameters,
-        unique=b"" if isinstance(parameters, RsaParameters) else _NO_POINT,
-    )
 
 
 _RSA: Final = (
     EndorsementTemplate(
         name="L-1",
-        public=_low(_rsa(2048, _AES_128), bytes(256)),
         certificate_index=0x01C00002,
         persistent_handle=0x81010001,
     ),
     EndorsementTemplate(
         name="H-1",
-        public=_high(TPM_ALG_SHA256, _rsa(2048, _AES_128)),
         certificate_index=0x01C00012,
         persistent_handle=0x81010012,
     ),
     EndorsementTemplate(
         name="H-6",
-        public=_high(TPM_ALG_SHA384, _rsa(3072, _AES_256)),
         certificate_index=0x01C0001C,
         persistent_handle=0x8101001C,
     ),
@@ -182,19 +99,16 @@ _RSA: Final = (
 _ECC: Final = (
     EndorsementTemplate(
         name="L-2",
-        public=_low(_ecc(TPM_ECC_NIST_P256, _AES_128), EccPoint(x=bytes(32), y=bytes(32))),
         certificate_index=0x01C0000A,
         persistent_handle=0x81010002,
     ),
     EndorsementTemplate(
         name="H-2",
-        public=_high(TPM_ALG_SHA256, _ecc(TPM_ECC_NIST_P256, _AES_128)),
         certificate_index=0x01C00014,
         persistent_handle=0x81010014,
     ),
     EndorsementTemplate(
         name="H-3",
-        public=_high(TPM_ALG_SHA384, _ecc(TPM_ECC_NIST_P384, _AES_256)),
         certificate_index=0x01C00016,
         persistent_handle=0x81010016,
     ),
@@ -225,7 +139,7 @@ ATTESTATION_TEMPLATES: Final = (
             curve=TPM_ECC_NIST_P256,
             kdf=None,
         ),
-        unique=_NO_POINT,
+        unique=EccPoint(x=b"", y=b""),
     ),
     PublicArea(
         name_alg=TPM_ALG_SHA256,

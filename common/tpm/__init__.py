@@ -1,4 +1,5 @@
-"""TPM 2.0 structures, both ways: strict, pure Python, no TPM needed.
+"""TPM 2.0 structures: strict decoding and encoding in pure Python, without a TPM.
 
-Source: Trusted Platform Module Library, Part 2: Structures (ISO/IEC 11889-2). Names are the TCG's.
+Structures and endorsement key templates that both programs use belong here. The names are those of
+the TCG. Source: Trusted Platform Module Library, Part 2: Structures (ISO/IEC 11889-2).
 """

@@ -1,7 +1,7 @@
-"""TPMS_ATTEST of type quote: what a TPM says about its PCRs.
+"""TPMS_ATTEST of type quote: a TPM's statement about its PCRs.
 
-Every byte is accounted for, and written back the same. The three ways to fail are told apart,
-because a wrong magic means that somebody signed bytes that no TPM made (tpm2-tools CVE-2024-29038).
+Parsing covers every byte, and encoding returns the same bytes. A wrong magic and a wrong type have
+errors of their own: a wrong magic means that no TPM made the bytes (tpm2-tools CVE-2024-29038).
 
 Source: TPM 2.0 Part 2, section 10.12.
 """
@@ -19,22 +19,22 @@ _HEAD: Final = Struct(">IH")
 _COUNTERS: Final = Struct(">QIIBQ")
 """TPMS_CLOCK_INFO and firmwareVersion."""
 _MAX_NAME: Final = 2 + 64
-"""A Name: the algorithm and its largest digest."""
+"""Bytes of a Name: the algorithm and the largest digest."""
 _MAX_DATA: Final = 2 + 64
-"""TPM2B_DATA: sizeof(TPMT_HA)."""
+"""Bytes of TPM2B_DATA: sizeof(TPMT_HA)."""
 _MAX_DIGEST: Final = 64
 
 
 class AttestNotGenerated(StructureMalformed):
-    """The magic is wrong: this was not made inside a TPM."""
+    """The magic is wrong: no TPM made these bytes."""
 
 
 class AttestNotQuote(StructureMalformed):
-    """A TPM made this, but it is no quote."""
+    """A TPM made these bytes, but they are not a quote."""
 
 
 class ClockInfo(NamedTuple):
-    """TPMS_CLOCK_INFO; `clock` in milliseconds of the TPM's own, `safe` as its TPMI_YES_NO."""
+    """TPMS_CLOCK_INFO; `clock` is in milliseconds of the TPM's clock."""
 
     clock: int
     reset_count: int
@@ -44,10 +44,10 @@ class ClockInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attest:
-    """TPMS_ATTEST with the right magic and type quote.
+    """TPMS_ATTEST with the right magic and of type quote.
 
-    Counters and `firmware_version` are obfuscated by the TPM for keys outside its endorsement and
-    platform hierarchies.
+    For keys outside the endorsement and platform hierarchies the TPM obfuscates the counters and
+    `firmware_version`.
     """
 
     qualified_signer: bytes
@@ -59,22 +59,25 @@ class Attest:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read a TPMS_ATTEST (without size prefix) and nothing else.
+        """Parse exactly one TPMS_ATTEST, without a size prefix.
 
-        Raises AttestNotGenerated for the magic, AttestNotQuote for the type, else
-        StructureMalformed, of which both are kinds.
+        Raises:
+            AttestNotGenerated: the magic is wrong.
+            AttestNotQuote: the type is not quote.
+            StructureMalformed: another rule is broken.
+
         """
         reader = Reader(data)
         magic, kind = reader.unpack(_HEAD)
         if magic != TPM_GENERATED_VALUE:
-            raise AttestNotGenerated("magic is not TPM_GENERATED_VALUE", 0)
+            raise AttestNotGenerated("magic must be TPM_GENERATED_VALUE", 0)
         if kind != TPM_ST_ATTEST_QUOTE:
-            raise AttestNotQuote("type is not TPM_ST_ATTEST_QUOTE", reader.position)
+            raise AttestNotQuote("type must be TPM_ST_ATTEST_QUOTE", reader.position)
         qualified_signer = reader.tpm2b(_MAX_NAME)
         extra_data = reader.tpm2b(_MAX_DATA)
         clock, reset_count, restart_count, safe, firmware_version = reader.unpack(_COUNTERS)
         if safe not in {0, 1}:
-            raise reader.fail("safe is neither YES nor NO")
+            raise reader.fail("safe must be YES or NO")
         attest = cls(
             qualified_signer=qualified_signer,
             extra_data=extra_data,
@@ -87,7 +90,7 @@ class Attest:
         return attest
 
     def encode(self) -> bytes:
-        """Write the TPMS_ATTEST."""
+        """Return the TPMS_ATTEST."""
         clock = self.clock_info
         return (
             _HEAD.pack(TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE)

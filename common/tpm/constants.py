@@ -1,4 +1,4 @@
-"""Numbers of the TPM 2.0 library specification that the protocol uses, under the TCG's names.
+"""Constants of the TPM 2.0 library specification, with the TCG's names.
 
 Source: TPM 2.0 Part 2, sections 6 (constants), 8 (attributes) and the TCG Algorithm Registry.
 """
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 TPM_GENERATED_VALUE: Final = 0xFF544347
-"""Magic at the start of everything that a TPM attests to; no other signed data may begin so."""
+"""Magic of all attestation structures. TPMs sign no external data that begins with it."""
 
 TPM_ST_ATTEST_QUOTE: Final = 0x8018
 
@@ -46,7 +46,7 @@ BANKS: Final[Mapping[str, int]] = MappingProxyType(
 """PCR banks as the protocol and `hashlib` name them, ascending by algorithm."""
 
 HASHES: Final[Mapping[int, str]] = MappingProxyType({alg: name for name, alg in BANKS.items()})
-"""The `hashlib` name of each hash algorithm that is known here."""
+"""The `hashlib` name of each supported hash algorithm."""
 
 DIGEST_SIZES: Final[Mapping[int, int]] = MappingProxyType(
     {TPM_ALG_SHA1: 20, TPM_ALG_SHA256: 32, TPM_ALG_SHA384: 48, TPM_ALG_SHA512: 64}
@@ -55,14 +55,14 @@ DIGEST_SIZES: Final[Mapping[int, int]] = MappingProxyType(
 
 MAX_RSA_KEY_BYTES: Final = 512
 MAX_ECC_KEY_BYTES: Final = 66
-"""The largest number of a key: RSA 4096, and P-521 although it is not taken further on."""
+"""Sizes of RSA 4096 and P-521. P-521 can be parsed, but no policy accepts it."""
 
 PCR_COUNT: Final = 24
-"""PCRs in a bank: what three bytes of selection can name (PC Client Platform TPM Profile)."""
+"""PCRs of a bank: three bytes of selection (PC Client Platform TPM Profile)."""
 
 
 class ObjectAttributes(IntFlag):
-    """TPMA_OBJECT: what may be done with an object (Part 2, section 8.3)."""
+    """TPMA_OBJECT (Part 2, section 8.3)."""
 
     FIXEDTPM = 1 << 1
     STCLEAR = 1 << 2

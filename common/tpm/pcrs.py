@@ -1,7 +1,7 @@
-"""TPML_PCR_SELECTION: which PCRs of which banks.
+"""TPML_PCR_SELECTION: PCRs by bank.
 
-The protocol knows one encoding of each selection (docs/protocol.md section 4): banks ascending by
-algorithm, once each, three bytes of bitmap. Source: TPM 2.0 Part 2, sections 10.6 and 10.9.7.
+Each selection has one accepted encoding (docs/protocol.md section 4): banks ascending by algorithm,
+once each, with bitmaps of three bytes. Source: TPM 2.0 Part 2, sections 10.6 and 10.9.7.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from common.tpm.constants import BANKS, HASHES, PCR_COUNT
 from common.tpm.reader import Reader
 
 PcrSelection = Mapping[str, tuple[int, ...]]
-"""PCR indices by bank, ascending. A bank that the TPM has not allocated is there, but empty."""
+"""PCR indices by bank, ascending. A bank that the TPM has not allocated is present and empty."""
 
 _SIZEOF_SELECT: Final = PCR_COUNT // 8
 _BANK: Final = Struct(">HB")
@@ -21,13 +21,13 @@ _BANK: Final = Struct(">HB")
 
 
 def read_selection(reader: Reader) -> PcrSelection:
-    """Read a TPML_PCR_SELECTION where the reader stands.
+    """Read a TPML_PCR_SELECTION from the reader's position.
 
-    Raises StructureMalformed, for every encoding but the one that `encode_selection` writes.
+    Raises StructureMalformed for every encoding that `encode_selection` does not write.
     """
     count = reader.uint(4)
     if count > len(BANKS):
-        raise reader.fail("selection has more banks than there are")
+        raise reader.fail("selection has too many banks")
     selection: dict[str, tuple[int, ...]] = {}
     last = 0
     for _ in range(count):
@@ -35,16 +35,16 @@ def read_selection(reader: Reader) -> PcrSelection:
         if bank not in HASHES:
             raise reader.fail("bank is unknown")
         if bank <= last:
-            raise reader.fail("banks are not ascending, once each")
+            raise reader.fail("banks must be ascending, once each")
         if size != _SIZEOF_SELECT:
-            raise reader.fail("sizeofSelect is not 3")
+            raise reader.fail("sizeofSelect must be 3")
         selection[HASHES[bank]] = _indices(reader.take(_SIZEOF_SELECT))
         last = bank
     return selection
 
 
 def parse_selection(data: bytes) -> PcrSelection:
-    """Read a TPML_PCR_SELECTION and nothing else.
+    """Parse exactly one TPML_PCR_SELECTION.
 
     Raises StructureMalformed.
     """
@@ -55,7 +55,7 @@ def parse_selection(data: bytes) -> PcrSelection:
 
 
 def encode_selection(selection: PcrSelection) -> bytes:
-    """Write the TPML_PCR_SELECTION."""
+    """Return the TPML_PCR_SELECTION."""
     encoded = len(selection).to_bytes(4, "big")
     for bank, indices in sorted((BANKS[name], indices) for name, indices in selection.items()):
         bitmap = sum(1 << index for index in set(indices))

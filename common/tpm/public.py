@@ -1,8 +1,8 @@
 """TPMT_PUBLIC, the public area of a key, and its Name.
 
-Only RSA and ECC keys whose Name is a SHA-1, SHA-256, SHA-384 or SHA-512 digest are known. What
-is read writes back to the same bytes, so the Name is that of the bytes that were read. Whether
-the key is a valid or permitted one is for common/public_keys.py and the signer to say.
+RSA and ECC keys are supported, with SHA-1, SHA-256, SHA-384 or SHA-512 as nameAlg. Encoding a
+parsed area returns the same bytes, so its Name is the Name of those bytes. common/public_keys.py
+checks the key, and the signer decides whether it is allowed.
 
 Source: TPM 2.0 Part 2, sections 11.2.3 to 12.2.4; Name: Part 1, section 16.
 """
@@ -49,7 +49,7 @@ _KDF_SCHEMES: Final = frozenset(
 
 
 class Symmetric(NamedTuple):
-    """TPMT_SYM_DEF_OBJECT other than null: how a storage key protects what is under it (AES)."""
+    """TPMT_SYM_DEF_OBJECT other than null: the AES cipher of a storage key."""
 
     algorithm: int
     key_bits: int
@@ -65,7 +65,7 @@ class Scheme(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RsaParameters:
-    """TPMS_RSA_PARMS; `None` stands for TPM_ALG_NULL, exponent 0 for 65537."""
+    """TPMS_RSA_PARMS; None means TPM_ALG_NULL, exponent 0 means 65537."""
 
     symmetric: Symmetric | None
     scheme: Scheme | None
@@ -75,7 +75,7 @@ class RsaParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EccParameters:
-    """TPMS_ECC_PARMS; `None` stands for TPM_ALG_NULL."""
+    """TPMS_ECC_PARMS; None means TPM_ALG_NULL."""
 
     symmetric: Symmetric | None
     scheme: Scheme | None
@@ -85,7 +85,7 @@ class EccParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EccPoint:
-    """TPMS_ECC_POINT: big-endian coordinates as they were sent, padded or not."""
+    """TPMS_ECC_POINT: big-endian coordinates as sent, with or without padding."""
 
     x: bytes
     y: bytes
@@ -108,7 +108,7 @@ class PublicArea:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read a TPMT_PUBLIC and nothing else.
+        """Parse exactly one TPMT_PUBLIC.
 
         Raises StructureMalformed.
         """
@@ -119,7 +119,7 @@ class PublicArea:
 
     @classmethod
     def from_tpm2b(cls, data: bytes) -> Self:
-        """Read a TPM2B_PUBLIC and nothing else.
+        """Parse exactly one TPM2B_PUBLIC.
 
         Raises StructureMalformed.
         """
@@ -132,13 +132,13 @@ class PublicArea:
     def _read(cls, reader: Reader) -> Self:
         object_type, name_alg, attributes = reader.unpack(_HEAD)
         if object_type not in {TPM_ALG_RSA, TPM_ALG_ECC}:
-            raise reader.fail("key type is neither RSA nor ECC")
+            raise reader.fail("key type must be RSA or ECC")
         _require_hash(name_alg, reader)
         if attributes & ~_KNOWN_ATTRIBUTES:
-            raise reader.fail("reserved attribute is set")
+            raise reader.fail("a reserved attribute is set")
         auth_policy = reader.tpm2b(DIGEST_SIZES[name_alg])
         if auth_policy and len(auth_policy) != DIGEST_SIZES[name_alg]:
-            raise reader.fail("authPolicy is no digest of nameAlg")
+            raise reader.fail("authPolicy must be empty or a digest of nameAlg")
         parameters: RsaParameters | EccParameters
         unique: bytes | EccPoint
         if object_type == TPM_ALG_RSA:
@@ -156,7 +156,7 @@ class PublicArea:
         )
 
     def encode(self) -> bytes:
-        """Write the TPMT_PUBLIC."""
+        """Return the TPMT_PUBLIC."""
         return (
             _HEAD.pack(self.type, self.name_alg, self.attributes)
             + tpm2b(self.auth_policy)
@@ -165,16 +165,16 @@ class PublicArea:
         )
 
     def to_tpm2b(self) -> bytes:
-        """Write the TPM2B_PUBLIC."""
+        """Return the TPM2B_PUBLIC."""
         return tpm2b(self.encode())
 
     def name(self) -> bytes:
-        """Compute the Name."""
+        """Return the Name."""
         return object_name(self.name_alg, self.encode())
 
 
 def object_name(name_alg: int, area: bytes) -> bytes:
-    """Compute the Name of a TPMT_PUBLIC as it is written: nameAlg, and the digest of its bytes."""
+    """Return the Name of an encoded TPMT_PUBLIC: nameAlg, and the digest of its bytes."""
     return _WORD.pack(name_alg) + hashlib.new(HASHES[name_alg], area).digest()
 
 
@@ -188,16 +188,16 @@ def _read_symmetric(reader: Reader) -> Symmetric | None:
     if algorithm == TPM_ALG_NULL:
         return None
     if algorithm != TPM_ALG_AES:
-        raise reader.fail("symmetric algorithm is neither null nor AES")
+        raise reader.fail("symmetric algorithm must be null or AES")
     key_bits, mode = reader.unpack(_WORDS)
     return Symmetric(algorithm, key_bits, mode)
 
 
-def _read_scheme(reader: Reader, known: frozenset[int]) -> Scheme | None:
+def _read_scheme(reader: Reader, supported: frozenset[int]) -> Scheme | None:
     algorithm = reader.uint16()
     if algorithm == TPM_ALG_NULL:
         return None
-    if algorithm not in known:
+    if algorithm not in supported:
         raise reader.fail("scheme is unknown")
     digest = reader.uint16()
     _require_hash(digest, reader)
@@ -233,10 +233,10 @@ def _encode_scheme(value: Scheme | None) -> bytes:
 
 
 def _encode_parameters(value: RsaParameters | EccParameters) -> bytes:
-    common = _encode_symmetric(value.symmetric) + _encode_scheme(value.scheme)
+    algorithms = _encode_symmetric(value.symmetric) + _encode_scheme(value.scheme)
     if isinstance(value, RsaParameters):
-        return common + _SIZE_AND_EXPONENT.pack(value.key_bits, value.exponent)
-    return common + _WORD.pack(value.curve) + _encode_scheme(value.kdf)
+        return algorithms + _SIZE_AND_EXPONENT.pack(value.key_bits, value.exponent)
+    return algorithms + _WORD.pack(value.curve) + _encode_scheme(value.kdf)
 
 
 def _encode_unique(value: bytes | EccPoint) -> bytes:

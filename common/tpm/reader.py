@@ -1,26 +1,26 @@
-"""A bounded reader of big-endian structures: nothing is read twice, skipped or left over.
+"""A bounded reader of big-endian structures, from the first byte to the last.
 
-Its errors tell position and broken rule, never the bytes: they may end in a CSR's condition.
+Its errors name position and broken rule, but never the bytes: a CSR's condition may show them.
 """
 
 from struct import Struct
 
 
 class StructureMalformed(ValueError):
-    """The bytes are not the TPM structure that they should be.
+    """The bytes are not the expected TPM structure.
 
-    Callers turn it into the leaf of common/errors.py that tells which of their inputs is bad.
+    Callers raise the error of their tree that names the input.
     """
 
     def __init__(self, rule: str, position: int) -> None:
-        """Tell which rule is broken at which byte."""
+        """Name the broken rule, and the byte after which it was found."""
         super().__init__(f"{rule} at byte {position}")
         self.rule = rule
         self.position = position
 
 
 class Reader:
-    """Reads one buffer from its start to its very end."""
+    """Reads one buffer from its start to its end."""
 
     __slots__ = ("_data", "_position")
 
@@ -31,11 +31,11 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """How many bytes have been read."""
+        """Number of bytes that were read."""
         return self._position
 
     def fail(self, rule: str) -> StructureMalformed:
-        """Make the error for a rule that what was just read breaks."""
+        """Return the error for a rule that the last read value breaks."""
         return StructureMalformed(rule, self._position)
 
     def take(self, size: int) -> bytes:
@@ -43,16 +43,16 @@ class Reader:
         end = self._position + size
         if end > len(self._data):
             raise self.fail("data ends early")
-        taken = self._data[self._position : end]
+        data = self._data[self._position : end]
         self._position = end
-        return taken
+        return data
 
     def uint(self, size: int) -> int:
         """Read an unsigned integer of `size` bytes."""
         return int.from_bytes(self.take(size), "big")
 
     def uint16(self) -> int:
-        """Read an unsigned integer of 2 bytes, as `integer` does, but in one step."""
+        """Read an unsigned integer of 2 bytes, faster than `uint`."""
         data, begin = self._data, self._position
         if begin + 2 > len(data):
             raise self.fail("data ends early")
@@ -60,7 +60,7 @@ class Reader:
         return data[begin] << 8 | data[begin + 1]
 
     def unpack(self, form: Struct) -> tuple[int, ...]:
-        """Read several unsigned integers at once: `form` is big-endian and has nothing else."""
+        """Read several unsigned integers. `form` is big-endian and has integers only."""
         begin = self._position
         end = begin + form.size
         if end > len(self._data):
@@ -70,14 +70,14 @@ class Reader:
 
     def tpm2b(self, limit: int) -> bytes:
         """Read a TPM2B: a 2-byte size, at most `limit`, and as many bytes."""
-        # As integer and take, but in one: half of what is read is read here
+        # This is `uint16` and `take` in one step, since half of all reads are TPM2Bs.
         data, begin = self._data, self._position + 2
         if begin > len(data):
             raise self.fail("data ends early")
         size = data[begin - 2] << 8 | data[begin - 1]
         self._position = begin
         if size > limit:
-            raise self.fail("buffer is over its size limit")
+            raise self.fail("buffer exceeds its size limit")
         end = begin + size
         if end > len(data):
             raise self.fail("data ends early")
@@ -85,16 +85,16 @@ class Reader:
         return data[begin:end]
 
     def finish(self) -> None:
-        """Require that everything has been read."""
+        """Require that all bytes were read."""
         if self._position != len(self._data):
             raise self.fail("trailing bytes")
 
 
 def tpm2b(data: bytes) -> bytes:
-    """Write a TPM2B: a 2-byte size and the bytes."""
+    """Return a TPM2B: a 2-byte size and the bytes."""
     return len(data).to_bytes(2, "big") + data
 
 
 def pack_uints(*values: tuple[int, int]) -> bytes:
-    """Write unsigned integers, each given as (value, bytes)."""
+    """Return unsigned integers in big-endian form, each given as (value, number of bytes)."""
     return b"".join(value.to_bytes(size, "big") for value, size in values)

@@ -1,4 +1,4 @@
-"""TPMT_SIGNATURE: RSASSA, RSAPSS and ECDSA; nothing else is taken.
+"""TPMT_SIGNATURE of the schemes RSASSA, RSAPSS and ECDSA.
 
 Source: TPM 2.0 Part 2, section 11.3.
 """
@@ -25,7 +25,7 @@ _HEAD: Final = Struct(">HH")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcdsaValue:
-    """TPMS_SIGNATURE_ECC's integers, big-endian as they were sent, padded or not."""
+    """TPMS_SIGNATURE_ECC: big-endian integers as sent, with or without padding."""
 
     r: bytes
     s: bytes
@@ -33,7 +33,7 @@ class EcdsaValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """TPMT_SIGNATURE; `value` is an EcdsaValue when the scheme is ECDSA, else RSA's bytes."""
+    """TPMT_SIGNATURE; `value` is an EcdsaValue if the scheme is ECDSA, else the RSA signature."""
 
     scheme: int
     hash: int
@@ -41,7 +41,7 @@ class Signature:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read a TPMT_SIGNATURE and nothing else.
+        """Parse exactly one TPMT_SIGNATURE.
 
         Raises StructureMalformed.
         """
@@ -60,14 +60,14 @@ class Signature:
         return cls(scheme=scheme, hash=algorithm, value=value)
 
     def encode(self) -> bytes:
-        """Write the TPMT_SIGNATURE."""
+        """Return the TPMT_SIGNATURE."""
         head = _HEAD.pack(self.scheme, self.hash)
         if isinstance(self.value, EcdsaValue):
             return head + tpm2b(self.value.r) + tpm2b(self.value.s)
         return head + tpm2b(self.value)
 
     def x509(self) -> bytes:
-        """Return the signature as X.509 and `cryptography` take it: RSA's bytes, ECDSA's DER."""
+        """Return the signature in the form of X.509: RSA's bytes, or DER for ECDSA."""
         if isinstance(self.value, EcdsaValue):
             r, s = (int.from_bytes(v, "big") for v in (self.value.r, self.value.s))
             return encode_dss_signature(r, s)

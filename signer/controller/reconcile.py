@@ -45,7 +45,7 @@ from signer.verify.parse import (
     parse_request,
 )
 from signer.verify.recognize import CsrKind, recognize_csr
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")

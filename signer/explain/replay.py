@@ -20,7 +20,7 @@ from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind, recognize_csr
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     TPM_ALG_SHA512,
 )
+from common.tpm.public import PublicArea
 from common.tpm.reader import pack_uints, tpm2b
-from common.tpm.structures import PublicArea
 
 _HASHES: Final[dict[int, hashes.HashAlgorithm]] = {
     TPM_ALG_SHA256: hashes.SHA256(),

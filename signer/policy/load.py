@@ -92,7 +92,9 @@ def _policy(document: object, problems: list[str]) -> Policy:
 
 
 def _spec(name: str, spec: Section) -> Policy:
-    trust, authorities, revocations = _endorsement_key(spec.section("endorsementKey"))
+    trust, authorities, revocations, without_usage = _endorsement_key(
+        spec.section("endorsementKey")
+    )
     pcrs = spec.section("pcrs")
     selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
     mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
@@ -111,6 +113,7 @@ def _spec(name: str, spec: Section) -> Policy:
         trust=trust,
         certificate_authorities=authorities,
         certificate_revocation_lists=revocations,
+        allow_certificates_without_usage=without_usage,
         attestation_key_schemes=_schemes(spec.section("attestationKey")),
         pcr_selection=selection,
         pcr_mode=mode,
@@ -143,18 +146,25 @@ def _minimum_version(spec: Section) -> str:
     return _DEFAULTS.minimum_version
 
 
-def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tuple[str, ...]]:
+def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tuple[str, ...], bool]:
     trust = section.choice("trust", _DEFAULTS.trust)
     authorities = section.strings("certificateAuthorities", ())
     revocations = section.strings("certificateRevocationLists", ())
+    without_usage = section.boolean(
+        "allowCertificatesWithoutUsage", default=_DEFAULTS.allow_certificates_without_usage
+    )
     if trust.needs_certificate and not authorities:
         section.add_problem(f"trust {trust.value} needs them", "certificateAuthorities")
     if not trust.needs_certificate:
-        for key in ("certificateAuthorities", "certificateRevocationLists"):
+        for key in (
+            "certificateAuthorities",
+            "certificateRevocationLists",
+            "allowCertificatesWithoutUsage",
+        ):
             if key in section:
                 section.add_problem(f"trust {trust.value} never looks at them", key)
     section.reject_unknown_keys()
-    return trust, authorities, revocations
+    return trust, authorities, revocations, without_usage
 
 
 def _schemes(section: Section) -> frozenset[str]:

@@ -115,6 +115,8 @@ class Policy:
     certificate_authorities: tuple[str, ...] = ()
     """Paths of files or folders; reading them is the command line's business."""
     certificate_revocation_lists: tuple[str, ...] = ()
+    allow_certificates_without_usage: bool = False
+    """Accept endorsement certificates that have neither key usage nor extended key usage."""
     attestation_key_schemes: frozenset[str] = frozenset({"ecdsa-p256-sha256", "rsassa-2048-sha256"})
     pcr_selection: Mapping[str, tuple[int, ...]] = field(
         default_factory=lambda: {"sha256": tuple(range(8))}

@@ -12,7 +12,7 @@ from common.binding import ChallengeInputs, answer_extra_data, challenge_secret
 from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
-from common.tpm.structures import Attest
+from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (
     AttestedNodeObject,
@@ -39,7 +39,7 @@ from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_version
 from signer.verify.serving_names import ServingNames, verify_serving_names
 from signer.verify.trace import CheckTrace, no_trace
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
 CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)
@@ -111,7 +111,7 @@ def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
-        asked=policy.pcr_selection,
+        requested=policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
     told("Q3", pcrs)

@@ -1,7 +1,7 @@
-"""The attestation key (A1): a key that only signs what its TPM made, and never left it.
+"""The attestation key (A1): a restricted signing key that cannot leave its TPM.
 
-What is proved here is only the public area's form. That a TPM keeps to it is proved by the
-challenge, which wraps its secret for the Name of these very bytes (Keylime CVE-2021-3406).
+This check covers the public area alone. The challenge proves that the key is in a TPM, since it
+wraps the secret for the Name of the same bytes (Keylime CVE-2021-3406).
 Source: TPM 2.0 Part 1 section 25 (attributes), docs/protocol.md sections 4 and 5.
 """
 
@@ -19,14 +19,8 @@ from common.tpm.constants import (
     TPM_ECC_NIST_P384,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    EccParameters,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    StructureMalformed,
-    object_name,
-)
+from common.tpm.public import EccParameters, PublicArea, RsaParameters, Scheme, object_name
+from common.tpm.reader import StructureMalformed
 from signer.errors import (
     AttestationKeyAttributesNotAllowed,
     AttestationKeyMalformed,
@@ -37,8 +31,8 @@ from signer.policy import Policy
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 _SIZE: Final = 2
-"""Bytes of the size before the area of a TPM2B_PUBLIC."""
-_TEMPLATE: Final = (
+"""Bytes of the size in a TPM2B_PUBLIC."""
+_TEMPLATE_ATTRIBUTES: Final = (
     ObjectAttributes.FIXEDTPM
     | ObjectAttributes.FIXEDPARENT
     | ObjectAttributes.SENSITIVEDATAORIGIN
@@ -46,8 +40,8 @@ _TEMPLATE: Final = (
     | ObjectAttributes.RESTRICTED
     | ObjectAttributes.SIGN_ENCRYPT
 )
-"""0x00050072 of the template: nothing else is set, so neither decrypt nor a way out of the TPM."""
-_ATTRIBUTES: Final = (_TEMPLATE, _TEMPLATE | ObjectAttributes.NODA)
+"""0x00050072. No other attribute is set: the key cannot decrypt, and it cannot be duplicated."""
+_ALLOWED_ATTRIBUTES: Final = (_TEMPLATE_ATTRIBUTES, _TEMPLATE_ATTRIBUTES | ObjectAttributes.NODA)
 
 _SCHEME_NAMES: Final = {TPM_ALG_RSASSA: "rsassa", TPM_ALG_RSAPSS: "rsapss"}
 _CURVE_NAMES: Final = {TPM_ECC_NIST_P256: "p256", TPM_ECC_NIST_P384: "p384"}
@@ -55,22 +49,22 @@ _CURVE_NAMES: Final = {TPM_ECC_NIST_P256: "p256", TPM_ECC_NIST_P384: "p384"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestationKey:
-    """An attestation key of the right form; `verify_attestation_key` makes it."""
+    """An attestation key that passed A1; made by `verify_attestation_key`."""
 
     public_key: PublicKey
     scheme: Scheme
     name: bytes
-    """The TPM's Name of the public area that all of this was read from."""
+    """The TPM's Name of the public area that holds this key."""
 
 
 def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKey:
-    """Check the attestation key against its template and the schemes of the policy (A1).
+    """Verify the attestation key against its template and the schemes of the policy (A1).
 
     Raises:
-        AttestationKeyMalformed: not a TPM2B_PUBLIC.
-        AttestationKeyAttributesNotAllowed: not of the template.
-        AttestationKeySchemeNotAllowed: another algorithm, size or curve than the policy lists.
-        AttestationKeyWeak: no valid key, or known to be weak.
+        AttestationKeyMalformed: the bytes are not a TPM2B_PUBLIC.
+        AttestationKeyAttributesNotAllowed: the public area is not of the template.
+        AttestationKeySchemeNotAllowed: the policy does not list algorithm, size or curve.
+        AttestationKeyWeak: the key is invalid or known to be weak.
 
     """
     try:
@@ -89,29 +83,31 @@ def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKe
 
 
 def _require_template(public: PublicArea) -> None:
-    if public.attributes not in _ATTRIBUTES:
+    if public.attributes not in _ALLOWED_ATTRIBUTES:
         raise AttestationKeyAttributesNotAllowed(
-            "the attestation key is not a restricted signing key that is bound to its TPM"
+            "the attestation key must be a restricted signing key that is bound to its TPM"
         )
     if public.name_alg != TPM_ALG_SHA256 or public.auth_policy:
         raise AttestationKeyAttributesNotAllowed(
-            "the attestation key has another name algorithm, or a policy"
+            "the attestation key must have nameAlg SHA-256 and no authorization policy"
         )
     if public.parameters.symmetric is not None:
-        raise AttestationKeyAttributesNotAllowed("the attestation key has a symmetric algorithm")
+        raise AttestationKeyAttributesNotAllowed(
+            "the attestation key must have no symmetric algorithm"
+        )
 
 
 def _scheme(public: PublicArea, policy: Policy) -> Scheme:
     scheme = public.parameters.scheme
     if scheme is None or _describe(public.parameters, scheme) not in policy.attestation_key_schemes:
         raise AttestationKeySchemeNotAllowed(
-            "the attestation key's scheme, hash, size or curve is not one that the policy takes"
+            "the policy does not list the attestation key's scheme, hash, size or curve"
         )
     return scheme
 
 
 def _describe(parameters: RsaParameters | EccParameters, scheme: Scheme) -> str:
-    """Write scheme, size and hash as policies list them; what has no such name is in no policy."""
+    """Return scheme, size and hash as policies list them, or a string that no policy lists."""
     digest = HASHES[scheme.hash]
     if isinstance(parameters, RsaParameters):
         return f"{_SCHEME_NAMES.get(scheme.algorithm)}-{parameters.key_bits}-{digest}"

@@ -21,7 +21,8 @@ from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.machine import VerifiedMachine
 from signer.verify.registered_keys import is_name_registered_to_other_key, registered_keys
 from signer.verify.request import BOOTSTRAP_USER_PREFIX, BootstrapRequester, Requester
-from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 
 def verify_endorsement_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
@@ -50,7 +51,13 @@ def verify_endorsement_trust(  # noqa: PLR0913 - each by name, and each a thing 
     if policy.trust.needs_record and not on_record:
         raise EndorsementKeyNotRegistered("no endorsement key is on record for this Machine")
     if policy.trust.needs_certificate:
-        verify_endorsement_certificate(certificates, key.public_key, anchors=anchors, now=now)
+        verify_endorsement_certificate(
+            certificates,
+            key.public_key,
+            anchors=anchors,
+            now=now,
+            allow_without_usage=policy.allow_certificates_without_usage,
+        )
     if on_record:
         return TrustBasis.RECORD
     if not _has_claim(key, verified, records):

@@ -1,8 +1,8 @@
-"""The measured boot (Q4): an event log that replays to the quoted PCRs, and what it shows.
+"""The measured boot (Q4): an event log that replays to the quoted PCRs, and the policy's rules.
 
-Rules look at digests, and at data that has the digest. What firmware measures first stands first in
-a PCR, and nothing that runs later can put anything before it: so Secure Boot's variables are read
-from the first events of PCR 7 alone, and every event of PCR 4 has to be one that is allowed.
+The rules use digests, and data only if the digest is that of the data. The first events of a PCR
+are those of the firmware, since later code can only append. So the Secure Boot variables are read
+from the first events of PCR 7 alone, and every event of PCR 4 must be allowed.
 
 Source: TCG PC Client Platform Firmware Profile, sections 3.3.4.5 (PCR 4) and 3.3.4.8 (PCR 7);
 UEFI section 3.3 and 32.3 (variables).
@@ -24,20 +24,20 @@ from signer.verify.pcrs import Pcrs
 _BOOT_LOADER_PCR: Final = 4
 _SECURE_BOOT_PCR: Final = 7
 _FIRMWARE_PCRS: Final = range(8)
-"""PCRs that firmware extends: its log has to account for each."""
+"""PCRs that firmware extends. The log must replay to each quoted one."""
 
 _GLOBAL: Final = UUID("8be4df61-93ca-11d2-aa0d-00e098032b8c").bytes_le
 _IMAGE_SECURITY: Final = UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f").bytes_le
 
 _Name = tuple[bytes, str]
-"""Vendor GUID and name of a variable."""
+"""Vendor GUID and name of a UEFI variable."""
 
 _SECURE_BOOT: Final = (_GLOBAL, "SecureBoot")
 _PLATFORM_KEY: Final = (_GLOBAL, "PK")
 _KEY_EXCHANGE_KEYS: Final = (_GLOBAL, "KEK")
 _SIGNATURE_DATABASE: Final = (_IMAGE_SECURITY, "db")
 _VARIABLES: Final = (_SECURE_BOOT, _PLATFORM_KEY, _KEY_EXCHANGE_KEYS, _SIGNATURE_DATABASE)
-"""What firmware measures first into PCR 7, in this order."""
+"""Firmware measures these first into PCR 7, in this order."""
 _ENABLED: Final = b"\1"
 
 _FIRMWARE_EVENTS: Final = (
@@ -45,37 +45,39 @@ _FIRMWARE_EVENTS: Final = (
     b"Calling EFI Application from Boot Option",
     b"Returning from EFI Application from Boot Option",
 )
-"""What firmware itself measures into PCR 4: the separator, and which step it takes."""
-
+"""Data of the events that firmware itself measures into PCR 4: separator and boot attempts."""
 
 _MAX_LOADERS: Final = 64
-"""Of a boot that is told in full: a node may measure what it likes, and the log has its limits."""
+"""Boot loaders in a `MeasuredBoot`. A node may measure any number; audit records have limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBoot:
-    """What a boot showed, in the words of the rules: digests of all quoted banks."""
+    """The boot in terms of `EventLogRules`. Sets hold the digests of all quoted banks."""
 
     secure_boot: bool | None = None
-    """`None`, and no key or database, where Secure Boot's variables were not quoted as they have
-    to be."""
+    """None if PCR 7 was not quoted, or its first events are not the Secure Boot variables.
+
+    `platform_keys` and `signature_databases` are then empty.
+    """
     platform_keys: frozenset[bytes] = frozenset()
     signature_databases: frozenset[bytes] = frozenset()
     boot_loaders: frozenset[bytes] = frozenset()
-    """Empty where PCR 4 was not quoted, or holds too many."""
+    """Empty if PCR 4 was not quoted, or has more than 64 boot loaders."""
 
 
 def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> MeasuredBoot:
-    """Replay the log to the quoted PCRs, hold it against the policy's rules; return what it shows.
+    """Verify that the log replays to the quoted PCRs and keeps the rules; return the boot.
 
     Raises:
-        EventLogMissing, EventLogMalformed: there is none, or none that can be read.
-        EventLogMismatch: it is not the log of this boot.
-        EventLogPolicyMismatch: the boot is not one that the policy allows.
+        EventLogMissing: the answer has no log.
+        EventLogMalformed: the log cannot be parsed.
+        EventLogMismatch: the log is not that of the quoted boot.
+        EventLogPolicyMismatch: the boot breaks a rule of the policy.
 
     """
     if data is None:
-        raise EventLogMissing("the policy asks for the event log, and the answer has none")
+        raise EventLogMissing("the policy requires an event log, and the answer has none")
     log = parse_event_log(data)
     _require_replay(log, pcrs)
     if rules.secure_boot or rules.platform_keys or rules.signature_databases:
@@ -86,16 +88,16 @@ def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> Me
 
 
 def _summarize(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
-    """Describe a boot that no rule is against, whatever was asked of it."""
+    """Describe the boot for the audit record, also where no rule needs it."""
     boot = MeasuredBoot()
     with suppress(EventLogMismatch, EventLogPolicyMismatch):
         measured = _events(log, pcrs, _SECURE_BOOT_PCR)
-        found = {name: (event, value) for name, event, value in _variables(measured)}
+        variables = {name: (event, value) for name, event, value in _variables(measured)}
         boot = replace(
             boot,
-            secure_boot=found[_SECURE_BOOT][1] == _ENABLED,
-            platform_keys=measured.digests(found[_PLATFORM_KEY][0]),
-            signature_databases=measured.digests(found[_SIGNATURE_DATABASE][0]),
+            secure_boot=variables[_SECURE_BOOT][1] == _ENABLED,
+            platform_keys=measured.digests(variables[_PLATFORM_KEY][0]),
+            signature_databases=measured.digests(variables[_SIGNATURE_DATABASE][0]),
         )
     with suppress(EventLogMismatch):
         loaders = _boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR))
@@ -105,12 +107,12 @@ def _summarize(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
 
 
 def _require_replay(log: EventLog, pcrs: Pcrs) -> None:
-    """Replay every quoted PCR that the log accounts for, in every bank that is quoted."""
+    """Replay every quoted PCR that firmware or an event extends, in every quoted bank."""
     if not pcrs.keys() <= log.banks:
         raise EventLogMismatch("the event log has no digests of a quoted bank")
-    accounted = {event.pcr for event in log.events} | set(_FIRMWARE_PCRS)
+    replayed = {event.pcr for event in log.events} | set(_FIRMWARE_PCRS)
     for bank, values in pcrs.items():
-        for index in sorted(values.keys() & accounted):
+        for index in sorted(values.keys() & replayed):
             if not hmac.compare_digest(log.replay(bank, index), values[index]):
                 raise EventLogMismatch(
                     "the event log does not replay to the quoted PCRs", detail=f"{bank}:{index}"
@@ -119,7 +121,7 @@ def _require_replay(log: EventLog, pcrs: Pcrs) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PcrEvents:
-    """The events of one PCR, and the banks in which it is quoted: only those digests count."""
+    """The events of one PCR, and the banks in which it is quoted. Other digests are unproved."""
 
     events: tuple[PcrEvent, ...]
     banks: tuple[str, ...]
@@ -131,40 +133,42 @@ class _PcrEvents:
 def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _PcrEvents:
     banks = tuple(bank for bank, values in pcrs.items() if pcr in values)
     if not banks:
-        raise EventLogMismatch(f"PCR {pcr}, which a rule needs, is not quoted")
+        raise EventLogMismatch(f"a rule needs PCR {pcr}, which is not quoted")
     return _PcrEvents(events=tuple(e for e in log.events if e.pcr == pcr), banks=banks)
 
 
 def _require_secure_boot(measured: _PcrEvents, rules: EventLogRules) -> None:
-    """Read the first events of PCR 7 as the variables that they have to be."""
-    found: dict[_Name, PcrEvent] = {}
+    """Check the Secure Boot variables in the first events of PCR 7."""
+    variables: dict[_Name, PcrEvent] = {}
     for name, event, value in _variables(measured):
         if name == _SECURE_BOOT and rules.secure_boot and value != _ENABLED:
             raise EventLogPolicyMismatch("Secure Boot is off")
-        found[name] = event
-    _require_allowed(measured, found[_PLATFORM_KEY], rules.platform_keys, "platform key")
+        variables[name] = event
+    _require_allowed(measured, variables[_PLATFORM_KEY], rules.platform_keys, "platform key")
     _require_allowed(
-        measured, found[_SIGNATURE_DATABASE], rules.signature_databases, "signature database"
+        measured, variables[_SIGNATURE_DATABASE], rules.signature_databases, "signature database"
     )
 
 
 def _variables(measured: _PcrEvents) -> Iterator[tuple[_Name, PcrEvent, bytes]]:
-    """Yield what firmware measures first: each variable in its place, or none is believed."""
+    """Yield the variables that firmware measures first. Each must be at its position."""
     count = 0
     for event, expected in zip(measured.events, _VARIABLES, strict=False):
         if any(not event.digest_matches_data(bank) for bank in measured.banks):
             raise EventLogPolicyMismatch(
-                "what was measured of Secure Boot is not in the event log", detail=expected[1]
+                "the event log does not contain the measured Secure Boot variable",
+                detail=expected[1],
             )
         name, value = _variable(event.data)
         if name != expected:
             raise EventLogPolicyMismatch(
-                "Secure Boot was not measured as it has to be", detail=f"not {expected[1]}"
+                "the first events of PCR 7 must be the Secure Boot variables",
+                detail=f"not {expected[1]}",
             )
         yield name, event, value
         count += 1
     if count != len(_VARIABLES):
-        raise EventLogPolicyMismatch("Secure Boot was not measured")
+        raise EventLogPolicyMismatch("the Secure Boot variables were not measured")
 
 
 def _require_allowed(
@@ -173,36 +177,39 @@ def _require_allowed(
     digests, allowed = measured.digests(event), frozenset(allowed)
     if allowed and digests.isdisjoint(allowed):
         raise EventLogPolicyMismatch(
-            f"the {what} is not one that the policy allows", detail=_listed(digests)
+            f"the policy does not allow this {what}", detail=_format(digests)
         )
 
 
 def _variable(data: bytes) -> tuple[_Name, bytes]:
-    """Read UEFI_VARIABLE_DATA: vendor GUID and name, and the variable's content."""
+    """Parse UEFI_VARIABLE_DATA: vendor GUID and name, and the content of the variable."""
     name_size = int.from_bytes(data[16:24], "little") * 2
     value_size = int.from_bytes(data[24:32], "little")
     name, value = data[32 : 32 + name_size], data[32 + name_size :]
     if len(name) != name_size or len(value) != value_size:
-        raise EventLogPolicyMismatch("a measured variable cannot be read")
+        raise EventLogPolicyMismatch("a measured variable is not UEFI_VARIABLE_DATA")
     return (data[:16], name.decode("utf-16-le", errors="replace")), value
 
 
 def _require_boot_loaders(measured: _PcrEvents, rules: EventLogRules) -> None:
-    """Allow every event of PCR 4, whatever type it claims; one loader at least has run."""
+    """Require that each event of PCR 4 is allowed, whatever its type, and at least one loader."""
     loaders = _boot_loaders(measured)
     if not loaders:
         raise EventLogPolicyMismatch("no boot loader was measured")
     for digests in loaders:
         if digests.isdisjoint(rules.boot_loaders):
             raise EventLogPolicyMismatch(
-                "a boot loader is not one that the policy allows", detail=_listed(digests)
+                "the policy does not allow this boot loader", detail=_format(digests)
             )
 
 
 def _boot_loaders(measured: _PcrEvents) -> Sequence[frozenset[bytes]]:
-    own = {hashlib.new(bank, text).digest() for bank in measured.banks for text in _FIRMWARE_EVENTS}
-    return [d for event in measured.events if (d := measured.digests(event)).isdisjoint(own)]
+    of_firmware = {
+        hashlib.new(bank, data).digest() for bank in measured.banks for data in _FIRMWARE_EVENTS
+    }
+    all_digests = map(measured.digests, measured.events)
+    return [digests for digests in all_digests if digests.isdisjoint(of_firmware)]
 
 
-def _listed(digests: Iterable[bytes]) -> str:
+def _format(digests: Iterable[bytes]) -> str:
     return " or ".join(sorted(digest.hex() for digest in digests))

@@ -17,7 +17,7 @@ from signer.verify.parse import ParsedOffer
 from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_version
 from signer.verify.trace import CheckTrace, no_trace
-from signer.verify.x509.endorsement_certificate import TrustAnchors
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

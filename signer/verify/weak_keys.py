@@ -1,6 +1,6 @@
-"""Keys that are well-formed, and yet known to be weak (P3, A1, E1).
+"""Valid keys that are known to be weak (P3, A1, E1).
 
-Found by arithmetic on the key alone: primes of Infineon's library (ROCA, CVE-2017-15361), primes
+Arithmetic on the public key finds them: primes of Infineon's library (ROCA, CVE-2017-15361), primes
 too close to each other (CVE-2022-26320), small factors, and trivial private keys on a curve.
 """
 
@@ -13,16 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from common.public_keys import CURVES, PublicKey
 
 _FERMAT_ROUNDS: Final = 16
-"""Primes of the keys in CVE-2022-26320 come out in the first round."""
-
+"""The first round finds the primes of the keys in CVE-2022-26320."""
 
 _SIEVE: Final = 5040
 _RESIDUES: Final = frozenset(root * root % _SIEVE for root in range(_SIEVE))
-"""What squares leave: 4 % of all numbers, so that few squares have to be looked at whole."""
+"""Residues of squares. 4 % of all numbers have one, so few candidates need a square root."""
 
 
 class WeakKey(ValueError):
-    """The key is known to be weak. Callers turn it into the leaf that tells which key it is."""
+    """The key is known to be weak. Callers raise the error of their tree that names the key."""
 
 
 def _primes(limit: int) -> Iterable[int]:
@@ -34,7 +33,11 @@ def _powers(prime: int) -> frozenset[int]:
 
 
 _ROCA: Final = tuple((prime, _powers(prime)) for prime in _primes(168))
-"""Infineon's primes are k*M + 65537^a mod M, M the product of these primes: so is the modulus."""
+"""Primes p with the powers of 65537 modulo p.
+
+Infineon's primes are k*M + (65537^a mod M), where M is the product of small primes. So such a
+modulus is a power of 65537 modulo each of them.
+"""
 
 _SMALL_FACTORS: Final = math.prod(_primes(1000))
 
@@ -43,16 +46,11 @@ _TRIVIAL: Final = tuple(
     for curve in CURVES.values()
     for scalar in (1, curve.group_order - 1)
 )
-"""The base points of P-256 and P-384, and their inverses."""
+"""The base points of P-256 and P-384, and their negatives."""
 
 
 def reject_weak_key(key: PublicKey) -> None:
-    """Refuse a key that is known to be weak.
-
-    Raises:
-        KeyWeak: which weakness it has.
-
-    """
+    """Raise WeakKey, which names the weakness, if the key is known to be weak."""
     if not isinstance(key, rsa.RSAPublicKey):
         if key in _TRIVIAL:
             raise WeakKey("the private key is trivial")
@@ -66,14 +64,17 @@ def reject_weak_key(key: PublicKey) -> None:
 
 
 def _require_distant_primes(modulus: int) -> None:
-    """Try Fermat's factorisation for a few rounds; squares are followed by what they leave."""
-    least = math.isqrt(modulus - 1) + 1
-    square = (least * least - modulus) % _SIEVE
-    step = 2 * least % _SIEVE + 1
+    """Try Fermat's factorization for a few rounds.
+
+    Only a candidate whose residue is that of a square needs a square root.
+    """
+    start = math.isqrt(modulus - 1) + 1
+    residue = (start * start - modulus) % _SIEVE
+    step = 2 * start % _SIEVE + 1
     for distance in range(_FERMAT_ROUNDS):
-        if square % _SIEVE in _RESIDUES and _is_square((least + distance) ** 2 - modulus):
+        if residue % _SIEVE in _RESIDUES and _is_square((start + distance) ** 2 - modulus):
             raise WeakKey("the primes of the modulus are too close to each other")
-        square += step
+        residue += step
         step += 2
 
 

@@ -28,7 +28,8 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
     ObjectAttributes,
 )
-from common.tpm.structures import PublicArea, RsaParameters, Scheme, Signature, Symmetric
+from common.tpm.public import PublicArea, RsaParameters, Scheme, Symmetric
+from common.tpm.signature import Signature
 from signer.errors import (
     AttestationKeyAttributesNotAllowed,
     AttestationKeyMalformed,

@@ -23,7 +23,7 @@ from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
-from common.tpm.structures import PublicArea
+from common.tpm.public import PublicArea
 from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
 from signer.model import ChallengeKeys, Condition, Csr
 from signer.policy import TrustMode

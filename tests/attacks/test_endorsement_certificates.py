@@ -32,7 +32,7 @@ from signer.errors import (
     RevocationListOutOfDate,
 )
 from signer.policy import TrustMode
-from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
 from tests.builders import der
 from tests.builders.certificates import (
@@ -41,6 +41,7 @@ from tests.builders.certificates import (
     SERIAL,
     SIGNATURE_ALGORITHM,
     SPKI,
+    VERSION,
     Issuer,
     anchors,
     authority,
@@ -156,6 +157,11 @@ def purposes(*oids: str) -> Extensions:
     """Certify for these purposes."""
     found = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
     return {**without(x509.ExtendedKeyUsage), found: False}
+
+
+def of_version_1() -> Mutation:
+    """Leave out the version: extensions then mean nothing."""
+    return given(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
 
 
 def usages(*names: str) -> Extensions:
@@ -415,8 +421,9 @@ USAGES = [
             **leaf_extensions(EK),
             UNKNOWN: True,
         },
+        "without key usage and extended key usage": without(x509.KeyUsage, x509.ExtendedKeyUsage),
     }.items()
-]
+] + [attack("of version 1", EndorsementCertificateNotAllowed, of_version_1())]
 AUTHORITIES = [
     attack(f"authority: {name}", EndorsementCertificateNotAllowed, mutate)
     for name, mutate in {
@@ -478,6 +485,11 @@ REVOKED = [
         "revoked by a list that is out of date",
         EndorsementCertificateRevoked,
         with_lists(revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)),
+    ),
+    attack(
+        "revoked by a list that spells the issuer differently",
+        EndorsementCertificateRevoked,
+        with_lists(revocation_list(BELOW, 7, issuer_name=name("VENDOR  TPM CA 01"))),
     ),
     attack("a serial number that no list can name", EndorsementCertificateNotAllowed, unlistable),
     attack(
@@ -622,6 +634,15 @@ def under_rsa_authority() -> World:
     return world
 
 
+def without_usage_by_policy() -> World:
+    """Join with a certificate without any usage, which the policy allows."""
+    world = certified()
+    world.policy = replace(world.policy, allow_certificates_without_usage=True)
+    extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
+    world.certificates = (leaf(BELOW, EK, extensions=extensions),)
+    return world
+
+
 def with_exotic_serial() -> World:
     """Join with a serial number longer than it may be."""
     world = certified()
@@ -641,6 +662,7 @@ def with_exotic_serial() -> World:
         with_unread_list,
         with_bytes_behind,
         without_purpose,
+        without_usage_by_policy,
         under_rsa_authority,
         with_exotic_serial,
     ],

@@ -26,10 +26,10 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     ObjectAttributes,
 )
-from common.tpm.structures import EccParameters, PublicArea, RsaParameters, Scheme, Symmetric
+from common.tpm.endorsement_templates import TEMPLATES
+from common.tpm.public import EccParameters, PublicArea, RsaParameters, Scheme, Symmetric
 from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.model import Csr
-from signer.verify.endorsement_key import TEMPLATES
 from tests.attacks.keys import (
     POINTS,
     ek_bytes,
@@ -53,7 +53,7 @@ from tests.builders.software_tpm import (
     with_key,
 )
 
-L1, L2, H1, H2, H3, H6 = TEMPLATES
+L1, L2, H1, H2, H3, H6 = TEMPLATES.values()
 assert isinstance(L1.parameters, RsaParameters)
 assert isinstance(L2.parameters, EccParameters)
 RSA, P256 = L1.parameters, L2.parameters

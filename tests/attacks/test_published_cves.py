@@ -18,18 +18,13 @@ from common.binding import SECRET_SIZE, ChallengeInputs, answer_extra_data, chal
 from common.csr import build_pkcs10, encode_request
 from common.errors import AttestationError
 from common.evidence import encode_attestation_data
-from common.names import (
-    CLIENT_USAGES,
-    ENDORSEMENT_KEY_ANNOTATION,
-    INSECURE_CLIENT_SIGNER,
-    PEM_REQUEST,
-)
+from common.names import CLIENT_USAGES, ENDORSEMENT_KEY_ANNOTATION, PEM_REQUEST
 from common.pem import encode_block
 from signer.controller.rate_limit import BURST, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
 from signer.model import Address, Node
 from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
-from signer.verify.x509.endorsement_certificate import load_trust_anchors
+from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.attacks.keys import ANSWER
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.runner import Outcome, World, reconcile_once
@@ -52,6 +47,7 @@ from tests.builders.forgery import (
     subject,
     tlv,
 )
+from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.builders.scenario import (
     HOME,
     NODE,

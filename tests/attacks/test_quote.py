@@ -27,7 +27,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
 )
 from common.tpm.reader import pack_uints, tpm2b
-from common.tpm.structures import EcdsaValue, Signature
+from common.tpm.signature import EcdsaValue, Signature
 from signer.errors import (
     AnswerNotBound,
     PcrDigestMismatch,
@@ -328,6 +328,17 @@ BEFORE_SIGNING = (
         }.items()
     ]
     + [
+        attack("Q1", f"qualifiedSigner {name}", QuoteMalformed, signed(edit))
+        for name, edit in {
+            "of no bytes": lambda q: q[:6] + b"\0\0" + q[42:],
+            "of SHA-1": lambda q: q[:6] + tpm2b(b"\0\4" + bytes(20)) + q[42:],
+            "of SHA-384": lambda q: q[:6] + tpm2b(b"\0\x0c" + bytes(48)) + q[42:],
+            "of an unknown algorithm": lambda q: q[:8] + b"\0\x12" + q[10:],
+            "that is a handle": lambda q: q[:6] + tpm2b(b"\x40\0\0\x0b") + q[42:],
+            "that ends early": lambda q: q[:6] + tpm2b(q[8:41]) + q[42:],
+        }.items()
+    ]
+    + [
         attack("Q2", name, AnswerNotBound, signed(edit))
         for name, edit in {
             "no extraData (Kairos #4828)": lambda q: q[:42] + b"\0\0" + q[76:],
@@ -487,6 +498,16 @@ SIGNATURES = [
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSAPSS, padding.PKCS1v15()),
         pss_world,
+    ),
+    *(
+        attack(
+            "Q1",
+            f"PSS with a salt of {size} bytes, which no TPM makes",
+            QuoteSignatureInvalid,
+            rsa_signs(TPM_ALG_RSAPSS, padding.PSS(padding.MGF1(hashes.SHA256()), size)),
+            pss_world,
+        )
+        for size in (0, 20, 31, 33, 221)
     ),
     attack(
         "Q1",

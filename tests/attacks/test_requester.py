@@ -14,11 +14,7 @@ from typing import Any
 import pytest
 
 from common.errors import AttestationError
-from common.names import (
-    BUILTIN_SERVING_SIGNER,
-    CLIENT_SIGNER,
-    INSECURE_CLIENT_SIGNER,
-)
+from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER
 from signer.errors import (
     AlreadyDecided,
     AutoApproveBindingPresent,
@@ -40,6 +36,7 @@ from tests.attacks.runner import (
     reconcile_once,
 )
 from tests.attacks.scenarios import renewal
+from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.builders.scenario import NODE, Scenario
 
 CLIENT = ("client auth", "digital signature")

@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 from common.csr import decode_request
 from common.evidence import Answer, decode_attestation_data
 from common.public_keys import PublicKey, public_key_from_area
-from common.tpm.structures import EccPoint, PublicArea, Signature
+from common.tpm.public import EccPoint, PublicArea
+from common.tpm.signature import Signature
 from signer.issue.certificate import CertificateAuthority
 from signer.model import Csr
 from signer.policy import Policy, TrustMode

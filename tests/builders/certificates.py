@@ -19,10 +19,10 @@ from tests.builders.software_tpm import PrivateKey
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 EK_PURPOSE = x509.ObjectIdentifier("2.23.133.8.1")
 
-SERIAL, SIGNATURE_ALGORITHM, ISSUER, VALIDITY, SUBJECT, SPKI, EXTENSIONS = range(1, 8)
-"""Places in a TBSCertificate of version 3."""
+VERSION, SERIAL, SIGNATURE_ALGORITHM, ISSUER, VALIDITY, SUBJECT, SPKI, EXTENSIONS = range(8)
+"""Positions in a TBSCertificate of version 3."""
 NEXT_UPDATE = 4
-"""Place in a TBSCertList of version 2."""
+"""Position in a TBSCertList of version 2."""
 
 Digest = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 
@@ -173,18 +173,19 @@ def anchors(*authorities: Issuer, lists: tuple[bytes, ...] = ()) -> TrustAnchors
     )
 
 
-def revocation_list(
+def revocation_list(  # noqa: PLR0913 - keyword arguments
     issuer: Issuer,
     *serials: int,
     begins: datetime = NOW - timedelta(days=1),
     ends: datetime = NOW + timedelta(days=30),
     key: PrivateKey | None = None,
+    issuer_name: x509.Name | None = None,
     extensions: Mapping[x509.ExtensionType, bool] | None = None,
 ) -> bytes:
     """Make a revocation list, DER; extensions with their criticality."""
     builder = (
         x509.CertificateRevocationListBuilder()
-        .issuer_name(issuer.certificate.subject)
+        .issuer_name(issuer_name or issuer.certificate.subject)
         .last_update(begins)
         .next_update(ends)
     )

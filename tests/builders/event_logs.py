@@ -15,6 +15,7 @@ EV_SEPARATOR = 0x00000004
 EV_EFI_VARIABLE_DRIVER_CONFIG = 0x80000001
 EV_EFI_BOOT_SERVICES_APPLICATION = 0x80000003
 EV_EFI_ACTION = 0x80000007
+EV_EFI_HCRTM_EVENT = 0x80000010
 
 SEPARATOR = b"\0\0\0\0"
 CALLING = b"Calling EFI Application from Boot Option"
@@ -110,8 +111,13 @@ def event_2(event: Measured, banks: Iterable[str]) -> bytes:
     )
 
 
+def hcrtm_event(pcr: int = 0) -> Measured:
+    """Measure what the H-CRTM hashed before TPM2_Startup."""
+    return Measured(pcr=pcr, type=EV_EFI_HCRTM_EVENT, data=b"HCRTM", measured=b"code of the H-CRTM")
+
+
 def startup_locality(locality: int) -> Measured:
-    """Tell the locality that the platform started from; nothing is extended."""
+    """Record the locality of the platform's start; nothing is extended."""
     data = b"StartupLocality\0" + bytes([locality])
     return Measured(pcr=0, type=EV_NO_ACTION, data=data)
 

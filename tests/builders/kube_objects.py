@@ -9,6 +9,8 @@ HOME = ClusterKey(namespace="team-a", name="blue")
 DIGEST = "ab" * 32
 RECORD = {"cluster-x-k8s-io/tpm-endorsement-key": f"sha256:{DIGEST}"}
 PROVIDER_ID = "metal://rack-1/slot-1"
+INSECURE_CLIENT_SIGNER = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
+"""The signer of the Cluster API proposal that attests nothing; not ours."""
 INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 
 

@@ -28,7 +28,7 @@ from common.names import (
 )
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
-from common.tpm.structures import Attest
+from common.tpm.attest import Attest
 from signer.model import (
     Address,
     AttestedNodeObject,
@@ -50,7 +50,7 @@ from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_servin
 from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
-from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.software_tpm import (
     TpmKey,
     attest,

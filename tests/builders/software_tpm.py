@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from common.binding import sha256
+from common.tpm.attest import Attest, ClockInfo
 from common.tpm.constants import (
     BANKS,
     TPM_ALG_ECDSA,
@@ -24,19 +25,10 @@ from common.tpm.constants import (
     TPM_ECC_NIST_P384,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    Attest,
-    ClockInfo,
-    EccParameters,
-    EccPoint,
-    EcdsaValue,
-    PcrSelection,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    Signature,
-)
-from signer.verify.endorsement_key import TEMPLATES
+from common.tpm.endorsement_templates import TEMPLATES
+from common.tpm.pcrs import PcrSelection
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters, Scheme
+from common.tpm.signature import EcdsaValue, Signature
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 Pcrs = Mapping[str, Mapping[int, bytes]]
@@ -128,7 +120,7 @@ class TpmKey:
 
 def endorsement_key(template: int = 1) -> TpmKey:
     """Make an endorsement key of the n-th template; 1 is L-2, ECC P-256."""
-    public = TEMPLATES[template]
+    public = tuple(TEMPLATES.values())[template]
     private = fresh_key_for(public.parameters)
     return with_key(public, private)
 

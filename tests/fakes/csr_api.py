@@ -27,7 +27,8 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
-from common.tpm.structures import Attest, PublicArea
+from common.tpm.attest import Attest
+from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
 from tests.fakes.clock import FakeClock
 

@@ -27,6 +27,7 @@ from authenticator.errors import (
 from authenticator.tpm.device import DeviceEndorsementKey, Quote
 from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
 from common.errors import AttestationError
+from common.tpm.attest import Attest, ClockInfo
 from common.tpm.constants import (
     BANKS,
     HASHES,
@@ -36,17 +37,9 @@ from common.tpm.constants import (
     TPM_ALG_SHA256,
     TPM_ECC_NIST_P256,
 )
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters
 from common.tpm.reader import Reader, StructureMalformed, pack_uints
-from common.tpm.structures import (
-    Attest,
-    ClockInfo,
-    EccParameters,
-    EccPoint,
-    EcdsaValue,
-    PublicArea,
-    RsaParameters,
-    Signature,
-)
+from common.tpm.signature import EcdsaValue, Signature
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 EndorsementName = Literal["L-1", "L-2", "H-1", "H-2", "H-3", "H-6"]

@@ -36,7 +36,7 @@ from signer.kube.client import _object
 from signer.kube.csrs import read_csr
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.policy import PolicyFileInvalid, load_policies
-from signer.verify.x509.endorsement_certificate import load_trust_anchors
+from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders import certificates, kube_objects
 from tests.builders.scenario import NOW, Scenario
 from tests.fuzz.mutations import Form

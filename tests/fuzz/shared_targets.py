@@ -37,15 +37,11 @@ from common.errors import (
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PEM_REQUEST
 from common.pem import PemMalformed, decode_blocks, encode_block
 from common.pkcs10 import OtherGeneralName, Pkcs10
-from common.tpm.structures import (
-    Attest,
-    PcrSelection,
-    PublicArea,
-    Signature,
-    StructureMalformed,
-    encode_selection,
-    parse_selection,
-)
+from common.tpm.attest import Attest
+from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
+from common.tpm.signature import Signature
 from signer.issue.challenge import make_challenge
 from tests import vectors
 from tests.builders import der, event_logs, forgery

@@ -8,7 +8,8 @@ from common.errors import Denied
 from common.names import PEM_REQUEST
 from common.pem import encode_block
 from common.public_keys import public_key_from_area
-from common.tpm.structures import Attest, StructureMalformed
+from common.tpm.attest import Attest
+from common.tpm.reader import StructureMalformed
 from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
@@ -33,7 +34,8 @@ from signer.verify.parse import parse_request
 from signer.verify.pcrs import verify_pcrs
 from signer.verify.quote import verify_quote
 from signer.verify.recognize import CsrKind
-from signer.verify.x509.endorsement_certificate import TrustAnchors, verify_endorsement_certificate
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import TrustAnchors
 from tests.builders import certificates, event_logs
 from tests.builders.scenario import NOW
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
@@ -103,7 +105,7 @@ def _quote(data: bytes) -> None:
         bound = b""
     attest = verify_quote(data, world.ak.sign(data), key, bound)
     asked = POLICY.pcr_selection
-    verify_pcrs(attest, world.pcrs, asked=asked, signature_hash=key.scheme.hash)
+    verify_pcrs(attest, world.pcrs, requested=asked, signature_hash=key.scheme.hash)
 
 
 def _certificate(data: bytes) -> None:

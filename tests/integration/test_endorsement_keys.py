@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from common.tpm.structures import EccParameters, PublicArea, RsaParameters
+from common.tpm.public import EccParameters, PublicArea, RsaParameters
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.objects import Machine

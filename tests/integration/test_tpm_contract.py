@@ -16,7 +16,7 @@ from authenticator.errors import (
 )
 from authenticator.tpm.device import Tpm
 from authenticator.tpm.esapi import open_tpm
-from common.tpm.structures import PublicArea
+from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
 from signer.policy import Policy
 from signer.verify.attestation_key import verify_attestation_key

@@ -23,7 +23,8 @@ from authenticator.tpm.esapi import open_tpm
 from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
 from common.errors import AttestationError
 from common.public_keys import spki_sha256
-from common.tpm.structures import Attest, EccParameters, PublicArea, RsaParameters
+from common.tpm.attest import Attest
+from common.tpm.public import EccParameters, PublicArea, RsaParameters
 from signer.issue.make_credential import make_credential
 from signer.verify.endorsement_key import verify_endorsement_key
 from tests.harness import tpm_relay as relayed

@@ -10,6 +10,7 @@ import common.errors
 import signer.errors
 from common import names
 from common.errors import AttestationError, Consequence
+from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -54,7 +55,7 @@ NAMES = {
     "client signer": names.CLIENT_SIGNER,
     "serving signer (ours)": names.SERVING_SIGNER,
     "serving signer (built in, approve only)": names.BUILTIN_SERVING_SIGNER,
-    "insecure signer": names.INSECURE_CLIENT_SIGNER,
+    "insecure signer": INSECURE_CLIENT_SIGNER,
     "provider ID extension": names.PROVIDER_ID_OID,
     "PEM block 2": names.PEM_PROVIDER,
     "PEM block 3": names.PEM_DATA,

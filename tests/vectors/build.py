@@ -70,7 +70,7 @@ QUOTES = (
 )
 
 
-def run(*command: str | Path, feed: bytes = b"") -> bytes:
+def run(*command: str | bytes | Path, feed: bytes = b"") -> bytes:
     """Run a program; return what it prints."""
     return subprocess.run(command, input=feed, check=True, capture_output=True).stdout
 
@@ -229,13 +229,13 @@ def unique(algorithm: str, private: Path) -> bytes:
 
 
 @contextmanager
-def tpm(folder: Path) -> Iterator[str]:
-    """Run a fresh swtpm; yield its TCTI, which wants the control socket beside the other."""
-    state, server = folder / "state", folder / "socket"
-    state.mkdir()
+def tpm(directory: Path, *flags: str) -> Iterator[str]:
+    """Run a fresh swtpm; yield its TCTI, which expects the control socket next to the other."""
+    state, server = directory / "state", directory / "socket"
+    state.mkdir(parents=True)
     run("swtpm_setup", "--tpm2", "--tpmstate", state, "--pcr-banks", "sha1,sha256,sha384")
     command = [
-        *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--flags", "startup-clear"),
+        *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", *flags),
         *("--server", f"type=unixio,path={server}", "--ctrl", f"type=unixio,path={server}.ctrl"),
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -249,7 +249,7 @@ def tpm(folder: Path) -> Iterator[str]:
 
 def tpm_cases(folder: Path) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Make keys and quotes in one TPM; return the cases of names.json and quotes.json."""
-    with tpm(folder) as tcti:
+    with tpm(folder, "--flags", "startup-clear") as tcti:
         extend_all(tcti)
         names = [endorsement_key(folder, tcti, kind) for kind in ("rsa", "ecc")]
         attestation_keys = {
@@ -331,6 +331,72 @@ def quote(folder: Path, tcti: str, selection: str, kind: str, scheme: str) -> di
     }
 
 
+# An event log of a platform with an H-CRTM, by swtpm
+
+HCRTM_EVENTS = (
+    (0, "10000080", b"HCRTM", b"code of the H-CRTM"),
+    (0, "08000000", b"version 1.0", b"version 1.0"),
+    (0, "04000000", bytes(4), bytes(4)),
+    (7, "04000000", bytes(4), bytes(4)),
+)
+"""PCR, type (little-endian), data in the log and measured bytes. No StartupLocality event."""
+HCRTM_BANKS = (("sha256", "0b00", "2000"), ("sha384", "0c00", "3000"))
+"""Name, algorithm and digest size, both little-endian."""
+
+
+def write_hcrtm_log(directory: Path) -> None:
+    """Measure as an H-CRTM and firmware do; write the log, and the PCRs that the TPM then holds."""
+    with tpm(directory) as tcti:
+        server = tcti.removeprefix("swtpm:path=")
+        control = ("swtpm_ioctl", "--unix", f"{server}.ctrl")
+        run(*control, "-i")
+        # The hash sequence comes before TPM2_Startup: so the TPM starts PCR 0 at locality 4.
+        run(*control, "-h", HCRTM_EVENTS[0][3])
+        run("tpm2_startup", "-T", tcti, "-c")
+        for pcr, _, _, measured in HCRTM_EVENTS[1:]:
+            digests = ",".join(f"{bank}={digest(bank, measured)}" for bank, _, _ in HCRTM_BANKS)
+            run("tpm2_pcrextend", "-Q", "-T", tcti, f"{pcr}:{digests}")
+        values = {
+            bank: {str(pcr): read_pcr(directory, tcti, bank, pcr) for pcr in (0, 7)}
+            for bank, _, _ in HCRTM_BANKS
+        }
+    logs = HERE / "event-logs"
+    (logs / "h-crtm.bin").write_bytes(hcrtm_log())
+    known = json.loads((logs / "pcrs.json").read_text())
+    document = json.dumps(known | {"h-crtm": values}, indent=1)
+    (logs / "pcrs.json").write_text(document + "\n")
+
+
+def hcrtm_log() -> bytes:
+    """Lay out the crypto-agile log by hand."""
+    banks = "".join(algorithm + size for _, algorithm, size in HCRTM_BANKS)
+    count = f"{len(HCRTM_BANKS):02x}000000"
+    header = f"{b'Spec ID Event03'.hex()}00{'00' * 4}00020002{count}{banks}00"
+    log = "00000000" + "03000000" + "00" * 20 + little_endian(len(header) // 2) + header
+    for pcr, event_type, data, measured in HCRTM_EVENTS:
+        digests = "".join(a + digest(bank, measured) for bank, a, _ in HCRTM_BANKS)
+        log += little_endian(pcr) + event_type + count + digests
+        log += little_endian(len(data)) + data.hex()
+    return bytes.fromhex(log)
+
+
+def little_endian(number: int) -> str:
+    """Write 4 bytes in hex."""
+    return number.to_bytes(4, "little").hex()
+
+
+def digest(bank: str, data: bytes) -> str:
+    """Digest with openssl; return lower-case hex."""
+    return run("openssl", "dgst", f"-{bank}", "-binary", feed=data).hex()
+
+
+def read_pcr(directory: Path, tcti: str, bank: str, pcr: int) -> str:
+    """Read one PCR; return lower-case hex."""
+    value = directory / "pcr"
+    run("tpm2_pcrread", "-Q", "-T", tcti, f"{bank}:{pcr}", "-o", value)
+    return value.read_bytes().hex()
+
+
 # Requests, by openssl and Go
 
 
@@ -371,6 +437,7 @@ def main() -> None:
         made_with = [version("swtpm", "--version"), tools, openssl]
         write("tpm_names.json", made_with, names)
         write("quotes.json", made_with, quotes)
+        write_hcrtm_log(folder / "h-crtm")
         write("requests.json", [openssl, version("go", "version")], request_cases(folder))
     finally:
         shutil.rmtree(folder)

@@ -1,8 +1,8 @@
-"""A chain from an endorsement certificate to a configured root, found and checked by OpenSSL.
+"""A certificate chain from an endorsement certificate to a configured root, built by OpenSSL.
 
-It checks signatures, dates, CA flags, path lengths, name constraints and critical extensions. One
-thing it cannot do: it gives up on a leaf whose RSA key is named id-RSAES-OAEP, as those of Infineon
-and Nuvoton are. There, the last link is checked here, and OpenSSL checks the chain above it.
+OpenSSL checks signatures, dates, CA flags, path lengths, name constraints and critical extensions.
+It cannot decode a leaf whose RSA key is named id-RSAES-OAEP, as Infineon and Nuvoton name theirs.
+For such a leaf this module checks the last link, and OpenSSL checks the chain of the leaf's issuer.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ from signer.errors import (
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,
 )
-from signer.verify.x509.fields import CertificateFields, CertificateMalformed, read_fields
+from signer.verify.x509.fields import CertificateFields, read_fields
+from signer.verify.x509.lenient_der import CertificateMalformed
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 REMEDY: Final = "; an operator can register the key instead"
@@ -33,48 +34,50 @@ SIGNATURE_ALGORITHMS: Final = {
     "1.2.840.10045.4.3.3": hashes.SHA384(),
     "1.2.840.10045.4.3.4": hashes.SHA512(),
 }
-"""RSA (PKCS #1 v1.5) and ECDSA with SHA-256, SHA-384 and SHA-512; MD5 and SHA-1 prove nothing."""
+"""RSA (PKCS #1 v1.5) and ECDSA with SHA-256, SHA-384 and SHA-512. MD5 and SHA-1 are broken."""
 
 _OUT_OF_DATE: Final = frozenset({9, 10})
+"""Error codes of X509_verify_cert: not yet valid, expired."""
 _NO_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
-"""Codes of X509_verify_cert: not yet valid, expired; no issuer that is trusted."""
+"""Error codes of X509_verify_cert: no trusted issuer."""
 
-_MOST_RSA_BITS: Final = 4096
-_MOST_RSA_EXPONENT: Final = 2**32
-"""Of a key that a last link is checked under: strangers send keys that take many times as long."""
+_MAX_RSA_BITS: Final = 4096
+_MAX_RSA_EXPONENT: Final = 2**32
+"""Limits of an issuer's key for the last link. The TPM's owner chooses that key, and verification
+under a larger one takes many times as long."""
 
 _NAME_CONSTRAINTS: Final = "2.5.29.30"
-_UNDERSTOOD: Final = frozenset({"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"})
-"""Extensions that may be critical in a leaf that is checked here."""
+_KNOWN_EXTENSIONS: Final = frozenset({"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"})
+"""Extensions that may be critical in a leaf with an OAEP key."""
 
 
 def build_chain(
     leaf: CertificateFields,
-    given: Sequence[CertificateFields],
+    provided: Sequence[CertificateFields],
     anchors: TrustAnchors,
     now: datetime,
 ) -> list[CertificateFields]:
-    """Return a checked chain from the leaf to a configured root, both included.
+    """Return a verified chain from the leaf to a configured root, both included.
 
-    `given` are certificates beside the leaf, of nobody's making in particular.
+    `provided` are the certificates that the TPM holds. They are untrusted intermediates.
 
     Raises:
         EndorsementCertificateUntrusted: no chain leads to a configured root.
-        EndorsementCertificateOutOfDate: something in it is not valid now.
-        EndorsementCertificateNotAllowed: something else is wrong with it.
+        EndorsementCertificateOutOfDate: a certificate of the chain is not valid now.
+        EndorsementCertificateNotAllowed: the chain breaks another rule.
         CertificateMalformed: OpenSSL cannot read the leaf.
 
     """
     loaded = _load(leaf)
     if loaded is None:
         raise CertificateMalformed("OpenSSL cannot read it")
-    others = [fields for fields in given if fields is not leaf]
-    if _is_decodable(loaded):
-        return _build(leaf, loaded, others, anchors, now)
-    return _build_above(leaf, others, anchors, now)
+    others = [fields for fields in provided if fields is not leaf]
+    if _has_decodable_key(loaded):
+        return _build_with_openssl(leaf, loaded, others, anchors, now)
+    return _build_for_oaep_leaf(leaf, others, anchors, now)
 
 
-def _is_decodable(certificate: crypto.X509) -> bool:
+def _has_decodable_key(certificate: crypto.X509) -> bool:
     try:
         certificate.get_pubkey()
     except crypto.Error:
@@ -82,7 +85,7 @@ def _is_decodable(certificate: crypto.X509) -> bool:
     return True
 
 
-def _build(
+def _build_with_openssl(
     leaf: CertificateFields,
     loaded: crypto.X509,
     others: Sequence[CertificateFields],
@@ -93,8 +96,8 @@ def _build(
     for root in anchors.roots:
         store.add_cert(root.loaded)
     store.set_time(now)
-    beside = [certificate for fields in others if (certificate := _load(fields)) is not None]
-    untrusted = [*beside, *(anchor.loaded for anchor in anchors.intermediates)]
+    from_tpm = [certificate for fields in others if (certificate := _load(fields)) is not None]
+    untrusted = [*from_tpm, *(anchor.loaded for anchor in anchors.intermediates)]
     try:
         chain = crypto.X509StoreContext(store, loaded, untrusted).get_verified_chain()
     except crypto.X509StoreContextError as error:
@@ -127,43 +130,42 @@ def _untrusted(detail: str) -> EndorsementCertificateUntrusted:
     return EndorsementCertificateUntrusted(message, detail=detail)
 
 
-def _build_above(
+def _build_for_oaep_leaf(
     leaf: CertificateFields,
     others: Sequence[CertificateFields],
     anchors: TrustAnchors,
     now: datetime,
 ) -> list[CertificateFields]:
-    """Check the last link here, and let OpenSSL check the chain of the leaf's issuer.
+    """Verify the leaf's signature here, and the chain of its issuer with OpenSSL.
 
-    An authority may have several certificates (of several dates, or written in several ways): one
-    of them is enough.
+    An authority may have several certificates (other dates, another encoding). One is enough.
     """
     known = [*others, *(anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))]
     signed_by = [fields for fields in known if _is_signed_by(leaf, fields)]
     issuers = [(fields, loaded) for fields in signed_by if (loaded := _load(fields)) is not None]
     if not issuers:
-        raise _untrusted("its issuer is not among the authorities")
+        raise _untrusted("no known authority signed it")
     if not leaf.not_before <= now <= leaf.not_after:
         raise EndorsementCertificateOutOfDate(
             f"the endorsement certificate is not valid now{REMEDY}"
         )
-    if any(e.critical and oid not in _UNDERSTOOD for oid, e in leaf.extensions.items()):
-        raise _not_checked("it has a critical extension that is not known")
+    if any(e.critical and oid not in _KNOWN_EXTENSIONS for oid, e in leaf.extensions.items()):
+        raise _not_supported("a critical extension is unknown")
     errors: list[AttestationError] = []
     for issuer, loaded in issuers:
         try:
-            above = _build(issuer, loaded, others, anchors, now)
+            issuer_chain = _build_with_openssl(issuer, loaded, others, anchors, now)
         except AttestationError as error:
             errors.append(error)
             continue
-        if any(_NAME_CONSTRAINTS in authority.extensions for authority in above):
-            errors.append(_not_checked("its name constraints are not checked for an OAEP key"))
+        if any(_NAME_CONSTRAINTS in authority.extensions for authority in issuer_chain):
+            errors.append(_not_supported("name constraints are not supported for an OAEP key"))
             continue
-        return [leaf, *above]
+        return [leaf, *issuer_chain]
     raise errors[0]
 
 
-def _not_checked(rule: str) -> EndorsementCertificateNotAllowed:
+def _not_supported(rule: str) -> EndorsementCertificateNotAllowed:
     return EndorsementCertificateNotAllowed(f"endorsement certificate: {rule}{REMEDY}")
 
 
@@ -184,4 +186,4 @@ def _is_signed_by(leaf: CertificateFields, issuer: CertificateFields) -> bool:
 
 
 def _is_costly(key: rsa.RSAPublicKey) -> bool:
-    return key.key_size > _MOST_RSA_BITS or key.public_numbers().e > _MOST_RSA_EXPONENT
+    return key.key_size > _MAX_RSA_BITS or key.public_numbers().e > _MAX_RSA_EXPONENT

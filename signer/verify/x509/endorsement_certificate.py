@@ -1,8 +1,8 @@
-"""Endorsement certificates (E2): whether one certifies this very key, up to a configured authority.
+"""Endorsement certificates (E2): verify that a configured authority certifies the TPM's key.
 
-OpenSSL builds and checks the chain (signer/verify/x509/certificate_chain.py). It accepts much that must
-not pass, so algorithms, keys, usages and form are judged here. What a certificate proves is that
-the key sits in some TPM of that vendor; whose TPM is not in it.
+OpenSSL builds and checks the chain (certificate_chain.py), but it accepts more than this protocol
+does. So this module checks algorithms, keys, usages and form. A valid certificate proves that the
+key is in some TPM of the vendor. It does not prove which machine has that TPM.
 
 Source: RFC 5280 section 6; TCG EK Credential Profile 2.x, section 3.2; docs/protocol.md section 5.
 """
@@ -26,7 +26,6 @@ from signer.verify.weak_keys import WeakKey, reject_weak_key
 from signer.verify.x509.certificate_chain import REMEDY, SIGNATURE_ALGORITHMS, build_chain
 from signer.verify.x509.fields import (
     CertificateFields,
-    CertificateMalformed,
     basic_constraints,
     certifies_key,
     extended_key_usage,
@@ -34,13 +33,12 @@ from signer.verify.x509.fields import (
     key_usage,
     read_fields,
 )
+from signer.verify.x509.lenient_der import CertificateMalformed
 from signer.verify.x509.revocation import require_not_revoked
-from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors, load_trust_anchors
-
-__all__ = ["NO_ANCHORS", "TrustAnchors", "load_trust_anchors", "verify_endorsement_certificate"]
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 _MAX_CERTIFICATES: Final = 16
-"""A TPM has a certificate for each of a few endorsement keys, and a chain of at most five."""
+"""A TPM holds a certificate for each of a few endorsement keys, and a chain of five at most."""
 
 _ENDORSEMENT_KEY_PURPOSE: Final = "2.23.133.8.1"
 """tcg-kp-EKCertificate."""
@@ -49,36 +47,49 @@ _KEY_AGREEMENT: Final = 4
 _CERTIFICATE_SIGNING: Final = 5
 """Bits of KeyUsage (RFC 5280, section 4.2.1.3)."""
 
-_LEAST_RSA_BITS: Final = 2048
-_LEAST_RSA_EXPONENT: Final = 65537
+_X509_V3: Final = 3
+_MIN_RSA_BITS: Final = 2048
+_MIN_RSA_EXPONENT: Final = 65537
 
 
 def verify_endorsement_certificate(
-    certificates: Sequence[bytes], key: PublicKey, *, anchors: TrustAnchors, now: datetime
+    certificates: Sequence[bytes],
+    key: PublicKey,
+    *,
+    anchors: TrustAnchors,
+    now: datetime,
+    allow_without_usage: bool = False,
 ) -> None:
-    """Check that one of the TPM's certificates certifies this very key, up to an authority.
+    """Verify that one of the TPM's certificates certifies this key, up to a configured authority.
 
-    The others serve as intermediates, where they can be read.
+    The other readable certificates serve as intermediates. `allow_without_usage` accepts a
+    certificate that has neither key usage nor extended key usage.
 
     Raises:
-        EndorsementCertificateMissing, EndorsementCertificateMalformed: none to check.
-        EndorsementCertificateMismatch: all are for other keys.
+        EndorsementCertificateMissing: there is no certificate.
+        EndorsementCertificateMalformed: no certificate is readable.
+        EndorsementCertificateMismatch: all certificates are for other keys.
         EndorsementCertificateUntrusted, EndorsementCertificateNotAllowed,
-        EndorsementCertificateOutOfDate, EndorsementCertificateRevoked: no chain passes.
-        RevocationListOutOfDate: nobody knows what is revoked.
+        EndorsementCertificateOutOfDate, EndorsementCertificateRevoked: no chain is valid; the
+            error is that of the first certificate for this key.
+        RevocationListOutOfDate: the revocation status is unknown.
 
     """
-    given = _read(certificates)
+    provided = _read(certificates)
     spki = canonical_spki(key)
-    candidates = [fields for fields in given if certifies_key(fields, spki)]
+    candidates = [fields for fields in provided if certifies_key(fields, spki)]
     if not candidates:
         raise EndorsementCertificateMismatch(
-            f"no certificate from the TPM is for its endorsement key{REMEDY}"
+            f"no certificate of the TPM is for its endorsement key{REMEDY}"
         )
     errors: list[AttestationError] = []
     for leaf in candidates:
         try:
-            _verify_chain(leaf, given, anchors, now)
+            _require_leaf(leaf, allow_without_usage=allow_without_usage)
+            _verify_chain(leaf, provided, anchors, now)
+        except CertificateMalformed as error:
+            message = f"endorsement certificate: {error}{REMEDY}"
+            errors.append(EndorsementCertificateMalformed(message))
         except AttestationError as error:
             errors.append(error)
         else:
@@ -89,88 +100,95 @@ def verify_endorsement_certificate(
 def _read(certificates: Sequence[bytes]) -> list[CertificateFields]:
     if not certificates:
         raise EndorsementCertificateMissing(f"the TPM has no endorsement certificate{REMEDY}")
-    given: list[CertificateFields] = []
+    readable: list[CertificateFields] = []
     problem = ""
     for data in certificates[:_MAX_CERTIFICATES]:
         try:
-            given.append(read_fields(extract_certificate(data)))
+            readable.append(read_fields(extract_certificate(data)))
         except CertificateMalformed as error:
             problem = str(error)
-    if not given:
+    if not readable:
         raise EndorsementCertificateMalformed(f"endorsement certificate: {problem}{REMEDY}")
-    return given
+    return readable
 
 
 def _verify_chain(
     leaf: CertificateFields,
-    given: Sequence[CertificateFields],
+    provided: Sequence[CertificateFields],
     anchors: TrustAnchors,
     now: datetime,
 ) -> None:
-    try:
-        _require_leaf(leaf)
-        chain = build_chain(leaf, given, anchors, now)
-        for authority in chain[1:-1]:
-            _require_signature_algorithm(authority)
-        for below, authority in enumerate(chain[1:]):
-            _require_authority(authority, below)
-    except CertificateMalformed as error:
-        raise EndorsementCertificateMalformed(f"certificate: {error}{REMEDY}") from None
+    chain = build_chain(leaf, provided, anchors, now)
+    for authority in chain[1:-1]:
+        _require_signature_algorithm(authority)
+    for intermediates, authority in enumerate(chain[1:]):
+        _require_authority(authority, intermediates)
     require_not_revoked(chain, anchors, now)
 
 
-def _require_leaf(leaf: CertificateFields) -> None:
-    """Judge what OpenSSL does not: usage and form of an endorsement certificate."""
+def _require_leaf(leaf: CertificateFields, *, allow_without_usage: bool) -> None:
+    """Check what OpenSSL does not: version, algorithm and usage of an endorsement certificate."""
+    if leaf.version != _X509_V3:
+        raise _not_allowed("must be an X.509 version 3 certificate")
     _require_signature_algorithm(leaf)
     if basic_constraints(leaf).ca:
-        raise _not_allowed("it is a certificate authority's")
+        raise _not_allowed("must not be the certificate of an authority")
+    required = (
+        _KEY_ENCIPHERMENT if isinstance(leaf.public_key, rsa.RSAPublicKey) else _KEY_AGREEMENT
+    )
     usage = key_usage(leaf)
-    needed = _KEY_ENCIPHERMENT if isinstance(leaf.public_key, rsa.RSAPublicKey) else _KEY_AGREEMENT
-    if usage is not None and (needed not in usage or _CERTIFICATE_SIGNING in usage):
-        raise _not_allowed("its key usage is not that of an endorsement key")
+    if usage is not None and (required not in usage or _CERTIFICATE_SIGNING in usage):
+        raise _not_allowed("its key usage must be that of an endorsement key")
     purposes = extended_key_usage(leaf)
     if purposes is not None and _ENDORSEMENT_KEY_PURPOSE not in purposes:
-        raise _not_allowed("its extended key usage is not that of an endorsement key")
+        raise _not_allowed("its extended key usage must be that of an endorsement key")
+    # A vendor's authority may sign more than endorsement certificates. Only a usage tells them
+    # apart; the TCG profile requires both, and older TPMs' certificates have none.
+    if usage is None and purposes is None and not allow_without_usage:
+        raise _not_allowed(
+            "must have a key usage or an extended key usage"
+            " (the policy can set allowCertificatesWithoutUsage)"
+        )
 
 
 def _require_signature_algorithm(fields: CertificateFields) -> None:
-    signed, beside = fields.signature_algorithms
-    if signed != beside or signed not in SIGNATURE_ALGORITHMS:
-        raise _not_allowed("it is not signed with RSA or ECDSA and SHA-256 or better")
+    signed, outer = fields.signature_algorithms
+    if signed != outer or signed not in SIGNATURE_ALGORITHMS:
+        raise _not_allowed("must be signed with RSA or ECDSA and SHA-256 or better")
 
 
-def _require_authority(authority: CertificateFields, below: int) -> None:
-    """Judge an authority that has this many others below it."""
-    most = _path_length(authority.der)
-    if most is not None and most < below:
-        raise _not_allowed("an authority above it may not have so many below it")
+def _require_authority(authority: CertificateFields, intermediates: int) -> None:
+    """Check an authority that has this many intermediates between itself and the leaf."""
+    limit = _verified_path_length(authority.der)
+    if limit is not None and limit < intermediates:
+        raise _not_allowed("an authority above it must not have so many authorities below it")
 
 
 @lru_cache(maxsize=256)
-def _path_length(der: bytes) -> int | None:
-    """Judge an authority by itself; return how many others may be below it.
+def _verified_path_length(der: bytes) -> int | None:
+    """Check an authority by itself; return its path length constraint.
 
-    Nearly always it is one of the few that are configured, so it is judged once.
+    Nearly all authorities are configured ones, so the result is cached.
     """
     authority = read_fields(der)
     constraints = basic_constraints(authority)
-    if not constraints.ca:
-        raise _not_allowed("a certificate above it is not that of an authority")
+    if authority.version != _X509_V3 or not constraints.ca:
+        raise _not_allowed("a certificate above it is not the certificate of an authority")
     usage = key_usage(authority)
     if usage is not None and _CERTIFICATE_SIGNING not in usage:
-        raise _not_allowed("an authority above it may not sign certificates")
+        raise _not_allowed("an authority above it must not sign certificates")
     key = authority.public_key
     if key is None:
-        raise _not_allowed("the key of an authority above it is not one that is taken")
+        raise _not_allowed("the key type of an authority above it is not supported")
     _require_authority_key(key)
     return constraints.path_length
 
 
 def _require_authority_key(key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> None:
     if isinstance(key, rsa.RSAPublicKey) and (
-        key.key_size < _LEAST_RSA_BITS or key.public_numbers().e < _LEAST_RSA_EXPONENT
+        key.key_size < _MIN_RSA_BITS or key.public_numbers().e < _MIN_RSA_EXPONENT
     ):
-        raise _not_allowed("the RSA key of an authority above it is too short, or of e = 3")
+        raise _not_allowed("the RSA key of an authority above it is too short, or its exponent is")
     try:
         reject_weak_key(key)
     except WeakKey as error:

@@ -1,9 +1,9 @@
-"""Certificates as they occur in TPMs: the fields that a policy judges, read with tolerance.
+"""Fields of an X.509 certificate, read leniently.
 
-Real endorsement certificates are not all DER (sets out of order, defaults written out), and the
-bytes around them in NV vary. OpenSSL builds and checks their chains; but its binding tells neither
-extensions nor an OAEP key, so these are read here. Tolerance costs nothing: what is read is covered
-by the signature of a configured authority before it counts.
+Real endorsement certificates are not all DER (unsorted sets, explicit defaults), and NV memory
+holds them with various headers and padding. OpenSSL builds and checks their chains, but pyOpenSSL
+exposes neither extensions nor OAEP keys, so this module reads them. Lenient parsing is safe here:
+the signature of a configured authority covers every field before a check relies on it.
 
 Source: RFC 5280; RFC 4055 section 4.1 (OAEP keys); TCG PC Client Specific Implementation 1.2,
 section 7.3 (stored certificates).
@@ -34,36 +34,21 @@ from signer.verify.x509.lenient_der import (
     single_element,
 )
 
-__all__ = [
-    "BasicConstraints",
-    "CertificateMalformed",
-    "Extension",
-    "CertificateFields",
-    "basic_constraints",
-    "extract_certificate",
-    "extended_key_usage",
-    "certifies_key",
-    "key_usage",
-    "crl_extensions",
-    "crl_issuer",
-    "read_fields",
-]
-
 MAX_CERTIFICATE: Final = 16 * 1024
-"""Bytes of one certificate; NV indices hold 2 KiB at most, authorities' take as much."""
+"""Bytes of one certificate. An NV index holds 2 KiB at most; authorities' are about as large."""
 
 _UTC_TIME: Final = 0x17
 _TIME: Final = re.compile("[0-9]{14}Z")
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
-_LIST_EXTENSIONS: Final = 0xA0
+_CRL_EXTENSIONS: Final = 0xA0
 
 _STORED: Final = bytes.fromhex("1001")
 _STORED_HEADER: Final = 7
-"""TCG_PCCLIENT_STORED_CERT: tag, type and size, then the tag of the full certificate."""
+"""Bytes of TCG_PCCLIENT_STORED_CERT before the certificate: tag, type, size, tag of the content."""
 
 _RSA_KEYS: Final = frozenset({"1.2.840.113549.1.1.1", "1.2.840.113549.1.1.7"})
-"""rsaEncryption and id-RSAES-OAEP: one key under two names."""
+"""rsaEncryption and id-RSAES-OAEP; both hold an RSAPublicKey."""
 _EC_KEY: Final = "1.2.840.10045.2.1"
 _CURVES: Final[Mapping[str, ec.EllipticCurve]] = {
     "1.2.840.10045.3.1.7": ec.SECP256R1(),
@@ -74,7 +59,7 @@ _CURVES: Final[Mapping[str, ec.EllipticCurve]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """One extension; `value` is what its OCTET STRING holds."""
+    """One extension; `value` is the content of its OCTET STRING."""
 
     critical: bool
     value: bytes
@@ -82,25 +67,27 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFields:
-    """What a policy judges of a certificate; names are compared as they are written."""
+    """Fields of one certificate; `issuer` and `subject` are encoded Names, compared bytewise."""
 
     der: bytes
     tbs: bytes
     signature: bytes
+    version: int
+    """1, 2 or 3; the number in the encoding is one less."""
     serial: int
     not_before: datetime
     not_after: datetime
     issuer: bytes
     subject: bytes
     signature_algorithms: tuple[str, str]
-    """The one that is signed, and the one beside the signature."""
+    """OIDs: in the signed part, and in the outer part."""
     public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey | None
-    """`None` where it is of a kind that is not read here."""
+    """None if the key type or curve is not supported."""
     extensions: Mapping[str, Extension]
 
 
 def extract_certificate(data: bytes) -> bytes:
-    """Cut the certificate out of what was found in NV: header, wrapping and padding fall away.
+    """Return the certificate in the content of an NV index, without header, wrapper or padding.
 
     Raises CertificateMalformed.
     """
@@ -110,20 +97,21 @@ def extract_certificate(data: bytes) -> bytes:
         data = next(elements(data[:MAX_CERTIFICATE]))[1]
     tag, _, whole = next(elements(data[:MAX_CERTIFICATE]), (0, b"", b""))
     if tag != SEQUENCE:
-        raise CertificateMalformed("there is no certificate in it")
+        raise CertificateMalformed("there is no certificate in the data")
     return whole
 
 
 def read_fields(der: bytes) -> CertificateFields:
-    """Read the fields of one certificate, cut out already.
+    """Parse one certificate.
 
     Raises CertificateMalformed.
     """
     try:
         tbs, outer_algorithm, signature = children(single_element(der))
         fields = list(elements(tbs[1]))
+        version = 1
         if fields[0][0] == _VERSION:
-            fields = fields[1:]
+            version = 1 + int.from_bytes(single_element(fields.pop(0)[1])[1], "big")
         serial, algorithm, issuer, validity, subject, spki, *rest = fields
         not_before, not_after = (_time(element) for element in children(validity))
         extensions = next((content for tag, content, _ in rest if tag == _EXTENSIONS), b"")
@@ -131,6 +119,7 @@ def read_fields(der: bytes) -> CertificateFields:
             der=der,
             tbs=tbs[2],
             signature=bits(signature),
+            version=version,
             not_before=not_before,
             not_after=not_after,
             serial=int.from_bytes(serial[1], "big", signed=True),
@@ -141,22 +130,14 @@ def read_fields(der: bytes) -> CertificateFields:
             extensions=_extensions(extensions),
         )
     except (ValueError, IndexError, StopIteration) as error:
-        # Too few or too many parts of anything end here as well
-        raise CertificateMalformed("it is no X.509 certificate") from error
-
-
-def crl_issuer(tbs: bytes) -> bytes:
-    """Read the issuer of a revocation list that is one, as it is written."""
-    _algorithm_of_signature, issuer, *_ = (
-        part for part in children(single_element(tbs)) if part[0] == SEQUENCE
-    )
-    return issuer[2]
+        # A structure with too few or too many elements fails to unpack, which ends here as well.
+        raise CertificateMalformed("the data is not an X.509 certificate") from error
 
 
 def crl_extensions(tbs: bytes) -> Mapping[str, Extension]:
-    """Read the extensions of a revocation list that is one."""
+    """Return the extensions of a CRL by OID; the caller has parsed the CRL already."""
     parts = children(single_element(tbs))
-    return _extensions(next((content for tag, content, _ in parts if tag == _LIST_EXTENSIONS), b""))
+    return _extensions(next((content for tag, content, _ in parts if tag == _CRL_EXTENSIONS), b""))
 
 
 def _algorithm(element: Element) -> str:
@@ -164,14 +145,14 @@ def _algorithm(element: Element) -> str:
 
 
 def _time(element: Element) -> datetime:
-    """Read a UTCTime or GeneralizedTime in the form of RFC 5280, section 4.1.2.5."""
+    """Parse a UTCTime or GeneralizedTime in the form of RFC 5280, section 4.1.2.5."""
     tag, content, _ = element
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Two digits from 50 on are of the last century
+        # RFC 5280: years from 50 on are 19xx
         text = ("19" if text >= "50" else "20") + text
     if _TIME.fullmatch(text) is None:
-        raise CertificateMalformed("a time is not one of RFC 5280")
+        raise CertificateMalformed("a time is not in the form of RFC 5280")
     return datetime.fromisoformat(f"{text[:8]}T{text[8:]}")
 
 
@@ -191,7 +172,7 @@ def _public_key(spki: Element) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey |
     except CertificateMalformed:
         raise
     except ValueError:
-        # cryptography refuses the numbers: a key that nothing is equal to
+        # cryptography rejects these numbers, so they cannot equal a TPM's key.
         return None
     return None
 
@@ -201,14 +182,14 @@ def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
     for element in children(single_element(wrapped)) if wrapped else ():
         name, *flags, value = children(element)
         if value[0] != OCTET_STRING or oid(name) in extensions:
-            raise CertificateMalformed("an extension is there twice, or has no value")
+            raise CertificateMalformed("an extension is repeated or has no value")
         critical = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in flags)
         extensions[oid(name)] = Extension(critical=critical, value=value[1])
     return extensions
 
 
 def certifies_key(fields: CertificateFields, spki: bytes) -> bool:
-    """Tell whether a certificate is for the key with this canonical SubjectPublicKeyInfo."""
+    """Return whether the certificate is for the key with this canonical SubjectPublicKeyInfo."""
     if fields.public_key is None:
         return False
     try:
@@ -219,14 +200,14 @@ def certifies_key(fields: CertificateFields, spki: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasicConstraints:
-    """Whether a certificate is an authority's, and how many authorities may be below it."""
+    """Whether the subject is an authority, and how many authorities may follow it in a chain."""
 
     ca: bool
     path_length: int | None
 
 
 def basic_constraints(fields: CertificateFields) -> BasicConstraints:
-    """Read the basic constraints; absent ones are no authority's. Raises CertificateMalformed."""
+    """Return the basic constraints; absent means no authority. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.19")
     values = [] if extension is None else children(single_element(extension.value))
     ca = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in values[:1])
@@ -235,19 +216,19 @@ def basic_constraints(fields: CertificateFields) -> BasicConstraints:
 
 
 def key_usage(fields: CertificateFields) -> frozenset[int] | None:
-    """Read the key usage bits by number; `None` where missing. Raises CertificateMalformed."""
+    """Return the numbers of the set key usage bits; None if absent. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.15")
     if extension is None:
         return None
     tag, content, _ = single_element(extension.value)
     if tag != BIT_STRING or not content:
-        raise CertificateMalformed("its key usage cannot be read")
+        raise CertificateMalformed("the key usage cannot be read")
     flags = content[1:]
     return frozenset(i for i in range(len(flags) * 8) if flags[i // 8] >> (7 - i % 8) & 1)
 
 
 def extended_key_usage(fields: CertificateFields) -> frozenset[str] | None:
-    """Read the purposes; `None` where missing. Raises CertificateMalformed."""
+    """Return the OIDs of the purposes; None if absent. Raises CertificateMalformed."""
     extension = fields.extensions.get("2.5.29.37")
     if extension is None:
         return None

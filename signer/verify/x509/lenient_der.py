@@ -1,7 +1,8 @@
-"""Certificates' ASN.1 as it occurs: lengths that are not minimal and sets out of order are let be.
+"""A lenient reader of ASN.1: it accepts non-minimal lengths and unsorted sets.
 
-What is read so is covered by an authority's signature before it counts; requests, which nobody has
-signed but their maker, are read by common/pkcs10.py instead. Source: ITU-T X.690, section 8.
+Vendors' certificates are not all DER. An authority's signature covers everything that is read
+here, before a check relies on it. Requests are signed by their own sender alone, so
+common/pkcs10.py reads them as strict DER. Source: ITU-T X.690, section 8.
 """
 
 from collections.abc import Iterator
@@ -16,29 +17,29 @@ OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
 
-_NUMBER: Final = 0x1F
+_TAG_NUMBER_BITS: Final = 0x1F
 
 _MAX_OID: Final = 128
-"""Bytes; those of certificates have a dozen, and Python writes no number of 4300 digits."""
+"""Bytes. OIDs in certificates have about a dozen; Python cannot format a number of 4300 digits."""
 
 Element = tuple[int, bytes, bytes]
-"""Tag, content, and all bytes of one element."""
+"""Tag, content, and the whole encoding of one element."""
 
 
 class CertificateMalformed(ValueError):
-    """The bytes are no certificate that can be read."""
+    """The bytes are not a readable certificate."""
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """Walk over elements with low tag numbers and definite lengths, minimal or not.
+    """Yield each element; only low tag numbers and definite lengths are supported.
 
     Raises CertificateMalformed.
     """
     position = 0
     while position < len(data):
         start, tag = position, data[position]
-        if tag & _NUMBER == _NUMBER or len(data) < position + 2:
-            raise CertificateMalformed("a tag or length is not one of a certificate")
+        if tag & _TAG_NUMBER_BITS == _TAG_NUMBER_BITS or len(data) < position + 2:
+            raise CertificateMalformed("a tag or a length is not supported")
         size = data[position + 1]
         position += 2
         if size & 0x80:
@@ -48,13 +49,13 @@ def elements(data: bytes) -> Iterator[Element]:
             size = int.from_bytes(data[position : position + count], "big")
             position += count
         if len(data) < position + size:
-            raise CertificateMalformed("it ends early")
+            raise CertificateMalformed("the data ends early")
         yield tag, data[position : position + size], data[start : position + size]
         position += size
 
 
 def single_element(data: bytes) -> Element:
-    """Take the one element that the data is. Raises CertificateMalformed."""
+    """Return the element that makes up all of the data. Raises CertificateMalformed."""
     found = list(elements(data))
     if len(found) != 1:
         raise CertificateMalformed("there is not exactly one element")
@@ -62,14 +63,14 @@ def single_element(data: bytes) -> Element:
 
 
 def children(element: Element) -> list[Element]:
-    """Take the parts of a SEQUENCE or SET. Raises CertificateMalformed."""
+    """Return the elements of a SEQUENCE or SET. Raises CertificateMalformed."""
     if element[0] not in {SEQUENCE, SET}:
         raise CertificateMalformed("a part is missing")
     return list(elements(element[1]))
 
 
 def oid(element: Element) -> str:
-    """Write an OBJECT IDENTIFIER with dots. Raises CertificateMalformed."""
+    """Return an OBJECT IDENTIFIER in dotted form. Raises CertificateMalformed."""
     tag, content, _ = element
     if tag != OBJECT_IDENTIFIER or not content or content[-1] & 0x80:
         raise CertificateMalformed("an object identifier is missing")
@@ -80,7 +81,7 @@ def oid(element: Element) -> str:
 
 @lru_cache(maxsize=256)
 def _dotted(content: bytes) -> str:
-    """Write what certificates have again and again; one of strangers costs no more than a miss."""
+    """Format the content of an OID; certificates repeat a few, so the results are cached."""
     arcs, value = list[int](), 0
     for byte in content:
         value = value << 7 | byte & 0x7F
@@ -92,7 +93,7 @@ def _dotted(content: bytes) -> str:
 
 
 def bits(element: Element) -> bytes:
-    """Take a BIT STRING of whole bytes. Raises CertificateMalformed."""
+    """Return the content of a BIT STRING of whole bytes. Raises CertificateMalformed."""
     if element[0] != BIT_STRING or element[1][:1] != b"\0":
         raise CertificateMalformed("a bit string is missing")
     return element[1][1:]

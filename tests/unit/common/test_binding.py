@@ -1,4 +1,4 @@
-"""The digests of the exchange, against what openssl computes over fields laid out by hand."""
+"""The HMACs of the exchange are equal to those of openssl over hand-made fields."""
 
 import pytest
 from hypothesis import given

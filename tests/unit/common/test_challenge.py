@@ -1,4 +1,4 @@
-"""The challenge annotation: strict on the node's side too, since anyone may write annotations."""
+"""The challenge annotation: the node parses it strictly, since any user may write annotations."""
 
 import json
 from collections.abc import Callable
@@ -58,13 +58,13 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def test_challenge_is_written_to_the_byte() -> None:
+def test_challenge_has_its_exact_encoding() -> None:
     assert encode_challenge(GOOD) == TEXT
     assert decode_challenge(TEXT) == GOOD
 
 
 @pytest.mark.parametrize("change", [pytest.param(c, id=name) for name, c in CHANGES.items()])
-def test_one_change_is_refused(change: Change) -> None:
+def test_changed_challenge_is_refused(change: Change) -> None:
     document = json.loads(TEXT)
     change(document)
     with pytest.raises(ChallengeMalformed):
@@ -89,12 +89,12 @@ def test_other_text_is_refused(text: str) -> None:
         decode_challenge(text)
 
 
-def test_largest_text_is_read() -> None:
+def test_largest_challenge_is_parsed() -> None:
     assert MAX_CHALLENGE == 8192
     assert decode_challenge(TEXT.ljust(MAX_CHALLENGE)) == GOOD
 
 
-def test_widest_challenge_fits() -> None:
+def test_challenge_with_all_pcrs_and_largest_keys_fits() -> None:
     """All PCRs of all banks, RSA 4096 and SHA-512."""
     widest = replace(
         GOOD,
@@ -122,12 +122,12 @@ BANKS = st.sampled_from(["sha1", "sha256", "sha384", "sha512"])
         tag=st.text(alphabet='!~"\\a0', min_size=1, max_size=128),
     )
 )
-def test_what_is_written_reads_back(challenge: Challenge) -> None:
+def test_encoded_value_parses_to_itself(challenge: Challenge) -> None:
     assert decode_challenge(encode_challenge(challenge)) == challenge
 
 
 @given(st.data())
-def test_only_errors_of_ours_escape(data: st.DataObject) -> None:
+def test_only_documented_errors_are_raised(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(TEXT) - 1))
     mutated = TEXT[:at] + data.draw(st.text(max_size=3)) + TEXT[at + 1 :]
     try:

@@ -1,4 +1,4 @@
-"""`spec.request`: the PEM blocks of P1 and P2, and requests as the node makes them."""
+"""`spec.request`: its PEM blocks (P1, P2), and the requests that the node builds."""
 
 import subprocess
 from ipaddress import ip_address
@@ -49,17 +49,17 @@ P256 = ec.derive_private_key(0xABCDEF, ec.SECP256R1())
 P384 = ec.derive_private_key(0xABCDEF, ec.SECP384R1())
 
 
-def test_block_is_written_as_openssl_writes_it() -> None:
+def test_block_is_equal_to_that_of_openssl() -> None:
     assert FIRST.decode() == REQUEST["pem"]
 
 
-def test_request_is_three_blocks_and_nothing_else() -> None:
+def test_request_has_exactly_three_blocks() -> None:
     assert GOOD == FIRST + PROVIDER + LAST
     assert decode_request(GOOD) == (PKCS10, DATA)
     assert b"ATTESTATION PROVIDER-----\ndHBt\n-----END" in GOOD
 
 
-def test_one_block_is_read_where_one_is_due() -> None:
+def test_plain_request_has_exactly_one_block() -> None:
     assert decode_plain_request(FIRST) == PKCS10
 
 
@@ -96,9 +96,9 @@ def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
         decode_request(text)
 
 
-def test_p2_block_that_does_not_end_is_refused() -> None:
+def test_p2_block_without_end_line_is_refused() -> None:
     begun = FIRST[: FIRST.index(b"-----END")]
-    with pytest.raises(PemNotCanonical, match="does not end"):
+    with pytest.raises(PemNotCanonical, match="has no end line"):
         decode_plain_request(begun + b"\n")
 
 
@@ -111,7 +111,7 @@ def test_p2_block_that_does_not_end_is_refused() -> None:
         pytest.param(FIRST + LAST + PROVIDER, id="another order"),
         pytest.param(PROVIDER + LAST + FIRST, id="request last"),
         pytest.param(GOOD + LAST, id="data twice"),
-        # What stands behind one block too many is not read
+        # Parsing stops after the first block too many.
         pytest.param(GOOD + LAST + b"text", id="data twice, and text"),
         pytest.param(FIRST + GOOD, id="request twice"),
         pytest.param(
@@ -128,7 +128,7 @@ def test_p2_other_blocks_are_refused(text: bytes) -> None:
         decode_request(text)
 
 
-def test_p2_attestation_is_refused_where_one_block_is_due() -> None:
+def test_p2_attestation_in_a_plain_request_is_refused() -> None:
     with pytest.raises(PemBlocksUnexpected):
         decode_plain_request(GOOD)
 
@@ -141,14 +141,14 @@ def test_p2_other_providers_are_refused(provider: bytes) -> None:
 
 
 @pytest.mark.parametrize("read", [decode_request, decode_plain_request])
-def test_p1_large_text_is_refused_before_it_is_read(read: object) -> None:
+def test_p1_size_is_checked_before_the_text_is_parsed(read: object) -> None:
     assert callable(read)
     with pytest.raises(TooLarge):
         read(b"-" * (csr.MAX_REQUEST + 1))
 
 
 @pytest.mark.parametrize("read", [decode_request, decode_plain_request])
-def test_p1_largest_text_is_read(read: object) -> None:
+def test_p1_largest_text_is_parsed(read: object) -> None:
     assert callable(read)
     with pytest.raises(PemNotCanonical):
         read(b"-" * csr.MAX_REQUEST)
@@ -161,12 +161,12 @@ def test_p1_the_largest_blocks_fit() -> None:
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_what_is_composed_splits(pkcs10: bytes, data: bytes) -> None:
+def test_encoded_request_decodes_to_its_parts(pkcs10: bytes, data: bytes) -> None:
     assert decode_request(encode_request(pkcs10, data)) == (pkcs10, data)
 
 
 @given(st.data())
-def test_what_splits_composes_to_the_same_text(data: st.DataObject) -> None:
+def test_decoded_request_encodes_to_the_same_text(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(GOOD) - 1))
     changed = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
     try:
@@ -176,11 +176,11 @@ def test_what_splits_composes_to_the_same_text(data: st.DataObject) -> None:
     assert encode_request(pkcs10, attestation) == changed
 
 
-# Requests that the node makes
+# Requests that the node builds
 
 
 @pytest.mark.parametrize("key", [P256, P384, RSA_KEY], ids=["P-256", "P-384", "RSA"])
-def test_request_that_we_make_is_one_that_we_take(key: PrivateKey) -> None:
+def test_built_request_is_parsed(key: PrivateKey) -> None:
     request = parse_pkcs10(build_pkcs10(key, node_name="worker-1", provider_id="test:///i-1"))
     assert (request.node_name, request.provider_id) == ("worker-1", "test:///i-1")
     assert request.subject_alt_names is None
@@ -188,7 +188,7 @@ def test_request_that_we_make_is_one_that_we_take(key: PrivateKey) -> None:
 
 
 @pytest.mark.parametrize("name", ["worker-1", LONGEST.decode()], ids=["short", "longest"])
-def test_request_that_we_make_is_one_that_openssl_takes(name: str, tmp_path: Path) -> None:
+def test_built_request_is_accepted_by_openssl(name: str, tmp_path: Path) -> None:
     path = tmp_path / "request.der"
     path.write_bytes(build_pkcs10(P256, node_name=name, provider_id="test:///i-1"))
     command = ("openssl", "req", "-inform", "DER", "-in", path, "-noout", "-verify", "-text")
@@ -198,7 +198,7 @@ def test_request_that_we_make_is_one_that_openssl_takes(name: str, tmp_path: Pat
     assert "1.3.6.1.4.1.11129.2.1.21: \n" in done.stdout
 
 
-def test_names_for_serving_come_out_typed() -> None:
+def test_serving_names_keep_their_types() -> None:
     der = build_pkcs10(
         P256,
         node_name="worker-1",
@@ -212,18 +212,18 @@ def test_names_for_serving_come_out_typed() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Worker", "a" * 254])
-def test_no_request_is_made_for_what_is_no_node_name(name: str) -> None:
+def test_request_with_an_invalid_node_name_is_not_built(name: str) -> None:
     with pytest.raises(NodeNameInvalid):
         build_pkcs10(P256, node_name=name, provider_id="test:///i-1")
 
 
-def test_no_request_is_made_for_what_is_no_provider_id() -> None:
+def test_request_with_an_invalid_provider_id_is_not_built() -> None:
     with pytest.raises(ProviderIDMalformed):
         build_pkcs10(P256, node_name="worker-1", provider_id="")
 
 
-def test_the_longest_names_are_made_and_read_without_warning() -> None:
-    """Tests take warnings for errors, and `cryptography` warns of a CN over 64 characters."""
+def test_longest_names_are_built_and_parsed_without_warning() -> None:
+    """`cryptography` warns of a CN over 64 characters, and tests turn warnings into errors."""
     request = build_pkcs10(P256, node_name=LONGEST.decode(), provider_id="test:///i-1")
     loaded = x509.load_der_x509_csr(request)
     with csr.allow_long_common_names():

@@ -1,4 +1,4 @@
-"""The second opinion on DER: every value has one encoding, and that alone is read."""
+"""The DER parser of the tests: each value has one accepted encoding."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ REQUESTS = [bytes.fromhex(c["der"]) for c in vectors.cases("requests") if "der" 
 
 
 def write(element: Element) -> bytes:
-    """Encode an element from its parts alone."""
+    """Encode an element from its parts."""
     constructed = element.tag & 0x20
     content = b"".join(write(c) for c in element.children) if constructed else element.content
     return der.encode(element.tag, content)
@@ -48,12 +48,12 @@ def write(element: Element) -> bytes:
         "a003020100",
     ],
 )
-def test_der_is_read(encoded: str) -> None:
+def test_der_is_parsed(encoded: str) -> None:
     assert write(der.parse(bytes.fromhex(encoded))).hex() == encoded
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 255, 256, 65535, 65536])
-def test_lengths_are_read_as_they_are_written(size: int) -> None:
+def test_length_parses_to_itself(size: int) -> None:
     element = der.parse(der.encode(der.OCTET_STRING, bytes(size)))
     assert element.content == bytes(size)
 
@@ -108,42 +108,42 @@ def test_lengths_are_read_as_they_are_written(size: int) -> None:
         ("3106020101020100", "content"),
     ],
 )
-def test_what_is_not_der_is_refused(encoded: str, rule: str) -> None:
+def test_other_encodings_than_der_are_refused(encoded: str, rule: str) -> None:
     with pytest.raises(DerMalformed, match=rule):
         der.parse(bytes.fromhex(encoded))
 
 
 def nested(depth: int) -> bytes:
-    """Put a NULL into that many sequences."""
+    """Nest a NULL in this many sequences."""
     encoded = b"\x05\x00"
     for _ in range(depth):
         encoded = der.encode(der.SEQUENCE, encoded)
     return encoded
 
 
-def test_depth_is_bounded() -> None:
+def test_depth_is_limited() -> None:
     assert der.parse(nested(15)).tag == der.SEQUENCE
     with pytest.raises(DerMalformed, match="deeply"):
         der.parse(nested(16))
 
 
-def test_depth_is_bounded_before_recursion_is() -> None:
+def test_depth_limit_is_below_the_recursion_limit() -> None:
     with pytest.raises(DerMalformed, match="deeply"):
         der.parse(nested(3000))
 
 
-def test_whole_bits_are_taken() -> None:
+def test_bit_string_of_whole_bytes_is_accepted() -> None:
     assert der.whole_bits(der.parse(bytes.fromhex("030300abcd"))) == b"\xab\xcd"
 
 
 @pytest.mark.parametrize("encoded", ["030201aa", "0402aabb"])
-def test_other_values_are_not_taken_as_whole_bits(encoded: str) -> None:
+def test_other_values_are_not_accepted_as_bit_strings(encoded: str) -> None:
     with pytest.raises(DerMalformed, match="whole bytes"):
         der.whole_bits(der.parse(bytes.fromhex(encoded)))
 
 
 @given(st.data())
-def test_what_is_read_re_encodes_to_itself_or_is_refused(data: st.DataObject) -> None:
+def test_parsed_der_encodes_to_itself(data: st.DataObject) -> None:
     good = data.draw(st.sampled_from(REQUESTS))
     at = data.draw(st.integers(0, len(good) - 1))
     mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
@@ -155,7 +155,7 @@ def test_what_is_read_re_encodes_to_itself_or_is_refused(data: st.DataObject) ->
 
 
 @given(st.binary(max_size=60))
-def test_no_other_error_escapes(data: bytes) -> None:
+def test_no_undocumented_error_is_raised(data: bytes) -> None:
     try:
         element = der.parse(data)
     except DerMalformed:

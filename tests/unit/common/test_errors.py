@@ -1,4 +1,4 @@
-"""The tree of errors: what each leaf makes happen, and that its reason can stand everywhere."""
+"""The error tree: each leaf has one consequence, and a reason that every output accepts."""
 
 import re
 
@@ -42,12 +42,12 @@ def test_leaf_names_its_reason_and_check(leaf: type[AttestationError]) -> None:
     assert CHECK.fullmatch(leaf.check)
 
 
-def test_nothing_that_is_settled_raises_an_alarm() -> None:
+def test_final_verdicts_raise_no_alarm() -> None:
     alarming = {leaf.consequence for leaf in LEAVES if leaf.alarm}
     assert alarming == {Consequence.WAIT}
 
 
-def test_detail_is_kept_out_of_what_everybody_reads() -> None:
+def test_detail_is_not_in_the_public_message() -> None:
     error = signer.errors.MachineNotFound("no such Machine", detail="looked for secret-cluster")
     assert (str(error), error.message) == ("no such Machine", "no such Machine")
     assert error.detail == "looked for secret-cluster"

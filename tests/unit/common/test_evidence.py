@@ -1,4 +1,4 @@
-"""Attestation data: P1 and P6, one good document and one change at a time."""
+"""Attestation data (P1, P6): a good document passes, and each change is refused."""
 
 import base64
 import gzip
@@ -64,11 +64,11 @@ def changed(good: Offer | Answer, change: Change) -> bytes:
 
 
 def packed(log: bytes) -> str:
-    """Write an event log as another program would."""
+    """Compress an event log as another program does."""
     return base64.b64encode(gzip.compress(log)).decode()
 
 
-def test_offer_is_written_to_the_byte() -> None:
+def test_offer_has_its_exact_encoding() -> None:
     assert encode_attestation_data(OFFER) == OFFER_TEXT
     assert decode_attestation_data(OFFER_TEXT) == OFFER
 
@@ -90,18 +90,18 @@ def test_answer_has_the_keys_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("good", [OFFER, ANSWER, WITH_LOG], ids=["offer", "answer", "with log"])
-def test_good_document_reads_back(good: Offer | Answer) -> None:
+def test_good_document_parses_to_itself(good: Offer | Answer) -> None:
     assert decode_attestation_data(encode_attestation_data(good)) == good
     assert decode_attestation_data(changed(good, lambda _: None)) == good
 
 
-def test_event_log_of_another_gzip_is_read() -> None:
+def test_event_log_of_another_gzip_program_is_accepted() -> None:
     data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(b"another")))
     assert decode_attestation_data(data) == replace(WITH_LOG, event_log=b"another")
 
 
-def test_event_log_with_far_repetitions_is_read() -> None:
-    """Other programs look back as far as gzip can: 32 KiB."""
+def test_event_log_with_distant_repetitions_is_accepted() -> None:
+    """Other programs use the whole window of gzip, 32 KiB."""
     log = random.Random(1).randbytes(30000) * 2
     assert len(gzip.compress(log)) < 31000
     data = changed(WITH_LOG, lambda d: d.update(eventLog=packed(log)))
@@ -115,18 +115,18 @@ def test_bank_that_is_not_allocated_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("version", ["v2", "v1beta1", "", "V1", "v1 ", "\ud800"])
-def test_p6_other_version_is_told_before_anything_strict(version: str) -> None:
+def test_p6_unsupported_version_is_reported_before_other_rules(version: str) -> None:
     document = {"version": version, "kind": 7, "new": [1.5, -3, {"deep": None}]}
     with pytest.raises(UnsupportedVersion):
         decode_attestation_data(json.dumps(document).encode())
 
 
-def test_p6_other_version_may_be_ambiguous() -> None:
+def test_p6_unsupported_version_is_reported_despite_repeated_names() -> None:
     with pytest.raises(UnsupportedVersion):
         decode_attestation_data(b'{"version":"v2","x":1,"x":2,"n":NaN}')
 
 
-def test_error_of_another_version_does_not_repeat_it() -> None:
+def test_error_does_not_repeat_the_unsupported_version() -> None:
     with pytest.raises(UnsupportedVersion) as caught:
         decode_attestation_data(b'{"version":"v2; drop"}')
     assert "drop" not in caught.value.message
@@ -205,7 +205,7 @@ CHANGES = [
 @pytest.mark.parametrize(
     ("good", "change"), [pytest.param(good, change, id=name) for good, name, change in CHANGES]
 )
-def test_p6_one_change_is_refused(good: Offer | Answer, change: Change) -> None:
+def test_p6_changed_document_is_refused(good: Offer | Answer, change: Change) -> None:
     with pytest.raises(AttestationDataMalformed):
         decode_attestation_data(changed(good, change))
 
@@ -229,10 +229,10 @@ def test_p6_other_text_is_refused(data: bytes) -> None:
         decode_attestation_data(data)
 
 
-def test_error_tells_the_rule_but_no_value() -> None:
+def test_error_names_the_rule_but_no_value() -> None:
     with pytest.raises(AttestationDataMalformed) as caught:
         decode_attestation_data(changed(OFFER, lambda d: d.update(kind="guess", secret="s3cret")))
-    assert caught.value.message == "attestation data: kind is neither offer nor answer"
+    assert caught.value.message == "attestation data: kind must be offer or answer"
 
 
 def sized(good: Offer | Answer, size: int) -> bytes:
@@ -245,24 +245,24 @@ def test_p1_limits_are_those_of_the_protocol() -> None:
     assert (MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, MAX_EVENT_LOG) == (65536, 1048576, 4194304)
 
 
-def test_p1_size_without_event_log_is_bounded() -> None:
+def test_p1_size_without_event_log_is_limited() -> None:
     assert decode_attestation_data(sized(OFFER, MAX_SIZE)) == OFFER
     with pytest.raises(TooLarge):
         decode_attestation_data(sized(OFFER, MAX_SIZE + 1))
 
 
-def test_p1_size_with_event_log_is_bounded() -> None:
+def test_p1_size_with_event_log_is_limited() -> None:
     assert decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG)) == WITH_LOG
     with pytest.raises(TooLarge):
         decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG + 1))
 
 
-def test_p1_size_is_bounded_before_anything_is_read() -> None:
+def test_p1_size_is_checked_before_parsing() -> None:
     with pytest.raises(TooLarge):
         decode_attestation_data(b"\xff" * (MAX_SIZE_WITH_EVENT_LOG + 1))
 
 
-def test_p1_decompressed_event_log_is_bounded() -> None:
+def test_p1_decompressed_event_log_is_limited() -> None:
     largest = replace(ANSWER, event_log=bytes(MAX_EVENT_LOG))
     assert decode_attestation_data(encode_attestation_data(largest)) == largest
     with pytest.raises(TooLarge):
@@ -271,7 +271,7 @@ def test_p1_decompressed_event_log_is_bounded() -> None:
         )
 
 
-def test_p1_compressed_bomb_is_refused() -> None:
+def test_p1_decompression_bomb_is_refused() -> None:
     with pytest.raises(TooLarge):
         decode_attestation_data(
             encode_attestation_data(replace(ANSWER, event_log=bytes(64 * MAX_EVENT_LOG)))
@@ -314,12 +314,12 @@ ANSWERS = st.builds(
 
 
 @given(OFFERS | ANSWERS)
-def test_what_is_written_reads_back(document: Offer | Answer) -> None:
+def test_encoded_value_parses_to_itself(document: Offer | Answer) -> None:
     assert decode_attestation_data(encode_attestation_data(document)) == document
 
 
 @given(st.sampled_from([OFFER, ANSWER, WITH_LOG]), st.data())
-def test_only_errors_of_ours_escape(good: Offer | Answer, data: st.DataObject) -> None:
+def test_only_documented_errors_are_raised(good: Offer | Answer, data: st.DataObject) -> None:
     text = encode_attestation_data(good)
     at = data.draw(st.integers(0, len(text) - 1))
     mutated = text[:at] + data.draw(st.binary(max_size=3)) + text[at + 1 :]
@@ -338,7 +338,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([OFFER, ANSWER, WITH_LOG]), st.data())
-def test_any_value_in_any_place_is_refused_by_errors_of_ours(
+def test_unexpected_value_anywhere_raises_documented_errors_alone(
     good: Offer | Answer, data: st.DataObject
 ) -> None:
     document = json.loads(encode_attestation_data(good))

@@ -1,4 +1,4 @@
-"""PKCS#10 requests: P1, P3, P4 and P5, one good request and one change at a time."""
+"""PKCS#10 requests (P1, P3, P4, P5): a good request passes, and each change is refused."""
 
 import hashlib
 from dataclasses import replace
@@ -75,7 +75,7 @@ assert len(LONGEST) == 253
 
 
 def rsa_key() -> rsa.RSAPrivateKey:
-    """Return an RSA 2048 key without making one."""
+    """Return an RSA 2048 key from the vectors, since generating one is slow."""
     data = bytes.fromhex(vectors.cases("credentials")[0]["private_key"])
     key = load_der_private_key(data, None)
     assert isinstance(key, rsa.RSAPrivateKey)
@@ -86,7 +86,7 @@ RSA_KEY = rsa_key()
 
 
 def small_rsa_spki(bits: int, exponent: int) -> bytes:
-    """Write an RSA key that nobody signs with."""
+    """Encode an RSA key without a private key."""
     modulus = (1 << bits - 1) + 1
     n = tlv(0x02, modulus.to_bytes(bits // 8 + 1, "big"))
     e = tlv(0x02, exponent.to_bytes(3, "big").lstrip(b"\0"))
@@ -98,12 +98,12 @@ P256_ALGORITHM = "301306072a8648ce3d020106082a8648ce3d030107"
 
 
 def point(encoded: bytes) -> bytes:
-    """Write a P-256 key with this point."""
+    """Encode a P-256 key with this point."""
     return tlv(SEQUENCE, P256_ALGORITHM, tlv(0x03, b"\0", encoded))
 
 
 EVEN_KEY = ec.derive_private_key(3, ec.SECP256R1())
-"""Whose point's last bit is 0."""
+"""The last bit of its point is 0."""
 
 
 ODD_KEY = ec.derive_private_key(2, ec.SECP256R1())
@@ -111,21 +111,21 @@ assert spki_of(ODD_KEY)[-1] % 2 == 1
 
 
 def spare_bit() -> bytes:
-    """Write a key whose last bit is none of it: its bytes are those of the whole key."""
+    """Encode a key with one unused bit; its bytes are those of the whole key."""
     encoded = spki_of(EVEN_KEY)[-65:]
     assert encoded[-1] % 2 == 0
     return tlv(SEQUENCE, P256_ALGORITHM, tlv(0x03, b"\1", encoded))
 
 
 def without_attributes() -> bytes:
-    """Leave the attributes out, rather than empty."""
+    """Omit the attributes instead of encoding none."""
     info = tlv(SEQUENCE, VERSION_1, subject(rdn(ORGANIZATION), WORKER), spki_of(KEY))
     signature = KEY.sign(info, ec.ECDSA(hashes.SHA256()))
     return tlv(SEQUENCE, info, ECDSA_SHA256, tlv(0x03, b"\0", signature))
 
 
 def of_size(size: int) -> bytes:
-    """Fill a request with a name; RSA signatures are of one length."""
+    """Pad a request with a name. It has an RSA signature, whose length is constant."""
     filled = Forgery(
         attributes=(extension_request(alt_names(tlv(0x82, b"a" * (size - 800)))),),
         key=RSA_KEY,
@@ -137,13 +137,13 @@ def of_size(size: int) -> bytes:
 
 
 def compressed(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Write a key with its point compressed."""
+    """Encode a key with a compressed point."""
     encoded = spki_of(key)[-65:]
     return point(bytes([2 + encoded[-1] % 2]) + encoded[1:33])
 
 
 def hybrid(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Write a key with its point as X9.62 had it: compressed and not."""
+    """Encode a key with a hybrid point (X9.62)."""
     encoded = spki_of(key)[-65:]
     return point(bytes([6 + encoded[-1] % 2]) + encoded[1:])
 
@@ -154,7 +154,7 @@ def hybrid(key: ec.EllipticCurvePrivateKey) -> bytes:
 @pytest.mark.parametrize(
     "case", [c for c in CASES if "der" in c], ids=[c["name"] for c in CASES if "der" in c]
 )
-def test_requests_that_openssl_makes_are_read(case: dict[str, Any]) -> None:
+def test_requests_of_openssl_are_parsed(case: dict[str, Any]) -> None:
     der = decode_plain_request(case["pem"].encode())
     assert der.hex() == case["der"]
     request = parse_pkcs10(der)
@@ -165,7 +165,7 @@ def test_requests_that_openssl_makes_are_read(case: dict[str, Any]) -> None:
     assert request.subject_alt_names is None
 
 
-def test_request_that_the_kubelet_makes_for_serving_is_read() -> None:
+def test_serving_request_of_the_kubelet_is_parsed() -> None:
     (pem,) = (c["pem"] for c in CASES if c["name"] == "go-kubelet-serving")
     request = parse_pkcs10(decode_plain_request(pem.encode()))
     assert request.node_name == "worker-1"
@@ -178,7 +178,7 @@ def test_request_that_the_kubelet_makes_for_serving_is_read() -> None:
     )
 
 
-def test_forgery_without_a_change_is_good() -> None:
+def test_unchanged_forgery_is_accepted() -> None:
     request = parse_pkcs10(GOOD)
     assert (request.node_name, request.provider_id) == ("worker-1", "test:///zone-a/i-1")
     assert spki_sha256(request.public_key) == hashlib.sha256(spki_of(KEY)).digest()
@@ -198,22 +198,22 @@ def test_forgery_without_a_change_is_good() -> None:
         ),
     ],
 )
-def test_every_form_of_the_subject_is_read(name: bytes) -> None:
+def test_every_encoding_of_the_subject_is_accepted(name: bytes) -> None:
     assert parse_pkcs10(Forgery(subject=name).der()).node_name == "worker-1"
 
 
 @pytest.mark.parametrize("name", [b"a", b"0", b"a-b.c-0", b"a" * 52, b"a" * 53, LONGEST])
-def test_node_names_of_every_length_are_read(name: bytes) -> None:
+def test_node_names_of_every_length_are_accepted(name: bytes) -> None:
     forged = Forgery(subject=subject(rdn(ORGANIZATION), rdn(common_name(name))))
     assert parse_pkcs10(forged.der()).node_name == name.decode()
 
 
-def test_request_without_attributes_is_read() -> None:
+def test_request_without_attributes_is_accepted() -> None:
     request = parse_pkcs10(Forgery(attributes=()).der())
     assert (request.provider_id, request.subject_alt_names) == (None, None)
 
 
-def test_rsa_request_is_read() -> None:
+def test_rsa_request_is_accepted() -> None:
     request = parse_pkcs10(Forgery(key=RSA_KEY, algorithm=RSA_SHA256).der())
     assert spki_sha256(request.public_key) == hashlib.sha256(spki_of(RSA_KEY)).digest()
 
@@ -230,7 +230,9 @@ def test_rsa_request_is_read() -> None:
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_every_signature_algorithm_is_taken(algorithm: str, digest: hashes.HashAlgorithm) -> None:
+def test_every_supported_signature_algorithm_is_accepted(
+    algorithm: str, digest: hashes.HashAlgorithm
+) -> None:
     name = subject(rdn(ORGANIZATION), WORKER)
     key = RSA_KEY if algorithm.startswith("300d") else KEY
     info = tlv(SEQUENCE, VERSION_1, name, spki_of(key), tlv(0xA0))
@@ -260,7 +262,7 @@ def test_every_signature_algorithm_is_taken(algorithm: str, digest: hashes.HashA
     ids=lambda value: repr(value)[:40],
 )
 @pytest.mark.parametrize("critical", [(), (TRUE,)], ids=["non-critical", "critical"])
-def test_every_kind_of_alternative_name_is_typed(
+def test_every_alternative_name_has_its_type(
     encoded: bytes, name: SubjectAltName, critical: tuple[str, ...]
 ) -> None:
     names = extension(OID_SAN, tlv(SEQUENCE, encoded), *critical)
@@ -268,7 +270,7 @@ def test_every_kind_of_alternative_name_is_typed(
     assert parse_pkcs10(forged.der()).subject_alt_names == (name,)
 
 
-def test_no_alternative_names_are_not_an_absent_extension() -> None:
+def test_empty_alternative_names_differ_from_an_absent_extension() -> None:
     forged = Forgery(attributes=(extension_request(alt_names()),))
     assert parse_pkcs10(forged.der()).subject_alt_names == ()
 
@@ -282,7 +284,7 @@ def test_p1_large_request_is_refused() -> None:
         parse_pkcs10(forged.der())
 
 
-def test_p1_the_largest_request_is_read() -> None:
+def test_p1_the_largest_request_is_parsed() -> None:
     assert MAX_PKCS10 == 16384
     largest, larger = of_size(MAX_PKCS10), of_size(MAX_PKCS10 + 1)
     assert (len(largest), len(larger)) == (MAX_PKCS10, MAX_PKCS10 + 1)
@@ -291,7 +293,7 @@ def test_p1_the_largest_request_is_read() -> None:
         parse_pkcs10(larger)
 
 
-def test_p3_changed_request_is_not_signed_by_its_own_key() -> None:
+def test_p3_request_changed_after_signing_is_refused() -> None:
     with pytest.raises(RequestSignatureInvalid):
         parse_pkcs10(GOOD.replace(b"worker-1", b"worker-2"))
 
@@ -350,7 +352,7 @@ def test_p3_other_keys_are_refused(spki: bytes) -> None:
 
 
 @pytest.mark.parametrize("bits", [2048, 4096])
-def test_p3_rsa_keys_of_every_size_are_verified_with(bits: int) -> None:
+def test_p3_signatures_of_every_rsa_size_are_verified(bits: int) -> None:
     forged = Forgery(spki=small_rsa_spki(bits, 65537), key=RSA_KEY, algorithm=RSA_SHA256)
     with pytest.raises(RequestSignatureInvalid, match="own key"):
         parse_pkcs10(forged.der())
@@ -421,7 +423,7 @@ TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
         ),
     ],
 )
-def test_p3_what_is_not_strict_der_of_the_profile_is_refused(forged: bytes) -> None:
+def test_p3_encodings_outside_the_profile_are_refused(forged: bytes) -> None:
     with pytest.raises(RequestMalformed):
         parse_pkcs10(forged)
 
@@ -450,7 +452,7 @@ def test_p3_what_is_not_strict_der_of_the_profile_is_refused(forged: bytes) -> N
         pytest.param(
             subject(rdn(ORGANIZATION), WORKER, rdn(attribute("060355040b", b"x"))), id="OU"
         ),
-        # Newer API servers read this attribute as the user's UID.
+        # Newer API servers use this attribute as the user's UID.
         pytest.param(
             subject(rdn(ORGANIZATION), WORKER, rdn(attribute("06092b0601040183c25302", b"u"))),
             id="UID of Kubernetes",
@@ -552,8 +554,8 @@ def test_p5_other_extensions_are_refused(extensions: tuple[bytes, ...]) -> None:
         ),
     ],
 )
-def test_p3_types_by_octet_strings_are_malformed(changes: dict[str, Any]) -> None:
-    """What names a type is an OBJECT IDENTIFIER; the same bytes as an OCTET STRING name nothing."""
+def test_p3_type_that_is_an_octet_string_is_malformed(changes: dict[str, Any]) -> None:
+    """A type is an OBJECT IDENTIFIER. The same bytes in an OCTET STRING are not a type."""
     with pytest.raises(RequestMalformed):
         parse_pkcs10(Forgery(**changes).der())
 
@@ -577,19 +579,19 @@ def test_p5_other_forms_of_the_provider_id_are_refused(provider_id: bytes) -> No
 
 
 @pytest.mark.parametrize("text", ["x", "aws:///eu-1/i-0a", "x" * 512, "!~"])
-def test_p5_provider_ids_are_taken(text: str) -> None:
+def test_p5_provider_ids_are_accepted(text: str) -> None:
     assert require_provider_id(text) == text
 
 
 @pytest.mark.parametrize("text", ["", " ", "a b", "a\n", "a\t", "\x7f", "é", "x" * 513])
-def test_p5_what_is_no_provider_id_is_refused(text: str) -> None:
+def test_p5_invalid_provider_ids_are_refused(text: str) -> None:
     with pytest.raises(ProviderIDMalformed):
         require_provider_id(text)
 
 
 @given(st.data())
 def test_changed_requests_are_refused(data: st.DataObject) -> None:
-    """Everything but the signature is signed, and the signature has one encoding per value."""
+    """The signature covers all other bytes, and each signature has one encoding."""
     at = data.draw(st.integers(0, len(GOOD) - 1))
     changed = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
     if changed == GOOD:
@@ -604,7 +606,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS, max_size=3), st.lists(FRAGMENTS, max_size=3), FRAGMENTS)
-def test_signed_nonsense_is_refused_by_errors_of_ours(
+def test_signed_nonsense_raises_documented_errors_alone(
     rdns: list[bytes], attributes: list[bytes], value: bytes
 ) -> None:
     nonsense = extension(OID_PROVIDER_ID, value)

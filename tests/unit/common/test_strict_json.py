@@ -1,4 +1,4 @@
-"""Values of the protocol's JSON: one way to write each (P6)."""
+"""JSON of the protocol: each value has one accepted encoding (P6)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -11,7 +11,7 @@ from common import strict_json
 from common.strict_json import JsonMalformed
 
 
-def test_object_is_read() -> None:
+def test_object_is_parsed() -> None:
     assert strict_json.load(b' {"a": [1, true, null, "\\u00e4"]}\n') == {"a": [1, True, None, "ä"]}
     assert strict_json.load(b'{"a": 999999999}') == {"a": 999999999}
 
@@ -39,23 +39,23 @@ def test_object_is_read() -> None:
     ],
     ids=lambda data: repr(data)[:20],
 )
-def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(JsonMalformed):
         strict_json.load(data)
 
 
 def document(values: int, value: bytes) -> bytes:
-    """Write a document of so many values, all but itself and the array of one kind."""
+    """Return a document with this many copies of a value in an array."""
     return b'{"a":[' + b",".join([value] * values) + b"]}"
 
 
 @pytest.mark.parametrize(
     ("value", "most"), [(b"1", 4095), (b"[]", 2047), (b'""', 4095), (b"{}", 2047)]
 )
-def test_no_more_values_are_read_than_a_document_may_have(value: bytes, most: int) -> None:
-    """Each costs many times what it takes to send, and a stranger sends half a million."""
+def test_number_of_values_is_limited(value: bytes, most: int) -> None:
+    """A value costs much more memory than bytes, and 1 MiB holds half a million."""
     assert len(strict_json.take_array(strict_json.load(document(most, value))["a"])) == most
-    with pytest.raises(JsonMalformed, match="more values"):
+    with pytest.raises(JsonMalformed, match="too many values"):
         strict_json.load(document(most + 1, value))
 
 
@@ -63,11 +63,11 @@ def test_no_more_values_are_read_than_a_document_may_have(value: bytes, most: in
     "number",
     ["1.0", "1e3", "1e999", "-1", "-0", "NaN", "Infinity", "-Infinity", "1" * 10, "9" * 9999],
 )
-def test_numbers_that_nothing_takes_come_out_as_nothing(number: str) -> None:
+def test_unsupported_numbers_become_none(number: str) -> None:
     assert strict_json.load(f'{{"a":{number}}}'.encode()) == {"a": None}
 
 
-def test_exact_members_are_taken_in_the_order_asked_for() -> None:
+def test_exact_members_are_returned_in_the_requested_order() -> None:
     assert strict_json.take_members(strict_json.load(b'{"a":1,"b":2}'), "b", "a") == [2, 1]
 
 
@@ -79,9 +79,9 @@ def test_other_members_are_refused(data: bytes) -> None:
         strict_json.take_members(strict_json.load(data), "a", "b")
 
 
-def test_name_that_stands_twice_in_a_nested_object_is_refused() -> None:
+def test_repeated_name_in_a_nested_object_is_refused() -> None:
     outer = strict_json.load(b'{"a":{"b":1,"b":1}}')
-    with pytest.raises(JsonMalformed, match="twice"):
+    with pytest.raises(JsonMalformed, match="repeats"):
         strict_json.take_object(outer["a"])
 
 
@@ -121,7 +121,7 @@ def test_name_that_stands_twice_in_a_nested_object_is_refused() -> None:
         (strict_json.parse_time, "٢٠٢٦-11-21T06:40:00Z"),
     ],
 )
-def test_other_ways_to_write_a_value_are_refused(
+def test_other_encodings_of_a_value_are_refused(
     take: Callable[[object], object], value: object
 ) -> None:
     with pytest.raises(JsonMalformed):
@@ -160,17 +160,17 @@ def test_time_is_in_utc() -> None:
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_time_that_is_written_reads_back(moment: datetime) -> None:
+def test_formatted_time_parses_to_itself(moment: datetime) -> None:
     assert strict_json.parse_time(strict_json.format_time(moment)) == moment.replace(microsecond=0)
 
 
 @given(st.binary(max_size=100))
-def test_base64_that_is_written_reads_back(data: bytes) -> None:
+def test_encoded_base64_decodes_to_itself(data: bytes) -> None:
     assert strict_json.take_base64(strict_json.base64_text(data)) == data
 
 
 @given(st.text(max_size=12, alphabet="AQYgw0+/=-_ \n"))
-def test_base64_that_is_read_writes_back_the_same_or_is_refused(text: str) -> None:
+def test_decoded_base64_encodes_to_itself(text: str) -> None:
     try:
         data = strict_json.take_base64(text)
     except JsonMalformed:
@@ -179,7 +179,7 @@ def test_base64_that_is_read_writes_back_the_same_or_is_refused(text: str) -> No
 
 
 @given(st.binary(max_size=100))
-def test_no_other_error_escapes(data: bytes) -> None:
+def test_no_undocumented_error_is_raised(data: bytes) -> None:
     try:
         strict_json.load(data)
     except JsonMalformed:

@@ -1,4 +1,4 @@
-"""YAML as far as JSON goes: what is taken, and that nothing else comes out or up."""
+"""YAML with the data types of JSON: plain data is parsed, other input raises YamlMalformed."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from common.strict_yaml import YamlMalformed, load, load_all
     ],
     ids=str,
 )
-def test_plain_data_is_read(text: str, value: object) -> None:
+def test_plain_data_is_parsed(text: str, value: object) -> None:
     assert load(text) == load(text.encode()) == value
 
 
@@ -52,18 +52,18 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
-def test_everything_else_is_refused(text: str) -> None:
-    """Whatever PyYAML raises, `!!bool x` a KeyError: here it is one error."""
+def test_other_data_raises_one_error(text: str) -> None:
+    """PyYAML itself raises various exceptions, for example KeyError for `!!bool x`."""
     with pytest.raises(YamlMalformed):
         load(text)
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"\xff\xfe\0", b"a: \x80"], ids=bytes.hex)
-def test_bytes_that_are_no_text_are_refused(content: bytes) -> None:
+def test_bytes_that_are_not_text_are_refused(content: bytes) -> None:
     with pytest.raises(YamlMalformed):
         load(content)
 
 
-def test_every_document_is_read() -> None:
+def test_all_documents_are_parsed() -> None:
     assert load_all("--- 1\n--- {a: 2}\n") == [1, {"a": 2}]
     assert load_all("") == []

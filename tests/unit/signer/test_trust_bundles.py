@@ -12,11 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from signer.errors import EndorsementCertificateRevoked
 from signer.policy import Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, TrustBundleInvalid, load_trust_bundle
-from signer.verify.x509.endorsement_certificate import (
-    NO_ANCHORS,
-    TrustAnchors,
-    verify_endorsement_certificate,
-)
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.certificates import NOW, Issuer, authority, leaf, revocation_list, vendor
 
 ROOT, BELOW = vendor()

@@ -11,14 +11,13 @@ from authenticator.tpm.templates import (
     ENDORSEMENT_TEMPLATES,
     NV_CHAIN_FIRST,
     NV_CHAIN_LAST,
-    POLICY_A,
-    POLICY_B,
     POLICY_C,
     EndorsementTemplate,
     order_by_preference,
 )
 from common.tpm.constants import HASHES, ObjectAttributes
-from common.tpm.structures import EccPoint, PublicArea, RsaParameters
+from common.tpm.endorsement_templates import POLICY_A, POLICY_B
+from common.tpm.public import EccPoint, PublicArea, RsaParameters
 from tests.fakes.tpm import FakeTpm
 
 TPM_RH_ENDORSEMENT = 0x4000000B

@@ -1,4 +1,4 @@
-"""TPMS_ATTEST, against quotes that swtpm made."""
+"""TPMS_ATTEST: quotes that swtpm made are parsed to the byte."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tpm.structures import (
-    Attest,
-    AttestNotGenerated,
-    AttestNotQuote,
-    ClockInfo,
-    PublicArea,
-    StructureMalformed,
-)
+from common.tpm.attest import Attest, AttestNotGenerated, AttestNotQuote, ClockInfo
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
 from tests import vectors
 
 CASES = vectors.cases("quotes")
@@ -27,26 +22,26 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_quote_of_a_tpm_is_read_in_full(case: dict[str, Any]) -> None:
+def test_quote_of_a_tpm_is_parsed_completely(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["attest"])
     attest = Attest.parse(data)
     assert attest.extra_data.hex() == case["extra_data"]
     assert attest.selection == SELECTIONS[case["selection"]]
     assert len(attest.pcr_digest) == 32
-    # A qualified name is of its key's nameAlg too.
+    # A Qualified Name has the nameAlg of its key.
     assert attest.qualified_signer[:2] == b"\x00\x0b"
     assert attest.qualified_signer != PublicArea.from_tpm2b(bytes.fromhex(case["public"])).name()
     assert attest.encode() == data
 
 
-def test_magic_of_no_tpm_is_told_apart() -> None:
-    """tpm2-tools CVE-2024-29038: magic not checked, so that signed bytes of no TPM passed."""
+def test_wrong_magic_has_its_own_error() -> None:
+    """tpm2-tools CVE-2024-29038: without this check, bytes that no TPM made passed."""
     with pytest.raises(AttestNotGenerated):
         Attest.parse(b"\xff\x54\x43\x48" + GOOD[4:])
 
 
 @pytest.mark.parametrize("kind", ["8014", "8017", "801a", "0018"])
-def test_other_attestations_than_quotes_are_told_apart(kind: str) -> None:
+def test_other_attestation_types_have_their_own_error(kind: str) -> None:
     with pytest.raises(AttestNotQuote):
         Attest.parse(GOOD[:4] + bytes.fromhex(kind) + GOOD[6:])
 
@@ -57,10 +52,10 @@ def test_other_attestations_than_quotes_are_told_apart(kind: str) -> None:
         (b"\xff\x54", "data ends early"),
         (GOOD + b"\0", "trailing bytes"),
         (GOOD[:-1], "data ends early"),
-        (GOOD[:6] + b"\x00\x43" + GOOD[8:], "buffer is over its size limit"),
-        (GOOD[:42] + b"\x00\x43" + GOOD[44:], "buffer is over its size limit"),
-        (GOOD[:92] + b"\x02" + GOOD[93:], "safe is neither YES nor NO"),
-        (GOOD[:-34] + b"\x00\x41" + GOOD[-32:], "buffer is over its size limit"),
+        (GOOD[:6] + b"\x00\x43" + GOOD[8:], "buffer exceeds its size limit"),
+        (GOOD[:42] + b"\x00\x43" + GOOD[44:], "buffer exceeds its size limit"),
+        (GOOD[:92] + b"\x02" + GOOD[93:], "safe must be YES or NO"),
+        (GOOD[:-34] + b"\x00\x41" + GOOD[-32:], "buffer exceeds its size limit"),
         (GOOD[:-34] + b"\x00\x1f" + GOOD[-32:], "trailing bytes"),
     ],
 )
@@ -77,10 +72,10 @@ LARGEST = replace(
 
 
 @pytest.mark.parametrize("field", ["qualified_signer", "extra_data", "pcr_digest"])
-def test_fields_are_read_up_to_their_size(field: str) -> None:
+def test_fields_are_accepted_up_to_their_size_limit(field: str) -> None:
     assert Attest.parse(LARGEST.encode()) == LARGEST
     larger = replace(LARGEST, **{field: getattr(LARGEST, field) + b"\0"})
-    with pytest.raises(StructureMalformed, match="over its size limit"):
+    with pytest.raises(StructureMalformed, match="exceeds its size limit"):
         Attest.parse(larger.encode())
 
 
@@ -100,12 +95,12 @@ U32, U64 = st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFFFFFFFFFF)
         pcr_digest=st.binary(max_size=64),
     )
 )
-def test_what_is_written_reads_back(attest: Attest) -> None:
+def test_encoded_value_parses_to_itself(attest: Attest) -> None:
     assert Attest.parse(attest.encode()) == attest
 
 
 @given(st.data())
-def test_what_is_read_writes_back_the_same_or_is_refused(data: st.DataObject) -> None:
+def test_parsed_bytes_encode_to_themselves(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(GOOD) - 1))
     mutated = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
     try:

@@ -1,16 +1,12 @@
-"""TPML_PCR_SELECTION has one encoding per selection, and no other is read (Q3 rests on it)."""
+"""TPML_PCR_SELECTION: each selection has one accepted encoding, on which Q3 relies."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.tpm.constants import BANKS
-from common.tpm.structures import (
-    PcrSelection,
-    StructureMalformed,
-    encode_selection,
-    parse_selection,
-)
+from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
+from common.tpm.reader import StructureMalformed
 
 SELECTIONS = st.dictionaries(
     st.sampled_from(sorted(BANKS)),
@@ -25,22 +21,22 @@ SELECTIONS = st.dictionaries(
         ({"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}, "00000001000b03ff0000"),
         ({"sha256": (0, 8, 23)}, "00000001000b03010180"),
         ({"sha1": (0,), "sha384": (1,)}, "00000002000403010000000c03020000"),
-        # The bank is not allocated: named, but nothing in it.
+        # The TPM has not allocated the bank: it is present and empty.
         ({"sha512": ()}, "00000001000d03000000"),
     ],
 )
-def test_selection_reads_and_writes(selection: PcrSelection, encoded: str) -> None:
+def test_selection_is_parsed_and_encoded(selection: PcrSelection, encoded: str) -> None:
     assert parse_selection(bytes.fromhex(encoded)) == selection
     assert encode_selection(selection).hex() == encoded
 
 
-def test_banks_are_written_ascending_whatever_their_order() -> None:
+def test_banks_are_encoded_in_ascending_order() -> None:
     assert encode_selection({"sha384": (1,), "sha1": (0,)}) == encode_selection(
         {"sha1": (0,), "sha384": (1,)}
     )
 
 
-def test_a_pcr_that_is_given_twice_is_one() -> None:
+def test_repeated_pcr_is_encoded_once() -> None:
     assert encode_selection({"sha256": (0, 0, 7)}) == encode_selection({"sha256": (0, 7)})
 
 
@@ -48,14 +44,14 @@ def test_a_pcr_that_is_given_twice_is_one() -> None:
     ("encoded", "rule"),
     [
         ("00000001001203ff0000", "bank is unknown"),
-        ("00000002000c030200000004030100 00", "banks are not ascending, once each"),
-        ("00000002000b03020000000b03010000", "banks are not ascending, once each"),
-        ("00000001000b02ff00", "sizeofSelect is not 3"),
-        ("00000001000b04ff000000", "sizeofSelect is not 3"),
+        ("00000002000c030200000004030100 00", "banks must be ascending, once each"),
+        ("00000002000b03020000000b03010000", "banks must be ascending, once each"),
+        ("00000001000b02ff00", "sizeofSelect must be 3"),
+        ("00000001000b04ff000000", "sizeofSelect must be 3"),
         ("00000001000b03ff00", "data ends early"),
         ("00000001000b03ff000000", "trailing bytes"),
-        ("00000005000b03ff0000", "selection has more banks than there are"),
-        ("ffffffff", "selection has more banks than there are"),
+        ("00000005000b03ff0000", "selection has too many banks"),
+        ("ffffffff", "selection has too many banks"),
     ],
 )
 def test_other_encodings_are_refused(encoded: str, rule: str) -> None:
@@ -65,12 +61,12 @@ def test_other_encodings_are_refused(encoded: str, rule: str) -> None:
 
 
 @given(SELECTIONS)
-def test_what_is_written_reads_back(selection: PcrSelection) -> None:
+def test_encoded_value_parses_to_itself(selection: PcrSelection) -> None:
     assert parse_selection(encode_selection(selection)) == selection
 
 
 @given(st.binary(max_size=40) | st.binary(max_size=12).map(lambda tail: b"\0\0\0\1\0\x0b\3" + tail))
-def test_what_is_read_writes_back_the_same_or_is_refused(data: bytes) -> None:
+def test_parsed_bytes_encode_to_themselves(data: bytes) -> None:
     try:
         selection = parse_selection(data)
     except StructureMalformed:

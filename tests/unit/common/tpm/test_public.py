@@ -1,4 +1,4 @@
-"""TPMT_PUBLIC and Names, against what swtpm and tpm2-tools say."""
+"""TPMT_PUBLIC and Names are equal to those of swtpm and tpm2-tools."""
 
 import hashlib
 from dataclasses import replace
@@ -25,15 +25,8 @@ from common.tpm.constants import (
     TPM_ECC_NIST_P256,
     ObjectAttributes,
 )
-from common.tpm.structures import (
-    EccParameters,
-    EccPoint,
-    PublicArea,
-    RsaParameters,
-    Scheme,
-    StructureMalformed,
-    Symmetric,
-)
+from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
+from common.tpm.reader import StructureMalformed
 from tests import vectors
 
 CASES = vectors.cases("tpm_names")
@@ -48,13 +41,13 @@ SYMMETRIC = st.none() | st.builds(Symmetric, algorithm=st.just(TPM_ALG_AES), key
 
 
 def schemes(*algorithms: int) -> st.SearchStrategy[Scheme | None]:
-    """Make schemes with these algorithms, or none."""
+    """Generate no scheme, or one with these algorithms."""
     return st.none() | st.builds(Scheme, algorithm=st.sampled_from(algorithms), hash=HASHES)
 
 
 @st.composite
 def publics(draw: st.DrawFn) -> PublicArea:
-    """Make any public area that is well-formed, sensible or not."""
+    """Generate any well-formed public area."""
     parameters: RsaParameters | EccParameters
     unique: bytes | EccPoint
     if draw(st.booleans()):
@@ -86,13 +79,13 @@ def publics(draw: st.DrawFn) -> PublicArea:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_name_is_what_the_tpm_says(case: dict[str, Any]) -> None:
+def test_name_is_equal_to_that_of_the_tpm(case: dict[str, Any]) -> None:
     public = bytes.fromhex(case["public"])
     assert PublicArea.from_tpm2b(public).name().hex() == case["tpm_name"]
     assert PublicArea.from_tpm2b(public).to_tpm2b() == public
 
 
-def test_attestation_keys_are_read_in_full() -> None:
+def test_attestation_keys_are_parsed_completely() -> None:
     attributes = ObjectAttributes(0x00050072)
     assert replace(RSA_AK, unique=b"") == PublicArea(
         name_alg=TPM_ALG_SHA256,
@@ -115,7 +108,7 @@ def test_attestation_keys_are_read_in_full() -> None:
     )
 
 
-def test_endorsement_key_is_read_in_full() -> None:
+def test_endorsement_key_is_parsed_completely() -> None:
     assert RSA_EK.attributes == ObjectAttributes(0x000300B2)
     assert len(RSA_EK.auth_policy) == 32
     assert RSA_EK.parameters == RsaParameters(
@@ -136,7 +129,7 @@ def test_endorsement_key_is_read_in_full() -> None:
     ids=str,
 )
 def test_schemes_are_those_of_the_registry(good: PublicArea, at: int, algorithm: int) -> None:
-    """With SHA-256 behind each; the numbers are the TCG's."""
+    """Each with SHA-256; the numbers are those of the TCG Algorithm Registry."""
     data = good.encode()
     after = at + 4 if data[at : at + 2] != b"\0\x10" else at + 2
     area = data[:at] + algorithm.to_bytes(2, "big") + b"\0\x0b" + data[after:]
@@ -154,23 +147,23 @@ def test_schemes_are_those_of_the_registry(good: PublicArea, at: int, algorithm:
     ],
     ids=["RSA 4096", "P-521"],
 )
-def test_largest_keys_are_read(public: PublicArea) -> None:
+def test_largest_keys_are_parsed(public: PublicArea) -> None:
     assert PublicArea.parse(public.encode()) == public
 
 
 @pytest.mark.parametrize("bit", [1, 2, *range(4, 12), *range(16, 20)])
-def test_attributes_of_the_specification_are_read(bit: int) -> None:
+def test_attributes_of_the_specification_are_parsed(bit: int) -> None:
     area = changed(RSA_AK, 4, f"{1 << bit:08x}")
     assert PublicArea.parse(area).encode() == area
 
 
 @pytest.mark.parametrize("bit", [0, 3, *range(12, 16), *range(20, 32)])
 def test_reserved_attributes_are_refused(bit: int) -> None:
-    with pytest.raises(StructureMalformed, match="reserved attribute is set"):
+    with pytest.raises(StructureMalformed, match="a reserved attribute is set"):
         PublicArea.parse(changed(RSA_AK, 4, f"{1 << bit:08x}"))
 
 
-def test_digests_are_of_the_size_that_their_hash_makes() -> None:
+def test_digest_sizes_are_those_of_hashlib() -> None:
     assert {
         algorithm: hashlib.new(name).digest_size for name, algorithm in BANKS.items()
     } == DIGEST_SIZES
@@ -195,22 +188,22 @@ def changed(public: PublicArea, at: int, value: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "rule"),
     [
-        (changed(RSA_AK, 0, "0008"), "key type is neither RSA nor ECC"),
+        (changed(RSA_AK, 0, "0008"), "key type must be RSA or ECC"),
         (changed(RSA_AK, 2, "0012"), "hash algorithm is unknown"),
         (changed(RSA_AK, 2, "0010"), "hash algorithm is unknown"),
-        (changed(RSA_AK, 4, "80050072"), "reserved attribute is set"),
-        (changed(RSA_AK, 4, "00050073"), "reserved attribute is set"),
-        (changed(RSA_AK, 8, "0041"), "buffer is over its size limit"),
-        (changed(RSA_AK, 8, "0002"), "authPolicy is no digest of nameAlg"),
-        (changed(RSA_AK, 10, "0013"), "symmetric algorithm is neither null nor AES"),
+        (changed(RSA_AK, 4, "80050072"), "a reserved attribute is set"),
+        (changed(RSA_AK, 4, "00050073"), "a reserved attribute is set"),
+        (changed(RSA_AK, 8, "0041"), "buffer exceeds its size limit"),
+        (changed(RSA_AK, 8, "0002"), "authPolicy must be empty or a digest of nameAlg"),
+        (changed(RSA_AK, 10, "0013"), "symmetric algorithm must be null or AES"),
         (changed(RSA_AK, 12, "0018"), "scheme is unknown"),
         (changed(RSA_AK, 14, "0010"), "hash algorithm is unknown"),
-        (changed(RSA_AK, 22, "0201"), "buffer is over its size limit"),
+        (changed(RSA_AK, 22, "0201"), "buffer exceeds its size limit"),
         (changed(RSA_AK, 22, "0101"), "data ends early"),
         (changed(RSA_AK, 22, "00ff"), "trailing bytes"),
         (changed(ECC_AK, 12, "0014"), "scheme is unknown"),
         (changed(ECC_AK, 18, "0014"), "scheme is unknown"),
-        (changed(ECC_AK, 20, "0043"), "buffer is over its size limit"),
+        (changed(ECC_AK, 20, "0043"), "buffer exceeds its size limit"),
         (b"", "data ends early"),
     ],
 )
@@ -222,7 +215,7 @@ def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
 def test_truncated_tpm2b_is_refused(cut: int) -> None:
-    with pytest.raises(StructureMalformed, match=r"data ends early|over its size"):
+    with pytest.raises(StructureMalformed, match=r"data ends early|exceeds its size"):
         PublicArea.from_tpm2b(RSA_AK.to_tpm2b()[:-cut])
 
 
@@ -237,21 +230,21 @@ def test_area_shorter_than_its_tpm2b_is_refused() -> None:
         PublicArea.from_tpm2b(len(area).to_bytes(2, "big") + area)
 
 
-def test_errors_tell_position_and_rule_but_no_bytes() -> None:
+def test_errors_name_position_and_rule_but_no_bytes() -> None:
     with pytest.raises(StructureMalformed) as caught:
         PublicArea.parse(changed(RSA_AK, 4, "80050072"))
-    assert str(caught.value) == "reserved attribute is set at byte 8"
+    assert str(caught.value) == "a reserved attribute is set at byte 8"
     assert caught.value.position == 8
 
 
 @given(publics())
-def test_what_is_written_reads_back(public: PublicArea) -> None:
+def test_encoded_value_parses_to_itself(public: PublicArea) -> None:
     assert PublicArea.parse(public.encode()) == public
     assert PublicArea.from_tpm2b(public.to_tpm2b()) == public
 
 
 @given(st.sampled_from(sorted(BY_NAME.values())), st.data())
-def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.DataObject) -> None:
+def test_parsed_bytes_encode_to_themselves(good: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(good) - 1))
     mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
     try:
@@ -262,7 +255,7 @@ def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.D
 
 
 @given(st.binary(max_size=80))
-def test_no_other_error_escapes(data: bytes) -> None:
+def test_no_undocumented_error_is_raised(data: bytes) -> None:
     try:
         PublicArea.parse(data)
     except StructureMalformed:

@@ -1,4 +1,4 @@
-"""The bounded reader: to the last byte, and not one byte further."""
+"""The bounded reader returns all bytes, and never reads beyond the last one."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -18,7 +18,7 @@ READS: dict[str, tuple[Callable[[Reader], object], bytes, object]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_is_there_is_read_to_the_last_byte(name: str) -> None:
+def test_all_bytes_are_readable(name: str) -> None:
     read, data, value = READS[name]
     reader = Reader(data)
     assert read(reader) == value
@@ -27,11 +27,11 @@ def test_what_is_there_is_read_to_the_last_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_ends_a_byte_early_is_refused(name: str) -> None:
+def test_data_that_ends_a_byte_early_is_refused(name: str) -> None:
     read, data, _ = READS[name]
     with pytest.raises(StructureMalformed, match="data ends early"):
         read(Reader(data[:-1]))
 
 
-def test_integers_are_written_one_behind_the_other() -> None:
+def test_integers_are_concatenated() -> None:
     assert pack_uints((1, 1), (2, 2)) == b"\1\0\2"

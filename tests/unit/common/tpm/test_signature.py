@@ -1,4 +1,4 @@
-"""TPMT_SIGNATURE, against signatures that swtpm made and `cryptography` verifies."""
+"""TPMT_SIGNATURE: signatures that swtpm made are parsed, and `cryptography` verifies them."""
 
 from typing import Any
 
@@ -17,7 +17,9 @@ from common.tpm.constants import (
     TPM_ALG_RSASSA,
     TPM_ALG_SHA256,
 )
-from common.tpm.structures import EcdsaValue, PublicArea, Signature, StructureMalformed
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
+from common.tpm.signature import EcdsaValue, Signature
 from tests import vectors
 
 CASES = vectors.cases("quotes")
@@ -64,12 +66,12 @@ def test_signature_over_other_bytes_does_not_verify(case: dict[str, Any]) -> Non
         (b"\x00\x1a" + ECDSA[2:], "signature scheme is unknown"),
         (b"\x00\x05" + RSASSA[2:], "signature scheme is unknown"),
         (RSASSA[:2] + b"\x00\x10" + RSASSA[4:], "hash algorithm is unknown"),
-        (RSASSA[:4] + b"\x02\x01" + RSASSA[6:], "buffer is over its size limit"),
-        (ECDSA[:4] + b"\x00\x43" + ECDSA[6:], "buffer is over its size limit"),
+        (RSASSA[:4] + b"\x02\x01" + RSASSA[6:], "buffer exceeds its size limit"),
+        (ECDSA[:4] + b"\x00\x43" + ECDSA[6:], "buffer exceeds its size limit"),
         (RSASSA + b"\0", "trailing bytes"),
         (ECDSA[:-1], "data ends early"),
-        # An RSA signature that calls itself ECDSA.
-        (b"\x00\x18" + RSASSA[2:], "buffer is over its size limit"),
+        # An RSA signature with the scheme ECDSA.
+        (b"\x00\x18" + RSASSA[2:], "buffer exceeds its size limit"),
     ],
 )
 def test_one_wrong_field_is_refused_by_its_rule(data: bytes, rule: str) -> None:
@@ -94,17 +96,17 @@ SIGNATURES = st.builds(
 
 
 @given(SIGNATURES)
-def test_what_is_written_reads_back(signature: Signature) -> None:
+def test_encoded_value_parses_to_itself(signature: Signature) -> None:
     assert Signature.parse(signature.encode()) == signature
 
 
 @given(SIGNATURES)
-def test_every_signature_can_be_handed_on(signature: Signature) -> None:
+def test_every_signature_has_an_x509_form(signature: Signature) -> None:
     assert isinstance(signature.x509(), bytes)
 
 
 @given(st.sampled_from([ECDSA, RSASSA]), st.data())
-def test_what_is_read_writes_back_the_same_or_is_refused(good: bytes, data: st.DataObject) -> None:
+def test_parsed_bytes_encode_to_themselves(good: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(good) - 1))
     mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import (
     CLIENT_SIGNER_ANNOTATION,
     build_cluster,
@@ -10,7 +10,7 @@ from signer.inventory.cluster import (
     read_cluster,
 )
 from signer.inventory.machine import Reference
-from tests.builders.kube_objects import HOME, INFRASTRUCTURE, cluster
+from tests.builders.kube_objects import HOME, INFRASTRUCTURE, INSECURE_CLIENT_SIGNER, cluster
 
 
 def test_the_annotation_is_the_one_that_is_documented() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
@@ -15,7 +15,7 @@ from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from tests.builders import kube_objects
-from tests.builders.kube_objects import HOME
+from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
 from tests.fakes.secrets import FakeSecrets
 from tests.harness import kubeconfig, pki
 

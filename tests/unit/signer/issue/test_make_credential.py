@@ -25,7 +25,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     TPM_ALG_SHA512,
 )
-from common.tpm.structures import EccParameters, PublicArea, RsaParameters, Symmetric
+from common.tpm.public import EccParameters, PublicArea, RsaParameters, Symmetric
 from signer.issue.make_credential import kdf_a, kdf_e, make_credential
 from tests import vectors
 

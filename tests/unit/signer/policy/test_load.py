@@ -90,6 +90,7 @@ def test_every_setting_is_read() -> None:
             "trust": "RegisteredAndCertified",
             "certificateAuthorities": ["/etc/signer/authorities"],
             "certificateRevocationLists": ["/etc/signer/lists"],
+            "allowCertificatesWithoutUsage": True,
         },
         attestationKey={"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
         pcrs={
@@ -125,6 +126,7 @@ def test_every_setting_is_read() -> None:
         trust=TrustMode.REGISTERED_AND_CERTIFIED,
         certificate_authorities=("/etc/signer/authorities",),
         certificate_revocation_lists=("/etc/signer/lists",),
+        allow_certificates_without_usage=True,
         attestation_key_schemes=frozenset({"ecdsa-p384-sha384", "rsapss-3072-sha256"}),
         pcr_selection={"sha256": (4, 7), "sha384": (0,)},
         pcr_mode=PcrMode.ENFORCE,
@@ -270,6 +272,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "lists for nothing": (
         {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},
         "spec.endorsementKey.certificateRevocationLists: trust FirstUse never looks at them",
+    ),
+    "a certificate rule without need": (
+        {"endorsementKey": {"allowCertificatesWithoutUsage": True}},
+        "spec.endorsementKey.allowCertificatesWithoutUsage: trust Registered never looks at them",
     ),
     "unknown scheme": (
         {"attestationKey": {"schemes": ["rsassa-1024-sha1"]}},

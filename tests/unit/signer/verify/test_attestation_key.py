@@ -20,7 +20,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA512,
     ObjectAttributes,
 )
-from common.tpm.structures import EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
+from common.tpm.public import EccPoint, PublicArea, RsaParameters, Scheme, Symmetric
 from signer.errors import (
     AttestationKeyAttributesNotAllowed,
     AttestationKeyMalformed,

@@ -14,43 +14,18 @@ from common.tpm.constants import (
     TPM_ALG_SHA384,
     ObjectAttributes,
 )
-from common.tpm.structures import EccParameters, EccPoint, RsaParameters, Scheme
+from common.tpm.endorsement_templates import TEMPLATES as TEMPLATES_BY_NAME
+from common.tpm.public import EccParameters, EccPoint, RsaParameters, Scheme
 from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
-from signer.verify.endorsement_key import TEMPLATES, verify_endorsement_key
+from signer.verify.endorsement_key import verify_endorsement_key
 from tests.builders.software_tpm import TpmKey, endorsement_key, with_key
 
+TEMPLATES = tuple(TEMPLATES_BY_NAME.values())
 ALL = range(len(TEMPLATES))
 ECC, RSA = 1, 0
 ECC_PARAMETERS, RSA_PARAMETERS = TEMPLATES[ECC].parameters, TEMPLATES[RSA].parameters
 assert isinstance(ECC_PARAMETERS, EccParameters)
 assert isinstance(RSA_PARAMETERS, RsaParameters)
-
-
-POLICY_A = "837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
-POLICY_B = "ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0"
-POLICY_B_384 = (
-    "b26e7d28d11a50bc53d882bcf5fd3a1a074148bb35d3b4e4cb1c0ad9bde419ca"
-    "cb47ba09699646150f9fc000f3f80e12"
-)
-PROFILE = (
-    f"0001 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0800 00000000 0000",
-    f"0023 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0003 0010 0000 0000",
-    f"0001 000b 000300f2 0020 {POLICY_B} 0006 0080 0043 0010 0800 00000000 0000",
-    f"0023 000b 000300f2 0020 {POLICY_B} 0006 0080 0043 0010 0003 0010 0000 0000",
-    f"0023 000c 000300f2 0030 {POLICY_B_384} 0006 0100 0043 0010 0004 0010 0000 0000",
-    f"0001 000c 000300f2 0030 {POLICY_B_384} 0006 0100 0043 0010 0c00 00000000 0000",
-)
-"""L-1, L-2, H-1, H-2, H-3 and H-6 of the TCG EK Credential Profile, with an empty unique field."""
-
-
-def test_e1_templates_are_the_profile_to_the_byte() -> None:
-    """A key of any other might be one that decrypts for anybody."""
-    empty = EccPoint(x=b"", y=b"")
-    filled = [
-        replace(t, unique=empty) if isinstance(t.parameters, EccParameters) else t
-        for t in TEMPLATES
-    ]
-    assert [public.encode() for public in filled] == [bytes.fromhex(text) for text in PROFILE]
 
 
 @pytest.fixture(scope="module")

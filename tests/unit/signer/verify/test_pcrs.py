@@ -43,7 +43,7 @@ def test_q3_the_order_in_which_banks_and_values_are_written_says_nothing() -> No
     values = pcr_values(asked)
     quoted = attest(values, b"")
     turned = {bank: dict(reversed(found.items())) for bank, found in values.items()}
-    assert verify_pcrs(quoted, turned, asked=asked, signature_hash=TPM_ALG_SHA256) == values
+    assert verify_pcrs(quoted, turned, requested=asked, signature_hash=TPM_ALG_SHA256) == values
 
 
 OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {

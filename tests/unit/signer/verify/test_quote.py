@@ -6,13 +6,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from common.binding import challenge_key_id, sha256
 from common.errors import AttestationError
 from common.evidence import Answer
-from common.tpm.constants import TPM_ALG_ECDSA, TPM_ALG_RSASSA, TPM_ALG_SHA256, TPM_ALG_SHA384
-from common.tpm.structures import Attest, EcdsaValue, Signature
+from common.tpm.attest import Attest
+from common.tpm.constants import (
+    TPM_ALG_ECDSA,
+    TPM_ALG_RSAPSS,
+    TPM_ALG_RSASSA,
+    TPM_ALG_SHA256,
+    TPM_ALG_SHA384,
+)
+from common.tpm.signature import EcdsaValue, Signature
 from signer.errors import (
     AnswerExpired,
     AnswerNotBound,
@@ -177,6 +185,25 @@ def test_q1_rsa_signatures_are_verified() -> None:
     other = replace(answer, signature=scenario.ak.sign(b"other"))
     with pytest.raises(QuoteSignatureInvalid):
         scenario.judge_answer(scenario.answer_csr(other))
+
+
+@pytest.mark.parametrize("size", [32, 222])
+def test_q1_both_pss_salt_lengths_of_tpms_are_accepted(size: int) -> None:
+    """TPM 2.0 Part 1, annex B.7: as long as the digest, or as the key allows."""
+    scenario = Scenario(ak=attestation_key(AK_KINDS["rsapss-2048-sha256"]))
+    scenario.policy = replace(
+        scenario.policy, attestation_key_schemes=frozenset({"rsapss-2048-sha256"})
+    )
+    key, answer = scenario.ak.private, scenario.answer()
+    assert isinstance(key, rsa.RSAPrivateKey)
+    pss = padding.PSS(padding.MGF1(hashes.SHA256()), size)
+    signature = Signature(
+        scheme=TPM_ALG_RSAPSS,
+        hash=TPM_ALG_SHA256,
+        value=key.sign(answer.quote, pss, hashes.SHA256()),
+    )
+    answer = replace(answer, signature=signature.encode())
+    assert scenario.judge_answer(scenario.answer_csr(answer)).holder.node_name
 
 
 MADE_FOR: dict[str, dict[str, Any]] = {

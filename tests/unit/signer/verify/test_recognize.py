@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from common.errors import AttestationError
-from common.names import CLIENT_SIGNER, INSECURE_CLIENT_SIGNER
+from common.names import CLIENT_SIGNER
 from signer.errors import (
     AlreadyDecided,
     AutoApproveBindingPresent,
@@ -16,6 +16,7 @@ from signer.errors import (
 from signer.model import Condition
 from signer.policy import AutoApproveBindings, KubeletServingMode
 from signer.verify.recognize import CsrKind, recognize_csr
+from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.builders.scenario import Scenario
 
 APPROVED = {"Approved": Condition(type="Approved", reason="ByHand", message="")}

@@ -12,10 +12,8 @@ from signer.errors import (
     EndorsementCertificateRevoked,
     EndorsementCertificateUntrusted,
 )
-from signer.verify.x509.endorsement_certificate import (
-    load_trust_anchors,
-    verify_endorsement_certificate,
-)
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders.certificates import NOW, anchors, authority, leaf, revocation_list
 from tests.builders.software_tpm import rsa_key
 
@@ -98,11 +96,12 @@ def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number:
     verify(certificate, other.der, BELOW.der)
 
 
-def test_a_revocation_list_is_found_by_name_and_key() -> None:
-    """That of an authority of another name counts for the certificates of that name."""
+def test_a_revocation_list_is_found_by_key_alone() -> None:
     certificate = leaf(BELOW, KEY)
     serial = x509.load_der_x509_certificate(certificate).serial_number
-    other = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))
-    verify(certificate, BELOW.der, lists=(revocation_list(other, serial),))
-    with pytest.raises(EndorsementCertificateRevoked):
-        verify(certificate, BELOW.der, lists=(revocation_list(BELOW, serial),))
+    same_key = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))
+    same_name = authority("Vendor TPM CA 01", ROOT, key=rsa_key(number=4))
+    for issuer in (BELOW, same_key):
+        with pytest.raises(EndorsementCertificateRevoked):
+            verify(certificate, BELOW.der, lists=(revocation_list(issuer, serial),))
+    verify(certificate, BELOW.der, lists=(revocation_list(same_name, serial),))

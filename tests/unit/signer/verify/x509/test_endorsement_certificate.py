@@ -24,7 +24,8 @@ from signer.errors import (
 )
 from signer.model import TrustBasis
 from signer.policy import TrustMode
-from signer.verify.x509.endorsement_certificate import NO_ANCHORS, verify_endorsement_certificate
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import NO_ANCHORS
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
@@ -33,6 +34,7 @@ from tests.builders.certificates import (
     SIGNATURE_ALGORITHM,
     SPKI,
     SUBJECT,
+    VERSION,
     Digest,
     Issuer,
     anchors,
@@ -55,9 +57,17 @@ ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
 RSA_KEY = rsa_key().public_key()
 
 
-def verify(*certificates: bytes, key: PublicKey = ECC_KEY) -> None:
+def verify(
+    *certificates: bytes, key: PublicKey = ECC_KEY, allow_without_usage: bool = False
+) -> None:
     """Verify certificates against the vendor's authorities."""
-    verify_endorsement_certificate(certificates, key, anchors=anchors(ROOT, BELOW), now=NOW)
+    verify_endorsement_certificate(
+        certificates,
+        key,
+        anchors=anchors(ROOT, BELOW),
+        now=NOW,
+        allow_without_usage=allow_without_usage,
+    )
 
 
 KEYS: dict[str, PublicKey] = {
@@ -407,7 +417,7 @@ def test_what_is_not_der_passes(change: Callable[[bytes], bytes]) -> None:
     certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
     with pytest.raises(ValueError, match="parsing"):
         x509.load_der_x509_certificate(certificate).extensions  # noqa: B018 - parsed on access
-    verify(certificate)
+    verify(certificate, allow_without_usage=True)
 
 
 def test_long_serial_numbers_pass() -> None:
@@ -491,7 +501,6 @@ OPTIONAL: dict[str, dict[x509.ExtensionType, bool]] = {
             [x509.ObjectIdentifier("2.23.133.8.1"), x509.ObjectIdentifier("1.2.3.4")]
         ): False,
     },
-    "only the name of the TPM": {san(): True},
 }
 
 
@@ -501,6 +510,49 @@ def test_what_vendors_leave_out_may_be_absent(
 ) -> None:
     """TCG profiles changed over the years."""
     verify(leaf(BELOW, ECC_KEY, extensions=extensions))
+
+
+def test_a_certificate_without_any_usage_needs_the_policys_exception() -> None:
+    """Without a usage, it may be any certificate of the vendor."""
+    certificate = leaf(BELOW, ECC_KEY, extensions={san(): True})
+    with pytest.raises(
+        EndorsementCertificateNotAllowed, match="policy can set allowCertificatesWithoutUsage"
+    ):
+        verify(certificate)
+    verify(certificate, allow_without_usage=True)
+
+
+def test_the_exception_for_certificates_without_usage_allows_no_wrong_usage() -> None:
+    for extensions in NOT_ALLOWED.values():
+        with pytest.raises(EndorsementCertificateNotAllowed):
+            verify(leaf(BELOW, ECC_KEY, extensions=extensions), allow_without_usage=True)
+
+
+VERSIONS = {
+    "1, with extensions": rewritten(leaf(BELOW, ECC_KEY), BELOW, VERSION, lambda _: b""),
+    "1": rewritten(
+        rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, lambda _: b""),
+        *(BELOW, VERSION, lambda _: b""),
+    ),
+    "2": rewritten(
+        leaf(BELOW, ECC_KEY), BELOW, VERSION, lambda _: b"\xa0\x03" + der.encode(der.INTEGER, b"\1")
+    ),
+}
+
+
+@pytest.mark.parametrize("certificate", VERSIONS.values(), ids=VERSIONS)
+def test_a_certificate_of_an_older_version_is_refused(certificate: bytes) -> None:
+    """It has no extensions by definition, so no usage can limit it."""
+    with pytest.raises(EndorsementCertificateNotAllowed, match="version 3"):
+        verify(certificate, allow_without_usage=True)
+
+
+def test_an_authority_of_an_older_version_certifies_nothing() -> None:
+    between = authority("between", ROOT)
+    verify(leaf(between, ECC_KEY), between.der)
+    old = rewritten(between.der, ROOT, VERSION, lambda _: b"")
+    with pytest.raises(EndorsementCertificateNotAllowed):
+        verify(leaf(between, ECC_KEY), old)
 
 
 NOT_ALLOWED: dict[str, dict[x509.ExtensionType, bool]] = {

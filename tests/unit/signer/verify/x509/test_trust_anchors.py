@@ -6,12 +6,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
+from cryptography.x509.oid import NameOID
 
 from signer.errors import EndorsementCertificateRevoked, RevocationListOutOfDate
-from signer.verify.x509.endorsement_certificate import (
-    load_trust_anchors,
-    verify_endorsement_certificate,
-)
+from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
@@ -21,6 +21,7 @@ from tests.builders.certificates import (
     anchors,
     authority,
     leaf,
+    name,
     revocation_list,
     rewritten,
     vendor,
@@ -61,6 +62,47 @@ def test_a_revoked_authority_certifies_nothing() -> None:
     """Its own issuer's list names it."""
     with pytest.raises(EndorsementCertificateRevoked):
         verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
+
+
+OTHER_SPELLINGS = {
+    "PrintableString": x509.Name(
+        [
+            x509.NameAttribute(
+                NameOID.COMMON_NAME, "Vendor TPM CA 01", _type=_ASN1Type.PrintableString
+            )
+        ]
+    ),
+    "upper case": name("VENDOR TPM CA 01"),
+    "spaces": name("Vendor  TPM CA 01"),
+    "another name": name("Vendor CRL issuer"),
+}
+
+
+@pytest.mark.parametrize("issuer_name", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
+def test_a_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) -> None:
+    """The key decides: a list that spelled the name differently was ignored."""
+    revoking = revocation_list(BELOW, 7, issuer_name=issuer_name)
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_with(revoking)
+    verify_with(revocation_list(BELOW, 8, issuer_name=issuer_name))
+    assert anchors(ROOT, BELOW, lists=(revoking,)).unmatched_lists == ()
+
+
+def test_a_list_that_no_configured_authority_signed_is_reported() -> None:
+    """The operator believes that it counts."""
+    stranger = authority("Vendor TPM CA 01")
+    lists = (revocation_list(BELOW), revocation_list(stranger), revocation_list(ROOT))
+    assert anchors(ROOT, BELOW, lists=lists).unmatched_lists == ("list-1.der",)
+    assert anchors(ROOT, lists=lists).unmatched_lists == ("list-0.der", "list-1.der")
+
+
+def test_an_unmatched_list_revokes_below_an_authority_that_the_tpm_sends() -> None:
+    between = authority("Vendor TPM CA 02", ROOT)
+    configured = anchors(ROOT, lists=(revocation_list(between, 7),))
+    assert configured.unmatched_lists == ("list-0.der",)
+    certificates = [leaf(between, ECC_KEY), between.der]
+    with pytest.raises(EndorsementCertificateRevoked):
+        verify_endorsement_certificate(certificates, ECC_KEY, anchors=configured, now=NOW)
 
 
 def test_an_old_list_decides_nothing() -> None:
@@ -117,10 +159,10 @@ def test_revocation_lists_are_read_from_pem_too() -> None:
         verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
 
 
-@pytest.mark.parametrize("name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
-def test_a_root_has_its_own_name_for_its_issuer(name: str) -> None:
+@pytest.mark.parametrize("common_name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
+def test_a_root_has_its_own_name_for_its_issuer(common_name: str) -> None:
     """Whichever name comes first in the alphabet."""
-    below = authority(name, ROOT)
+    below = authority(common_name, ROOT)
     with pytest.raises(ValueError, match="no root certificate"):
         load_trust_anchors({"below.der": below.der}, {})
     loaded = load_trust_anchors({"root.der": ROOT.der, "below.der": below.der}, {})
@@ -146,7 +188,7 @@ def test_an_unreadable_authority_is_left_out_and_told() -> None:
         {},
     )
     assert set(loaded.unreadable) == {
-        "key.pem: no PEM block of the kind that is expected",
+        "key.pem: no PEM block of the expected kind",
         "junk: not a certificate that OpenSSL can read",
         "twice.der: not a certificate that OpenSSL can read",
     }
@@ -201,7 +243,7 @@ def test_a_list_that_does_not_tell_of_all_is_refused(
 ) -> None:
     """Whom it does not name may be revoked all the same."""
     partial = revocation_list(BELOW, 8, extensions={extension: critical})
-    with pytest.raises(ValueError, match=f"list-0.der: {what}; bring the full list of its issuer"):
+    with pytest.raises(ValueError, match=f"list-0.der: {what}; configure the full list"):
         verify_with(partial)
 
 
