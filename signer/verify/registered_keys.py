@@ -1,4 +1,4 @@
-"""Which endorsement keys are on record for a Machine, by everybody with authority to say so."""
+"""Endorsement keys on record for a Machine, from annotations and registrations (E2)."""
 
 from signer.model import Inventory, Machine, Registration
 
