@@ -1,8 +1,9 @@
-"""Names in serving certificates (S1 to S3): this Machine's, and nobody else's.
+"""Verifies the names in serving certificates (S1 to S3): each is this Machine's and no other's.
 
-Machines' addresses come from infrastructure providers, and some of those repeat what guests say,
-so a name that two Machines have is nobody's. What is somebody else's is so in every form that
-clients find it under, that of IDNA included; what is one's own, as it is written.
+Infrastructure providers report Machines' addresses, and some of them repeat what a guest reports.
+So a name that two Machines have is accepted for neither. Names of the control plane and of other
+Machines are compared in every form in which clients look them up, IDNA included; the Machine's own
+names only as they are written.
 """
 
 from collections.abc import Sequence
@@ -24,32 +25,32 @@ from signer.model import Cluster, Inventory, Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingNames:
-    """Names that a serving certificate may have; `verify_names` makes it."""
+    """Names that a serving certificate may have; only `verify_serving_names` creates one."""
 
     dns: tuple[str, ...]
     addresses: tuple[IPv4Address | IPv6Address, ...]
 
 
 def verify_serving_names(
-    asked: Sequence[SubjectAltName] | None, machine: Machine, records: Inventory
+    requested: Sequence[SubjectAltName] | None, machine: Machine, inventory: Inventory
 ) -> ServingNames:
-    """Check each subject alternative name of a request.
+    """Verify each subject alternative name of a request.
 
     Raises:
         SubjectAltNameMissing, SubjectAltNameNotAllowed: S1.
+        AddressNotOfMachine: S2; the Machine may get the address later.
         AddressOfControlPlane, AddressOfAnotherMachine: S3.
-        AddressNotOfMachine: S2; a Machine's addresses may come later.
 
     """
-    if not asked:
+    if not requested:
         raise SubjectAltNameMissing("a serving request needs a subject alternative name")
-    names = [_strict(name) for name in asked]
-    _require_not_control_plane(names, records.cluster())
-    own = _names_of(machine)
-    if not own.issuperset(names):
+    names = [_require_plain_name(name) for name in requested]  # (S1)
+    _require_not_control_plane(names, inventory.cluster())  # (S3)
+    machine_names = frozenset(normalize(a.address) for a in machine.addresses)
+    if not machine_names.issuperset(names):  # (S2)
         raise AddressNotOfMachine("a name in the request is none of the Machine's addresses")
-    for name in set(names):
-        if any(other.uid != machine.uid for other in records.machines_with_host_name(name)):
+    for name in set(names):  # (S3)
+        if any(other.uid != machine.uid for other in inventory.machines_with_host_name(name)):
             raise AddressOfAnotherMachine("a name in the request is another Machine's address too")
     return ServingNames(
         dns=tuple(name for name in names if isinstance(name, str)),
@@ -57,29 +58,25 @@ def verify_serving_names(
     )
 
 
-def _strict(name: SubjectAltName) -> HostName:
-    """S1: DNS names as Kubernetes writes them, and addresses; every look-alike is refused."""
+def _require_plain_name(name: SubjectAltName) -> HostName:
+    """S1: require a DNS name as Kubernetes writes it, or an IP address; refuse look-alikes."""
     if isinstance(name, OtherGeneralName):
         raise SubjectAltNameNotAllowed(f"a subject alternative name is of type {name.kind}")
     if isinstance(name, IPv6Address) and name.ipv4_mapped is not None:
         raise SubjectAltNameNotAllowed("an IPv4 address is written as an IPv6 one")
     if not isinstance(name, str):
         return name
-    written = fold_case(name)
-    if as_address(written) is not None:
+    folded = fold_case(name)
+    if as_address(folded) is not None:
         raise SubjectAltNameNotAllowed("an IP address is written as a DNS name")
     try:
-        return require_node_name(written)
+        return require_node_name(folded)
     except NodeNameInvalid:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 
 
-def _names_of(machine: Machine) -> frozenset[HostName]:
-    return frozenset(normalize(a.address) for a in machine.addresses)
-
-
 def _require_not_control_plane(names: Sequence[HostName], cluster: Cluster) -> None:
-    """S3: with such a name, a node could stand in for the API server."""
+    """S3: refuse the control plane's names: with one, a node could pose as the API server."""
     reserved = {form for host in cluster.control_plane_hosts for form in equivalent_names(host)}
     if not reserved.isdisjoint(names):
         raise AddressOfControlPlane("a name in the request belongs to the control plane")

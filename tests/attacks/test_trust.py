@@ -127,7 +127,7 @@ def has_node(*, provider_id: str = PROVIDER_ID) -> Mutation:
     """Make a first claim where a Node of that name exists."""
 
     def mutate(world: World) -> None:
-        world.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+        world.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
 
     return mutate
 

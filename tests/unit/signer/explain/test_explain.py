@@ -19,7 +19,6 @@ from signer.explain.manifests import FilesInvalid
 from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING
 from signer.model import ChallengeKeys, Csr, Node
 from signer.policy import PcrMode, Policy
-from signer.verify.checks import CHECKS
 from signer.verify.recognize import CsrKind
 from tests.attacks.runner import reconcile_once
 from tests.builders import stored
@@ -47,7 +46,7 @@ class Folder:
         policy = self.path / "policy.yaml"
         policy.write_text(yaml.safe_dump(POLICY | {"spec": changes.pop("spec", {})}))
         master = self.path / "master.json"
-        master.write_text(json.dumps(stored.secret_body(self.scenario.masters)))
+        master.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
         files = Files(
             requests=stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
             policy=policy,
@@ -245,7 +244,7 @@ def _copied(world: Scenario) -> Csr:
 
 
 def _other_node(world: Scenario) -> Csr:
-    world.records.nodes = [Node(name=NODE, provider_id="metal://other")]
+    world.inventory.nodes = [Node(name=NODE, provider_id="metal://other")]
     return world.answer_csr()
 
 
@@ -297,7 +296,7 @@ def test_the_verdict_is_the_signers_own(folder: Folder, case: Told) -> None:
 
 def test_a_key_of_another_signer_is_no_denial(folder: Folder) -> None:
     csr = folder.scenario.answer_csr()
-    folder.scenario.masters = ChallengeKeys(current=STRANGER, previous=None)
+    folder.scenario.challenge_keys = ChallengeKeys(current=STRANGER, previous=None)
     text, status = folder.told(csr)
     assert "  C1  cannot decide challenge: age and key: ChallengeKeyUnknown" in text
     assert (text.splitlines()[-1], status) == ("  cannot be decided: ChallengeKeyUnknown", 3)
@@ -518,7 +517,7 @@ def test_a_master_that_is_none_is_told(
 ) -> None:
     files = folder.files([folder.scenario.answer_csr()])
     assert files.challenge_key_secret is not None
-    secrets = [stored.secret_body(folder.scenario.masters) | {"data": data} for data in bodies]
+    secrets = [stored.secret_body(folder.scenario.challenge_keys) | {"data": data} for data in bodies]
     stored.write_list(files.challenge_key_secret, secrets)
     assert told in problem(files)
 

@@ -28,7 +28,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.records import AllRegistrations, FakeRecords
+from tests.fakes.inventory import AllRegistrations, FakeInventory
 
 OTHER_ID = "metal://rack-1/slot-2"
 Change = Callable[[Scenario], None]
@@ -89,7 +89,7 @@ def test_m1_two_machines_that_are_being_deleted_are_two() -> None:
 def test_unfilled_caches_say_nothing() -> None:
     """Cannot decide is never no."""
     scenario = Scenario()
-    scenario.records.filled = False
+    scenario.inventory.filled = False
     check(scenario, ApiServerUnavailable)
 
 
@@ -272,16 +272,16 @@ M3_POOL: dict[str, tuple[tuple[Registration, ...], type[AttestationError]]] = {
 }
 
 
-@pytest.mark.parametrize("records", [FakeRecords, AllRegistrations])
+@pytest.mark.parametrize("records", [FakeInventory, AllRegistrations])
 @pytest.mark.parametrize(("registrations", "error"), M3_POOL.values(), ids=M3_POOL)
 def test_m3_other_names_of_pool_members(
     registrations: tuple[Registration, ...],
     error: type[AttestationError],
-    records: type[FakeRecords],
+    records: type[FakeInventory],
 ) -> None:
     """What a pool reports of its members comes from the nodes, and is no authority."""
     scenario = Scenario()
-    scenario.records = records(of=scenario.cluster, store=scenario.store)
+    scenario.inventory = records(of=scenario.cluster, store=scenario.store)
     pool_member(scenario, *registrations)
     check(scenario, error)
 
@@ -302,7 +302,7 @@ def test_m4_the_node_of_that_name(provider_id: str, *, renewal: bool, good: bool
     scenario = Scenario()
     if renewal:
         scenario.as_node()
-    scenario.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+    scenario.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
     if good:
         passes(scenario)
     else:
@@ -325,5 +325,5 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
     """Nodes can write their own provider ID: a sign, not a proof."""
     scenario = Scenario()
     scenario.change_machine(node_ref=node_ref)
-    scenario.records.nodes.extend(nodes)
+    scenario.inventory.nodes.extend(nodes)
     assert len(scenario.judge_answer().alarms) == alarms

@@ -49,7 +49,7 @@ def scenario() -> Scenario:
 
 def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
     """Verify names, and return what may be certified."""
-    verified = verify_serving_names(names, scenario.machine, scenario.records)
+    verified = verify_serving_names(names, scenario.machine, scenario.inventory)
     return (*verified.dns, *verified.addresses)
 
 
@@ -85,7 +85,7 @@ def test_s2_several_pass_together(scenario: Scenario) -> None:
 def test_s1_no_name_is_denied(scenario: Scenario, names: tuple[()] | None) -> None:
     """A certificate for nothing."""
     with pytest.raises(SubjectAltNameMissing):
-        verify_serving_names(names, scenario.machine, scenario.records)
+        verify_serving_names(names, scenario.machine, scenario.inventory)
 
 
 BAD: dict[str, tuple[SubjectAltName, type[AttestationError]]] = {
