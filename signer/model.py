@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Protocol
 
 from common.binding import challenge_key_id, encode_fields, sha256
+from common.csr import require_node_name
+from common.errors import NodeNameInvalid
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 
@@ -171,7 +173,7 @@ class BootCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedNodeObject:
-    """An AttestedNode; `name` is the hex SHA-256 of fields(Cluster name, node name)."""
+    """An AttestedNode; `name` is the one that `attested_node_name` gives."""
 
     name: str
     resource_version: str
@@ -206,7 +208,17 @@ class ChallengeKeys:
 
 
 def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
-    """Name the AttestedNode: a digest, since joined names with dots would collide."""
+    """Return the name of a node's AttestedNode: `<node>.<cluster>`, or a digest of both names.
+
+    The digest is for Clusters whose name has a dot and for names that are too long. Two nodes never
+    share a name: the last dot splits the first form, and the second has no dot (docs/protocol.md
+    section 2).
+    """
+    if "." not in cluster.name:
+        try:
+            return require_node_name(f"{node_name}.{cluster.name}")
+        except NodeNameInvalid:
+            pass
     return sha256(encode_fields(cluster.name, node_name)).hex()
 
 

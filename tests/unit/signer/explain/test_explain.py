@@ -517,7 +517,9 @@ def test_a_master_that_is_none_is_told(
 ) -> None:
     files = folder.files([folder.scenario.answer_csr()])
     assert files.challenge_key_secret is not None
-    secrets = [stored.secret_body(folder.scenario.challenge_keys) | {"data": data} for data in bodies]
+    secrets = [
+        stored.secret_body(folder.scenario.challenge_keys) | {"data": data} for data in bodies
+    ]
     stored.write_list(files.challenge_key_secret, secrets)
     assert told in problem(files)
 

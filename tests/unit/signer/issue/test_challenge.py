@@ -87,7 +87,9 @@ def test_ours_stands_as_it_is() -> None:
     assert state(scenario, annotation) is ChallengeState.CURRENT
     scenario.now += timedelta(seconds=60, minutes=15)
     assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.challenge_keys = ChallengeKeys(current=sha256(b"next"), previous=scenario.challenge_keys.current)
+    scenario.challenge_keys = ChallengeKeys(
+        current=sha256(b"next"), previous=scenario.challenge_keys.current
+    )
     assert state(scenario, annotation) is ChallengeState.CURRENT
 
 

@@ -1,6 +1,5 @@
 """E3 and K1 to K3: who holds a key and a name, and what happens when two want the same."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +17,7 @@ from signer.errors import (
     NodeNameInUse,
     NodeNameReserved,
 )
-from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis, attested_node_name
+from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis
 from signer.policy import NameReuse, Policy, TrustMode
 from signer.verify.answer import ClaimedAnswer, VerifiedAnswer, make_claims
 from tests.builders.scenario import (
@@ -85,12 +84,6 @@ def is_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> Non
     assert (node.not_after, node.last_attested, node.machine_name) == (NOT_AFTER, NOW, "machine-1")
     assert node.boot is not None
     assert node.boot.reset_count == 5
-
-
-def test_an_attested_node_is_named_by_a_digest_of_cluster_and_node() -> None:
-    """Lengths and names, in this order: docs/protocol.md, sections 2 and 3."""
-    fields = b"\0\0\0\x04blue" + len(NODE).to_bytes(4, "big") + NODE.encode()
-    assert attested_node_name(HOME, NODE) == hashlib.sha256(fields).hexdigest()
 
 
 # E3: from caches
