@@ -243,6 +243,10 @@ class EndorsementKeyBanned(Denied, check="E3"):
     """The endorsement key is banned."""
 
 
+class EndorsementKeyReleased(Denied, check="E3"):
+    """An operator released the endorsement key from this Cluster or Machine."""
+
+
 class EndorsementKeyInUseLocally(Denied, check="E3"):
     """The endorsement key is held by another living node."""
 

@@ -144,14 +144,31 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One entry of `EndorsementKey.spec.releasedFrom`: nodes that may not use the key anymore."""
+
+    cluster: ClusterKey
+    provider_id: str | None
+    """`None` stands for every provider ID of the Cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementKeyObject:
     """An EndorsementKey; `name` is the hex SHA-256 of the canonical SubjectPublicKeyInfo."""
 
     name: str
     resource_version: str
     registered_for: tuple[Registration, ...]
+    released_from: tuple[Release, ...]
     banned: bool
     held_by: KeyHolder | None
+
+    def is_released_from(self, cluster: ClusterKey, provider_id: str) -> bool:
+        """Return whether an operator released the key from these nodes."""
+        return any(
+            release.cluster == cluster and release.provider_id in {None, provider_id}
+            for release in self.released_from
+        )
 
 
 class MachineState(Enum):
@@ -181,6 +198,9 @@ class AttestedNodeObject:
     node_name: str
     provider_id: str
     machine_name: str
+    """Empty when the claim names no Machine: a MachinePool's member may have none."""
+    machine_uid: str
+    """UID that the Machine had; `clusterctl move` gives Machines new ones. Empty as above."""
     endorsement_key: str
     not_after: datetime
     last_attested: datetime
@@ -295,8 +315,11 @@ class ClaimStore(Protocol):
     ) -> AttestedNodeObject:
         """Write all of `wanted` under the resourceVersion of `current`."""
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether a Machine of that Cluster has the provider ID.
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        A Cluster that is gone has no provider IDs. Raises `ApiServerUnavailable` when unknown.
+        An empty name stands for any. A Cluster that does not exist has no Machines. Raises
+        `ApiServerUnavailable` when the state is unknown.
         """

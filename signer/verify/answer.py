@@ -155,7 +155,7 @@ def verify_answer(
     holder = KeyHolder(
         cluster=cluster.key, node_name=node_name, provider_id=answer.provider_id, basis=basis
     )
-    verify_no_conflicting_claim(endorsement_key.name, holder, inventory)
+    verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
     trace("E3", holder)
 
     # (S1 S2 S3)
@@ -253,7 +253,9 @@ def make_claims(
         cluster=holder.cluster,
         node_name=holder.node_name,
         provider_id=holder.provider_id,
-        machine_name=verified.machine.name,
+        # The name of a MachinePool is not that of a Machine.
+        machine_name="" if verified.machine.is_pool_member else verified.machine.name,
+        machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
         endorsement_key=verified.endorsement_key.name,
         not_after=not_after,
         last_attested=now,

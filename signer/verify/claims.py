@@ -1,7 +1,7 @@
 """Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K3).
 
-A claim is complete when EndorsementKey and AttestedNode name each other. It is live while one of
-their provider IDs is in its Cluster. Replicas and clusters race for claims, so every step is a
+A claim is complete when EndorsementKey and AttestedNode name each other. It is live while its
+Machine exists. Replicas and clusters race for claims, so every step is a
 create, or a write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
@@ -17,15 +17,18 @@ from signer.errors import (
     EndorsementKeyInUse,
     EndorsementKeyInUseLocally,
     EndorsementKeyRecordConflict,
+    EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
 )
 from signer.model import (
     AttestedNodeObject,
     ClaimStore,
+    ClusterKey,
     EndorsementKeyObject,
     Inventory,
     KeyHolder,
+    Machine,
     MachineState,
     TrustBasis,
 )
@@ -36,7 +39,7 @@ _MAX_ATTEMPTS: Final = 5
 
 
 def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:
-    """Return whether key and node name each other. A banned key has no complete claim."""
+    """Return whether key and node name each other, and operators neither banned nor released it."""
     return (
         key is not None
         and node is not None
@@ -45,6 +48,7 @@ def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject
         and node.endorsement_key == key.name
         and key.held_by.cluster == node.cluster
         and key.held_by.node_name == node.node_name
+        and not key.is_released_from(key.held_by.cluster, key.held_by.provider_id)
     )
 
 
@@ -57,6 +61,23 @@ def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
     )
 
 
+def is_claim_of(node: AttestedNodeObject, machine: Machine) -> bool:
+    """Return whether the claim names this Machine, or none.
+
+    Several Machines have one provider ID one after the other where it names hardware (`metal3://`).
+    The UID is not compared: `clusterctl move` changes it.
+    """
+    return node.machine_name in {"", machine.name}
+
+
+def is_claim_of_former(node: AttestedNodeObject, name: str, uid: str) -> bool:
+    """Return whether the claim was made for a Machine of the same name with another UID.
+
+    Either the Machine was made again, or `clusterctl move` gave it a new UID.
+    """
+    return node.machine_name == name and node.machine_uid not in {"", uid}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
     """A claim to write."""
@@ -67,49 +88,71 @@ class ClaimRequest:
     """`resource_version` is empty and unused."""
 
 
-def verify_no_conflicting_claim(key_name: str, requested: KeyHolder, inventory: Inventory) -> None:
-    """E3: verify that the key is not banned and that no claim in this Cluster conflicts.
+def verify_no_conflicting_claim(
+    key_name: str, requested: KeyHolder, machine: Machine, inventory: Inventory
+) -> None:
+    """E3: verify that the key is usable here and that no claim in this Cluster conflicts.
+
+    `machine` is the requester's.
 
     K1 compares with claims in other Clusters. An offer must not reveal them.
 
     Raises:
-        EndorsementKeyBanned, EndorsementKeyInUseLocally, NodeNameInUse: denied.
+        EndorsementKeyBanned, EndorsementKeyReleased: denied.
+        EndorsementKeyInUseLocally, NodeNameInUse: denied.
         EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NodeNameReserved: wait.
 
     """
     key = inventory.endorsement_key(key_name)
     if key is not None:
-        require_not_banned(key)
+        require_usable(key, requested.cluster, requested.provider_id)
         held_by = key.held_by
         if held_by is not None and held_by.cluster == requested.cluster:
             node = inventory.attested_node(held_by.node_name)
-            if not is_same_holder(held_by, requested) and is_complete_claim(key, node):
-                state = _cached_state(inventory, held_by.provider_id)
+            if (
+                node is not None
+                and not is_same_holder(held_by, requested)
+                and is_complete_claim(key, node)
+                and not _is_replaced_by(node, machine.provider_id, machine.name, machine.uid)
+            ):
+                state = _cached_state(inventory, node)
                 _require_key_free(held_by, state, requested, EndorsementKeyInUseLocally)
     node = inventory.attested_node(requested.node_name)
     if node is not None and node.endorsement_key != key_name:
         other = inventory.endorsement_key(node.endorsement_key)
         if is_complete_claim(other, node):
-            state = _cached_state(inventory, node.provider_id)
-            _require_name_free(other, state, requested)
+            _require_name_free(other, _cached_state(inventory, node), requested)
 
 
-def _cached_state(inventory: Inventory, provider_id: str) -> MachineState:
-    machines = inventory.machines(provider_id)
+def _is_replaced_by(node: AttestedNodeObject, provider_id: str, name: str, uid: str) -> bool:
+    """Return whether a request is for the Machine that was made again on the claim's hardware.
+
+    After `clusterctl move` the Machine is the same one. Then M3 still fixes its node name, so
+    that such a request is only for the claim's own name.
+    """
+    return node.provider_id == provider_id and is_claim_of_former(node, name, uid)
+
+
+def _cached_state(inventory: Inventory, node: AttestedNodeObject) -> MachineState:
+    """Return the state of a claim's Machine from caches; K1 and K2 then decide."""
+    machines = [m for m in inventory.machines(node.provider_id) if is_claim_of(node, m)]
     if any(not machine.deleting for machine in machines):
         return MachineState.PRESENT
     return MachineState.DELETING if machines else MachineState.ABSENT
 
 
-def require_not_banned(key: EndorsementKeyObject) -> None:
-    """E3: refuse a key that an operator has banned.
+def require_usable(key: EndorsementKeyObject, cluster: ClusterKey, provider_id: str) -> None:
+    """E3: refuse a key that an operator banned, or released from this Cluster or Machine.
 
     Raises:
-        EndorsementKeyBanned: the key is banned.
+        EndorsementKeyBanned: no node may use the key.
+        EndorsementKeyReleased: this node may not.
 
     """
     if key.banned:
         raise EndorsementKeyBanned("the endorsement key is banned")
+    if key.is_released_from(cluster, provider_id):
+        raise EndorsementKeyReleased("the endorsement key is released from this Machine")
 
 
 def _outranks(requested: KeyHolder, basis: TrustBasis | None) -> bool:
@@ -190,7 +233,7 @@ class _Attempt:
             return self.claims.create_endorsement_key(
                 self.request.node.endorsement_key, self.request.public_key_pem, holder, self.now
             )
-        require_not_banned(key)
+        require_usable(key, holder.cluster, holder.provider_id)
         if key.held_by == holder:
             return key
         if key.held_by is not None and not is_same_holder(key.held_by, holder):
@@ -213,6 +256,13 @@ class _Attempt:
 
     def _key_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         node = self.claims.attested_node(held_by.cluster, held_by.node_name)
+        own = self.request.node
+        if (
+            node is not None
+            and node.cluster == own.cluster
+            and _is_replaced_by(node, own.provider_id, own.machine_name, own.machine_uid)
+        ):
+            return self._state_when_absent(node)
         return self._state(key, node)
 
     def _state(
@@ -221,12 +271,20 @@ class _Attempt:
         """Return the state of a claim's Machine; an incomplete claim has none."""
         if key is None or key.held_by is None or node is None or not is_complete_claim(key, node):
             return MachineState.ABSENT
-        # The two differ when a replica crashed while a new Machine took the claim over.
-        provider_ids = {key.held_by.provider_id, node.provider_id}
-        states = {self.claims.machine_state(node.cluster, p) for p in provider_ids}
+        # The provider IDs differ when a replica crashed while a new Machine took the claim over.
+        # The AttestedNode then does not name the new Machine.
+        machines = {key.held_by.provider_id: "", node.provider_id: node.machine_name}
+        states = {
+            self.claims.machine_state(node.cluster, provider_id, name)
+            for provider_id, name in machines.items()
+        }
         for state in (MachineState.PRESENT, MachineState.DELETING):
             if state in states:
                 return state
+        return self._state_when_absent(node)
+
+    def _state_when_absent(self, node: AttestedNodeObject) -> MachineState:
+        """Return the state of a claim without Machine: by policy its certificate keeps it."""
         if self.reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
             return MachineState.DELETING
         return MachineState.ABSENT

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from signer.errors import NodeNameUnknown
 from signer.model import ClusterKey, Csr, Machine
-from signer.verify.claims import is_complete_claim, require_not_banned
+from signer.verify.claims import is_claim_of, is_complete_claim, require_usable
 from signer.verify.context import VerificationContext
 from signer.verify.machine import find_machine
 from signer.verify.parse import ParsedKubeletServing
@@ -71,9 +71,11 @@ def _find_machine_of_node(node_name: str, context: VerificationContext) -> Machi
     if node is not None:
         key = inventory.endorsement_key(node.endorsement_key)
         if key is not None:
-            require_not_banned(key)
+            require_usable(key, node.cluster, node.provider_id)
         if is_complete_claim(key, node):
-            return find_machine(inventory, node.provider_id)
+            machine = find_machine(inventory, node.provider_id)
+            if is_claim_of(node, machine):
+                return machine
     elif context.policy.serving_by_node_ref:
         machines = inventory.machines_with_node_ref(node_name)
         if len(machines) == 1:

@@ -18,9 +18,9 @@ from signer.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
-from signer.model import Cluster, Inventory, Machine, TrustBasis
+from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
 from signer.policy import Policy
-from signer.verify.claims import is_complete_claim
+from signer.verify.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.context import VerificationContext
 from signer.verify.registered_keys import registered_keys
 from signer.verify.request import (
@@ -119,10 +119,23 @@ def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
         key = inventory.endorsement_key(node.endorsement_key)
         if key is None or key.held_by is None or not is_complete_claim(key, node):
             continue
+        if not _fixes_name(node, machine, inventory):
+            continue
         registered = registered_keys(machine, node.node_name, inventory)
         if key.held_by.basis is TrustBasis.RECORD or not registered or key.name in registered:
             names.add(node.node_name)
     return frozenset(names)
+
+
+def _fixes_name(node: AttestedNodeObject, machine: Machine, inventory: Inventory) -> bool:
+    """Return whether the claim was made for this Machine, and not for one that is gone.
+
+    A Machine with another UID was made again, or moved by `clusterctl move`. Where the workload
+    cluster still has the Node, or nodeRef names it, it was moved.
+    """
+    if not is_claim_of_former(node, machine.name, machine.uid):
+        return is_claim_of(node, machine)
+    return machine.node_ref == node.node_name or inventory.node(node.node_name) is not None
 
 
 def _inventory_names(machine: Machine, inventory: Inventory, policy: Policy) -> frozenset[str]:

@@ -75,7 +75,7 @@ def verify_offer(
         provider_id=offer.provider_id,
         basis=basis,
     )
-    verify_no_conflicting_claim(endorsement_key.name, holder, inventory)
+    verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
     trace("E3", holder)
 
     return VerifiedOffer(

@@ -197,7 +197,12 @@ def takes_key(basis: TrustBasis) -> Callable[[World], object]:
         world.store.machines[ABROAD] = [machine()]
         name = key_name(world.ek)
         current = world.store.keys.get(name) or EndorsementKeyObject(
-            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+            name=name,
+            resource_version="",
+            registered_for=(),
+            released_from=(),
+            banned=False,
+            held_by=None,
         )
         world.store.put_key(replace(current, held_by=holder))
         world.put_node(name, holder)

@@ -313,18 +313,32 @@ class Scenario:
         return replace(made, **changes)
 
     def put_claim(
-        self, key: TpmKey | None = None, *, banned: bool = False, **changes: Any
+        self,
+        key: TpmKey | None = None,
+        *,
+        banned: bool = False,
+        machine: tuple[str, str] = ("", ""),
+        **changes: Any,
     ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
-        """Store a whole claim: the node's own, but for `changes` to the holder."""
+        """Store a complete claim: the node's own, but for `changes` to the holder.
+
+        `machine` is the name and UID of its Machine; the default names none.
+        """
         holder = self.holder(**changes)
         name = key_name(self.ek if key is None else key)
         held = self.put_key(name, held_by=holder, banned=banned)
-        return held, self.put_node(name, holder)
+        node = self.put_node(name, holder, machine_name=machine[0], machine_uid=machine[1])
+        return held, node
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
         made = EndorsementKeyObject(
-            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+            name=name,
+            resource_version="",
+            registered_for=(),
+            released_from=(),
+            banned=False,
+            held_by=None,
         )
         return self.store.put_key(replace(made, **changes))
 
@@ -336,7 +350,8 @@ class Scenario:
             cluster=holder.cluster,
             node_name=holder.node_name,
             provider_id=holder.provider_id,
-            machine_name="machine-1",
+            machine_name="",
+            machine_uid="",
             endorsement_key=key,
             not_after=self.now + timedelta(days=1),
             last_attested=self.now - timedelta(days=6),

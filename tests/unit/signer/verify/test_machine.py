@@ -327,3 +327,60 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
     scenario.change_machine(node_ref=node_ref)
     scenario.inventory.nodes.extend(nodes)
     assert len(scenario.judge_answer().alarms) == alarms
+
+
+# A provider ID that names hardware: the Machines on it follow one another
+
+
+def replaced(scenario: Scenario, *, name: str = "machine-0", uid: str = "machine-uid-0") -> None:
+    """Let the TPM have a claim under an older node name, for a Machine that had this name."""
+    scenario.put_claim(node_name="old-name", machine=(name, uid))
+
+
+def test_m3_claim_of_a_machine_that_is_gone_does_not_fix_the_node_name() -> None:
+    """The new Machine on the same hardware gets a new node name (metal3, MAAS, Tinkerbell)."""
+    scenario = Scenario()
+    replaced(scenario)
+    passes(scenario)
+
+
+def test_m3_old_name_is_not_the_new_machines() -> None:
+    scenario = Scenario()
+    replaced(scenario)
+    scenario.node_name = "old-name"
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_claim_of_a_machine_that_was_made_again_does_not_fix_the_node_name() -> None:
+    """A Cluster made again may give its Machines the old names."""
+    scenario = Scenario()
+    replaced(scenario, name="machine-1")
+    passes(scenario)
+
+
+def node_exists(scenario: Scenario) -> None:
+    """Leave the Node of the claim in the workload cluster."""
+    scenario.inventory.nodes.append(Node(name="old-name", provider_id=PROVIDER_ID))
+
+
+def node_ref_exists(scenario: Scenario) -> None:
+    """Let nodeRef name the Node of the claim."""
+    scenario.change_machine(node_ref="old-name")
+
+
+@pytest.mark.parametrize("evidence", [node_exists, node_ref_exists])
+def test_m3_claim_of_a_machine_that_was_moved_fixes_the_node_name(evidence: Change) -> None:
+    """`clusterctl move` gives a Machine a new UID, and its node goes on."""
+    scenario = Scenario()
+    replaced(scenario, name="machine-1")
+    evidence(scenario)
+    check(scenario, NodeNameMismatch)
+    scenario.node_name = "old-name"
+    scenario.request_der = b""
+    passes(scenario)
+
+
+def test_m3_claim_of_this_machine_fixes_the_node_name() -> None:
+    scenario = Scenario()
+    replaced(scenario, name="machine-1", uid="machine-uid-1")
+    check(scenario, NodeNameMismatch)

@@ -18,13 +18,14 @@ from signer.errors import (
     AddressOfAnotherMachine,
     AddressOfControlPlane,
     EndorsementKeyBanned,
+    EndorsementKeyReleased,
     MachineNotFound,
     NodeNameUnknown,
     RequesterNameMismatch,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.model import Address, Csr
+from signer.model import Address, Csr, Release
 from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import verify_serving_names
 from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
@@ -219,6 +220,16 @@ BUILTIN: dict[str, tuple[Change, type[AttestationError]]] = {
     "half a claim": (lambda s: s.store.keys.clear(), NodeNameUnknown),
     "banned": (lambda s: s.put_key(key_name(s.ek), banned=True), EndorsementKeyBanned),
     "Machine is gone": (lambda s: s.store.machines[HOME].clear(), MachineNotFound),
+    "released": (
+        lambda s: s.put_key(
+            key_name(s.ek), released_from=(Release(cluster=HOME, provider_id=None),)
+        ),
+        EndorsementKeyReleased,
+    ),
+    "claim of a Machine that is gone": (
+        lambda s: s.put_claim(machine=("machine-0", "machine-uid-0")),
+        NodeNameUnknown,
+    ),
     "another node asks": (lambda s: s.as_node("node-2.example"), RequesterNameMismatch),
     "another address": (lambda s: s.change_machine(addresses=ADDRESSES[:1]), AddressNotOfMachine),
 }
