@@ -18,7 +18,7 @@ class MultipleClientSigners(Waiting, check="R0", alarm=True):
 
 
 class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
-    """A kubeadm binding lets kube-controller-manager approve client certificates unattested."""
+    """A ClusterRoleBinding lets kube-controller-manager approve unattested client certificates."""
 
 
 class NotOurSigner(Ignored, check="R1"):
