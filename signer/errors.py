@@ -297,6 +297,10 @@ class AddressOfControlPlane(Denied, check="S3"):
     """A subject alternative name belongs to the control plane."""
 
 
+class AddressReserved(Denied, check="S3"):
+    """A subject alternative name is one that no single machine has, such as loopback."""
+
+
 class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
     """A subject alternative name is also another Machine's address."""
 

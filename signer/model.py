@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
 from common.binding import challenge_key_id, encode_fields, sha256
@@ -65,8 +66,12 @@ class Cluster:
     """Opted-in client signer names (R0); the fields of a CRD that has them, else annotations."""
     control_plane_hosts: frozenset[str]
     """Host names and addresses of the control plane endpoint and of the `kubernetes` service."""
+    service_networks: tuple[IPv4Network | IPv6Network, ...]
+    """Addresses of Services, as the Cluster object gives them; empty where it gives none."""
+    service_domain: str
+    """DNS domain of the workload cluster, e.g. `cluster.local`."""
     auto_approve_bindings: frozenset[str]
-    """kubeadm's auto-approving ClusterRoleBindings that exist in the workload cluster."""
+    """ClusterRoleBindings of the workload cluster that approve CSRs without attestation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from signer.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
+from signer.host_names import fold_case
 from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
 from signer.policy import Policy
 from signer.verify.claims import is_claim_of, is_claim_of_former, is_complete_claim
@@ -148,7 +149,7 @@ def _inventory_names(machine: Machine, inventory: Inventory, policy: Policy) -> 
             if registration.provider_id == machine.provider_id
             and registration.node_name is not None
         )
-    names = {a.address.lower() for a in machine.addresses if a.type in _NAME_ADDRESSES}
+    names = {fold_case(a.address) for a in machine.addresses if a.type in _NAME_ADDRESSES}
     if policy.machine_name_is_node_name:
         names.add(machine.name)
     return frozenset(names)

@@ -1,14 +1,16 @@
 """Verifies the names in serving certificates (S1 to S3): each is this Machine's and no other's.
 
 Infrastructure providers report Machines' addresses, and some of them repeat what a guest reports.
-So a name that two Machines have is accepted for neither. Names of the control plane and of other
+So a name that two Machines have is accepted for neither, and names and addresses that cannot be one
+Machine's are refused. Names of the control plane and of other
 Machines are compared in every form in which clients look them up, IDNA included; the Machine's own
 names only as they are written.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
 
 from common.csr import OtherGeneralName, SubjectAltName, require_node_name
 from common.errors import NodeNameInvalid
@@ -16,11 +18,28 @@ from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
+    AddressReserved,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
 from signer.host_names import HostName, as_address, equivalent_names, fold_case, normalize
 from signer.model import Cluster, Inventory, Machine
+
+_METADATA_ADDRESSES: Final = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",  # most clouds
+            "fd00:ec2::254",  # AWS
+            "fd20:ce::254",  # Google
+            "168.63.129.16",  # Azure
+            "100.100.100.200",  # Alibaba
+        ),
+    )
+)
+_BROADCAST: Final = ip_address("255.255.255.255")
+_RESERVED_DOMAINS: Final = ("localhost", "svc", "metadata.google.internal")
+"""RFC 6761 section 6.3; Services by the resolver's search path; Google's metadata server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +58,16 @@ def verify_serving_names(
     Raises:
         SubjectAltNameMissing, SubjectAltNameNotAllowed: S1.
         AddressNotOfMachine: S2; the Machine may get the address later.
-        AddressOfControlPlane, AddressOfAnotherMachine: S3.
+        AddressOfControlPlane, AddressReserved, AddressOfAnotherMachine: S3.
 
     """
     if not requested:
         raise SubjectAltNameMissing("a serving request needs a subject alternative name")
     names = [_require_plain_name(name) for name in requested]  # (S1)
-    _require_not_control_plane(names, inventory.cluster())  # (S3)
+    cluster = inventory.cluster()
+    _require_not_control_plane(names, cluster)  # (S3)
+    if any(_is_reserved(name, cluster) for name in names):  # (S3)
+        raise AddressReserved("a name in the request cannot belong to a single machine")
     machine_names = frozenset(normalize(a.address) for a in machine.addresses)
     if not machine_names.issuperset(names):  # (S2)
         raise AddressNotOfMachine("a name in the request is none of the Machine's addresses")
@@ -80,3 +102,20 @@ def _require_not_control_plane(names: Sequence[HostName], cluster: Cluster) -> N
     reserved = {form for host in cluster.control_plane_hosts for form in equivalent_names(host)}
     if not reserved.isdisjoint(names):
         raise AddressOfControlPlane("a name in the request belongs to the control plane")
+
+
+def _is_reserved(name: HostName, cluster: Cluster) -> bool:
+    """S3: return whether a name is a Service's, or an address that is no machine's alone."""
+    if isinstance(name, str):
+        domain = fold_case(cluster.service_domain)
+        reserved = (*_RESERVED_DOMAINS, f"svc.{domain}", f"pod.{domain}")
+        return any(name == suffix or name.endswith(f".{suffix}") for suffix in reserved)
+    return (
+        name.is_loopback
+        or name.is_unspecified
+        or name.is_link_local
+        or name.is_multicast
+        or name == _BROADCAST
+        or name in _METADATA_ADDRESSES
+        or any(name in network for network in cluster.service_networks)
+    )

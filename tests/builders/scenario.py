@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -78,6 +78,8 @@ CLUSTER = Cluster(
     paused=False,
     client_signers=frozenset({CLIENT_SIGNER}),
     control_plane_hosts=frozenset({"api.example", "192.0.2.1", "kubernetes", "10.96.0.1"}),
+    service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/108")),
+    service_domain="cluster.local",
     auto_approve_bindings=frozenset(),
 )
 

@@ -68,6 +68,8 @@ class FakeWorld:
             paused=False,
             client_signers=CLUSTER.client_signers,
             control_plane_hosts=CLUSTER.control_plane_hosts,
+            service_networks=(),
+            service_domain="cluster.local",
             auto_approve_bindings=frozenset(),
         )
         self.records = FakeInventory(of=of, store=self.store)

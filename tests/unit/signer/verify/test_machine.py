@@ -384,3 +384,10 @@ def test_m3_claim_of_this_machine_fixes_the_node_name() -> None:
     scenario = Scenario()
     replaced(scenario, name="machine-1", uid="machine-uid-1")
     check(scenario, NodeNameMismatch)
+
+
+def test_m3_trailing_dot_in_an_address_does_not_keep_a_node_out() -> None:
+    """S2 folded the dot already; the node could never join."""
+    scenario = Scenario()
+    scenario.change_machine(addresses=addresses(("Hostname", "Node-1.Example.")))
+    passes(scenario)
