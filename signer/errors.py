@@ -18,7 +18,7 @@ class MultipleClientSigners(Waiting, check="R0", alarm=True):
 
 
 class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
-    """A kubeadm binding lets kube-controller-manager approve client certificates unattested."""
+    """A ClusterRoleBinding lets kube-controller-manager approve unattested client certificates."""
 
 
 class NotOurSigner(Ignored, check="R1"):
@@ -243,6 +243,10 @@ class EndorsementKeyBanned(Denied, check="E3"):
     """The endorsement key is banned."""
 
 
+class EndorsementKeyReleased(Denied, check="E3"):
+    """An operator released the endorsement key from this Cluster or Machine."""
+
+
 class EndorsementKeyInUseLocally(Denied, check="E3"):
     """The endorsement key is held by another living node."""
 
@@ -291,6 +295,10 @@ class AddressNotOfMachine(Waiting, check="S2"):
 
 class AddressOfControlPlane(Denied, check="S3"):
     """A subject alternative name belongs to the control plane."""
+
+
+class AddressReserved(Denied, check="S3"):
+    """A subject alternative name is one that no single machine has, such as loopback."""
 
 
 class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):

@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
 from common.binding import challenge_key_id, encode_fields, sha256
+from common.csr import require_node_name
+from common.errors import NodeNameInvalid
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 
@@ -63,8 +66,12 @@ class Cluster:
     """Opted-in client signer names (R0); the fields of a CRD that has them, else annotations."""
     control_plane_hosts: frozenset[str]
     """Host names and addresses of the control plane endpoint and of the `kubernetes` service."""
+    service_networks: tuple[IPv4Network | IPv6Network, ...]
+    """Addresses of Services, as the Cluster object gives them; empty where it gives none."""
+    service_domain: str
+    """DNS domain of the workload cluster, e.g. `cluster.local`."""
     auto_approve_bindings: frozenset[str]
-    """kubeadm's auto-approving ClusterRoleBindings that exist in the workload cluster."""
+    """ClusterRoleBindings of the workload cluster that approve CSRs without attestation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +149,31 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One entry of `EndorsementKey.spec.releasedFrom`: nodes that may not use the key anymore."""
+
+    cluster: ClusterKey
+    provider_id: str | None
+    """`None` stands for every provider ID of the Cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementKeyObject:
     """An EndorsementKey; `name` is the hex SHA-256 of the canonical SubjectPublicKeyInfo."""
 
     name: str
     resource_version: str
     registered_for: tuple[Registration, ...]
+    released_from: tuple[Release, ...]
     banned: bool
     held_by: KeyHolder | None
+
+    def is_released_from(self, cluster: ClusterKey, provider_id: str) -> bool:
+        """Return whether an operator released the key from these nodes."""
+        return any(
+            release.cluster == cluster and release.provider_id in {None, provider_id}
+            for release in self.released_from
+        )
 
 
 class MachineState(Enum):
@@ -171,7 +195,7 @@ class BootCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedNodeObject:
-    """An AttestedNode; `name` is the hex SHA-256 of fields(Cluster name, node name)."""
+    """An AttestedNode; `name` is the one that `attested_node_name` gives."""
 
     name: str
     resource_version: str
@@ -179,6 +203,9 @@ class AttestedNodeObject:
     node_name: str
     provider_id: str
     machine_name: str
+    """Empty when the claim names no Machine: a MachinePool's member may have none."""
+    machine_uid: str
+    """UID that the Machine had; `clusterctl move` gives Machines new ones. Empty as above."""
     endorsement_key: str
     not_after: datetime
     last_attested: datetime
@@ -206,7 +233,17 @@ class ChallengeKeys:
 
 
 def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
-    """Name the AttestedNode: a digest, since joined names with dots would collide."""
+    """Return the name of a node's AttestedNode: `<node>.<cluster>`, or a digest of both names.
+
+    The digest is for Clusters whose name has a dot and for names that are too long. Two nodes never
+    share a name: the last dot splits the first form, and the second has no dot (docs/protocol.md
+    section 2).
+    """
+    if "." not in cluster.name:
+        try:
+            return require_node_name(f"{node_name}.{cluster.name}")
+        except NodeNameInvalid:
+            pass
     return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
@@ -283,8 +320,11 @@ class ClaimStore(Protocol):
     ) -> AttestedNodeObject:
         """Write all of `wanted` under the resourceVersion of `current`."""
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether a Machine of that Cluster has the provider ID.
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        A Cluster that is gone has no provider IDs. Raises `ApiServerUnavailable` when unknown.
+        An empty name stands for any. A Cluster that does not exist has no Machines. Raises
+        `ApiServerUnavailable` when the state is unknown.
         """

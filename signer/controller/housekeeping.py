@@ -40,8 +40,10 @@ class OfferDeleter(Protocol):
 class ClaimDeleter(Protocol):
     """The part of the claims that this needs."""
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether a Machine of that Cluster has the provider ID."""
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine of that Cluster with this name and provider ID."""
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
         """Delete an AttestedNode, if it is still as it was read."""
@@ -72,7 +74,8 @@ def delete_stale_claims(
     expired = [n for n in nodes if now - n.not_after > _CLAIM_GRACE and not lives(n)]
     # Any of them: some that nobody can tell of would stand before the others for ever.
     for node in random.sample(expired, min(len(expired), _CLAIMS_AT_ONCE)):
-        if claims.machine_state(node.cluster, node.provider_id) is MachineState.ABSENT:
+        state = claims.machine_state(node.cluster, node.provider_id, node.machine_name)
+        if state is MachineState.ABSENT:
             claims.delete_attested_node(node)
             fields = {
                 "cluster": f"{node.cluster.namespace}/{node.cluster.name}",

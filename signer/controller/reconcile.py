@@ -34,6 +34,7 @@ from signer.issue.challenge import ChallengeState, challenge_state, make_challen
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import Policy, PolicySet
 from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer
+from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
@@ -195,16 +196,7 @@ class _Reconciliation:
     def _challenge(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> Result:
         """Answer an offer with a challenge, unless it has one; from caches only."""
         common, now = self._common, self._common.now()
-        challengeable = verify_offer(
-            self._csr,
-            kind,
-            offer,
-            records=self._side.records,
-            policy=policy,
-            anchors=common.anchors[policy.name],
-            now=now,
-            told=self._record_check,
-        )
+        challengeable = verify_offer(self._csr, kind, offer, self._context(policy, now))
         masters = common.challenge_keys.cached()
         state = self._challenge_state(policy, masters, now)
         if state is ChallengeState.UNKNOWN_KEY:
@@ -285,16 +277,16 @@ class _Reconciliation:
     def _verify_under(
         self, masters: ChallengeKeys, kind: CsrKind, answer: ParsedAnswer, policy: Policy
     ) -> VerifiedAnswer:
-        return verify_answer(
-            self._csr,
-            kind,
-            answer,
-            records=self._side.records,
+        context = self._context(policy, self._common.now())
+        return verify_answer(self._csr, kind, answer, context, masters)
+
+    def _context(self, policy: Policy, now: datetime) -> VerificationContext:
+        return VerificationContext(
+            inventory=self._side.records,
             policy=policy,
             anchors=self._common.anchors[policy.name],
-            masters=masters,
-            now=self._common.now(),
-            told=self._record_check,
+            now=now,
+            trace=self._record_check,
         )
 
     def _record_check(self, _: str, proved: T) -> T:
@@ -316,9 +308,8 @@ class _Reconciliation:
         """Approve what kube-controller-manager then signs."""
         if "Approved" in self._csr.conditions:
             return DONE
-        verified = verify_kubelet_serving(
-            self._csr, serving, records=self._side.records, policy=policy
-        )
+        context = self._context(policy, self._common.now())
+        verified = verify_kubelet_serving(self._csr, serving, context)
         self._trail.machine = verified.machine.name
         message = "the names are those of the node's Machine"
         self._side.csrs.approve(self._csr, _ATTESTED, message)

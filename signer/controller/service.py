@@ -215,6 +215,8 @@ class Controller:
         under = (node.cluster, node.provider_id)
         machines = self._management.machines.by_index("provider ID", under)
         pools = self._management.pools.by_index("provider ID", under)
+        if node.machine_name:
+            machines, pools = [m for m in machines if m.name == node.machine_name], ()
         return bool(machines or pools) or (cluster is not None and cluster.paused)
 
 

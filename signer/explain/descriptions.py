@@ -14,41 +14,6 @@ from common.tpm.constants import HASHES
 from signer.explain.replay import CheckResult
 from signer.verify.request import BootstrapRequester
 
-CHECK_TITLES: Final[Mapping[str, str]] = {
-    "R0": "the Cluster has opted in, and nothing leads around the signer",
-    "R1": "the signer name is ours",
-    "R2": "usages",
-    "R3": "requester",
-    "P1": "size limits",
-    "P2": "PEM blocks",
-    "P3": "request: own signature, key",
-    "P4": "subject",
-    "P5": "extensions",
-    "P6": "attestation data",
-    "C1": "age and master of the challenge",
-    "A1": "attestation key",
-    "Q1": "quote: form and signature",
-    "Q2": "quote: binding",
-    "Q3": "PCRs: selection and digest",
-    "Q4": "PCRs: policy; measured boot",
-    "M1": "Machine of the provider ID",
-    "M2": "Machine and Cluster are ready for a first join",
-    "M3": "node name",
-    "M4": "Node of that name",
-    "M5": "a node asks for itself",
-    "M6": "signs against the Machine",
-    "E1": "endorsement key: template and strength",
-    "E2": "endorsement key: trust",
-    "E3": "endorsement key: not banned, not held",
-    "K1": "claim of the key",
-    "K2": "claim of the name",
-    "K3": "the key once more",
-    "S1": "serving: form of the names",
-    "S2": "serving: names of the Machine",
-    "S3": "serving: names of others",
-}
-"""As in the table of signer/verify/__init__.py."""
-
 
 def describe_result(step: CheckResult) -> str:
     """Say what a step has proved of its check; empty where the title says it all."""

@@ -40,7 +40,12 @@ class OfflineClaimStore:
     ) -> EndorsementKeyObject:
         """Return the EndorsementKey that would be created."""
         return EndorsementKeyObject(
-            name=name, resource_version="", registered_for=(), banned=False, held_by=held_by
+            name=name,
+            resource_version="",
+            registered_for=(),
+            released_from=(),
+            banned=False,
+            held_by=held_by,
         )
 
     def set_key_holder(
@@ -64,8 +69,10 @@ class OfflineClaimStore:
         """Return the AttestedNode that would be written."""
         return wanted
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether a Machine of that Cluster has the provider ID.
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine of that Cluster with this name and provider ID.
 
         A Cluster that is in no file may well exist: then nobody knows.
         """
@@ -75,10 +82,14 @@ class OfflineClaimStore:
                 detail=cluster_key(cluster),
             )
         under = (cluster, provider_id)
-        machines = [
-            machine.deleting for machine in self._dump.machines.by_index("provider ID", under)
+        deleting = [
+            machine.deleting
+            for machine in self._dump.machines.by_index("provider ID", under)
+            if machine_name in {"", machine.name}
         ]
-        pools = [pool.deleting for pool in self._dump.pools.by_index("provider ID", under)]
-        if not machines and not pools:
+        if not machine_name:
+            pools = self._dump.pools.by_index("provider ID", under)
+            deleting += [pool.deleting for pool in pools]
+        if not deleting:
             return MachineState.ABSENT
-        return MachineState.DELETING if all((*machines, *pools)) else MachineState.PRESENT
+        return MachineState.DELETING if all(deleting) else MachineState.PRESENT

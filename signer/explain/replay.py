@@ -16,6 +16,7 @@ from signer.errors import ChallengeKeyUnknown
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import Policy, PolicySet
 from signer.verify.answer import make_claims, verify_answer
+from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
@@ -143,9 +144,7 @@ class _Run:
         match self._parsed:
             case ParsedKubeletServing() as serving:
                 self._hear("P1 P2 P3 P4", serving)
-                verify_kubelet_serving(
-                    self._csr, serving, records=case.records, policy=policy, told=self._hear
-                )
+                verify_kubelet_serving(self._csr, serving, self._context(policy))
                 return Verdict.APPROVED
             case ParsedOffer() as offer:
                 self._order = OFFER
@@ -157,15 +156,15 @@ class _Run:
 
     def _offer(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> None:
         self._hear("P1 P2 P3 P4 P5 P6", self._parsed)
-        verify_offer(
-            self._csr,
-            kind,
-            offer,
-            records=self._case.records,
+        verify_offer(self._csr, kind, offer, self._context(policy))
+
+    def _context(self, policy: Policy) -> VerificationContext:
+        return VerificationContext(
+            inventory=self._case.records,
             policy=policy,
             anchors=self._case.anchors[policy.name],
             now=self._case.now,
-            told=self._hear,
+            trace=self._hear,
         )
 
     def _answer(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> Verdict:
@@ -178,15 +177,7 @@ class _Run:
         self._order = (*self._order, *CLAIM)
         self._hear("P1 P2 P3 P4 P5 P6", answer)
         verified = verify_answer(
-            self._csr,
-            kind,
-            answer,
-            records=case.records,
-            policy=policy,
-            anchors=case.anchors[policy.name],
-            masters=case.challenge_keys,
-            now=case.now,
-            told=self._hear,
+            self._csr, kind, answer, self._context(policy), case.challenge_keys
         )
         not_after = case.now + policy.certificate_lifetime
         claimed = make_claims(

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from common.errors import AttestationError
-from signer.explain.descriptions import CHECK_TITLES, describe_result
+from signer.explain.descriptions import describe_result
 from signer.explain.replay import CheckResult, Explanation, Outcome, Verdict
+from signer.verify.checks import CHECKS
 from signer.verify.parse import ParsedAnswer, ParsedOffer
 
 YES, NO, NOT_NOW = 0, 1, 3
@@ -79,7 +80,7 @@ def _decided(judgement: Explanation) -> Iterable[str]:
 def _line(step: CheckResult) -> str:
     error = step.error
     said = describe_result(step) if error is None else f"{error.reason}: {error.message}"
-    line = f"  {step.check:3} {step.outcome.value:13} {CHECK_TITLES.get(step.check, '')}"
+    line = f"  {step.check:3} {step.outcome.value:13} {CHECKS[step.check].title}"
     if said:
         line += f": {said}"
     if error is not None and error.detail:
@@ -122,7 +123,7 @@ def _document(judgement: Explanation) -> dict[str, Any]:
 def _check(step: CheckResult) -> dict[str, Any]:
     document = {
         "check": step.check,
-        "about": CHECK_TITLES.get(step.check, ""),
+        "about": CHECKS[step.check].title,
         "outcome": step.outcome.value,
     }
     if step.outcome is Outcome.PASSED:

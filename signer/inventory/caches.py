@@ -20,7 +20,13 @@ from signer.kube.cache import Cache, Capacity
 from signer.kube.fields import Json, get_str, get_strings, require_str
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
-_AUTO_APPROVE: Final = "kubeadm:node-autoapprove-"
+_AUTO_APPROVE_ROLES: Final = frozenset(
+    {
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+    }
+)
+"""ClusterRoles whose subjects' CSRs kube-controller-manager approves (csrapproving controller)."""
 VALUE_SIZE: Final = 256
 """Bytes that a value takes beside its texts, about."""
 _ROOM: Final = 32 << 20
@@ -110,9 +116,12 @@ def read_node(body: Json) -> Node:
 
 
 def read_binding(body: Json) -> str | None:
-    """Read the name of a ClusterRoleBinding that kubeadm approves by; `None` for any other."""
+    """Return the name of a ClusterRoleBinding to an auto-approving role, `None` for any other.
+
+    The role decides, not the binding's name: kubeadm's names are a convention (R0).
+    """
     name = require_str(body, "metadata", "name")
-    return name if name.startswith(_AUTO_APPROVE) else None
+    return name if get_str(body, "roleRef", "name") in _AUTO_APPROVE_ROLES else None
 
 
 def read_service(body: Json) -> Mapping[str, str]:

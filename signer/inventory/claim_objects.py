@@ -15,6 +15,7 @@ from signer.model import (
     EndorsementKeyObject,
     KeyHolder,
     Registration,
+    Release,
     TrustBasis,
     attested_node_name,
 )
@@ -33,6 +34,10 @@ def read_endorsement_key(body: Json) -> EndorsementKeyObject:
         name=require_str(body, "metadata", "name"),
         resource_version=require_str(body, "metadata", "resourceVersion"),
         registered_for=tuple(_registration(r) for r in get_objects(body, "spec", "registeredFor")),
+        released_from=tuple(
+            Release(cluster=_cluster(r), provider_id=get_str(r, "providerID"))
+            for r in get_objects(body, "spec", "releasedFrom")
+        ),
         banned=get_path(body, "spec", "banned") is not None,
         held_by=None if held_by is None else _holder(held_by),
     )
@@ -60,6 +65,7 @@ def read_attested_node(body: Json) -> AttestedNodeObject:
         node_name=node_name,
         provider_id=require_str(body, "spec", "providerID"),
         machine_name=get_str(body, "spec", "machineName") or "",
+        machine_uid=get_str(body, "spec", "machineUID") or "",
         endorsement_key=require_str(body, "spec", "endorsementKey"),
         not_after=require_time(body, "spec", "notAfter"),
         last_attested=require_time(body, "spec", "lastAttested"),
@@ -119,6 +125,8 @@ def encode_attested_node(wanted: AttestedNodeObject, resource_version: str) -> d
     }
     if wanted.machine_name:
         spec["machineName"] = wanted.machine_name
+    if wanted.machine_uid:
+        spec["machineUID"] = wanted.machine_uid
     if wanted.boot is not None:
         spec["boot"] = {
             "resetCount": wanted.boot.reset_count,

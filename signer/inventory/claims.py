@@ -96,24 +96,32 @@ class KubeClaimStore:
         preconditions = {"resourceVersion": dead.resource_version}
         self._api.delete(path, preconditions, accepted=(200, 404, 409))
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether a Machine of that Cluster has the provider ID."""
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine of that Cluster with this name and provider ID."""
         if not self._exists(cluster):
             return MachineState.ABSENT
-        found = list(self._deleting(cluster, provider_id))
-        if not found:
+        deleting = list(self._deleting(cluster, provider_id, machine_name))
+        if not deleting:
             return MachineState.ABSENT
-        return MachineState.DELETING if all(found) else MachineState.PRESENT
+        return MachineState.DELETING if all(deleting) else MachineState.PRESENT
 
     def _exists(self, cluster: ClusterKey) -> bool:
         path = f"{self._collection('Cluster', cluster.namespace)}/{quote(cluster.name, safe='')}"
         return self._api.get(path, accepted=(200, 404)).status == HTTPStatus.OK
 
-    def _deleting(self, cluster: ClusterKey, provider_id: str) -> Iterator[bool]:
-        """Yield, for each Machine and pool with the provider ID, whether it is being deleted."""
+    def _deleting(self, cluster: ClusterKey, provider_id: str, machine_name: str) -> Iterator[bool]:
+        """Yield, for each matching Machine and each pool with the ID, if it is being deleted."""
         for machine in self._read("Machine", cluster.namespace, read_machine):
-            if machine.cluster == cluster and machine.provider_id == provider_id:
+            if (
+                machine.cluster == cluster
+                and machine.provider_id == provider_id
+                and machine_name in {"", machine.name}
+            ):
                 yield machine.deleting
+        if machine_name:
+            return  # claims of a MachinePool's members name no Machine
         for pool in self._read("MachinePool", cluster.namespace, read_pool):
             if pool.cluster == cluster and provider_id in pool.provider_ids:
                 yield pool.deleting

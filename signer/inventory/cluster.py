@@ -4,9 +4,9 @@ Source: the proposal's fields where a CRD has them (`spec.security.kubeletAuthen
 infrastructure cluster's `status.kubeletClientCertificateSigner`), else the annotation.
 """
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from common.names import ANNOTATION_PREFIX
@@ -32,6 +32,8 @@ class ClusterObject:
     annotated_signers: frozenset[str]
     infrastructure: Reference | None
     hosts: frozenset[str]
+    service_networks: tuple[IPv4Network | IPv6Network, ...]
+    service_domain: str
 
 
 def read_cluster(body: Json) -> ClusterObject:
@@ -48,6 +50,8 @@ def read_cluster(body: Json) -> ClusterObject:
         annotated_signers=frozenset(s.strip() for s in signers if s.strip()),
         infrastructure=read_reference(get_path(body, "spec", "infrastructureRef"), namespace),
         hosts=frozenset(_hosts(body)),
+        service_networks=tuple(_service_networks(body)),
+        service_domain=_service_domain(body),
     )
 
 
@@ -73,6 +77,8 @@ def build_cluster(
         paused=cluster.paused,
         client_signers=client_signers(cluster, named_by_infrastructure),
         control_plane_hosts=cluster.hosts | frozenset(hosts),
+        service_networks=cluster.service_networks,
+        service_domain=cluster.service_domain,
         auto_approve_bindings=frozenset(auto_approve_bindings),
     )
 
@@ -81,9 +87,17 @@ def _hosts(body: Json) -> Iterable[str]:
     endpoint = get_str(body, "spec", "controlPlaneEndpoint", "host")
     if endpoint is not None:
         yield endpoint
-    domain = get_str(body, "spec", "clusterNetwork", "serviceDomain") or _DEFAULT_DOMAIN
     service = "kubernetes.default.svc"
-    yield from ("kubernetes", "kubernetes.default", service, f"{service}.{domain}")
-    for block in get_strings(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
+    yield from ("kubernetes", "kubernetes.default", service, f"{service}.{_service_domain(body)}")
+    for network in _service_networks(body):
         # The first address of each block is the `kubernetes` service's.
-        yield str(next(iter(ipaddress.ip_network(block, strict=False).hosts())))
+        yield str(next(iter(network.hosts())))
+
+
+def _service_domain(body: Json) -> str:
+    return get_str(body, "spec", "clusterNetwork", "serviceDomain") or _DEFAULT_DOMAIN
+
+
+def _service_networks(body: Json) -> Iterable[IPv4Network | IPv6Network]:
+    for block in get_strings(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
+        yield ip_network(block, strict=False)

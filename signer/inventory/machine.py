@@ -134,8 +134,13 @@ def read_infrastructure(body: Json) -> InfrastructureObject:
 
 
 def read_bootstrap(body: Json) -> BootstrapObject:
-    """Read the ID of a KubeadmConfig's bootstrap token, and leave the secret where it is."""
-    token = get_str(body, "spec", "joinConfiguration", "discovery", "bootstrapToken", "token")
+    """Read the ID of the token that the node joins with, and leave the secret where it is.
+
+    `tlsBootstrapToken` comes first, as in kubeadm: it overrides the token of `bootstrapToken`, and
+    file discovery has no other.
+    """
+    discovery = get_path(body, "spec", "joinConfiguration", "discovery")
+    token = get_str(discovery, "tlsBootstrapToken") or get_str(discovery, "bootstrapToken", "token")
     if token is None:
         return BootstrapObject(token_id=None)
     matched = _TOKEN.fullmatch(token)

@@ -1,7 +1,20 @@
-"""From an answer and what is known to what may be certified: the checks in their order.
+"""Verifies an answer, then writes the claims that its certificate needs.
 
-Nothing is asked of anybody on behalf of bytes that are not proved: R, P, C, A and Q come before
-M, E and S, and those before the claims. Source: docs/protocol.md section 5.
+Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
+
+1. R2, R3: the usages and the requester are allowed.
+2. C1: the challenge is recent and was made under a known challenge key.
+3. A1, E1: attestation key and endorsement key are acceptable keys of a TPM.
+4. Q1, Q2: the quote is signed by the attestation key and bound to this challenge and object.
+5. Q3, Q4: the PCR values are the quoted ones, and the policy allows them.
+6. M5, M1, M2, M3, M4, M6: the Machine exists, is ready and has this node name.
+7. E2: the policy trusts the endorsement key for this Machine.
+8. E3: the key is not banned, and no claim in this Cluster conflicts.
+9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
+
+`make_claims` then runs K1, K2 and K3 against the API server. R0, R1 and P come first:
+signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests to the API server
+for answers that are proved.
 """
 
 from dataclasses import dataclass
@@ -20,7 +33,6 @@ from signer.model import (
     ChallengeKeys,
     ClaimStore,
     Csr,
-    Inventory,
     KeyHolder,
     Machine,
     attested_node_name,
@@ -28,6 +40,7 @@ from signer.model import (
 from signer.policy import Policy
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import ClaimRequest, verify_no_conflicting_claim, write_claims
+from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
 from signer.verify.machine import find_machine, verify_machine
@@ -38,145 +51,152 @@ from signer.verify.quote import verify_quote
 from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_version
 from signer.verify.serving_names import ServingNames, verify_serving_names
-from signer.verify.trace import CheckTrace, no_trace
-from signer.verify.x509.trust_anchors import TrustAnchors
 
 CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
+"""Maximum age of a challenge when its answer is verified (C1)."""
 CHALLENGE_MAX_SKEW: Final = timedelta(seconds=60)
-"""How old a challenge may be when its answer is judged, and how far ahead another replica's clock
-may have been (C1)."""
+"""How far in the future `issuedAt` may be: the clocks of two replicas differ (C1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedAnswer:
-    """What an answer proved; only `judge_answer` makes one."""
+    """What an answer proved; only `verify_answer` creates one."""
 
     kind: CsrKind
     holder: KeyHolder
-    """Who may hold key and name, and on what basis."""
+    """The node that may hold the endorsement key and the node name, and on what basis."""
     machine: Machine
     public_key: PublicKey
     serving_names: ServingNames | None
-    """For serving certificates only."""
+    """`None` for client certificates."""
     endorsement_key: EndorsementKey
     boot: BootCounters
     pcrs: Pcrs
-    """The quoted values, bank to index to digest: for the audit record, not for the node."""
+    """Quoted values, bank to index to digest, for the audit record. The node never sees them."""
     measured_boot: MeasuredBoot | None
-    """What the event log showed, where the policy asks for one."""
+    """What the event log shows; `None` where the policy asks for no event log."""
     alarms: tuple[NodeRefMismatch, ...]
-    """Signs that an operator should look at, though they do not stop this certificate (M6)."""
+    """Findings of M6, which do not stop this certificate. An operator should look at them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedAnswer:
-    """A verified answer whose key and name are claimed; only `claim` makes one (K1 to K3)."""
+    """A verified answer whose claims are written; only `make_claims` creates one."""
 
     verified: VerifiedAnswer
     not_after: datetime
 
 
-def verify_answer(  # noqa: PLR0913 - each by name, and each a thing of its own
+def verify_answer(
     csr: Csr,
     kind: CsrKind,
     answer: ParsedAnswer,
-    *,
-    records: Inventory,
-    policy: Policy,
-    anchors: TrustAnchors,
-    masters: ChallengeKeys,
-    now: datetime,
-    told: CheckTrace = no_trace,
+    context: VerificationContext,
+    challenge_keys: ChallengeKeys,
 ) -> VerifiedAnswer:
-    """Check R2, R3, C, A, Q, then M, E (and S for serving), from caches only.
+    """Verify an answer, in the order that the module lists.
 
     Raises:
         Denied, Waiting: with the reason.
-        ChallengeKeyUnknown: read the Secret live and judge again before believing it.
-        ApiServerUnavailable: a cache is not filled yet.
+        ChallengeKeyUnknown: read the Secret again and verify again before believing it.
+        ApiServerUnavailable: a cache has not been filled yet.
 
     """
-    requester = told("R2 R3", verify_requester(csr, kind, policy))
+    inventory, policy, trace = context.inventory, context.policy, context.trace
+    evidence, node_name = answer.evidence, answer.request.node_name
+
+    # (R2 R3)
+    requester = trace("R2 R3", verify_requester(csr, kind, policy))
     verify_version(policy)
-    evidence, name = answer.evidence, answer.request.node_name
-    master = _verify_challenge(evidence, masters, now)
-    told("C1", evidence.challenge)
-    attestation_key = told("A1", verify_attestation_key(evidence.ak_public, policy))
-    # E1 comes early on an answer: without a key of a template there is no secret to derive
-    endorsement_key = told("E1", verify_endorsement_key(evidence.ek_public))
-    cluster = records.cluster()
-    expected = _expected(csr, answer, cluster.uid, master, endorsement_key, attestation_key)
+
+    # (C1)
+    challenge_key = _verify_challenge(evidence, challenge_keys, context.now)
+    trace("C1", evidence.challenge)
+
+    # (A1 E1) E1 is this early because the challenge secret depends on the endorsement key.
+    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, policy))
+    endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))
+
+    # (Q1 Q2)
+    cluster = inventory.cluster()
+    inputs = _challenge_inputs(csr, answer, cluster.uid, endorsement_key, attestation_key)
+    expected = answer_extra_data(
+        challenge_secret(challenge_key, inputs),
+        name=csr.name,
+        expiration_seconds=csr.expiration_seconds,
+        usages=csr.usages,
+    )
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
-    told("Q1 Q2", attest)
+    trace("Q1 Q2", attest)
+
+    # (Q3)
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
         requested=policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
-    told("Q3", pcrs)
-    measured_boot = told("Q4", _verify_measurements(pcrs, answer, records, policy))
-    verified = verify_machine(
-        records=records,
-        provider_id=answer.provider_id,
-        node_name=name,
-        requester=requester,
-        policy=policy,
-    )
-    told("M5 M1 M2 M3 M4 M6", verified)
+    trace("Q3", pcrs)
+
+    # (Q4)
+    measured_boot = trace("Q4", _verify_measurements(pcrs, answer, context))
+
+    # (M5 M1 M2 M3 M4 M6)
+    machine = verify_machine(answer.provider_id, node_name, requester, context)
+    trace("M5 M1 M2 M3 M4 M6", machine)
+
+    # (E2)
     basis = verify_endorsement_trust(
-        endorsement_key,
-        evidence.ek_certificates,
-        verified,
-        requester=requester,
-        records=records,
-        policy=policy,
-        anchors=anchors,
-        now=now,
+        endorsement_key, evidence.ek_certificates, machine, requester, context
     )
-    told("E2", basis)
+    trace("E2", basis)
+
+    # (E3)
     holder = KeyHolder(
-        cluster=cluster.key, node_name=name, provider_id=answer.provider_id, basis=basis
+        cluster=cluster.key, node_name=node_name, provider_id=answer.provider_id, basis=basis
     )
-    verify_no_conflicting_claim(endorsement_key.name, holder, records)
-    told("E3", holder)
-    names = None
+    verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
+    trace("E3", holder)
+
+    # (S1 S2 S3)
+    serving_names = None
     if kind is CsrKind.SERVING:
-        asked = answer.request.subject_alt_names
-        names = told("S1 S2 S3", verify_serving_names(asked, verified.machine, records))
+        requested = answer.request.subject_alt_names
+        serving_names = verify_serving_names(requested, machine.machine, inventory)
+        trace("S1 S2 S3", serving_names)
+
     return VerifiedAnswer(
         kind=kind,
         holder=holder,
-        machine=verified.machine,
+        machine=machine.machine,
         public_key=answer.request.public_key,
-        serving_names=names,
+        serving_names=serving_names,
         endorsement_key=endorsement_key,
-        boot=_boot(attest),
+        boot=_boot_counters(attest),
         pcrs=pcrs,
         measured_boot=measured_boot,
-        alarms=verified.alarms,
+        alarms=machine.alarms,
     )
 
 
-def _verify_challenge(evidence: Answer, masters: ChallengeKeys, now: datetime) -> bytes:
-    """C1: the challenge is fresh by our own clock; return the master that it was made under."""
+def _verify_challenge(evidence: Answer, challenge_keys: ChallengeKeys, now: datetime) -> bytes:
+    """C1: check the age by the signer's clock; return the key that the challenge was made under."""
     age = now - parse_time(evidence.challenge.issued_at)
     if not -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE:
         raise AnswerExpired("the answered challenge is too old, or of the future")
-    return masters.by_id(evidence.challenge.key)
+    return challenge_keys.by_id(evidence.challenge.key)
 
 
-def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
+def _challenge_inputs(
     csr: Csr,
     answer: ParsedAnswer,
     cluster_uid: str,
-    master: bytes,
     endorsement_key: EndorsementKey,
     attestation_key: AttestationKey,
-) -> bytes:
-    """Derive what only the TPM of both keys can have quoted, for this very object (Q2)."""
+) -> ChallengeInputs:
+    """Collect what the challenge secret was derived from, if the answer is honest (Q2)."""
     challenge = answer.evidence.challenge
-    inputs = ChallengeInputs(
+    return ChallengeInputs(
         cluster_uid=cluster_uid,
         signer_name=csr.signer_name,
         username=csr.username,
@@ -186,28 +206,23 @@ def _expected(  # noqa: PLR0913, PLR0917 - everything that a quote is bound to
         ek_spki_sha256=endorsement_key.spki_sha256,
         ak_name=attestation_key.name,
     )
-    return answer_extra_data(
-        challenge_secret(master, inputs),
-        name=csr.name,
-        expiration_seconds=csr.expiration_seconds,
-        usages=csr.usages,
-    )
 
 
 def _verify_measurements(
-    pcrs: Pcrs, answer: ParsedAnswer, records: Inventory, policy: Policy
+    pcrs: Pcrs, answer: ParsedAnswer, context: VerificationContext
 ) -> MeasuredBoot | None:
-    """Q4: PCR values and event log; which values are allowed may hang on the Machine's labels."""
+    """Q4: check PCR values and event log; the Machine's labels may choose the allowed values."""
+    policy = context.policy
     allowed = policy.pcr_allowed
     if policy.pcr_variants:
-        allowed = policy.pcr_values_for(find_machine(records, answer.provider_id))
+        allowed = policy.pcr_values_for(find_machine(context.inventory, answer.provider_id))
     verify_pcr_policy(pcrs, allowed, policy)
     if policy.event_log is None:
         return None
     return verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
 
 
-def _boot(attest: Attest) -> BootCounters:
+def _boot_counters(attest: Attest) -> BootCounters:
     return BootCounters(
         reset_count=attest.clock_info.reset_count,
         restart_count=attest.clock_info.restart_count,
@@ -223,12 +238,12 @@ def make_claims(
     now: datetime,
     not_after: datetime,
 ) -> ClaimedAnswer:
-    """Make the node's claims, live (K1 to K3); a lost race begins again from K1, a few times.
+    """Write the node's claims through the API server (K1 to K3).
 
     Raises:
-        Denied, Waiting: somebody else's claim stands.
-        ClaimConflict: raced too often; retry with backoff.
-        ApiServerUnavailable: from the seam.
+        Denied, Waiting: another claim conflicts.
+        ClaimConflict: other writers won every attempt; retry with backoff.
+        ApiServerUnavailable: from the store.
 
     """
     holder = verified.holder
@@ -238,12 +253,14 @@ def make_claims(
         cluster=holder.cluster,
         node_name=holder.node_name,
         provider_id=holder.provider_id,
-        machine_name=verified.machine.name,
+        # The name of a MachinePool is not that of a Machine.
+        machine_name="" if verified.machine.is_pool_member else verified.machine.name,
+        machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
         endorsement_key=verified.endorsement_key.name,
         not_after=not_after,
         last_attested=now,
         boot=verified.boot,
     )
-    claimant = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
-    write_claims(claimant, claims=claims, reuse=policy.name_reuse, now=now)
+    request = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
+    write_claims(request, claims=claims, reuse=policy.name_reuse, now=now)
     return ClaimedAnswer(verified=verified, not_after=not_after)

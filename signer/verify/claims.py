@@ -1,9 +1,8 @@
-"""Claims: who holds which endorsement key and which node name (E3, K1 to K3).
+"""Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K3).
 
-A claim is whole when EndorsementKey and AttestedNode name each other, and living while one of
-their provider IDs is in its Cluster. Two Machines, replicas or clusters can only be told apart by
-what one of them wrote first, so every step is a create, or a write under the resourceVersion that
-was read. Source: docs/protocol.md sections 2 and 5.
+A claim is complete when EndorsementKey and AttestedNode name each other. It is live while its
+Machine exists. Replicas and clusters race for claims, so every step is a
+create, or a write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
 from dataclasses import dataclass, replace
@@ -18,26 +17,29 @@ from signer.errors import (
     EndorsementKeyInUse,
     EndorsementKeyInUseLocally,
     EndorsementKeyRecordConflict,
+    EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
 )
 from signer.model import (
     AttestedNodeObject,
     ClaimStore,
+    ClusterKey,
     EndorsementKeyObject,
     Inventory,
     KeyHolder,
+    Machine,
     MachineState,
     TrustBasis,
 )
 from signer.policy import NameReuse
 
-_ATTEMPTS: Final = 5
-"""Replicas that race for one key or name lose to one winner each time; more is an outage."""
+_MAX_ATTEMPTS: Final = 5
+"""One of the racing replicas wins each attempt, so more conflicts than this are an outage."""
 
 
 def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:
-    """Tell whether a claim is whole. A banned key holds nothing."""
+    """Return whether key and node name each other, and operators neither banned nor released it."""
     return (
         key is not None
         and node is not None
@@ -46,11 +48,12 @@ def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject
         and node.endorsement_key == key.name
         and key.held_by.cluster == node.cluster
         and key.held_by.node_name == node.node_name
+        and not key.is_released_from(key.held_by.cluster, key.held_by.provider_id)
     )
 
 
 def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
-    """Tell whether two holders are one Machine under one name; the basis may have changed."""
+    """Return whether two holders are one node; the basis may differ."""
     return (one.cluster, one.node_name, one.provider_id) == (
         other.cluster,
         other.node_name,
@@ -58,107 +61,146 @@ def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
     )
 
 
+def is_claim_of(node: AttestedNodeObject, machine: Machine) -> bool:
+    """Return whether the claim names this Machine, or none.
+
+    Several Machines have one provider ID one after the other where it names hardware (`metal3://`).
+    The UID is not compared: `clusterctl move` changes it.
+    """
+    return node.machine_name in {"", machine.name}
+
+
+def is_claim_of_former(node: AttestedNodeObject, name: str, uid: str) -> bool:
+    """Return whether the claim was made for a Machine of the same name with another UID.
+
+    Either the Machine was made again, or `clusterctl move` gave it a new UID.
+    """
+    return node.machine_name == name and node.machine_uid not in {"", uid}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """Who makes a claim, as it will be written."""
+    """A claim to write."""
 
     public_key_pem: str
     holder: KeyHolder
     node: AttestedNodeObject
-    """`resource_version` is empty: it is never looked at."""
+    """`resource_version` is empty and unused."""
 
 
-def verify_no_conflicting_claim(key_name: str, wanted: KeyHolder, records: Inventory) -> None:
-    """E3: the key is not banned, and no claim in this Cluster speaks against the claimant.
+def verify_no_conflicting_claim(
+    key_name: str, requested: KeyHolder, machine: Machine, inventory: Inventory
+) -> None:
+    """E3: verify that the key is usable here and that no claim in this Cluster conflicts.
 
-    Other clusters' claims are left to K1, so that nobody learns of them by an offer.
+    `machine` is the requester's.
+
+    K1 compares with claims in other Clusters. An offer must not reveal them.
 
     Raises:
-        EndorsementKeyBanned, EndorsementKeyInUseLocally, NodeNameInUse: no.
-        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NodeNameReserved: not yet.
+        EndorsementKeyBanned, EndorsementKeyReleased: denied.
+        EndorsementKeyInUseLocally, NodeNameInUse: denied.
+        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NodeNameReserved: wait.
 
     """
-    key = records.endorsement_key(key_name)
+    key = inventory.endorsement_key(key_name)
     if key is not None:
-        require_not_banned(key)
+        require_usable(key, requested.cluster, requested.provider_id)
         held_by = key.held_by
-        if held_by is not None and held_by.cluster == wanted.cluster:
-            node = records.attested_node(held_by.node_name)
-            if not is_same_holder(held_by, wanted) and is_complete_claim(key, node):
-                liveness = _cached_liveness(records, held_by.provider_id)
-                _require_key_free(held_by, liveness, wanted, EndorsementKeyInUseLocally)
-    node = records.attested_node(wanted.node_name)
+        if held_by is not None and held_by.cluster == requested.cluster:
+            node = inventory.attested_node(held_by.node_name)
+            if (
+                node is not None
+                and not is_same_holder(held_by, requested)
+                and is_complete_claim(key, node)
+                and not _is_replaced_by(node, machine.provider_id, machine.name, machine.uid)
+            ):
+                state = _cached_state(inventory, node)
+                _require_key_free(held_by, state, requested, EndorsementKeyInUseLocally)
+    node = inventory.attested_node(requested.node_name)
     if node is not None and node.endorsement_key != key_name:
-        other = records.endorsement_key(node.endorsement_key)
+        other = inventory.endorsement_key(node.endorsement_key)
         if is_complete_claim(other, node):
-            liveness = _cached_liveness(records, node.provider_id)
-            _require_name_free(other, liveness, wanted)
+            _require_name_free(other, _cached_state(inventory, node), requested)
 
 
-def _cached_liveness(records: Inventory, provider_id: str) -> MachineState:
-    machines = records.machines(provider_id)
+def _is_replaced_by(node: AttestedNodeObject, provider_id: str, name: str, uid: str) -> bool:
+    """Return whether a request is for the Machine that was made again on the claim's hardware.
+
+    After `clusterctl move` the Machine is the same one. Then M3 still fixes its node name, so
+    that such a request is only for the claim's own name.
+    """
+    return node.provider_id == provider_id and is_claim_of_former(node, name, uid)
+
+
+def _cached_state(inventory: Inventory, node: AttestedNodeObject) -> MachineState:
+    """Return the state of a claim's Machine from caches; K1 and K2 then decide."""
+    machines = [m for m in inventory.machines(node.provider_id) if is_claim_of(node, m)]
     if any(not machine.deleting for machine in machines):
         return MachineState.PRESENT
     return MachineState.DELETING if machines else MachineState.ABSENT
 
 
-def require_not_banned(key: EndorsementKeyObject) -> None:
-    """E3: refuse a key that an operator has banned.
+def require_usable(key: EndorsementKeyObject, cluster: ClusterKey, provider_id: str) -> None:
+    """E3: refuse a key that an operator banned, or released from this Cluster or Machine.
 
     Raises:
-        EndorsementKeyBanned: it is.
+        EndorsementKeyBanned: no node may use the key.
+        EndorsementKeyReleased: this node may not.
 
     """
     if key.banned:
         raise EndorsementKeyBanned("the endorsement key is banned")
+    if key.is_released_from(cluster, provider_id):
+        raise EndorsementKeyReleased("the endorsement key is released from this Machine")
 
 
-def _outranks(wanted: KeyHolder, basis: TrustBasis | None) -> bool:
-    """Tell whether a record stands against a claim that was made without one."""
-    return wanted.basis is TrustBasis.RECORD and basis is not TrustBasis.RECORD
+def _outranks(requested: KeyHolder, basis: TrustBasis | None) -> bool:
+    """Return whether a request on record competes with a claim that was made without a record."""
+    return requested.basis is TrustBasis.RECORD and basis is not TrustBasis.RECORD
 
 
 def _require_key_free(
-    held_by: KeyHolder, liveness: MachineState, wanted: KeyHolder, denial: type[AttestationError]
+    held_by: KeyHolder, state: MachineState, requested: KeyHolder, denial: type[AttestationError]
 ) -> None:
-    """K1, E3: a key is free when its holder is gone; a record beats a claim without one."""
-    if liveness is MachineState.ABSENT or _outranks(wanted, held_by.basis):
+    """K1, E3: require that the holder is gone, or that the request outranks its claim."""
+    if state is MachineState.ABSENT or _outranks(requested, held_by.basis):
         return
-    if liveness is MachineState.DELETING:
+    if state is MachineState.DELETING:
         raise EndorsementKeyHolderDeleting(
             "the node that holds the endorsement key is not gone yet"
         )
-    if wanted.basis is TrustBasis.RECORD:
+    if requested.basis is TrustBasis.RECORD:
         raise EndorsementKeyRecordConflict("the endorsement key is on record for two nodes")
     raise denial("the endorsement key is held by another node")
 
 
 def _require_name_free(
-    other: EndorsementKeyObject | None, liveness: MachineState, wanted: KeyHolder
+    other: EndorsementKeyObject | None, state: MachineState, requested: KeyHolder
 ) -> None:
-    """K2, E3: a name is free when its claim is dead; a record beats a claim without one."""
+    """K2, E3: require that the name's claim is dead, or that the request outranks it."""
     basis = None if other is None or other.held_by is None else other.held_by.basis
-    if liveness is MachineState.ABSENT or _outranks(wanted, basis):
+    if state is MachineState.ABSENT or _outranks(requested, basis):
         return
-    if liveness is MachineState.DELETING:
+    if state is MachineState.DELETING:
         raise NodeNameReserved("the node that has the name is not gone yet")
-    raise NodeNameInUse("the node name lives with another endorsement key")
+    raise NodeNameInUse("another endorsement key has a live claim to the node name")
 
 
 def write_claims(
-    claimant: ClaimRequest, *, claims: ClaimStore, reuse: NameReuse, now: datetime
+    request: ClaimRequest, *, claims: ClaimStore, reuse: NameReuse, now: datetime
 ) -> None:
-    """K1 to K3, live; a lost race begins again from K1.
+    """Write the claims through the API server (K1 to K3); after a conflict, start again from K1.
 
     Raises:
-        Denied, Waiting: another claim stands.
-        ClaimConflict: every attempt lost a race.
-        ApiServerUnavailable: from the seam.
+        Denied, Waiting: another claim conflicts.
+        ClaimConflict: other writers won every attempt.
+        ApiServerUnavailable: from the store.
 
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
-            _Attempt(claimant=claimant, claims=claims, reuse=reuse, now=now).run()
+            _Attempt(request=request, claims=claims, reuse=reuse, now=now).run()
         except ClaimConflict:
             continue
         return
@@ -169,66 +211,80 @@ def write_claims(
 class _Attempt:
     """One pass over K1, K2 and K3."""
 
-    claimant: ClaimRequest
+    request: ClaimRequest
     claims: ClaimStore
     reuse: NameReuse
     now: datetime
 
     def run(self) -> None:
-        wanted = self.claimant.holder
-        key = self.claims.endorsement_key(self.claimant.node.endorsement_key)
-        node = self.claims.attested_node(wanted.cluster, wanted.node_name)
+        holder = self.request.holder
+        key = self.claims.endorsement_key(self.request.node.endorsement_key)
+        node = self.claims.attested_node(holder.cluster, holder.node_name)
         held = self._take_key(key)
         self._take_name(node)
-        # K3: a replica that read an older state could otherwise take the key from now on. Where the
-        # claim was whole, too: whoever made it so may have died before this very write.
-        self.claims.set_key_holder(held, wanted, self.now)
+        # K3: otherwise a replica that read an older state could still take the key. Needed even if
+        # the claim was complete: the replica that completed it may have crashed before its own K3.
+        self.claims.set_key_holder(held, holder, self.now)
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
-        """K1: created, confirmed, or taken from a claim that is not living."""
-        wanted = self.claimant.holder
+        """K1: create the key, confirm it, or take it from a claim that is not live."""
+        holder = self.request.holder
         if key is None:
             return self.claims.create_endorsement_key(
-                self.claimant.node.endorsement_key, self.claimant.public_key_pem, wanted, self.now
+                self.request.node.endorsement_key, self.request.public_key_pem, holder, self.now
             )
-        require_not_banned(key)
-        if key.held_by == wanted:
+        require_usable(key, holder.cluster, holder.provider_id)
+        if key.held_by == holder:
             return key
-        if key.held_by is not None and not is_same_holder(key.held_by, wanted):
-            liveness = self._key_liveness(key, key.held_by)
-            _require_key_free(key.held_by, liveness, wanted, EndorsementKeyInUse)
-        return self.claims.set_key_holder(key, wanted, self.now)
+        if key.held_by is not None and not is_same_holder(key.held_by, holder):
+            state = self._key_state(key, key.held_by)
+            _require_key_free(key.held_by, state, holder, EndorsementKeyInUse)
+        return self.claims.set_key_holder(key, holder, self.now)
 
     def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
-        """K2: created, confirmed, or a dead one taken; `notAfter` is written with it."""
-        wanted = self.claimant.node
+        """K2: create the name, confirm it, or take it from a dead claim; write `notAfter`."""
+        requested = self.request.node
         if node is None:
-            return self.claims.create_attested_node(wanted)
-        if node.endorsement_key != wanted.endorsement_key:
+            return self.claims.create_attested_node(requested)
+        if node.endorsement_key != requested.endorsement_key:
             other = self.claims.endorsement_key(node.endorsement_key)
-            liveness = self._liveness(other, node)
-            _require_name_free(other, liveness, self.claimant.holder)
+            _require_name_free(other, self._state(other, node), self.request.holder)
         else:
-            # An earlier certificate, of the other kind perhaps, may live longer than this one
-            wanted = replace(wanted, not_after=max(wanted.not_after, node.not_after))
-        return self.claims.replace_attested_node(node, wanted)
+            # An earlier certificate, perhaps the serving one, may expire later than this one.
+            requested = replace(requested, not_after=max(requested.not_after, node.not_after))
+        return self.claims.replace_attested_node(node, requested)
 
-    def _key_liveness(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
+    def _key_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         node = self.claims.attested_node(held_by.cluster, held_by.node_name)
-        return self._liveness(key, node)
+        own = self.request.node
+        if (
+            node is not None
+            and node.cluster == own.cluster
+            and _is_replaced_by(node, own.provider_id, own.machine_name, own.machine_uid)
+        ):
+            return self._state_when_absent(node)
+        return self._state(key, node)
 
-    def _liveness(
+    def _state(
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
     ) -> MachineState:
-        """Tell whether a claim lives; one that is not whole does not."""
+        """Return the state of a claim's Machine; an incomplete claim has none."""
         if key is None or key.held_by is None or node is None or not is_complete_claim(key, node):
             return MachineState.ABSENT
-        # The two differ when a signer died while a Machine made anew took its claim over
-        provider_ids = {key.held_by.provider_id, node.provider_id}
-        states = {self.claims.machine_state(node.cluster, p) for p in provider_ids}
+        # The provider IDs differ when a replica crashed while a new Machine took the claim over.
+        # The AttestedNode then does not name the new Machine.
+        machines = {key.held_by.provider_id: "", node.provider_id: node.machine_name}
+        states = {
+            self.claims.machine_state(node.cluster, provider_id, name)
+            for provider_id, name in machines.items()
+        }
         for state in (MachineState.PRESENT, MachineState.DELETING):
             if state in states:
                 return state
+        return self._state_when_absent(node)
+
+    def _state_when_absent(self, node: AttestedNodeObject) -> MachineState:
+        """Return the state of a claim without Machine: by policy its certificate keeps it."""
         if self.reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
             return MachineState.DELETING
         return MachineState.ABSENT

@@ -1,12 +1,11 @@
-"""Whether the endorsement key is trusted for this Machine, and on what basis (E2).
+"""Decides whether the endorsement key is trusted for this Machine, and on what basis (E2).
 
-A record says whose TPM it is. A certificate only says that it is some TPM, and a first use says
-nothing: without a record, both count once a claim exists, and make the first claim only where
-nothing speaks against it. Source: docs/protocol.md section 5, "E2, policies".
+A record says whose TPM it is. A certificate only says that it is a genuine TPM, and a first use
+says nothing. Without a record, a key is accepted when it already has the claim, or when it makes
+the first claim under safe conditions. Source: docs/protocol.md section 5, "E2, policies".
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from signer.errors import (
     EndorsementKeyMismatch,
@@ -15,89 +14,85 @@ from signer.errors import (
     OperatorActionRequired,
 )
 from signer.model import Inventory, Machine, TrustBasis
-from signer.policy import Policy
 from signer.verify.claims import is_complete_claim
+from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.machine import VerifiedMachine
 from signer.verify.registered_keys import is_name_registered_to_other_key, registered_keys
 from signer.verify.request import BOOTSTRAP_USER_PREFIX, BootstrapRequester, Requester
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
-from signer.verify.x509.trust_anchors import TrustAnchors
 
 
-def verify_endorsement_trust(  # noqa: PLR0913 - each by name, and each a thing of its own
+def verify_endorsement_trust(
     key: EndorsementKey,
     certificates: Sequence[bytes],
     verified: VerifiedMachine,
-    *,
     requester: Requester,
-    records: Inventory,
-    policy: Policy,
-    anchors: TrustAnchors,
-    now: datetime,
+    context: VerificationContext,
 ) -> TrustBasis:
     """Return the basis on which the policy trusts this key for this Machine.
 
     Raises:
         EndorsementKeyMismatch: another key is on record, for the Machine or for the node name.
-        EndorsementKeyNotRegistered: none is, and the policy asks for one.
-        EndorsementKeyRecordInvalid: a record cannot be read, so nobody knows.
-        Denied: the certificate that the policy asks for, with its reason.
+        EndorsementKeyNotRegistered: no key is on record, and the policy requires a record.
+        EndorsementKeyRecordInvalid: a record cannot be read, so it may name this key.
+        Denied: the certificate that the policy requires fails, with its reason.
         NodeRefMismatch, OperatorActionRequired: a first claim without a record is not safe here.
 
     """
-    _require_name_of_nobody_else(key, verified, records)
-    on_record = _is_on_record(key, verified, records)
-    if policy.trust.needs_record and not on_record:
+    inventory, trust = context.inventory, context.policy.trust
+    _require_name_not_registered_to_others(key, verified, inventory)
+    on_record = _is_on_record(key, verified, inventory)
+    if trust.needs_record and not on_record:
         raise EndorsementKeyNotRegistered("no endorsement key is on record for this Machine")
-    if policy.trust.needs_certificate:
+    if trust.needs_certificate:
         verify_endorsement_certificate(
             certificates,
             key.public_key,
-            anchors=anchors,
-            now=now,
-            allow_without_usage=policy.allow_certificates_without_usage,
+            anchors=context.anchors,
+            now=context.now,
+            allow_without_usage=context.policy.allow_certificates_without_usage,
         )
     if on_record:
         return TrustBasis.RECORD
-    if not _has_claim(key, verified, records):
-        _require_safe_first_claim(verified, requester, records)
-    return TrustBasis.CERTIFICATE if policy.trust.needs_certificate else TrustBasis.FIRST_USE
+    if not _has_claim(key, verified, inventory):
+        _require_safe_first_claim(verified, requester, inventory)
+    return TrustBasis.CERTIFICATE if trust.needs_certificate else TrustBasis.FIRST_USE
 
 
-def _require_name_of_nobody_else(
-    key: EndorsementKey, verified: VerifiedMachine, records: Inventory
+def _require_name_not_registered_to_others(
+    key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory
 ) -> None:
-    """Let nobody make the first claim to a name that operators gave to another TPM."""
+    """Refuse a first claim to a name that operators registered for another TPM."""
     machine, node_name = verified.machine, verified.node_name
-    others = is_name_registered_to_other_key(key.name, machine, node_name, records)
-    if others and not _has_claim(key, verified, records):
+    registered_to_other = is_name_registered_to_other_key(key.name, machine, node_name, inventory)
+    if registered_to_other and not _has_claim(key, verified, inventory):
         raise EndorsementKeyMismatch("another endorsement key is on record for this node name")
 
 
-def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, records: Inventory) -> bool:
-    """Tell whether the key is on record; another one's record speaks against it in every policy.
+def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
+    """Return whether the key is on record; refuse it when only other keys are.
 
-    What cannot be read might name this key, or another one: neither yes nor no.
+    A record that cannot be read may name this key or another one: it counts as neither.
     """
     machine = verified.machine
-    names = registered_keys(machine, verified.node_name, records)
-    if key.name in names:
+    registered = registered_keys(machine, verified.node_name, inventory)
+    if key.name in registered:
         return True
     if machine.registered_keys_error is not None:
         raise EndorsementKeyRecordInvalid(
             "the endorsement key record of this Machine cannot be read",
             detail=machine.registered_keys_error,
         )
-    if names:
+    if registered:
         raise EndorsementKeyMismatch("another endorsement key is on record for this Machine")
     return False
 
 
-def _has_claim(key: EndorsementKey, verified: VerifiedMachine, records: Inventory) -> bool:
-    """Tell whether this key already has this very Machine and name."""
-    claim = records.endorsement_key(key.name)
-    node = records.attested_node(verified.node_name)
+def _has_claim(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
+    """Return whether this key already has the complete claim to this node name and provider ID."""
+    claim = inventory.endorsement_key(key.name)
+    node = inventory.attested_node(verified.node_name)
     provider_id = verified.machine.provider_id
     return (
         claim is not None
@@ -109,23 +104,21 @@ def _has_claim(key: EndorsementKey, verified: VerifiedMachine, records: Inventor
 
 
 def _require_safe_first_claim(
-    verified: VerifiedMachine, requester: Requester, records: Inventory
+    verified: VerifiedMachine, requester: Requester, inventory: Inventory
 ) -> None:
-    """Without a record, the first to come is believed: only where it can be no latecomer."""
+    """Without a record, accept the first key that comes, but only for a fresh Machine."""
     if verified.alarms:
         raise verified.alarms[0]
     machine = verified.machine
     if not isinstance(requester, BootstrapRequester):
         raise OperatorActionRequired("a first claim without a record needs a bootstrap credential")
-    if machine.node_ref is not None or records.node(verified.node_name) is not None:
-        raise OperatorActionRequired(
-            "the Machine has a Node already: its endorsement key has to be recorded"
-        )
+    if machine.node_ref is not None or inventory.node(verified.node_name) is not None:
+        raise OperatorActionRequired("the Machine has a Node already: register its endorsement key")
     _require_own_token(machine, requester)
 
 
 def _require_own_token(machine: Machine, requester: BootstrapRequester) -> None:
-    """Where the Machine's bootstrap configuration owns a token, another one is no credential."""
+    """Where the Machine's bootstrap configuration owns a token, accept no other token."""
     token = machine.bootstrap_token_id
     if token is not None and requester.username != BOOTSTRAP_USER_PREFIX + token:
         raise OperatorActionRequired(

@@ -1,21 +1,27 @@
-"""Requests to `kubernetes.io/kubelet-serving`: approved here, signed by kube-controller-manager.
+"""Verifies requests to `kubernetes.io/kubelet-serving`, which kube-controller-manager signs.
 
-There is no attestation in them. What they rest on is the client certificate that the node was
-given: the requester is the node itself, and its claim says which Machine it is.
+Such a request holds no attestation. It rests on the client certificate that the node was given:
+the requester is the node, and its claim names its Machine.
+
+Steps, from caches only (docs/protocol.md section 5):
+
+1. R2, R3: the usages are those of a server, and the requester is a node.
+2. M5: the node requests its own name.
+3. M3, E3, M1: the node's claim names an existing Machine, and its key is not banned.
+4. S1, S2, S3: each requested name is the Machine's.
 """
 
 from dataclasses import dataclass
 
 from signer.errors import NodeNameUnknown
-from signer.model import ClusterKey, Csr, Inventory, Machine
-from signer.policy import Policy
-from signer.verify.claims import is_complete_claim, require_not_banned
+from signer.model import ClusterKey, Csr, Machine
+from signer.verify.claims import is_claim_of, is_complete_claim, require_usable
+from signer.verify.context import VerificationContext
 from signer.verify.machine import find_machine
 from signer.verify.parse import ParsedKubeletServing
 from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_requester_name
 from signer.verify.serving_names import verify_serving_names
-from signer.verify.trace import CheckTrace, no_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,40 +34,50 @@ class VerifiedServing:
 
 
 def verify_kubelet_serving(
-    csr: Csr,
-    serving: ParsedKubeletServing,
-    *,
-    records: Inventory,
-    policy: Policy,
-    told: CheckTrace = no_trace,
+    csr: Csr, serving: ParsedKubeletServing, context: VerificationContext
 ) -> VerifiedServing:
-    """Check R2, R3, M5 and S of a request to `kubernetes.io/kubelet-serving`, from caches only.
+    """Verify a serving request, in the order that the module lists.
 
     Raises:
         Denied, Waiting: with the reason.
-        ApiServerUnavailable: a cache is not filled yet.
+        ApiServerUnavailable: a cache has not been filled yet.
 
     """
-    requester = told("R2 R3", verify_requester(csr, CsrKind.BUILTIN_SERVING, policy))
-    name = serving.request.node_name
-    verify_requester_name(requester, name)
-    told("M5", requester)
-    machine = told("M3 E3 M1", _machine_of_node(name, records, policy))
-    told("S1 S2 S3", verify_serving_names(serving.request.subject_alt_names, machine, records))
-    return VerifiedServing(cluster=records.cluster().key, node_name=name, machine=machine)
+    inventory, trace = context.inventory, context.trace
+    node_name = serving.request.node_name
+
+    # (R2 R3)
+    requester = verify_requester(csr, CsrKind.BUILTIN_SERVING, context.policy)
+    trace("R2 R3", requester)
+
+    # (M5)
+    verify_requester_name(requester, node_name)
+    trace("M5", requester)
+
+    # (M3 E3 M1)
+    machine = trace("M3 E3 M1", _find_machine_of_node(node_name, context))
+
+    # (S1 S2 S3)
+    requested = serving.request.subject_alt_names
+    trace("S1 S2 S3", verify_serving_names(requested, machine, inventory))
+
+    return VerifiedServing(cluster=inventory.cluster().key, node_name=node_name, machine=machine)
 
 
-def _machine_of_node(node_name: str, records: Inventory, policy: Policy) -> Machine:
-    """Find the Machine of a node that asks for itself: by its claim, else by nodeRef if allowed."""
-    node = records.attested_node(node_name)
+def _find_machine_of_node(node_name: str, context: VerificationContext) -> Machine:
+    """Find the Machine of a node by its claim, else by nodeRef where the policy allows it."""
+    inventory = context.inventory
+    node = inventory.attested_node(node_name)
     if node is not None:
-        key = records.endorsement_key(node.endorsement_key)
+        key = inventory.endorsement_key(node.endorsement_key)
         if key is not None:
-            require_not_banned(key)
+            require_usable(key, node.cluster, node.provider_id)
         if is_complete_claim(key, node):
-            return find_machine(records, node.provider_id)
-    elif policy.serving_by_node_ref:
-        found = records.machines_with_node_ref(node_name)
-        if len(found) == 1:
-            return found[0]
+            machine = find_machine(inventory, node.provider_id)
+            if is_claim_of(node, machine):
+                return machine
+    elif context.policy.serving_by_node_ref:
+        machines = inventory.machines_with_node_ref(node_name)
+        if len(machines) == 1:
+            return machines[0]
     raise NodeNameUnknown("no attested Machine has this node name")

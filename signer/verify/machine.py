@@ -1,7 +1,7 @@
-"""Machine and Node (M1 to M6): which Machine this is, and whether the node name is its own.
+"""Finds the Machine of a request and verifies its node name (M1 to M6).
 
-Trusts what Cluster API wrote in the management cluster. What nodes can write themselves (a Node's
-provider ID and with it nodeRef) is a sign against a request, never one for it.
+Trusts what Cluster API wrote in the management cluster. Nodes can write a Node's provider ID
+themselves, and Cluster API derives nodeRef from it: both can only speak against a request.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,11 @@ from signer.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
-from signer.model import Cluster, Inventory, Machine, TrustBasis
+from signer.host_names import fold_case
+from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
 from signer.policy import Policy
-from signer.verify.claims import is_complete_claim
+from signer.verify.claims import is_claim_of, is_claim_of_former, is_complete_claim
+from signer.verify.context import VerificationContext
 from signer.verify.registered_keys import registered_keys
 from signer.verify.request import (
     BootstrapRequester,
@@ -30,28 +32,30 @@ from signer.verify.request import (
 )
 
 _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})
-"""Address types of a Machine that can be its node's name."""
+"""Address types of a Machine that can be its node name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMachine:
-    """A Machine that may have this node name; `verify_machine` makes it."""
+    """A Machine that may have this node name; only `verify_machine` creates one."""
 
     machine: Machine
     node_name: str
     alarms: tuple[NodeRefMismatch, ...]
-    """Signs that speak against it (M6): an operator should look, and a first use waits."""
+    """Findings of M6: an operator should look at them, and a first use waits."""
 
 
-def find_machine(records: Inventory, provider_id: str) -> Machine:
-    """M1: the provider ID names exactly one Machine; deleted ones do not count beside a living one.
+def find_machine(inventory: Inventory, provider_id: str) -> Machine:
+    """M1: return the one Machine with the provider ID.
+
+    Machines that are being deleted count only where there is no other.
 
     Raises:
-        MachineNotFound: none yet.
-        MachineAmbiguous: several.
+        MachineNotFound: there is none yet.
+        MachineAmbiguous: there are several.
 
     """
-    machines = records.machines(provider_id)
+    machines = inventory.machines(provider_id)
     candidates = [machine for machine in machines if not machine.deleting] or machines
     if not candidates:
         raise MachineNotFound("no Machine of this Cluster has the provider ID")
@@ -61,32 +65,31 @@ def find_machine(records: Inventory, provider_id: str) -> Machine:
 
 
 def verify_machine(
-    *,
-    records: Inventory,
-    provider_id: str,
-    node_name: str,
-    requester: Requester,
-    policy: Policy,
+    provider_id: str, node_name: str, requester: Requester, context: VerificationContext
 ) -> VerifiedMachine:
-    """Check M1 to M6; M5 first, since it needs no records and tells the most.
+    """Verify M5 first, since it needs no inventory, then M1 to M4 and M6.
 
     Raises:
         Denied, Waiting: with the reason.
 
     """
-    verify_requester_name(requester, node_name)
-    machine = find_machine(records, provider_id)
+    inventory = context.inventory
+    verify_requester_name(requester, node_name)  # (M5)
+    machine = find_machine(inventory, provider_id)  # (M1)
     if isinstance(requester, BootstrapRequester):
-        _require_ready(machine, records.cluster())
-    _require_name(machine, node_name, records, policy)
-    _require_node(machine, node_name, requester, records)
-    return VerifiedMachine(
-        machine=machine, node_name=node_name, alarms=_signs_against(machine, node_name, records)
-    )
+        _require_ready(machine, inventory.cluster())  # (M2)
+    _require_node_name(machine, node_name, inventory, context.policy)  # (M3)
+    _require_node(machine, node_name, requester, inventory)  # (M4)
+    alarms = _node_ref_alarms(machine, node_name, inventory)  # (M6)
+    return VerifiedMachine(machine=machine, node_name=node_name, alarms=alarms)
 
 
 def _require_ready(machine: Machine, cluster: Cluster) -> None:
-    """M2, first join. A renewal is not held up: draining must not cost a node its certificate."""
+    """M2: require that a first join may happen.
+
+    Renewals skip this check: a node that is drained, or whose Cluster is paused, keeps its
+    certificate.
+    """
     if machine.deleting:
         raise MachineDeleting("the Machine is being deleted")
     if not machine.bootstrap_ready:
@@ -95,66 +98,82 @@ def _require_ready(machine: Machine, cluster: Cluster) -> None:
         raise ClusterPaused("the Cluster is paused")
 
 
-def _require_name(machine: Machine, node_name: str, records: Inventory, policy: Policy) -> None:
-    """M3: the claimed name where there is a claim, else one that the Machine's records give."""
-    names = _claimed_names(machine, records) or _recorded_names(machine, records, policy)
+def _require_node_name(
+    machine: Machine, node_name: str, inventory: Inventory, policy: Policy
+) -> None:
+    """M3: require the claimed name where there is a claim, else a name from the inventory."""
+    names = _claimed_names(machine, inventory) or _inventory_names(machine, inventory, policy)
     if not names:
-        raise NodeNameUnknown("nothing tells the Machine's node name yet")
+        raise NodeNameUnknown("no address of the Machine gives its node name yet")
     if node_name not in names:
         raise NodeNameMismatch("the node name is not this Machine's")
 
 
-def _claimed_names(machine: Machine, records: Inventory) -> frozenset[str]:
-    """Collect the names under which this Machine's TPM has a whole claim.
+def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
+    """Return the node names that a TPM has claimed for this Machine.
 
-    One that was made without a record does not count once another key is on record, so that a
-    stranger who came first cannot keep the Machine's own TPM out.
+    A claim without a record does not count when only other keys are on record. So a stranger who
+    claimed first cannot keep the Machine's own TPM out.
     """
     names: set[str] = set()
-    for node in records.attested_nodes_with_provider_id(machine.provider_id):
-        key = records.endorsement_key(node.endorsement_key)
+    for node in inventory.attested_nodes_with_provider_id(machine.provider_id):
+        key = inventory.endorsement_key(node.endorsement_key)
         if key is None or key.held_by is None or not is_complete_claim(key, node):
             continue
-        on_record = registered_keys(machine, node.node_name, records)
-        if key.held_by.basis is TrustBasis.RECORD or not on_record or key.name in on_record:
+        if not _fixes_name(node, machine, inventory):
+            continue
+        registered = registered_keys(machine, node.node_name, inventory)
+        if key.held_by.basis is TrustBasis.RECORD or not registered or key.name in registered:
             names.add(node.node_name)
     return frozenset(names)
 
 
-def _recorded_names(machine: Machine, records: Inventory, policy: Policy) -> frozenset[str]:
+def _fixes_name(node: AttestedNodeObject, machine: Machine, inventory: Inventory) -> bool:
+    """Return whether the claim was made for this Machine, and not for one that is gone.
+
+    A Machine with another UID was made again, or moved by `clusterctl move`. Where the workload
+    cluster still has the Node, or nodeRef names it, it was moved.
+    """
+    if not is_claim_of_former(node, machine.name, machine.uid):
+        return is_claim_of(node, machine)
+    return machine.node_ref == node.node_name or inventory.node(node.node_name) is not None
+
+
+def _inventory_names(machine: Machine, inventory: Inventory, policy: Policy) -> frozenset[str]:
+    """Return the node names that addresses, policy or registrations give to the Machine."""
     if machine.is_pool_member:
-        # What a pool knows of its members comes from the nodes; only an operator's word counts.
+        # The nodes wrote what a MachinePool knows of its members: only registrations count.
         return frozenset(
             registration.node_name
-            for _, registration in records.registrations(machine.provider_id)
+            for _, registration in inventory.registrations(machine.provider_id)
             if registration.provider_id == machine.provider_id
             and registration.node_name is not None
         )
-    names = {a.address.lower() for a in machine.addresses if a.type in _NAME_ADDRESSES}
+    names = {fold_case(a.address) for a in machine.addresses if a.type in _NAME_ADDRESSES}
     if policy.machine_name_is_node_name:
         names.add(machine.name)
     return frozenset(names)
 
 
 def _require_node(
-    machine: Machine, node_name: str, requester: Requester, records: Inventory
+    machine: Machine, node_name: str, requester: Requester, inventory: Inventory
 ) -> None:
-    """M4: the Node of that name is absent, or this Machine's."""
-    node = records.node(node_name)
+    """M4: require that the Node of that name is absent or belongs to this Machine."""
+    node = inventory.node(node_name)
     if node is None or node.provider_id == machine.provider_id:
         return
     if node.provider_id or not isinstance(requester, NodeRequester):
         raise NodeOfAnotherMachine("a Node of that name exists with another provider ID")
 
 
-def _signs_against(
-    machine: Machine, node_name: str, records: Inventory
+def _node_ref_alarms(
+    machine: Machine, node_name: str, inventory: Inventory
 ) -> tuple[NodeRefMismatch, ...]:
-    """M6: nodeRef and the other Nodes' provider IDs; nodes can bring both about."""
-    signs: list[NodeRefMismatch] = []
+    """M6: compare nodeRef and the other Nodes' provider IDs; nodes can forge both."""
+    alarms: list[NodeRefMismatch] = []
     if machine.node_ref not in {None, node_name}:
-        signs.append(NodeRefMismatch("the Machine's nodeRef names another Node"))
-    nodes = records.nodes_with_provider_id(machine.provider_id)
+        alarms.append(NodeRefMismatch("the Machine's nodeRef names another Node"))
+    nodes = inventory.nodes_with_provider_id(machine.provider_id)
     if any(node.name != node_name for node in nodes):
-        signs.append(NodeRefMismatch("another Node has the Machine's provider ID"))
-    return tuple(signs)
+        alarms.append(NodeRefMismatch("another Node has the Machine's provider ID"))
+    return tuple(alarms)

@@ -1,7 +1,7 @@
-"""From the bytes of a request to values that the checks can judge (P1 to P6).
+"""Parses the bytes of a request into typed values (P1 to P6).
 
-Everything in a request is of the requester's making: what comes out is well-formed and signed by
-its own key, and proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
+The requester wrote all of these bytes. A parsed value is well-formed and signed by its own key; it
+proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedOffer:
-    """CSR A: a request and the keys that it offers."""
+    """CSR A: a request and the TPM keys that it offers."""
 
     request: Pkcs10
     provider_id: str
@@ -26,7 +26,7 @@ class ParsedOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedAnswer:
-    """CSR B: the same request, and what the TPM says."""
+    """CSR B: the same request and the TPM's answer to the challenge."""
 
     request: Pkcs10
     provider_id: str
@@ -44,18 +44,18 @@ ParsedRequest = ParsedOffer | ParsedAnswer | ParsedKubeletServing
 
 
 def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
-    """Read the request strictly (P1 to P6).
+    """Parse a request strictly (P1 to P6).
 
     Raises:
-        UnsupportedVersion: denied after the annotation `supported-versions` is written.
-        Denied: anything else that is wrong, with its reason.
+        UnsupportedVersion: write the annotation `supported-versions`, then deny.
+        Denied: any other defect, with its reason.
 
     """
     if kind is CsrKind.BUILTIN_SERVING:
-        return ParsedKubeletServing(request=_request(decode_plain_request(csr.request)))
+        return ParsedKubeletServing(request=_parse_pkcs10(decode_plain_request(csr.request)))
     der, data = decode_request(csr.request)
-    request = _request(der)
-    provider_id = _provider_id(request)
+    request = _parse_pkcs10(der)
+    provider_id = _require_provider_id(request)
     if kind is CsrKind.CLIENT and request.subject_alt_names is not None:
         raise ExtensionNotAllowed("a client certificate has no subject alternative names")
     evidence = decode_attestation_data(data)
@@ -64,8 +64,8 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
     return ParsedOffer(request=request, provider_id=provider_id, evidence=evidence)
 
 
-def _request(der: bytes) -> Pkcs10:
-    """Read the PKCS#10 request; refuse a key that is known to be weak (P3)."""
+def _parse_pkcs10(der: bytes) -> Pkcs10:
+    """P3 to P5: parse the PKCS#10 request and reject a key that is known to be weak."""
     request = parse_pkcs10(der)
     try:
         reject_weak_key(request.public_key)
@@ -74,8 +74,8 @@ def _request(der: bytes) -> Pkcs10:
     return request
 
 
-def _provider_id(request: Pkcs10) -> str:
-    """P5: without a provider ID there is no Machine to look for."""
+def _require_provider_id(request: Pkcs10) -> str:
+    """P5: require the provider ID, which names the Machine."""
     if request.provider_id is None:
         raise ProviderIDMissing("the request has no provider ID extension")
     return request.provider_id

@@ -1,7 +1,7 @@
-"""Whether a CSR is ours at all, and of which kind (R0, R1).
+"""Decides whether a CSR is for this signer, and of which kind it is (R0, R1).
 
-Trusts what the API server says about the object and what the Cluster's owner wrote on the Cluster;
-nothing that the requester wrote. Source: docs/protocol.md section 5.
+Trusts the API server's fields of the object and what the Cluster's owner wrote on the Cluster.
+Reads nothing that the requester wrote. Source: docs/protocol.md section 5.
 """
 
 from enum import Enum
@@ -20,28 +20,29 @@ from signer.policy import AutoApproveBindings, KubeletServingMode, Policy
 
 
 class CsrKind(Enum):
-    """What a CSR asks for; the value is its signer name."""
+    """What a CSR requests; the value is its signer name."""
 
     CLIENT = CLIENT_SIGNER
     SERVING = SERVING_SIGNER
     BUILTIN_SERVING = BUILTIN_SERVING_SIGNER
 
 
-_SETTLED: Final = ("Denied", "Failed")
+_FINAL_CONDITIONS: Final = ("Denied", "Failed")
 
 
 def recognize_csr(csr: Csr, cluster: Cluster, policy: Policy) -> CsrKind:
-    """Tell which kind of request this is.
+    """Return the kind of the request.
 
-    Approved is no input: it says nothing about what was verified, and by whom.
+    The condition Approved is not read: it does not say what was verified, or by whom.
 
     Raises:
-        Ignored: it is not for this signer (`NotOurSigner`, `NotOptedIn`) or already settled.
-        Waiting: the Cluster has to be put right first.
+        NotOurSigner, NotOptedIn: the request is not for this signer.
+        AlreadyDecided: the request is decided.
+        Waiting: an operator has to correct the Cluster first.
 
     """
     kind = _kind_of(csr, policy)
-    if csr.certificate is not None or any(c in csr.conditions for c in _SETTLED):
+    if csr.certificate is not None or any(c in csr.conditions for c in _FINAL_CONDITIONS):
         raise AlreadyDecided("the request has a certificate, or is denied or failed")
     _require_opt_in(cluster)
     _require_no_auto_approval(cluster, policy)
@@ -49,7 +50,7 @@ def recognize_csr(csr: Csr, cluster: Cluster, policy: Policy) -> CsrKind:
 
 
 def _kind_of(csr: Csr, policy: Policy) -> CsrKind:
-    """R1: read the kind off the signer name."""
+    """R1: derive the kind from the signer name."""
     try:
         kind = CsrKind(csr.signer_name)
     except ValueError:
@@ -60,7 +61,7 @@ def _kind_of(csr: Csr, policy: Policy) -> CsrKind:
 
 
 def _require_opt_in(cluster: Cluster) -> None:
-    """R0: ours is the Cluster's client signer, and the only one; a second would be a way around."""
+    """R0: require this client signer and no other; a second one would bypass the attestation."""
     if CLIENT_SIGNER not in cluster.client_signers:
         raise NotOptedIn("the Cluster has not opted in to this signer")
     if len(cluster.client_signers) > 1:
@@ -68,12 +69,12 @@ def _require_opt_in(cluster: Cluster) -> None:
 
 
 def _require_no_auto_approval(cluster: Cluster, policy: Policy) -> None:
-    """R0: while such a binding exists, a bootstrap token alone is worth a certificate."""
+    """R0: refuse bindings with which a bootstrap token alone is enough for a certificate."""
     if not cluster.auto_approve_bindings:
         return
     if policy.auto_approve_bindings is AutoApproveBindings.ALARM:
         return
     raise AutoApproveBindingPresent(
-        "a kubeadm binding lets client certificates be approved without attestation",
+        "a ClusterRoleBinding lets client certificates be approved without attestation",
         detail=", ".join(sorted(cluster.auto_approve_bindings)),
     )

@@ -1,6 +1,6 @@
-"""Who asks, for what usages, and in which version of the protocol (R2, R3, P6, M5).
+"""Verifies requester, usages and protocol version (R2, R3, P6, M5).
 
-Trusts username and groups, which the API server wrote, and the usages, which it keeps unchanged.
+The API server wrote user name and groups, and it keeps the usages unchanged: they are trusted.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from signer.policy import Policy
 from signer.verify.recognize import CsrKind
 
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
-"""User name of a bootstrap token, before its ID (Kubernetes' bootstrap token authenticator)."""
+"""User name of a bootstrap token, up to the token's ID (Kubernetes' own authenticator)."""
 
 _USAGES: Final[Mapping[CsrKind, frozenset[str]]] = MappingProxyType(
     {
@@ -36,14 +36,14 @@ _USAGES: Final[Mapping[CsrKind, frozenset[str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapRequester:
-    """The requester is a bootstrapper: this is a first join."""
+    """The requester has a bootstrap credential: a first join."""
 
     username: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequester:
-    """The requester is a node: this is a renewal, or a request for serving."""
+    """The requester is a node: a renewal, or a serving request."""
 
     node_name: str
 
@@ -52,42 +52,42 @@ Requester = BootstrapRequester | NodeRequester
 
 
 def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
-    """Check usages (R2) and requester (R3).
+    """Verify usages (R2) and requester (R3).
 
     Raises:
-        UsagesNotAllowed: not exactly what a kubelet asks for.
-        RequesterNotAllowed: neither a bootstrapper nor a node; for serving: not a node.
+        UsagesNotAllowed: the usages are not exactly those of a kubelet.
+        RequesterNotAllowed: neither a bootstrapper nor a node; for serving, not a node.
 
     """
-    wanted = _USAGES[kind]
+    expected = _USAGES[kind]
     usages = set(csr.usages)
-    if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != wanted:
-        raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(wanted))}")
+    if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != expected:
+        raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(expected))}")
     if csr.username.startswith(NODE_USER_PREFIX):
         if NODES_GROUP in csr.groups and csr.username != NODE_USER_PREFIX:
             return NodeRequester(node_name=csr.username.removeprefix(NODE_USER_PREFIX))
     elif kind is CsrKind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
         return BootstrapRequester(username=csr.username)
-    raise RequesterNotAllowed("the requester may not ask for this kind of certificate")
+    raise RequesterNotAllowed("the requester may not request this kind of certificate")
 
 
 def verify_version(policy: Policy) -> None:
-    """P6: the version that attestation data is read in is one that the policy still takes.
+    """P6: verify that the policy still accepts the version that the parser reads.
 
     Raises:
         UnsupportedVersion: the policy's `minimumVersion` is a later one.
 
     """
     if VERSION not in policy.versions:
-        raise UnsupportedVersion("the cluster's policy asks for a later version")
+        raise UnsupportedVersion("the cluster's policy requires a later version")
 
 
 def verify_requester_name(requester: Requester, node_name: str) -> None:
-    """M5: a node asks for its own name only.
+    """M5: verify that a node requests its own name only.
 
     Raises:
-        RequesterNameMismatch: it asks for another one.
+        RequesterNameMismatch: it requests another name.
 
     """
     if isinstance(requester, NodeRequester) and requester.node_name != node_name:
-        raise RequesterNameMismatch("a node may ask for its own name only")
+        raise RequesterNameMismatch("a node may only request its own name")

@@ -1,13 +1,16 @@
-"""Names in serving certificates (S1 to S3): this Machine's, and nobody else's.
+"""Verifies the names in serving certificates (S1 to S3): each is this Machine's and no other's.
 
-Machines' addresses come from infrastructure providers, and some of those repeat what guests say,
-so a name that two Machines have is nobody's. What is somebody else's is so in every form that
-clients find it under, that of IDNA included; what is one's own, as it is written.
+Infrastructure providers report Machines' addresses, and some of them repeat what a guest reports.
+So a name that two Machines have is accepted for neither, and names and addresses that cannot be one
+Machine's are refused. Names of the control plane and of other
+Machines are compared in every form in which clients look them up, IDNA included; the Machine's own
+names only as they are written.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
 
 from common.csr import OtherGeneralName, SubjectAltName, require_node_name
 from common.errors import NodeNameInvalid
@@ -15,41 +18,61 @@ from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
+    AddressReserved,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
 from signer.host_names import HostName, as_address, equivalent_names, fold_case, normalize
 from signer.model import Cluster, Inventory, Machine
 
+_METADATA_ADDRESSES: Final = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",  # most clouds
+            "fd00:ec2::254",  # AWS
+            "fd20:ce::254",  # Google
+            "168.63.129.16",  # Azure
+            "100.100.100.200",  # Alibaba
+        ),
+    )
+)
+_BROADCAST: Final = ip_address("255.255.255.255")
+_RESERVED_DOMAINS: Final = ("localhost", "svc", "metadata.google.internal")
+"""RFC 6761 section 6.3; Services by the resolver's search path; Google's metadata server."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingNames:
-    """Names that a serving certificate may have; `verify_names` makes it."""
+    """Names that a serving certificate may have; only `verify_serving_names` creates one."""
 
     dns: tuple[str, ...]
     addresses: tuple[IPv4Address | IPv6Address, ...]
 
 
 def verify_serving_names(
-    asked: Sequence[SubjectAltName] | None, machine: Machine, records: Inventory
+    requested: Sequence[SubjectAltName] | None, machine: Machine, inventory: Inventory
 ) -> ServingNames:
-    """Check each subject alternative name of a request.
+    """Verify each subject alternative name of a request.
 
     Raises:
         SubjectAltNameMissing, SubjectAltNameNotAllowed: S1.
-        AddressOfControlPlane, AddressOfAnotherMachine: S3.
-        AddressNotOfMachine: S2; a Machine's addresses may come later.
+        AddressNotOfMachine: S2; the Machine may get the address later.
+        AddressOfControlPlane, AddressReserved, AddressOfAnotherMachine: S3.
 
     """
-    if not asked:
+    if not requested:
         raise SubjectAltNameMissing("a serving request needs a subject alternative name")
-    names = [_strict(name) for name in asked]
-    _require_not_control_plane(names, records.cluster())
-    own = _names_of(machine)
-    if not own.issuperset(names):
+    names = [_require_plain_name(name) for name in requested]  # (S1)
+    cluster = inventory.cluster()
+    _require_not_control_plane(names, cluster)  # (S3)
+    if any(_is_reserved(name, cluster) for name in names):  # (S3)
+        raise AddressReserved("a name in the request cannot belong to a single machine")
+    machine_names = frozenset(normalize(a.address) for a in machine.addresses)
+    if not machine_names.issuperset(names):  # (S2)
         raise AddressNotOfMachine("a name in the request is none of the Machine's addresses")
-    for name in set(names):
-        if any(other.uid != machine.uid for other in records.machines_with_host_name(name)):
+    for name in set(names):  # (S3)
+        if any(other.uid != machine.uid for other in inventory.machines_with_host_name(name)):
             raise AddressOfAnotherMachine("a name in the request is another Machine's address too")
     return ServingNames(
         dns=tuple(name for name in names if isinstance(name, str)),
@@ -57,29 +80,42 @@ def verify_serving_names(
     )
 
 
-def _strict(name: SubjectAltName) -> HostName:
-    """S1: DNS names as Kubernetes writes them, and addresses; every look-alike is refused."""
+def _require_plain_name(name: SubjectAltName) -> HostName:
+    """S1: require a DNS name as Kubernetes writes it, or an IP address; refuse look-alikes."""
     if isinstance(name, OtherGeneralName):
         raise SubjectAltNameNotAllowed(f"a subject alternative name is of type {name.kind}")
     if isinstance(name, IPv6Address) and name.ipv4_mapped is not None:
         raise SubjectAltNameNotAllowed("an IPv4 address is written as an IPv6 one")
     if not isinstance(name, str):
         return name
-    written = fold_case(name)
-    if as_address(written) is not None:
+    folded = fold_case(name)
+    if as_address(folded) is not None:
         raise SubjectAltNameNotAllowed("an IP address is written as a DNS name")
     try:
-        return require_node_name(written)
+        return require_node_name(folded)
     except NodeNameInvalid:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 
 
-def _names_of(machine: Machine) -> frozenset[HostName]:
-    return frozenset(normalize(a.address) for a in machine.addresses)
-
-
 def _require_not_control_plane(names: Sequence[HostName], cluster: Cluster) -> None:
-    """S3: with such a name, a node could stand in for the API server."""
+    """S3: refuse the control plane's names: with one, a node could pose as the API server."""
     reserved = {form for host in cluster.control_plane_hosts for form in equivalent_names(host)}
     if not reserved.isdisjoint(names):
         raise AddressOfControlPlane("a name in the request belongs to the control plane")
+
+
+def _is_reserved(name: HostName, cluster: Cluster) -> bool:
+    """S3: return whether a name is a Service's, or an address that is no machine's alone."""
+    if isinstance(name, str):
+        domain = fold_case(cluster.service_domain)
+        reserved = (*_RESERVED_DOMAINS, f"svc.{domain}", f"pod.{domain}")
+        return any(name == suffix or name.endswith(f".{suffix}") for suffix in reserved)
+    return (
+        name.is_loopback
+        or name.is_unspecified
+        or name.is_link_local
+        or name.is_multicast
+        or name == _BROADCAST
+        or name in _METADATA_ADDRESSES
+        or any(name in network for network in cluster.service_networks)
+    )

@@ -1,7 +1,6 @@
-"""What each step of a judgement has proved, told to whoever listens; it changes nothing.
+"""Trace of the checks that passed, for audit records and `explain`. It changes no verdict.
 
-A verdict alone does not say how far the checks came. Steps are told by the numbers of their checks,
-in the order in which they are made, and only once they have passed. No secret is ever told.
+Checks are reported by number, in order, after they have passed. The trace never receives a secret.
 """
 
 from typing import Protocol, TypeVar
@@ -10,12 +9,12 @@ T = TypeVar("T")
 
 
 class CheckTrace(Protocol):
-    """Hears what a step proved, and hands it on."""
+    """Receives each step that passed."""
 
     def __call__(self, checks: str, proved: T, /) -> T:
-        """Hear of one step; `checks` are the numbers of the checks that it made, with blanks."""
+        """Record a step and return `proved`; `checks` are its numbers, separated by blanks."""
 
 
-def no_trace(checks: str, proved: T, /) -> T:  # noqa: ARG001 - nobody hears it
-    """Listen to nothing."""
+def no_trace(checks: str, proved: T, /) -> T:  # noqa: ARG001 - the signature is the protocol's
+    """Record nothing."""
     return proved

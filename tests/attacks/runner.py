@@ -143,7 +143,7 @@ def reconcile_once(
     csrs = FakeCsrs() if csrs is None else csrs
     filed = csrs.read(csr.name) or csrs.put(csr)
     claims = FakeClaimStore(store=world.store) if claims is None else claims
-    side = ClusterContext(key=world.cluster.key, records=world.records, csrs=csrs)
+    side = ClusterContext(key=world.cluster.key, records=world.inventory, csrs=csrs)
     verdict = _recorded(lambda: _reconciler(world, claims).reconcile(filed, side))
     after = csrs.read(csr.name)
     assert after is not None
@@ -163,7 +163,7 @@ def _reconciler(world: World, claims: ClaimStore) -> Reconciler:
         policies=PolicySet(by_cluster={world.cluster.key: world.policy}, default=None),
         anchors={world.policy.name: world.anchors},
         claims=claims,
-        challenge_keys=_Masters(value=world.masters),
+        challenge_keys=_Masters(value=world.challenge_keys),
         authorities=_Authorities(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
         now=lambda: world.now,
@@ -220,8 +220,8 @@ class _State:
 def _state(world: World) -> _State:
     machines = {key: tuple(found) for key, found in world.store.machines.items()}
     rest = (
-        *(world.policy, world.anchors, world.masters, world.now, world.cluster),
-        *(machines, tuple(world.records.nodes), world.records.filled),
+        *(world.policy, world.anchors, world.challenge_keys, world.now, world.cluster),
+        *(machines, tuple(world.inventory.nodes), world.inventory.filled),
     )
     return _State(keys=dict(world.store.keys), nodes=dict(world.store.nodes), rest=rest)
 
@@ -297,7 +297,9 @@ def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
 
 def _require_discreet(world: World, traces: Outcome) -> None:
     """No secret, no expected value and no other cluster's name (Keylime CVE-2023-38201)."""
-    masters = [m for m in (world.masters.current, world.masters.previous) if m is not None]
+    masters = [
+        m for m in (world.challenge_keys.current, world.challenge_keys.previous) if m is not None
+    ]
     secrets = [*masters, world.extra_data(traces.csr.name)]
     quoted = [value for bank in world.pcrs.values() for value in bank.values()]
     for values, text in ((secrets, traces.public + traces.logged), (quoted, traces.public)):

@@ -106,7 +106,7 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
 
     def mutate(world: World) -> Csr:
         csr = world.answer_csr()
-        world.masters = ChallengeKeys(
+        world.challenge_keys = ChallengeKeys(
             current=sha256(current), previous=previous and sha256(previous)
         )
         return csr
@@ -116,8 +116,8 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
 
 def under_previous_name(world: World) -> Csr:
     """Say that the previous master made it, which is known as well."""
-    assert world.masters.previous is not None
-    mutate = referring(key=challenge_key_id(world.masters.previous))
+    assert world.challenge_keys.previous is not None
+    mutate = referring(key=challenge_key_id(world.challenge_keys.previous))
     filed = mutate(world)
     assert isinstance(filed, Csr)
     return filed

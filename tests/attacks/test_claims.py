@@ -47,7 +47,7 @@ def unseen(change: Callable[[World], object]) -> Mutation:
     def mutate(world: World) -> Csr:
         store = world.store
         machines = {key: list(found) for key, found in store.machines.items()}
-        world.records.store = StoredClaims(
+        world.inventory.store = StoredClaims(
             keys=dict(store.keys), nodes=dict(store.nodes), machines=machines
         )
         change(world)
@@ -197,7 +197,12 @@ def takes_key(basis: TrustBasis) -> Callable[[World], object]:
         world.store.machines[ABROAD] = [machine()]
         name = key_name(world.ek)
         current = world.store.keys.get(name) or EndorsementKeyObject(
-            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+            name=name,
+            resource_version="",
+            registered_for=(),
+            released_from=(),
+            banned=False,
+            held_by=None,
         )
         world.store.put_key(replace(current, held_by=holder))
         world.put_node(name, holder)
@@ -427,7 +432,7 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
     here = first_use()
     there = first_use()
     there.change_cluster(key=ABROAD, uid="00000000-8888-4777-8666-555555555555")
-    there.store = there.records.store = here.store
+    there.store = there.inventory.store = here.store
     here.store.machines[ABROAD] = [machine()]
     assert reconcile_once(here, here.answer_csr()).outcome == "issued"
     traces = reconcile_once(there, there.answer_csr())

@@ -144,7 +144,7 @@ def nodes(*found: Node) -> Mutation:
     """Let the workload cluster have these Nodes."""
 
     def mutate(world: World) -> None:
-        world.records.nodes = list(found)
+        world.inventory.nodes = list(found)
 
     return mutate
 
@@ -298,7 +298,7 @@ def test_node_ref_gives_nobody_a_name() -> None:
     """
     world = Scenario()
     world.change_machine(node_ref=OTHER_NODE)
-    world.records.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
+    world.inventory.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
     assert reconcile_once(world, world.answer_csr()).outcome == "issued"
     stranger = Scenario(ek=endorsement_key(), node_name=OTHER_NODE)
     assert reconcile_once(world, stranger.answer_csr()).reason == "NodeNameMismatch"

@@ -182,7 +182,11 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
     world = Scenario()
     traces = reconcile_once(world, world.answer_csr(world.answer(world.attest(**change))))
     assert traces.outcome == "denied"
-    for expected in (world.extra_data(ANSWER), world.attest().pcr_digest, world.masters.current):
+    for expected in (
+        world.extra_data(ANSWER),
+        world.attest().pcr_digest,
+        world.challenge_keys.current,
+    ):
         for text in (traces.public, traces.logged):
             assert expected.hex() not in text
             assert base64.b64encode(expected).decode() not in text
@@ -371,7 +375,7 @@ def test_review_uniqueness_is_the_object_that_is_created() -> None:
     world = first_use()
     abroad = first_use()
     abroad.change_cluster(key=replace(HOME, name="green"), uid="0" * 8 + world.cluster.uid[8:])
-    abroad.store = abroad.records.store = world.store
+    abroad.store = abroad.inventory.store = world.store
     world.store.machines[abroad.cluster.key] = [machine()]
 
     def other_cluster() -> None:
@@ -446,7 +450,7 @@ def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
     world = Scenario(ek=endorsement_key())
     world.change_machine(registered_keys=())
     own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
-    world.records.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
+    world.inventory.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
     for csr in (world.offer_csr(annotations=own), world.answer_csr(annotations=own)):
         assert reconcile_once(world, csr).reason == "EndorsementKeyNotRegistered"
 
@@ -467,7 +471,7 @@ Trouble = Callable[[World], FakeClaimStore]
 
 def caches_are_empty(world: World) -> FakeClaimStore:
     """Let caches not have been filled yet."""
-    world.records.filled = False
+    world.inventory.filled = False
     return FakeClaimStore(store=world.store)
 
 
@@ -484,7 +488,7 @@ def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) 
     traces = reconcile_once(world, world.answer_csr(), claims=claims)
     assert traces.outcome == "retried"
     assert not traces.csr.conditions
-    world.records.filled = True
+    world.inventory.filled = True
     assert reconcile_once(world, world.answer_csr()).outcome == "issued"
 
 
@@ -516,7 +520,7 @@ def test_nodes_that_write_a_strangers_provider_id() -> None:
     """Cluster API can be led to a wrong `nodeRef`: it gives no name, and takes none."""
     world = Scenario()
     world.change_machine(node_ref="node-2.example")
-    world.records.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
+    world.inventory.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
     impostor = Scenario(ek=endorsement_key(), node_name="node-2.example")
     impostor.as_node()
     assert reconcile_once(world, impostor.answer_csr()).reason == "NodeNameMismatch"

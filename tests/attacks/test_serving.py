@@ -20,6 +20,7 @@ from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
+    AddressReserved,
     EndorsementKeyBanned,
     NodeNameUnknown,
     RequesterNameMismatch,
@@ -254,7 +255,6 @@ OWNERS = [
         "a name that ends with its own": dns("xnode-1.example"),
         "IDNA of its own name": dns("xn--node-1.example"),
         "IDNA of a look-alike": dns("xn--nde-1-jua.example"),
-        "localhost": dns("localhost"),
         "a name of the internet": dns("www.example.com"),
         "an address as one number": dns("3221225995"),
         "an address in hexadecimal": dns("0xc000020b"),
@@ -262,16 +262,9 @@ OWNERS = [
         "an address of three parts": dns("192.0.523"),
         "a label of 64 characters": dns("a" * 64 + ".example"),
         "the address next door": ip("192.0.2.12"),
-        "the loopback address": ip("127.0.0.1"),
-        "every address": ip("0.0.0.0"),  # noqa: S104 - asked for, not bound to
-        "the loopback address of IPv6": ip("::1"),
-        "every address of IPv6": ip("::"),
-        "broadcast": ip("255.255.255.255"),
-        "the metadata service": ip("169.254.169.254"),
         "its address, IPv4-compatible": ip("::192.0.2.11"),
         "its address behind NAT64": ip("64:ff9b::192.0.2.11"),
         "its address in 6to4": ip("2002:c000:20b::"),
-        "a link-local address": ip("fe80::1"),
     }.items()
 ] + [
     attack(
@@ -282,6 +275,36 @@ OWNERS = [
     ),
     attack("S2", "the neighbour's address", AddressNotOfMachine, neighbours),
 ]
+RESERVED = (
+    [
+        attack("S3", name, AddressReserved, asking(value))
+        for name, value in {
+            "localhost": dns("localhost"),
+            "the loopback address": ip("127.0.0.1"),
+            "every address": ip("0.0.0.0"),  # noqa: S104 - asked for, not bound to
+            "the loopback address of IPv6": ip("::1"),
+            "every address of IPv6": ip("::"),
+            "broadcast": ip("255.255.255.255"),
+            "the metadata service": ip("169.254.169.254"),
+            "a link-local address": ip("fe80::1"),
+        }.items()
+    ]
+    + [
+        attack("S3", f"{text}, reported", AddressReserved, reported(("ExternalIP", text)))
+        for text in (
+            "127.0.0.1",
+            "169.254.169.254",
+            "fd00:ec2::254",
+            "224.0.0.1",
+            "10.96.0.10",
+            "fd00:10:96::a",
+        )
+    ]
+    + [
+        attack("S3", f"{text}, reported", AddressReserved, reported(("InternalDNS", text)))
+        for text in ("localhost", "web.shop.svc", "web.shop.svc.cluster.local")
+    ]
+)
 CONTROL_PLANE = [
     attack("S3", name, AddressOfControlPlane, mutate)
     for name, mutate in {
@@ -399,7 +422,7 @@ def as_bootstrapper(world: World) -> None:
 
 BUILTIN = [
     attack(a.check, f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
-    for a in (*FORMS, *OWNERS, *CONTROL_PLANE)
+    for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
     attack("P2", "built in: attestation beside it", PemBlocksUnexpected, with_attestation, builtin),
     attack(
@@ -448,7 +471,7 @@ BUILTIN = [
         "R3", "built in: a bootstrapper", RequesterNotAllowed, unattested(as_bootstrapper), builtin
     ),
 ]
-ATTACKS = FORMS + OWNERS + CONTROL_PLANE + BUILTIN
+ATTACKS = FORMS + OWNERS + RESERVED + CONTROL_PLANE + BUILTIN
 
 
 def test_the_good_case_passes() -> None:

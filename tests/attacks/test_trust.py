@@ -7,6 +7,7 @@ without them a first claim is only made where nobody can be a latecomer (E2, E3)
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +22,13 @@ from signer.errors import (
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordConflict,
     EndorsementKeyRecordInvalid,
+    EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
     NodeOfAnotherMachine,
     OperatorActionRequired,
 )
-from signer.model import Csr, Node, RegisteredKey, Registration, TrustBasis
+from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
 from tests.attacks.runner import (
     Attack,
     Mutation,
@@ -127,7 +129,7 @@ def has_node(*, provider_id: str = PROVIDER_ID) -> Mutation:
     """Make a first claim where a Node of that name exists."""
 
     def mutate(world: World) -> None:
-        world.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+        world.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
 
     return mutate
 
@@ -172,6 +174,17 @@ def banned_and_registered(world: World) -> None:
     """Come with a TPM that is banned, and registered for this very Machine as well."""
     entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
     world.put_key(key_name(world.ek), registered_for=(entry,), banned=True)
+
+
+def released(provider_id: str | None = None) -> Mutation:
+    """Come with a TPM whose hardware has a new owner."""
+
+    def mutate(world: World) -> None:
+        key, _ = world.put_claim()
+        release = Release(cluster=HOME, provider_id=provider_id)
+        world.store.put_key(replace(key, released_from=(release,)))
+
+    return mutate
 
 
 def neighbour(world: World, *, deleting: bool = False) -> None:
@@ -371,6 +384,9 @@ HELD = [
     attack("E3", "a banned TPM", EndorsementKeyBanned, banned(held=False)),
     attack("E3", "a banned TPM that has a claim", EndorsementKeyBanned, banned(held=True)),
     attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
+    attack("E3", "a TPM released from the Cluster", EndorsementKeyReleased, released()),
+    attack("E3", "a TPM released from the Machine", EndorsementKeyReleased, released(PROVIDER_ID)),
+    attack("E3", "a TPM released at first use", EndorsementKeyReleased, released(), first_use),
     attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
     attack(
         "E3",

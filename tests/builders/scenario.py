@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -46,6 +46,7 @@ from signer.model import (
 )
 from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
+from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
 from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
@@ -59,7 +60,7 @@ from tests.builders.software_tpm import (
     pcr_values,
 )
 from tests.fakes.claims import StoredClaims
-from tests.fakes.records import FakeRecords
+from tests.fakes.inventory import FakeInventory
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 HOME = ClusterKey(namespace="tenants", name="blue")
@@ -69,7 +70,7 @@ PROVIDER_ID = "metal://rack-1/slot-1"
 TOKEN = "abcdef"
 OFFER_UID = "11111111-2222-4333-8444-555555555555"
 ANSWER_UID = "66666666-7777-4888-8999-000000000000"
-MASTERS = ChallengeKeys(current=sha256(b"current"), previous=sha256(b"previous"))
+CHALLENGE_KEYS = ChallengeKeys(current=sha256(b"current"), previous=sha256(b"previous"))
 
 CLUSTER = Cluster(
     key=HOME,
@@ -77,6 +78,8 @@ CLUSTER = Cluster(
     paused=False,
     client_signers=frozenset({CLIENT_SIGNER}),
     control_plane_hosts=frozenset({"api.example", "192.0.2.1", "kubernetes", "10.96.0.1"}),
+    service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/108")),
+    service_domain="cluster.local",
     auto_approve_bindings=frozenset(),
 )
 
@@ -127,7 +130,7 @@ class Scenario:
     kind: CsrKind = CsrKind.CLIENT
     policy: Policy = field(default_factory=lambda: Policy(name="test"))
     anchors: TrustAnchors = NO_ANCHORS
-    masters: ChallengeKeys = MASTERS
+    challenge_keys: ChallengeKeys = CHALLENGE_KEYS
     now: datetime = NOW
     cluster: Cluster = CLUSTER
     node_name: str = NODE
@@ -142,13 +145,13 @@ class Scenario:
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
     kubelet_key: PrivateKey = field(default_factory=lambda: default_keys()[2])
     store: StoredClaims = field(default_factory=StoredClaims)
-    records: FakeRecords = field(init=False)
+    inventory: FakeInventory = field(init=False)
     request_der: bytes = field(init=False, default=b"")
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fill caches: one Machine with the node's endorsement key on record."""
-        self.records = FakeRecords(of=self.cluster, store=self.store)
+        self.inventory = FakeInventory(of=self.cluster, store=self.store)
         self.store.machines[self.cluster.key] = [machine(self.ek)]
         self.pcrs = pcr_values(self.policy.pcr_selection)
 
@@ -164,7 +167,7 @@ class Scenario:
     def change_cluster(self, **changes: Any) -> None:
         """Change the Cluster."""
         self.cluster = replace(self.cluster, **changes)
-        self.records.of = self.cluster
+        self.inventory.of = self.cluster
 
     def as_node(self, name: str | None = None) -> None:
         """Make the requester a node, itself by default."""
@@ -236,7 +239,7 @@ class Scenario:
             ak_name=self.ak.public.name(),
         )
         return answer_extra_data(
-            challenge_secret(self.masters.current, inputs._replace(**changes)),
+            challenge_secret(self.challenge_keys.current, inputs._replace(**changes)),
             name=csr_name,
             expiration_seconds=self.expiration_seconds,
             usages=CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES,
@@ -260,7 +263,7 @@ class Scenario:
             challenge=ChallengeReference(
                 uid=OFFER_UID,
                 issued_at=format_time(self.now),
-                key=challenge_key_id(self.masters.current),
+                key=challenge_key_id(self.challenge_keys.current),
             ),
             quote=quote,
             signature=self.ak.sign(quote),
@@ -275,42 +278,31 @@ class Scenario:
         made = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
         return replace(made, **changes)
 
+    def context(self) -> VerificationContext:
+        """Collect what requests are verified against."""
+        return VerificationContext(
+            inventory=self.inventory, policy=self.policy, anchors=self.anchors, now=self.now
+        )
+
     def judge_offer(self, csr: Csr | None = None) -> VerifiedOffer:
         """Parse and judge CSR A."""
         csr = self.offer_csr() if csr is None else csr
         parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedOffer)
-        return verify_offer(
-            csr,
-            self.kind,
-            parsed,
-            records=self.records,
-            policy=self.policy,
-            anchors=self.anchors,
-            now=self.now,
-        )
+        return verify_offer(csr, self.kind, parsed, self.context())
 
     def judge_answer(self, csr: Csr | None = None) -> VerifiedAnswer:
         """Parse and judge CSR B."""
         csr = self.answer_csr() if csr is None else csr
         parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedAnswer)
-        return verify_answer(
-            csr,
-            self.kind,
-            parsed,
-            records=self.records,
-            policy=self.policy,
-            anchors=self.anchors,
-            masters=self.masters,
-            now=self.now,
-        )
+        return verify_answer(csr, self.kind, parsed, self.context(), self.challenge_keys)
 
     def judge_builtin(self, csr: Csr) -> VerifiedServing:
         """Parse and judge a request to the built-in serving signer."""
         parsed = parse_request(csr, CsrKind.BUILTIN_SERVING)
         assert isinstance(parsed, ParsedKubeletServing)
-        return verify_kubelet_serving(csr, parsed, records=self.records, policy=self.policy)
+        return verify_kubelet_serving(csr, parsed, self.context())
 
     def holder(self, **changes: Any) -> KeyHolder:
         """Make a holder: the node, on record."""
@@ -323,18 +315,32 @@ class Scenario:
         return replace(made, **changes)
 
     def put_claim(
-        self, key: TpmKey | None = None, *, banned: bool = False, **changes: Any
+        self,
+        key: TpmKey | None = None,
+        *,
+        banned: bool = False,
+        machine: tuple[str, str] = ("", ""),
+        **changes: Any,
     ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
-        """Store a whole claim: the node's own, but for `changes` to the holder."""
+        """Store a complete claim: the node's own, but for `changes` to the holder.
+
+        `machine` is the name and UID of its Machine; the default names none.
+        """
         holder = self.holder(**changes)
         name = key_name(self.ek if key is None else key)
         held = self.put_key(name, held_by=holder, banned=banned)
-        return held, self.put_node(name, holder)
+        node = self.put_node(name, holder, machine_name=machine[0], machine_uid=machine[1])
+        return held, node
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
         made = EndorsementKeyObject(
-            name=name, resource_version="", registered_for=(), banned=False, held_by=None
+            name=name,
+            resource_version="",
+            registered_for=(),
+            released_from=(),
+            banned=False,
+            held_by=None,
         )
         return self.store.put_key(replace(made, **changes))
 
@@ -346,7 +352,8 @@ class Scenario:
             cluster=holder.cluster,
             node_name=holder.node_name,
             provider_id=holder.provider_id,
-            machine_name="machine-1",
+            machine_name="",
+            machine_uid="",
             endorsement_key=key,
             not_after=self.now + timedelta(days=1),
             last_attested=self.now - timedelta(days=6),

@@ -113,7 +113,7 @@ def records_of(scenario: Scenario) -> list[Body]:
     return [
         cluster_body(cluster),
         *(machine_body(machine, cluster) for machine in store.machines[cluster.key]),
-        *map(node_body, scenario.records.nodes),
+        *map(node_body, scenario.inventory.nodes),
         *map(endorsement_key_body, store.keys.values()),
         *(encode_attested_node(node, node.resource_version) for node in store.nodes.values()),
     ]

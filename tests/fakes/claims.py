@@ -86,7 +86,12 @@ class FakeClaimStore:
             raise ClaimConflict("exists")
         return self.store.put_key(
             EndorsementKeyObject(
-                name=name, resource_version="", registered_for=(), banned=False, held_by=held_by
+                name=name,
+                resource_version="",
+                registered_for=(),
+                released_from=(),
+                banned=False,
+                held_by=held_by,
             )
         )
 
@@ -115,12 +120,16 @@ class FakeClaimStore:
         self._require_unchanged(stored, current)
         return self.store.put_node(wanted)
 
-    def machine_state(self, cluster: ClusterKey, provider_id: str) -> MachineState:
-        """Tell whether the provider ID is in the Cluster."""
+    def machine_state(
+        self, cluster: ClusterKey, provider_id: str, machine_name: str
+    ) -> MachineState:
+        """Return the state of the Machine with this name and provider ID."""
         self._require_available()
         if cluster in self.store.deleted_clusters:
             return MachineState.ABSENT
-        members = self.store.members(cluster, provider_id)
+        members = [
+            m for m in self.store.members(cluster, provider_id) if machine_name in {"", m.name}
+        ]
         if any(not m.deleting for m in members):
             return MachineState.PRESENT
         return MachineState.DELETING if members else MachineState.ABSENT

@@ -10,7 +10,7 @@ ATTESTATION = "/apis/attestation.cluster.x-k8s.io/v1alpha1"
 DIGEST = "0123456789abcdef" * 4
 NODE = "node-1.example.com"
 NAME = attested_node_name(ClusterKey(namespace="team-a", name="workload"), NODE)
-"""Another would be unreadable, and be told of by each signer that starts after these tests."""
+"""The signer would report another name as unreadable, in all tests that follow."""
 
 
 def endorsement_key(name: str) -> Object:
@@ -60,24 +60,47 @@ def test_claims_are_stored_whole_and_shown(fleet: Fleet) -> None:
     assert stored["spec"] == node["spec"]
     shown = fleet.management.kubectl("get", "ek,atn", "--all-namespaces")
     for word in (
-        "HELD BY CLUSTER",
-        "GROUND",
+        "HELD BY",
+        "REGISTERED FOR",
         "BANNED",
-        "TPM",
-        "LAST ATTESTED",
+        "ATTESTED AGO",
         "CERTIFICATE UNTIL",
+        NAME,
     ):
         assert word in shown
+    assert shown.count(DIGEST) == 1  # the name of the EndorsementKey, and no column
+    wide = fleet.management.kubectl("get", "atn", "--all-namespaces", "-o", "wide")
+    assert "ENDORSEMENT KEY" in wide
 
 
 @pytest.mark.parametrize("name", ["tpm-1", DIGEST[:-1], DIGEST[:-1] + "g"])
-def test_claims_must_be_named_by_a_digest(fleet: Fleet, name: str) -> None:
+def test_endorsement_key_name_must_be_a_digest(fleet: Fleet, name: str) -> None:
     with pytest.raises(ApiError, match="SHA-256"):
         fleet.management.admin.create(f"{ATTESTATION}/endorsementkeys", endorsement_key(name))
-    with pytest.raises(ApiError, match="SHA-256"):
+
+
+@pytest.mark.parametrize("name", ["node-1.example.com", "node-2.example.com.workload", DIGEST])
+def test_attested_node_name_must_be_that_of_node_and_cluster(fleet: Fleet, name: str) -> None:
+    """Two objects could otherwise claim one node name."""
+    with pytest.raises(ApiError, match=r"<node>\.<cluster>"):
         fleet.management.admin.create(
             f"{ATTESTATION}/namespaces/team-a/attestednodes", attested_node(name)
         )
+
+
+@pytest.mark.parametrize(("cluster", "node"), [("work.load", NODE), ("workload", "n" * 245)])
+def test_attested_node_name_is_a_digest_where_names_are_ambiguous_or_too_long(
+    fleet: Fleet, cluster: str, node: str
+) -> None:
+    name = attested_node_name(ClusterKey(namespace="team-a", name=cluster), node)
+    body = attested_node(name)
+    body["spec"] |= {"clusterName": cluster, "nodeName": node}
+    path = f"{ATTESTATION}/namespaces/team-a/attestednodes"
+    assert fleet.management.admin.create(path, body)["metadata"]["name"] == name
+    assert len(name) == 64
+    body["metadata"] = {"name": f"{node}.{cluster}"[:253]}
+    with pytest.raises(ApiError, match="SHA-256"):
+        fleet.management.admin.create(path, body)
 
 
 def test_a_registration_must_say_of_which_machine(fleet: Fleet) -> None:

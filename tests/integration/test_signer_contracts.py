@@ -69,9 +69,10 @@ class FakeClaimWorld:
     def claims(self) -> FakeClaimStore:
         return FakeClaimStore(store=self.store)
 
-    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> None:
+    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> str:
         made: Machine = machine(provider_id=provider_id)
         self.store.machines.setdefault(cluster or self.cluster, []).append(made)
+        return made.name
 
     def delete_machine(self, provider_id: str) -> None:
         self.store.machines[self.cluster] = [
@@ -98,7 +99,7 @@ class RealClaimWorld:
     def cluster(self) -> ClusterKey:
         return ClusterKey(namespace=self.fleet.first.namespace, name=self.fleet.first.name)
 
-    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> None:
+    def machine(self, provider_id: str, cluster: ClusterKey | None = None) -> str:
         name = f"contract-{secrets.token_hex(4)}"
         self.names[provider_id] = name
         owner, wanted = cluster or self.cluster, objects.Machine(name, provider_id=provider_id)
@@ -106,6 +107,7 @@ class RealClaimWorld:
         # A finalizer, as Cluster API's own, keeps it while it is being deleted.
         path = self._path("machines", name)
         self.fleet.management.admin.patch(path, {"metadata": {"finalizers": ["a/b"]}})
+        return name
 
     def delete_machine(self, provider_id: str) -> None:
         self.fleet.management.admin.delete(self._path("machines", self.names[provider_id]))
@@ -172,6 +174,7 @@ def claimant(world: ClaimWorld) -> Claimant:
         node_name=name,
         provider_id=holder.provider_id,
         machine_name="machine-1",
+        machine_uid="uid-1",
         endorsement_key=key,
         not_after=NOW + timedelta(days=7),
         last_attested=NOW,
@@ -255,17 +258,17 @@ def test_a_name_is_created_once_and_replaced_as_a_whole(world: ClaimWorld) -> No
 
 def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
     made = claimant(world)
-    assert world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.ABSENT
-    world.machine(made.holder.provider_id)
-    assert (
-        world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.PRESENT
-    )
+    provider_id = made.holder.provider_id
+    state = world.claims.machine_state
+    assert state(world.cluster, provider_id, "") is MachineState.ABSENT
+    name = world.machine(provider_id)
+    assert state(world.cluster, provider_id, "") is MachineState.PRESENT
+    assert state(world.cluster, provider_id, name) is MachineState.PRESENT
+    assert state(world.cluster, provider_id, "another") is MachineState.ABSENT
     elsewhere = replace(world.cluster, name="elsewhere")
-    assert world.claims.machine_state(elsewhere, made.holder.provider_id) is MachineState.ABSENT
-    world.delete_machine(made.holder.provider_id)
-    assert (
-        world.claims.machine_state(world.cluster, made.holder.provider_id) is MachineState.DELETING
-    )
+    assert state(elsewhere, provider_id, "") is MachineState.ABSENT
+    world.delete_machine(provider_id)
+    assert state(world.cluster, provider_id, name) is MachineState.DELETING
 
 
 def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -> None:
@@ -273,9 +276,9 @@ def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -
     provider_id = claimant(world).holder.provider_id
     other = world.other_cluster()
     world.machine(provider_id, other)
-    assert world.claims.machine_state(other, provider_id) is MachineState.PRESENT
+    assert world.claims.machine_state(other, provider_id, "") is MachineState.PRESENT
     world.delete_cluster(other)
-    assert world.claims.machine_state(other, provider_id) is MachineState.ABSENT
+    assert world.claims.machine_state(other, provider_id, "") is MachineState.ABSENT
 
 
 def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: ApiClient) -> None:

@@ -103,11 +103,11 @@ class ReconcilerFixture:
     def __post_init__(self) -> None:
         self.scenario.now = datetime.now(self.scenario.now.tzinfo).replace(microsecond=0)
         self.claims = FakeClaimStore(store=self.scenario.store)
-        self.keys = Keys(known=self.scenario.masters, live=self.scenario.masters)
+        self.keys = Keys(known=self.scenario.challenge_keys, live=self.scenario.challenge_keys)
 
     @property
     def side(self) -> ClusterContext:
-        return ClusterContext(key=HOME, records=self.scenario.records, csrs=self.csrs)
+        return ClusterContext(key=HOME, records=self.scenario.inventory, csrs=self.csrs)
 
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
@@ -170,7 +170,7 @@ def test_an_offer_is_challenged_and_nothing_else() -> None:
     csr = desk.file(desk.scenario.offer_csr())
     assert desk.look(csr) == DONE
     challenge = decode_challenge(desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
-    assert challenge.key == challenge_key_id(desk.scenario.masters.current)
+    assert challenge.key == challenge_key_id(desk.scenario.challenge_keys.current)
     assert desk.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
     assert desk.csrs.events == []
     assert desk.scenario.store.keys == {}
@@ -200,7 +200,7 @@ def foreign(desk: ReconcilerFixture) -> Csr:
     desk.keys.known = desk.keys.live = theirs
     csr = desk.file(desk.scenario.offer_csr())
     desk.look(csr)
-    desk.keys.known = desk.keys.live = desk.scenario.masters
+    desk.keys.known = desk.keys.live = desk.scenario.challenge_keys
     desk.csrs.writes.clear()
     return desk.csrs.stored[csr.name]
 
@@ -401,7 +401,7 @@ def test_a_key_that_was_too_new_for_the_last_reading_is_found_by_the_next_look()
     csr = desk.file(desk.scenario.answer_csr())
     desk.keys.known = desk.keys.live = ChallengeKeys(current=sha256(b"old"), previous=None)
     assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    desk.keys.live = desk.scenario.masters
+    desk.keys.live = desk.scenario.challenge_keys
     assert desk.look(csr) == DONE
     assert desk.csrs.stored[csr.name].certificate is not None
 
@@ -517,7 +517,7 @@ def test_a_request_that_was_denied_meanwhile_is_over() -> None:
 def test_caches_that_are_not_filled_decide_nothing() -> None:
     desk = ReconcilerFixture()
     csr = desk.file(desk.scenario.offer_csr())
-    desk.scenario.records.filled = False
+    desk.scenario.inventory.filled = False
     assert desk.look(csr) == RETRY
     assert desk.csrs.writes == []
 

@@ -19,6 +19,7 @@ from signer.model import (
     ClusterKey,
     KeyHolder,
     Registration,
+    Release,
     TrustBasis,
     attested_node_name,
 )
@@ -35,6 +36,7 @@ NODE = AttestedNodeObject(
     node_name="node-1",
     provider_id=PROVIDER_ID,
     machine_name="machine-1",
+    machine_uid="uid-1",
     endorsement_key=DIGEST,
     not_after=NOW.replace(day=28),
     last_attested=NOW,
@@ -49,9 +51,9 @@ def stored(node: AttestedNodeObject) -> dict[str, Any]:
 
 def test_a_node_comes_back_as_it_was_written() -> None:
     assert read_attested_node(stored(NODE)) == NODE
-    bare = replace(NODE, boot=None, machine_name="")
+    bare = replace(NODE, boot=None, machine_name="", machine_uid="")
     assert read_attested_node(stored(bare)) == bare
-    assert not {"boot", "machineName"} & stored(bare)["spec"].keys()
+    assert not {"boot", "machineName", "machineUID"} & stored(bare)["spec"].keys()
 
 
 def test_a_new_node_has_no_version_and_moves_along() -> None:
@@ -137,10 +139,15 @@ def test_what_operators_say_is_read() -> None:
     read = read_endorsement_key(
         endorsement_key(
             registeredFor=[{**cluster, "providerID": PROVIDER_ID}, {**cluster, "nodeName": ""}],
+            releasedFrom=[cluster, {**cluster, "providerID": PROVIDER_ID}],
             banned={"reason": "stolen"},
         )
     )
     assert read.banned
+    assert read.released_from == (
+        Release(cluster=HOME, provider_id=None),
+        Release(cluster=HOME, provider_id=PROVIDER_ID),
+    )
     assert read.registered_for == (
         Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None),
         Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None),

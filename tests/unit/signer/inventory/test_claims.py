@@ -42,9 +42,13 @@ class Server:
         return Response(status=200, body=self._answers[path])
 
 
-def liveness(*machines: Any, pools: tuple[Any, ...] = ()) -> MachineState:  # noqa: ANN401 # objects
+def liveness(
+    *machines: Any,  # noqa: ANN401 - objects
+    pools: tuple[Any, ...] = (),
+    name: str = "",
+) -> MachineState:
     claims = KubeClaimStore(cast("ApiClient", Server([*machines], [*pools])))
-    return claims.machine_state(HOME, PROVIDER_ID)
+    return claims.machine_state(HOME, PROVIDER_ID, name)
 
 
 def unreadable(body: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +67,13 @@ def test_machines_and_members_of_pools_live() -> None:
     assert liveness(other(), machine()) is MachineState.PRESENT
     assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is MachineState.ABSENT
     assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is MachineState.PRESENT
+
+
+def test_another_machine_with_the_provider_id_is_not_the_one_of_the_claim() -> None:
+    """A provider ID of hardware goes from one Machine to the next."""
+    assert liveness(machine("machine-1"), name="machine-1") is MachineState.PRESENT
+    assert liveness(machine("machine-2"), name="machine-1") is MachineState.ABSENT
+    assert liveness(pools=(pool("pool-1", PROVIDER_ID),), name="machine-1") is MachineState.ABSENT
 
 
 def test_what_cannot_be_read_leaves_it_undecided() -> None:

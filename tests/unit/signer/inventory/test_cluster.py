@@ -1,5 +1,7 @@
 """Clusters: whether they opted in (R0), and whose names are the control plane's."""
 
+from ipaddress import ip_network
+
 import pytest
 
 from common.names import CLIENT_SIGNER
@@ -122,6 +124,8 @@ def test_the_control_plane_has_many_names() -> None:
         "fd00::1",
         "192.0.2.1",
     }
+    assert found.service_networks == (ip_network("10.96.0.0/12"), ip_network("fd00::/108"))
+    assert found.service_domain == "corp.example"
     assert (found.key, found.uid) == (HOME, "uid-blue")
     assert found.auto_approve_bindings == {"x"}
 

@@ -31,7 +31,7 @@ from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 from tests.builders.scenario import CLUSTER
 from tests.fakes.claims import StoredClaims
-from tests.fakes.records import FakeRecords
+from tests.fakes.inventory import FakeInventory
 from tests.harness import pki
 from tests.unit.signer.inventory.test_claim_objects import NODE, stored
 
@@ -59,7 +59,7 @@ class FakeWorld:
     """The fake that the pure core is tested with."""
 
     store: StoredClaims = field(default_factory=StoredClaims)
-    records: FakeRecords = field(init=False)
+    records: FakeInventory = field(init=False)
 
     def __post_init__(self) -> None:
         of = Cluster(
@@ -68,9 +68,11 @@ class FakeWorld:
             paused=False,
             client_signers=CLUSTER.client_signers,
             control_plane_hosts=CLUSTER.control_plane_hosts,
+            service_networks=(),
+            service_domain="cluster.local",
             auto_approve_bindings=frozenset(),
         )
-        self.records = FakeRecords(of=of, store=self.store)
+        self.records = FakeInventory(of=of, store=self.store)
 
     def machine(
         self, name: str, provider_id: str, cluster: ClusterKey, *addresses: str, node_ref: str = ""

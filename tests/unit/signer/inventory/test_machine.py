@@ -193,6 +193,27 @@ def test_of_a_token_only_the_id_is_kept(token: str | None, token_id: str | None)
     assert "0123456789abcdef" not in repr(read)
 
 
+DISCOVERIES = {
+    "file": {"file": {"kubeConfigPath": "/etc/kubernetes/discovery.conf"}},
+    "another token": {"bootstrapToken": {"token": "zzzzzz.0123456789abcdef"}},
+}
+
+
+@pytest.mark.parametrize("discovery", DISCOVERIES.values(), ids=DISCOVERIES)
+def test_tls_bootstrap_token_is_the_token_of_the_machine(discovery: dict[str, Any]) -> None:
+    """With file discovery it is the only one; kubeadm prefers it to the discovery's own token."""
+    body = bootstrap("config", None)
+    discovery = discovery | {"tlsBootstrapToken": "abcdef.0123456789abcdef"}
+    body["spec"]["joinConfiguration"]["discovery"] = discovery
+    assert read_bootstrap(body) == BootstrapObject(token_id="abcdef")
+
+
+def test_file_discovery_without_token_owns_none() -> None:
+    body = bootstrap("config", None)
+    body["spec"]["joinConfiguration"]["discovery"] = DISCOVERIES["file"]
+    assert read_bootstrap(body) == BootstrapObject(token_id=None)
+
+
 def test_an_infrastructure_cluster_may_name_the_signer() -> None:
     body = infrastructure("infra")
     body["status"] = {"kubeletClientCertificateSigner": "cluster.x-k8s.io/x"}

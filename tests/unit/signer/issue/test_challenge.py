@@ -36,7 +36,7 @@ def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
         csr,
         cluster=scenario.cluster,
         policy=scenario.policy,
-        masters=scenario.masters,
+        masters=scenario.challenge_keys,
         now=scenario.now,
         random=Random(seed).randbytes,
     )
@@ -49,7 +49,7 @@ def state(scenario: Scenario, annotation: str | None, csr: Csr | None = None) ->
         scenario.offer_csr() if csr is None else csr,
         cluster=scenario.cluster,
         policy=scenario.policy,
-        masters=scenario.masters,
+        masters=scenario.challenge_keys,
         now=scenario.now,
     )
 
@@ -66,8 +66,8 @@ def test_a_challenge_asks_what_the_policy_asks() -> None:
     assert made.pcrs == {"sha256": (4, 7), "sha384": (7,)}
     assert made.event_log
     assert made.issued_at == "2026-11-21T09:30:00Z"
-    assert made.key == challenge_key_id(scenario.masters.current)
-    assert scenario.masters.current.hex() not in challenge(scenario)
+    assert made.key == challenge_key_id(scenario.challenge_keys.current)
+    assert scenario.challenge_keys.current.hex() not in challenge(scenario)
 
 
 def test_each_challenge_is_wrapped_afresh() -> None:
@@ -87,7 +87,9 @@ def test_ours_stands_as_it_is() -> None:
     assert state(scenario, annotation) is ChallengeState.CURRENT
     scenario.now += timedelta(seconds=60, minutes=15)
     assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=scenario.masters.current)
+    scenario.challenge_keys = ChallengeKeys(
+        current=sha256(b"next"), previous=scenario.challenge_keys.current
+    )
     assert state(scenario, annotation) is ChallengeState.CURRENT
 
 
@@ -105,12 +107,12 @@ def test_the_tag_is_the_same_in_every_version_of_the_signer() -> None:
         csr.uid,
         sha256(csr.request),
     )
-    assert made.tag == hmac.digest(scenario.masters.current, tagged, "sha256").hex()
+    assert made.tag == hmac.digest(scenario.challenge_keys.current, tagged, "sha256").hex()
 
 
 def test_masters_are_not_shown() -> None:
     """Where somebody logs what is at hand."""
-    assert repr(Scenario().masters) == "ChallengeKeys()"
+    assert repr(Scenario().challenge_keys) == "ChallengeKeys()"
 
 
 def changed(**members: object) -> Callable[[str], str]:
@@ -205,7 +207,7 @@ def test_one_under_an_unknown_key_is_left_alone_for_a_minute(
     """It may be another signer's, while a management cluster is moved."""
     scenario = Scenario()
     annotation = challenge(scenario)
-    scenario.masters = ChallengeKeys(current=sha256(b"other"), previous=None)
+    scenario.challenge_keys = ChallengeKeys(current=sha256(b"other"), previous=None)
     scenario.now += timedelta(seconds=seconds)
     assert state(scenario, annotation) is expected
 

@@ -1,24 +1,23 @@
-"""Protocol, code, errors and tests speak of the same checks, by the same numbers."""
+"""Protocol, code, errors and tests name the same checks by the same numbers."""
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-import signer.verify
+import signer.errors  # noqa: F401 - adds the signer's leaves to the tree
 from common.errors import AttestationError
+from signer.verify.checks import CHECKS
 
 ROOT = Path(__file__).parents[4]
 ROW = re.compile(r"^\| ([RPCAQMEKSI][0-9]) \|", re.MULTILINE)
 
-IN_CODE = ROW.findall(signer.verify.__doc__ or "")
-CLIENT_SIDE = {""}
-"""Leaves of the node have no check of the signer's."""
-
 
 def leaves(root: type[AttestationError] = AttestationError) -> Iterator[type[AttestationError]]:
-    """Walk over the leaves of the tree of errors."""
+    """Yield the leaves of the tree of errors."""
     children = root.__subclasses__()
     for child in children:
         yield from leaves(child)
@@ -26,32 +25,59 @@ def leaves(root: type[AttestationError] = AttestationError) -> Iterator[type[Att
         yield root
 
 
-def test_the_table_in_code_is_that_of_the_protocol() -> None:
-    """Every number once, and no other."""
-    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-    assert sorted(IN_CODE) == sorted(set(IN_CODE)) == sorted(ROW.findall(text))
+def product_leaves() -> list[type[AttestationError]]:
+    """List the leaves that the product defines; other tests may define more."""
+    return [leaf for leaf in leaves() if leaf.__module__.partition(".")[0] in {"common", "signer"}]
 
 
-def test_every_error_of_the_signer_is_of_a_check() -> None:
-    """And every check of the signer can fail."""
-    numbers = {leaf.check for leaf in leaves()} - CLIENT_SIDE
-    assert numbers == set(IN_CODE)
+@cache
+def text(path: str) -> str:
+    """Read a file of the repository."""
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("number", IN_CODE)
+@cache
+def raised_names() -> frozenset[str]:
+    """Collect the names that the product's modules load, but for the modules of errors."""
+    paths = [
+        p
+        for folder in ("common", "signer", "authenticator")
+        for p in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    trees = [ast.parse(p.read_text(encoding="utf-8")) for p in paths if p.name != "errors.py"]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    return frozenset(names | {n.attr for n in nodes if isinstance(n, ast.Attribute)})
+
+
+def test_protocol_and_code_have_the_same_checks() -> None:
+    assert sorted(CHECKS) == sorted(ROW.findall(text("docs/protocol.md")))
+
+
+def test_every_check_has_an_error_and_every_number_is_a_check() -> None:
+    assert {leaf.check for leaf in product_leaves()} - {""} == set(CHECKS)
+
+
+@pytest.mark.parametrize("number", CHECKS)
 def test_every_check_has_tests_that_name_it(number: str) -> None:
-    """By its number, in the name of a test or of a table of mutations."""
+    """A test or a table of mutations has the number in its name."""
     names = re.compile(rf"def test_{number.lower()}_|^{number}(?:_[A-Z0-9]+)?\b.* = ", re.MULTILINE)
-    folders = (ROOT / "tests" / "unit" / "signer", ROOT / "tests" / "unit" / "common")
-    sources = [path for folder in folders for path in folder.rglob("test_*.py")]
+    directories = (ROOT / "tests" / "unit" / "signer", ROOT / "tests" / "unit" / "common")
+    sources = [path for directory in directories for path in directory.rglob("test_*.py")]
     assert any(names.search(path.read_text(encoding="utf-8")) for path in sources)
 
 
-def test_the_files_of_the_table_exist() -> None:
-    """A check that has moved is found."""
-    rows = [line for line in (signer.verify.__doc__ or "").splitlines() if ROW.match(line)]
-    for row in rows:
-        for name in row.split("|")[3].split(","):
-            path = Path(name.strip())
-            folder = ROOT if len(path.parts) > 1 else ROOT / "signer" / "verify"
-            assert (folder / path).is_file(), path
+@pytest.mark.parametrize("number", CHECKS)
+def test_every_file_of_a_check_names_its_number(number: str) -> None:
+    """A stranger who searches for a number finds the code that makes the check."""
+    for path in CHECKS[number].files:
+        assert re.search(rf"\b{number}\b", text(path)), path
+
+
+@pytest.mark.parametrize("leaf", product_leaves(), ids=lambda leaf: leaf.reason)
+def test_every_reason_is_the_name_of_an_error_that_the_code_raises(
+    leaf: type[AttestationError],
+) -> None:
+    """A stranger who searches for a reason finds the code that raises it."""
+    assert leaf.reason == leaf.__name__
+    assert leaf.reason in raised_names()

@@ -1,6 +1,5 @@
 """E3 and K1 to K3: who holds a key and a name, and what happens when two want the same."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -15,10 +14,19 @@ from signer.errors import (
     EndorsementKeyInUse,
     EndorsementKeyInUseLocally,
     EndorsementKeyRecordConflict,
+    EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
 )
-from signer.model import EndorsementKeyObject, KeyHolder, Machine, TrustBasis, attested_node_name
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    KeyHolder,
+    Machine,
+    Release,
+    TrustBasis,
+)
 from signer.policy import NameReuse, Policy, TrustMode
 from signer.verify.answer import ClaimedAnswer, VerifiedAnswer, make_claims
 from tests.builders.scenario import (
@@ -85,12 +93,6 @@ def is_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> Non
     assert (node.not_after, node.last_attested, node.machine_name) == (NOT_AFTER, NOW, "machine-1")
     assert node.boot is not None
     assert node.boot.reset_count == 5
-
-
-def test_an_attested_node_is_named_by_a_digest_of_cluster_and_node() -> None:
-    """Lengths and names, in this order: docs/protocol.md, sections 2 and 3."""
-    fields = b"\0\0\0\x04blue" + len(NODE).to_bytes(4, "big") + NODE.encode()
-    assert attested_node_name(HOME, NODE) == hashlib.sha256(fields).hexdigest()
 
 
 # E3: from caches
@@ -590,3 +592,210 @@ def test_k_an_unreachable_api_server_decides_nothing(scenario: Scenario) -> None
     """Neither yes nor no."""
     with pytest.raises(ApiServerUnavailable):
         make(scenario, claims=FakeClaimStore(store=scenario.store, unavailable=True))
+
+
+# A provider ID that names hardware: the Machines on it follow one another
+
+
+def old_claim(
+    scenario: Scenario, name: str, uid: str, *, cluster: ClusterKey = HOME
+) -> AttestedNodeObject:
+    """Let the TPM hold its key for an older Machine and node name on the same hardware."""
+    _, node = scenario.put_claim(node_name="old-name", machine=(name, uid), cluster=cluster)
+    return node
+
+
+OLD_MACHINES = {
+    "another name": ("machine-0", "machine-uid-0"),
+    "the same name": ("machine-1", "machine-uid-0"),
+}
+
+
+@pytest.mark.parametrize("old", OLD_MACHINES.values(), ids=OLD_MACHINES)
+def test_k1_machine_on_the_same_hardware_takes_over_the_key(
+    scenario: Scenario, old: tuple[str, str]
+) -> None:
+    """Its node was denied as long as the Cluster existed, since the provider ID was there."""
+    old_claim(scenario, *old)
+    scenario.judge_offer()
+    make(scenario)
+    is_claimed(scenario)
+
+
+@pytest.mark.parametrize("old", OLD_MACHINES.values(), ids=OLD_MACHINES)
+def test_k1_machine_on_the_same_hardware_waits_for_the_old_certificate_by_policy(
+    scenario: Scenario, old: tuple[str, str]
+) -> None:
+    old_claim(scenario, *old)
+    with pytest.raises(EndorsementKeyHolderDeleting):
+        make(scenario, policy=AFTER_CERTIFICATE)
+
+
+def test_k1_machine_on_the_same_hardware_waits_while_the_old_one_is_deleted(
+    scenario: Scenario,
+) -> None:
+    old_claim(scenario, "machine-0", "machine-uid-0")
+    scenario.store.machines[HOME].append(
+        machine(name="machine-0", uid="machine-uid-0", deleting=True)
+    )
+    for judge in (scenario.judge_offer, scenario.judge_answer):
+        with pytest.raises(EndorsementKeyHolderDeleting):
+            judge()
+
+
+def test_k1_one_machine_has_one_node_name(scenario: Scenario) -> None:
+    """Live: E3 reads a cache, which may not have seen the claim yet."""
+    verified = scenario.judge_answer()
+    old_claim(scenario, "machine-1", "machine-uid-1")
+    with pytest.raises(EndorsementKeyRecordConflict):
+        make(scenario, verified=verified)
+
+
+def test_k1_hardware_that_went_to_another_machine_frees_the_key_in_another_cluster(
+    scenario: Scenario,
+) -> None:
+    """The other Cluster was made again on the same hosts, with other Machines."""
+    old_claim(scenario, "machine-0", "machine-uid-0", cluster=ABROAD)
+    scenario.store.machines[ABROAD] = [machine(name="machine-9", uid="machine-uid-9")]
+    make(scenario)
+    is_claimed(scenario)
+
+
+@pytest.mark.parametrize("uid", ["machine-uid-0", "machine-uid-after-a-move"])
+@pytest.mark.parametrize("name", ["machine-0", "machine-1"])
+def test_k1_live_machine_of_another_cluster_keeps_the_key_after_a_move(
+    scenario: Scenario, name: str, uid: str
+) -> None:
+    """`clusterctl move` gives it a new UID, and no other node may take its key."""
+    old_claim(scenario, name, "machine-uid-0", cluster=ABROAD)
+    scenario.store.machines[ABROAD] = [machine(name=name, uid=uid)]
+    with pytest.raises(EndorsementKeyRecordConflict):
+        make(scenario)
+
+
+def test_k2_new_machine_on_the_same_hardware_takes_the_old_name_with_another_key(
+    scenario: Scenario,
+) -> None:
+    """Mainboard and Machine were replaced, the node name stays."""
+    scenario.put_claim(OTHER_KEY, machine=("machine-0", "machine-uid-0"))
+    scenario.judge_offer()
+    make(scenario)
+    is_claimed(scenario)
+
+
+def test_k2_claim_names_the_machine_and_its_uid(scenario: Scenario) -> None:
+    make(scenario)
+    node = scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert (node.machine_name, node.machine_uid) == ("machine-1", "machine-uid-1")
+
+
+def test_k2_claim_of_a_pool_member_names_no_machine(scenario: Scenario) -> None:
+    """A pool's name is not that of a Machine, which the member may get later."""
+    verified = scenario.judge_answer()
+    member = replace(verified.machine, name="pool-1", is_pool_member=True)
+    make(scenario, verified=replace(verified, machine=member))
+    node = scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert (node.machine_name, node.machine_uid) == ("", "")
+
+
+def test_k1_claim_that_a_crash_left_between_two_machines_is_live(scenario: Scenario) -> None:
+    """The key names the new provider ID already, the AttestedNode still the old Machine."""
+    scenario.put_key(
+        key_name(scenario.ek), held_by=scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
+    )
+    scenario.put_node(
+        key_name(scenario.ek),
+        scenario.holder(cluster=ABROAD),
+        machine_name="machine-0",
+        machine_uid="machine-uid-0",
+    )
+    scenario.store.machines[ABROAD] = [other_machine()]
+    with pytest.raises(EndorsementKeyRecordConflict):
+        make(scenario)
+
+
+# Hardware that went to another owner
+
+
+def former_tenant(scenario: Scenario, *releases: Release) -> None:
+    """Let a Machine of another Cluster still hold the key, on record."""
+    holder = scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
+    name = key_name(scenario.ek)
+    scenario.put_key(name, held_by=holder, released_from=releases)
+    scenario.put_node(name, holder)
+    scenario.store.machines[ABROAD] = [other_machine()]
+
+
+RELEASES = {
+    "from the Cluster": Release(cluster=ABROAD, provider_id=None),
+    "from the Machine": Release(cluster=ABROAD, provider_id=OTHER_ID),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+@pytest.mark.parametrize("policy", [POLICY, AFTER_CERTIFICATE], ids=["default", "after"])
+def test_k1_next_owner_takes_a_key_that_was_released_from_the_former_tenant(
+    scenario: Scenario, release: Release, policy: Policy
+) -> None:
+    """It waited as long as the former tenant kept a Machine with the old provider ID."""
+    former_tenant(scenario, release)
+    scenario.judge_offer()
+    make(scenario, policy=policy)
+    is_claimed(scenario)
+    assert scenario.store.keys[key_name(scenario.ek)].released_from == (release,)
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        Release(cluster=ABROAD, provider_id=PROVIDER_ID),
+        Release(cluster=replace(ABROAD, name="red"), provider_id=None),
+        Release(cluster=replace(ABROAD, namespace="others"), provider_id=OTHER_ID),
+    ],
+    ids=["another provider ID", "another Cluster", "another namespace"],
+)
+def test_k1_release_from_others_frees_nothing(scenario: Scenario, release: Release) -> None:
+    former_tenant(scenario, release)
+    with pytest.raises(EndorsementKeyRecordConflict):
+        make(scenario)
+
+
+@pytest.mark.parametrize("provider_id", [None, PROVIDER_ID])
+def test_e3_key_is_denied_to_those_it_was_released_from(
+    scenario: Scenario, provider_id: str | None
+) -> None:
+    """Though their record and their claim are still there."""
+    key, _ = scenario.put_claim()
+    verified = scenario.judge_answer()
+    release = Release(cluster=HOME, provider_id=provider_id)
+    scenario.store.put_key(replace(key, released_from=(release,)))
+    for judge in (scenario.judge_offer, scenario.judge_answer):
+        with pytest.raises(EndorsementKeyReleased):
+            judge()
+    with pytest.raises(EndorsementKeyReleased):
+        make(scenario, verified=verified)
+
+
+def test_k2_release_frees_the_node_name_too(scenario: Scenario) -> None:
+    """The former tenant's Machine gets other hardware."""
+    key, _ = scenario.put_claim(OTHER_KEY)
+    release = Release(cluster=HOME, provider_id=None)
+    scenario.store.put_key(replace(key, released_from=(release,)))
+    make(scenario)
+    is_claimed(scenario)
+
+
+def test_k3_release_that_comes_between_k1_and_k3_counts(scenario: Scenario) -> None:
+    """The operator's write changes the resourceVersion, so K3 conflicts and K1 reads again."""
+    key, _ = scenario.put_claim()
+    verified = scenario.judge_answer()
+
+    def release() -> None:
+        entry = Release(cluster=HOME, provider_id=None)
+        scenario.store.put_key(replace(key, released_from=(entry,)))
+
+    claims = FakeClaimStore(store=scenario.store, interrupt=release, interrupt_before=2)
+    with pytest.raises(EndorsementKeyReleased):
+        make(scenario, verified=verified, claims=claims)

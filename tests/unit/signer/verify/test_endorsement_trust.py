@@ -27,7 +27,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.records import AllRegistrations, FakeRecords
+from tests.fakes.inventory import AllRegistrations, FakeInventory
 
 OTHER = endorsement_key()
 Change = Callable[[Scenario], None]
@@ -124,14 +124,14 @@ FOREIGN: dict[str, Registration] = {
 }
 
 
-@pytest.mark.parametrize("records", [FakeRecords, AllRegistrations])
+@pytest.mark.parametrize("records", [FakeInventory, AllRegistrations])
 @pytest.mark.parametrize("entry", FOREIGN.values(), ids=FOREIGN)
 def test_e2_a_registration_for_something_else_is_none(
-    entry: Registration, records: type[FakeRecords]
+    entry: Registration, records: type[FakeInventory]
 ) -> None:
     """What is absent matches nothing."""
     scenario = scenario_of(TrustMode.REGISTERED)
-    scenario.records = records(of=scenario.cluster, store=scenario.store)
+    scenario.inventory = records(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
     check(scenario, EndorsementKeyNotRegistered)
 
@@ -169,15 +169,15 @@ UNSAFE: dict[str, tuple[Change, type[AttestationError]]] = {
         NodeRefMismatch,
     ),
     "the Node is there": (
-        lambda s: s.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
+        lambda s: s.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
         OperatorActionRequired,
     ),
     "the Node is another Machine's": (
-        lambda s: s.records.nodes.append(Node(name=NODE, provider_id="other")),
+        lambda s: s.inventory.nodes.append(Node(name=NODE, provider_id="other")),
         NodeOfAnotherMachine,
     ),
     "another Node has the provider ID": (
-        lambda s: s.records.nodes.append(Node(name="other", provider_id=PROVIDER_ID)),
+        lambda s: s.inventory.nodes.append(Node(name="other", provider_id=PROVIDER_ID)),
         NodeRefMismatch,
     ),
     "another token": (
@@ -218,7 +218,7 @@ def test_e2_after_the_first_claim_the_claim_binds() -> None:
     scenario.put_claim(basis=TrustBasis.FIRST_USE)
     scenario.as_node()
     scenario.change_machine(node_ref=NODE)
-    scenario.records.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
+    scenario.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
     assert scenario.judge_answer().holder.basis is TrustBasis.FIRST_USE
 
 
@@ -289,7 +289,7 @@ def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
 
 def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
     scenario = Scenario()
-    scenario.records = AllRegistrations(of=scenario.cluster, store=scenario.store)
+    scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
     assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
 

@@ -28,7 +28,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.records import AllRegistrations, FakeRecords
+from tests.fakes.inventory import AllRegistrations, FakeInventory
 
 OTHER_ID = "metal://rack-1/slot-2"
 Change = Callable[[Scenario], None]
@@ -89,7 +89,7 @@ def test_m1_two_machines_that_are_being_deleted_are_two() -> None:
 def test_unfilled_caches_say_nothing() -> None:
     """Cannot decide is never no."""
     scenario = Scenario()
-    scenario.records.filled = False
+    scenario.inventory.filled = False
     check(scenario, ApiServerUnavailable)
 
 
@@ -272,16 +272,16 @@ M3_POOL: dict[str, tuple[tuple[Registration, ...], type[AttestationError]]] = {
 }
 
 
-@pytest.mark.parametrize("records", [FakeRecords, AllRegistrations])
+@pytest.mark.parametrize("records", [FakeInventory, AllRegistrations])
 @pytest.mark.parametrize(("registrations", "error"), M3_POOL.values(), ids=M3_POOL)
 def test_m3_other_names_of_pool_members(
     registrations: tuple[Registration, ...],
     error: type[AttestationError],
-    records: type[FakeRecords],
+    records: type[FakeInventory],
 ) -> None:
     """What a pool reports of its members comes from the nodes, and is no authority."""
     scenario = Scenario()
-    scenario.records = records(of=scenario.cluster, store=scenario.store)
+    scenario.inventory = records(of=scenario.cluster, store=scenario.store)
     pool_member(scenario, *registrations)
     check(scenario, error)
 
@@ -302,7 +302,7 @@ def test_m4_the_node_of_that_name(provider_id: str, *, renewal: bool, good: bool
     scenario = Scenario()
     if renewal:
         scenario.as_node()
-    scenario.records.nodes = [Node(name=NODE, provider_id=provider_id)]
+    scenario.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
     if good:
         passes(scenario)
     else:
@@ -325,5 +325,69 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
     """Nodes can write their own provider ID: a sign, not a proof."""
     scenario = Scenario()
     scenario.change_machine(node_ref=node_ref)
-    scenario.records.nodes.extend(nodes)
+    scenario.inventory.nodes.extend(nodes)
     assert len(scenario.judge_answer().alarms) == alarms
+
+
+# A provider ID that names hardware: the Machines on it follow one another
+
+
+def replaced(scenario: Scenario, *, name: str = "machine-0", uid: str = "machine-uid-0") -> None:
+    """Let the TPM have a claim under an older node name, for a Machine that had this name."""
+    scenario.put_claim(node_name="old-name", machine=(name, uid))
+
+
+def test_m3_claim_of_a_machine_that_is_gone_does_not_fix_the_node_name() -> None:
+    """The new Machine on the same hardware gets a new node name (metal3, MAAS, Tinkerbell)."""
+    scenario = Scenario()
+    replaced(scenario)
+    passes(scenario)
+
+
+def test_m3_old_name_is_not_the_new_machines() -> None:
+    scenario = Scenario()
+    replaced(scenario)
+    scenario.node_name = "old-name"
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_claim_of_a_machine_that_was_made_again_does_not_fix_the_node_name() -> None:
+    """A Cluster made again may give its Machines the old names."""
+    scenario = Scenario()
+    replaced(scenario, name="machine-1")
+    passes(scenario)
+
+
+def node_exists(scenario: Scenario) -> None:
+    """Leave the Node of the claim in the workload cluster."""
+    scenario.inventory.nodes.append(Node(name="old-name", provider_id=PROVIDER_ID))
+
+
+def node_ref_exists(scenario: Scenario) -> None:
+    """Let nodeRef name the Node of the claim."""
+    scenario.change_machine(node_ref="old-name")
+
+
+@pytest.mark.parametrize("evidence", [node_exists, node_ref_exists])
+def test_m3_claim_of_a_machine_that_was_moved_fixes_the_node_name(evidence: Change) -> None:
+    """`clusterctl move` gives a Machine a new UID, and its node goes on."""
+    scenario = Scenario()
+    replaced(scenario, name="machine-1")
+    evidence(scenario)
+    check(scenario, NodeNameMismatch)
+    scenario.node_name = "old-name"
+    scenario.request_der = b""
+    passes(scenario)
+
+
+def test_m3_claim_of_this_machine_fixes_the_node_name() -> None:
+    scenario = Scenario()
+    replaced(scenario, name="machine-1", uid="machine-uid-1")
+    check(scenario, NodeNameMismatch)
+
+
+def test_m3_trailing_dot_in_an_address_does_not_keep_a_node_out() -> None:
+    """S2 folded the dot already; the node could never join."""
+    scenario = Scenario()
+    scenario.change_machine(addresses=addresses(("Hostname", "Node-1.Example.")))
+    passes(scenario)

@@ -84,7 +84,9 @@ def test_c1_the_previous_master_counts() -> None:
     """Until it is destroyed."""
     scenario = Scenario()
     csr = scenario.answer_csr()
-    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=scenario.masters.current)
+    scenario.challenge_keys = ChallengeKeys(
+        current=sha256(b"next"), previous=scenario.challenge_keys.current
+    )
     scenario.judge_answer(csr)
 
 
@@ -93,14 +95,14 @@ def test_c1_an_unknown_key_is_ignored(previous: bytes | None) -> None:
     """It may be another signer's."""
     scenario = Scenario()
     csr = scenario.answer_csr()
-    scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=previous)
+    scenario.challenge_keys = ChallengeKeys(current=sha256(b"next"), previous=previous)
     with pytest.raises(ChallengeKeyUnknown):
         scenario.judge_answer(csr)
 
 
 def test_masters_are_never_shown() -> None:
     """Not in a log, not in a traceback."""
-    masters = Scenario().masters
+    masters = Scenario().challenge_keys
     assert repr(masters) == "ChallengeKeys()"
 
 
@@ -300,8 +302,8 @@ def test_an_answer_under_the_named_key_only() -> None:
     """The secret is of the master that is named, not of any that is known."""
     scenario = Scenario()
     answer = scenario.answer()
-    assert scenario.masters.previous is not None
-    other = replace(answer.challenge, key=challenge_key_id(scenario.masters.previous))
+    assert scenario.challenge_keys.previous is not None
+    other = replace(answer.challenge, key=challenge_key_id(scenario.challenge_keys.previous))
     with pytest.raises(AnswerNotBound):
         scenario.judge_answer(scenario.answer_csr(replace(answer, challenge=other)))
 

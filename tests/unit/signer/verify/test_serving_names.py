@@ -17,14 +17,17 @@ from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
     AddressOfControlPlane,
+    AddressReserved,
     EndorsementKeyBanned,
+    EndorsementKeyReleased,
     MachineNotFound,
     NodeNameUnknown,
     RequesterNameMismatch,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.model import Address, Csr
+from signer.host_names import normalize
+from signer.model import Address, Csr, Release
 from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import verify_serving_names
 from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
@@ -49,7 +52,7 @@ def scenario() -> Scenario:
 
 def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
     """Verify names, and return what may be certified."""
-    verified = verify_serving_names(names, scenario.machine, scenario.records)
+    verified = verify_serving_names(names, scenario.machine, scenario.inventory)
     return (*verified.dns, *verified.addresses)
 
 
@@ -85,7 +88,7 @@ def test_s2_several_pass_together(scenario: Scenario) -> None:
 def test_s1_no_name_is_denied(scenario: Scenario, names: tuple[()] | None) -> None:
     """A certificate for nothing."""
     with pytest.raises(SubjectAltNameMissing):
-        verify_serving_names(names, scenario.machine, scenario.records)
+        verify_serving_names(names, scenario.machine, scenario.inventory)
 
 
 BAD: dict[str, tuple[SubjectAltName, type[AttestationError]]] = {
@@ -111,9 +114,6 @@ BAD: dict[str, tuple[SubjectAltName, type[AttestationError]]] = {
     "punycode": ("xn--nde-1-jua.example", AddressNotOfMachine),
     "another IPv4": (ip_address("192.0.2.12"), AddressNotOfMachine),
     "another IPv6": (ip_address("2001:db8::c"), AddressNotOfMachine),
-    "localhost": ("localhost", AddressNotOfMachine),
-    "loopback": (ip_address("127.0.0.1"), AddressNotOfMachine),
-    "any address": (ip_address("0.0.0.0"), AddressNotOfMachine),  # noqa: S104 - not bound to
     "control plane's name": ("api.example", AddressOfControlPlane),
     "control plane's name in capitals": ("API.Example.", AddressOfControlPlane),
     "control plane's address": (ip_address("192.0.2.1"), AddressOfControlPlane),
@@ -138,6 +138,53 @@ def test_s3_the_control_plane_comes_first(scenario: Scenario) -> None:
     scenario.change_machine(addresses=(Address(type="ExternalIP", address="192.0.2.1"),))
     with pytest.raises(AddressOfControlPlane):
         check(scenario, ip_address("192.0.2.1"))
+
+
+RESERVED = (
+    *("localhost", "db.localhost", "svc", "web.shop.svc", "WEB.Shop.SVC."),
+    *("web.shop.svc.cluster.local", "10-0-0-1.shop.pod.cluster.local"),
+    "metadata.google.internal",
+    *("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "255.255.255.255"),  # noqa: S104 - names
+    *("169.254.1.1", "fe80::1", "224.0.0.1", "ff02::1"),
+    *("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200"),
+    *("10.96.0.10", "10.111.255.255", "fd00:10:96::a"),
+)
+
+
+@pytest.mark.parametrize("text", RESERVED)
+def test_s3_reserved_name_that_a_guest_reports_is_denied(scenario: Scenario, text: str) -> None:
+    """A guest puts it into `status.addresses`, and a provider repeats it."""
+    scenario.change_machine(addresses=(*ADDRESSES, Address(type="InternalDNS", address=text)))
+    name = normalize(text)
+    with pytest.raises(AddressReserved):
+        check(scenario, NODE, name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "svc.example",
+        "cluster.local",
+        "node.cluster.local",
+        "10.95.255.255",
+        "10.112.0.0",
+        "fd00::1",
+    ],
+)
+def test_s3_names_beside_the_reserved_ones_pass(scenario: Scenario, text: str) -> None:
+    scenario.change_machine(addresses=(Address(type="InternalDNS", address=text),))
+    assert check(scenario, normalize(text)) == (normalize(text),)
+
+
+def test_s3_service_domain_is_that_of_the_cluster(scenario: Scenario) -> None:
+    scenario.change_cluster(service_domain="Corp.Example.", service_networks=())
+    names = ("web.shop.svc.corp.example", "web.shop.svc.cluster.local")
+    scenario.change_machine(
+        addresses=tuple(Address(type="InternalDNS", address=name) for name in names)
+    )
+    with pytest.raises(AddressReserved):
+        check(scenario, names[0])
+    assert check(scenario, names[1]) == (names[1],)
 
 
 def test_s3_an_address_of_two_machines_is_nobodys(scenario: Scenario) -> None:
@@ -219,6 +266,16 @@ BUILTIN: dict[str, tuple[Change, type[AttestationError]]] = {
     "half a claim": (lambda s: s.store.keys.clear(), NodeNameUnknown),
     "banned": (lambda s: s.put_key(key_name(s.ek), banned=True), EndorsementKeyBanned),
     "Machine is gone": (lambda s: s.store.machines[HOME].clear(), MachineNotFound),
+    "released": (
+        lambda s: s.put_key(
+            key_name(s.ek), released_from=(Release(cluster=HOME, provider_id=None),)
+        ),
+        EndorsementKeyReleased,
+    ),
+    "claim of a Machine that is gone": (
+        lambda s: s.put_claim(machine=("machine-0", "machine-uid-0")),
+        NodeNameUnknown,
+    ),
     "another node asks": (lambda s: s.as_node("node-2.example"), RequesterNameMismatch),
     "another address": (lambda s: s.change_machine(addresses=ADDRESSES[:1]), AddressNotOfMachine),
 }

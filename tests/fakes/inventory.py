@@ -17,7 +17,7 @@ from tests.fakes.claims import StoredClaims
 
 
 @dataclass(slots=True)
-class FakeRecords:
+class FakeInventory:
     """The `Records` seam over a store; `filled` is false until the caches have been filled once."""
 
     of: Cluster
@@ -106,7 +106,7 @@ class FakeRecords:
             raise ApiServerUnavailable("not read yet")
 
 
-class AllRegistrations(FakeRecords):
+class AllRegistrations(FakeInventory):
     """Records that give every registration for this Cluster, whatever is asked: they may."""
 
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:

@@ -1,0 +1,24 @@
+"""What a request is verified against."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from signer.model import Inventory
+from signer.policy import Policy
+from signer.verify.trace import CheckTrace, no_trace
+from signer.verify.x509.trust_anchors import TrustAnchors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationContext:
+    """One Cluster's inventory, its policy and one instant.
+
+    The challenge keys are not in it. Only an answer needs them, and offers and serving requests
+    must not fail while their Secret cannot be read.
+    """
+
+    inventory: Inventory
+    policy: Policy
+    anchors: TrustAnchors
+    now: datetime
+    trace: CheckTrace = no_trace
