@@ -101,6 +101,7 @@ def _spec(name: str, spec: Section) -> Policy:
     allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
     pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
+    lifetime, shared = _certificate(spec.section("certificate"))
     return Policy(
         name=name,
         cluster=_cluster(spec),
@@ -118,7 +119,8 @@ def _spec(name: str, spec: Section) -> Policy:
         pcr_variants=variants,
         event_log=read_event_log(spec, selection),
         machine_name_is_node_name=_machine_name(spec.section("nodeNames")),
-        certificate_lifetime=_lifetime(spec.section("certificate")),
+        certificate_lifetime=lifetime,
+        allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
         builtin_serving=builtin,
@@ -171,10 +173,11 @@ def _machine_name(section: Section) -> bool:
     return value
 
 
-def _lifetime(section: Section) -> timedelta:
-    value = section.duration("lifetime", _DEFAULTS.certificate_lifetime, least=_LEAST_LIFETIME)
+def _certificate(section: Section) -> tuple[timedelta, bool]:
+    lifetime = section.duration("lifetime", _DEFAULTS.certificate_lifetime, least=_LEAST_LIFETIME)
+    shared = section.boolean("allowSharedAuthority", default=_DEFAULTS.allow_shared_authority)
     section.reject_unknown_keys()
-    return value
+    return lifetime, shared
 
 
 def _serving(section: Section) -> tuple[KubeletServingMode, bool]:

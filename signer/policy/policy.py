@@ -125,6 +125,8 @@ class Policy:
     event_log: EventLogRules | None = None
     machine_name_is_node_name: bool = False
     certificate_lifetime: timedelta = timedelta(hours=168)
+    allow_shared_authority: bool = False
+    """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE

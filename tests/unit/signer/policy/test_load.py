@@ -113,7 +113,7 @@ def test_every_setting_is_read() -> None:
             "bootLoaders": [A, "ee" * 48],
         },
         nodeNames={"machineName": True},
-        certificate={"lifetime": "1h30m"},
+        certificate={"lifetime": "1h30m", "allowSharedAuthority": True},
         nameReuse="AfterCertificate",
         autoApproveBindings="Wait",
         serving={"builtin": "Approve", "nodeRefFallback": True},
@@ -149,6 +149,7 @@ def test_every_setting_is_read() -> None:
         ),
         machine_name_is_node_name=True,
         certificate_lifetime=timedelta(hours=1, minutes=30),
+        allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         auto_approve_bindings=AutoApproveBindings.WAIT,
         builtin_serving=KubeletServingMode.APPROVE,
@@ -413,6 +414,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "lifetime is under an hour": (
         {"certificate": {"lifetime": "59m59s"}},
         "spec.certificate.lifetime: must be at least 3600s",
+    ),
+    "shared authority is not a boolean": (
+        {"certificate": {"allowSharedAuthority": "yes"}},
+        "spec.certificate.allowSharedAuthority: must be true or false",
     ),
     "lifetime without end": (
         {"certificate": {"lifetime": "9999999h"}},
