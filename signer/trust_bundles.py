@@ -99,7 +99,7 @@ def _read(policy: Policy) -> _Bundle:
         return _Bundle(problem=f"{e.filename}: {e.strerror}")
     if policy.certificate_revocation_lists and not lists:
         # None would mean that nothing is revoked.
-        return _Bundle(problem="there is no revocation list where the policy says")
+        return _Bundle(problem="certificateRevocationLists must name a revocation list at least")
     return _Bundle(authorities=authorities, revocation_lists=lists)
 
 

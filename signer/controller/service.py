@@ -61,10 +61,12 @@ class Controller:
         self._queue = WorkQueue(
             per_cluster=_MAX_WORKERS_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
         )
-        self._management = ManagementCluster(api, self._stop, self._queue.notify)
+        self._management = ManagementCluster(
+            api, self._stop, self._queue.notify, namespace=config.watched_namespace
+        )
         self._claims = KubeClaimStore(api)
         self._masters = ChallengeKeyStore(
-            SecretClient(api), config.namespace, now=_now, random=secrets.token_bytes
+            SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         self._clusters = WorkloadClusters(
             self._management,

@@ -46,7 +46,7 @@ class Signer:
         self._process = process.start(
             [
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
-                "--policy", self._policy, "--namespace", NAMESPACE,
+                "--policy", self._policy, "--own-namespace", NAMESPACE,
                 "--metrics-address", self._address,
             ],
             log=self.log,
