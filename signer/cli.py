@@ -152,6 +152,10 @@ def _describe(config: Config) -> str:
         cluster = policy.cluster
         clusters = f"{cluster.namespace}/{cluster.name}" if cluster else "every other Cluster"
         lines.append(f"policy {policy.name}: {clusters}, trust {policy.trust.value}")
-        unreadable = config.anchors[policy.name].unreadable
-        lines.extend(f"policy {policy.name}: left out: {problem}" for problem in unreadable)
+        anchors = config.anchors[policy.name]
+        lines.extend(f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
+        lines.extend(
+            f"policy {policy.name}: no authority has signed {source}"
+            for source in anchors.unmatched_lists
+        )
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.tls import client_context
 from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
-from signer.verify.x509.endorsement_certificate import NO_ANCHORS, TrustAnchors
+from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts token, CA and namespace of a pod's service account."""

@@ -60,9 +60,13 @@ class TrustAnchors:
     revocation_lists: tuple[Crl, ...]
     unreadable: tuple[str, ...]
     """Configured authorities that were left out, for the operator's log."""
+    unmatched_lists: tuple[str, ...]
+    """Sources of the revocation lists that no configured authority signed."""
 
 
-NO_ANCHORS: Final = TrustAnchors(roots=(), intermediates=(), revocation_lists=(), unreadable=())
+NO_ANCHORS: Final = TrustAnchors(
+    roots=(), intermediates=(), revocation_lists=(), unreadable=(), unmatched_lists=()
+)
 """For policies that ask for no certificate; it validates nothing."""
 
 
@@ -101,7 +105,13 @@ def load_trust_anchors(
         intermediates=tuple(a for a in anchors if a.fields.issuer != a.fields.subject),
         revocation_lists=tuple(lists),
         unreadable=tuple(unreadable),
+        unmatched_lists=tuple(crl.source for crl in lists if not _has_signer(crl, anchors)),
     )
+
+
+def _has_signer(crl: Crl, anchors: list[TrustAnchor]) -> bool:
+    keys = (a.fields.public_key for a in anchors if a.fields.public_key is not None)
+    return any(crl.loaded.is_signature_valid(key) for key in keys)
 
 
 def _split(

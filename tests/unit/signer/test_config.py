@@ -176,7 +176,7 @@ def test_a_directory_without_revocation_lists_is_refused(flags: Flags, tmp_path:
     document["spec"]["endorsementKey"]["certificateRevocationLists"] = [str(lists)]
     flags.policy.write_text(yaml.safe_dump(document))
     assert problems(flags) == (
-        "policy default: certificateRevocationLists must name a revocation list at least",
+        "policy default: certificateRevocationLists must name at least one revocation list",
     )
 
 
