@@ -221,7 +221,7 @@ class _Reconciliation:
             self._csr,
             cluster=self._side.records.cluster(),
             policy=policy,
-            masters=masters,
+            challenge_keys=masters,
             now=now,
             random=common.random,
         )
@@ -237,7 +237,7 @@ class _Reconciliation:
             self._csr,
             cluster=self._side.records.cluster(),
             policy=policy,
-            masters=masters,
+            challenge_keys=masters,
             now=now,
         )
 

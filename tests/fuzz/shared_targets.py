@@ -233,7 +233,7 @@ def _challenges() -> list[bytes]:
         world.offer_csr(),
         cluster=world.cluster,
         policy=world.policy,
-        masters=world.masters,
+        challenge_keys=world.masters,
         now=world.now,
         random=bytes,
     )
