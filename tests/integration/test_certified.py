@@ -65,7 +65,7 @@ def certifying(
         )
     ]
     before = len(signer.lines)
-    with signer.under(*specs) as running:
+    with signer.with_policies(*specs) as running:
         # What it has begun with is taken once more, when it has read the same twice
         wait_until(lambda: taken(running, before), what="the files have been looked at")
         yield running
