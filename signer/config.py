@@ -1,8 +1,9 @@
-"""What the signer is told at its start: one value, from flags and the files that they name.
+"""The configuration of the signer: one value, from the flags and the files that they name.
 
-Everything that is wrong is told at once, and nothing that is wrong is repaired by a default.
+`load` reports all problems at once, and never replaces a wrong value by a default.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,16 @@ from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LAST_PORT: Final = 65535
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts token, CA and namespace of a pod's service account."""
+DEFAULT_INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
+_MAX_PORT: Final = 65535
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_API_GROUP: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 
 class ConfigError(Exception):
-    """The signer cannot start; `problems` are all reasons, one line each."""
+    """The configuration is invalid; `problems` has all reasons, one line each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         """Keep every problem."""
@@ -31,46 +36,61 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What the command line says."""
+    """The flags of `run` and `check-config`, and what the environment adds to them."""
 
     policy: Path
-    namespace: str
     kubeconfig: Path | None
     in_cluster_endpoint: tuple[str, str] | None
     """Host and port of the API server of the cluster that the signer runs in."""
+    own_namespace: str | None
+    """`None`: the namespace of the pod's service account."""
+    watched_namespace: str
+    """Empty: all namespaces."""
+    infrastructure_groups: tuple[str, ...]
     metrics_address: str | None
     """`HOST:PORT`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the signer starts with; only the trust anchors may change while it runs."""
+    """The configuration that the signer starts with; only trust anchors change while it runs."""
 
     management: Connection
-    namespace: str
-    """The signer's own; the master keys' Secret is in it."""
+    own_namespace: str
+    """The namespace with the Secret of the challenge keys."""
+    watched_namespace: str
+    """The namespace of the Clusters that are served; empty for all."""
+    infrastructure_groups: tuple[str, ...]
+    """API groups of infrastructure objects that are watched."""
     policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
-    """By the policy's name, as they are at the start."""
+    """The trust anchors at the start, by the name of the policy."""
     metrics_address: tuple[str, int] | None
 
 
 def load(flags: Flags) -> Config:
-    """Read and check all that the flags name.
+    """Read and check everything that the flags name.
 
     Raises:
-        ConfigurationInvalid: with every problem.
+        ConfigError: with every problem.
 
     """
     problems: list[str] = []
     connection = _connection(flags, problems)
-    policies, anchors = _trust(flags.policy, problems)
+    own_namespace = _own_namespace(flags.own_namespace, problems)
+    if flags.watched_namespace:
+        _check(_NAMESPACE, flags.watched_namespace, "--namespace", "a namespace", problems)
+    for group in flags.infrastructure_groups:
+        _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
+    policies, anchors = _policies_and_anchors(flags.policy, problems)
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if problems or connection is None or policies is None:
         raise ConfigError(tuple(problems))
     return Config(
         management=connection,
-        namespace=flags.namespace,
+        own_namespace=own_namespace,
+        watched_namespace=flags.watched_namespace,
+        infrastructure_groups=flags.infrastructure_groups,
         policies=policies,
         anchors=MappingProxyType(anchors),
         metrics_address=metrics_address,
@@ -78,20 +98,22 @@ def load(flags: Flags) -> Config:
 
 
 def load_policy_file(path: Path) -> tuple[PolicySet, Mapping[str, TrustAnchors]]:
-    """Read policies, and the trust anchors that they name, by the policies' names.
+    """Read policies and the trust anchors that they name, by the name of the policy.
 
     Raises:
-        ConfigurationInvalid: with every problem.
+        ConfigError: with every problem.
 
     """
     problems: list[str] = []
-    policies, anchors = _trust(path, problems)
+    policies, anchors = _policies_and_anchors(path, problems)
     if problems or policies is None:
         raise ConfigError(tuple(problems))
     return policies, anchors
 
 
-def _trust(path: Path, problems: list[str]) -> tuple[PolicySet | None, Mapping[str, TrustAnchors]]:
+def _policies_and_anchors(
+    path: Path, problems: list[str]
+) -> tuple[PolicySet | None, dict[str, TrustAnchors]]:
     policies = _policies(path, problems)
     return policies, {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
 
@@ -103,7 +125,7 @@ def _connection(flags: Flags, problems: list[str]) -> Connection | None:
         elif flags.in_cluster_endpoint is not None:
             connection = in_cluster(*flags.in_cluster_endpoint, SERVICE_ACCOUNT)
         else:
-            problems.append("no --kubeconfig is given, and this is no pod of a cluster")
+            problems.append("--kubeconfig is required outside of a pod")
             return None
         client_context(connection)
     except OSError as e:
@@ -115,13 +137,29 @@ def _connection(flags: Flags, problems: list[str]) -> Connection | None:
     return None
 
 
+def _own_namespace(name: str | None, problems: list[str]) -> str:
+    if name is None:
+        try:
+            name = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            problems.append("--own-namespace or POD_NAMESPACE is required outside of a pod")
+            return ""
+    _check(_NAMESPACE, name, "--own-namespace", "a namespace", problems)
+    return name
+
+
+def _check(grammar: re.Pattern[str], value: str, flag: str, what: str, problems: list[str]) -> None:
+    if not grammar.fullmatch(value):
+        problems.append(f"{flag} {value}: must be the name of {what}")
+
+
 def _policies(path: Path, problems: list[str]) -> PolicySet | None:
     try:
         return load_policies(path.read_text(encoding="utf-8"))
     except OSError as e:
         problems.append(f"{path}: {e.strerror}")
     except UnicodeDecodeError:
-        problems.append(f"{path}: it is not UTF-8")
+        problems.append(f"{path}: must be UTF-8")
     except PolicyFileInvalid as e:
         problems.extend(f"{path}: {problem}" for problem in e.problems)
     return None
@@ -139,7 +177,7 @@ def _metrics_address(text: str | None, problems: list[str]) -> tuple[str, int] |
     if text is None:
         return None
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
-        problems.append(f"--metrics-address {text}: not HOST:PORT")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+        problems.append(f"--metrics-address {text}: must be HOST:PORT")
         return None
     return host.removeprefix("[").removesuffix("]"), int(port)

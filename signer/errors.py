@@ -305,6 +305,13 @@ class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
     """A subject alternative name is also another Machine's address."""
 
 
+# I: issuing
+
+
+class AuthorityShared(Waiting, check="I1", alarm=True):
+    """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
+
+
 # What can be tried again
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from common.errors import Denied, Unavailable
-from signer.errors import CsrChanged
+from signer.errors import AuthorityShared, CsrChanged
 from signer.model import AttestedNodeObject, ClusterKey, Csr, MachineState
 from signer.policy import AutoApproveBindings, Policy
 from signer.verify.answer import CHALLENGE_MAX_AGE
@@ -108,6 +108,28 @@ def enforce_auto_approve_policy(
                 _logger.warning("binding not removed", extra={"fields": fields})
             else:
                 _logger.warning("binding removed", extra={"fields": fields})
+
+
+def check_authority(cluster: ClusterKey, load: Callable[[ClusterKey], object]) -> None:
+    """I1: load the cluster's certificate authority, and raise the alarm if another one has it.
+
+    Otherwise the first of two Clusters with one authority would get certificates until the second
+    one asks for its first.
+    """
+    try:
+        load(cluster)
+    except AuthorityShared as e:
+        fields = {
+            "cluster": f"{cluster.namespace}/{cluster.name}",
+            "reason": e.reason,
+            "check": e.check,
+            "detail": e.detail,
+            "alarm": True,
+        }
+        _logger.warning("certificate authority is shared", extra={"fields": fields})
+    except Unavailable:
+        # Requests that need the authority report this.
+        return
 
 
 def _is_offer(csr: Csr) -> bool:

@@ -67,6 +67,11 @@ class _Anchors(Collector):
             "1 while the files of a policy are no trust anchors, so that older ones count.",
             labels=("policy",),
         )
+        unmatched = GaugeMetricFamily(
+            f"{_PREFIX}_revocation_lists_unmatched",
+            "Configured revocation lists of a policy that none of its authorities has signed.",
+            labels=("policy",),
+        )
         for policy, anchors in sorted(self._files.current.items()):
             for anchor in (*anchors.roots, *anchors.intermediates):
                 labels = (policy, _subject(anchor), _fingerprint(anchor))
@@ -74,7 +79,8 @@ class _Anchors(Collector):
             for listed in anchors.revocation_lists:
                 update.add_metric((policy, listed.source), _next_update(listed))
             invalid.add_metric((policy,), float(policy in self._files.invalid))
-        yield from (expiry, update, invalid)
+            unmatched.add_metric((policy,), len(anchors.unmatched_lists))
+        yield from (expiry, update, invalid, unmatched)
 
 
 def _subject(anchor: TrustAnchor) -> str:

@@ -213,7 +213,7 @@ class _Reconciliation:
             self._csr,
             cluster=self._side.records.cluster(),
             policy=policy,
-            masters=masters,
+            challenge_keys=masters,
             now=now,
             random=common.random,
         )
@@ -229,7 +229,7 @@ class _Reconciliation:
             self._csr,
             cluster=self._side.records.cluster(),
             policy=policy,
-            masters=masters,
+            challenge_keys=masters,
             now=now,
         )
 

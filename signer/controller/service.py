@@ -12,7 +12,9 @@ from typing import Final
 from common.errors import AttestationError, Unavailable
 from signer.config import Config
 from signer.controller import metrics
+from signer.controller.authorities import ClusterAuthorities
 from signer.controller.housekeeping import (
+    check_authority,
     delete_expired_offers,
     delete_stale_claims,
     enforce_auto_approve_policy,
@@ -27,7 +29,6 @@ from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
-from signer.issue.authority import ClusterAuthorities
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, Csr, Node
@@ -60,10 +61,12 @@ class Controller:
         self._queue = WorkQueue(
             per_cluster=_MAX_WORKERS_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
         )
-        self._management = ManagementCluster(api, self._stop, self._queue.notify)
+        self._management = ManagementCluster(
+            api, self._stop, self._queue.notify, namespace=config.watched_namespace
+        )
         self._claims = KubeClaimStore(api)
         self._masters = ChallengeKeyStore(
-            SecretClient(api), config.namespace, now=_now, random=secrets.token_bytes
+            SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         self._clusters = WorkloadClusters(
             self._management,
@@ -72,12 +75,13 @@ class Controller:
             opened=self._on_cluster_added,
             monotonic=time.monotonic,
         )
+        self._authorities = ClusterAuthorities(SecretClient(api), config.policies)
         self._reconciler = Reconciler(
             policies=config.policies,
             anchors=self._anchors.current,
             claims=self._claims,
             challenge_keys=self._masters,
-            authorities=ClusterAuthorities(SecretClient(api)),
+            authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             now=_now,
             monotonic=time.monotonic,
@@ -184,6 +188,7 @@ class Controller:
             enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.has_synced:
             delete_expired_offers(workload.csrs.all(), workload.writer, _now())
+        check_authority(workload.key, self._authorities.authority)
 
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_TICK):

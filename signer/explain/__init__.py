@@ -1,5 +1,5 @@
-"""A stored request explained: every check in its order, offline, by the signer's own functions.
+"""Replays stored requests offline: every check in its order, with the functions of the signer.
 
-Nothing is decided by it, and nothing is asked: policy, records and master keys come from files, and
-what they do not hold is told as not there. Made for people who ask why a node did not get in.
+Reads files and prints a report. Imports everything that verifies, and nothing that connects to an
+API server or writes an object. What the files do not hold counts as absent.
 """

@@ -1,4 +1,4 @@
-"""`node-attestation-signer verify`: from files to a report and an exit status."""
+"""`node-attestation-signer verify`: reads the files, replays the requests, writes the report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from signer.explain.manifests import FilesInvalid, kind_of, read_objects
 from signer.explain.offline_claims import OfflineClaimStore
 from signer.explain.offline_inventory import Dump
 from signer.explain.replay import ReplayInputs, replay
-from signer.explain.report import as_json, as_text, status_of
+from signer.explain.report import as_json, as_text, exit_status
 from signer.inventory.challenge_keys import keys_from_secret
 from signer.inventory.lister import CachedInventory
 from signer.kube.csrs import read_csr
@@ -24,30 +24,31 @@ _SECRET = ("", "Secret")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """What the command line names."""
+    """The files that the command line names."""
 
     requests: Path
     policy: Path
-    records: Sequence[Path]
+    objects: Sequence[Path]
     challenge_key_secret: Path | None
     cluster: ClusterKey | None
-    """`None` for the only one in the records."""
+    """`None`: the only Cluster among the objects."""
 
 
 def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
-    """Judge every request in the file; return the report and the exit status.
+    """Replay every request in the file; return the report and the exit status.
 
     Raises:
-        FilesInvalid, ConfigurationInvalid: with every problem that was met.
+        FilesInvalid: a file cannot be used.
+        ConfigError: the policies or their trust anchors are invalid.
 
     """
     csrs = _csrs(files.requests)
-    dump = Dump([body for path in files.records for body in read_objects(path)])
+    dump = Dump([body for path in files.objects for body in read_objects(path)])
     key = _cluster(files.cluster, dump)
     policies, anchors = load_policy_file(files.policy)
-    case = ReplayInputs(
+    inputs = ReplayInputs(
         cluster=key,
-        records=CachedInventory(dump, dump.workload(key)),
+        inventory=CachedInventory(dump, dump.workload(key)),
         claims=OfflineClaimStore(dump),
         policies=policies,
         anchors=anchors,
@@ -56,34 +57,34 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
         else _challenge_keys(files.challenge_key_secret, now),
         now=now,
     )
-    judgements = [replay(csr, case) for csr in csrs]
+    explanations = [replay(csr, inputs) for csr in csrs]
     write = as_json if json else as_text
-    return write(judgements, dump.object_counts()), status_of(judgements)
+    return write(explanations, dump.object_counts()), exit_status(explanations)
 
 
 def _csrs(path: Path) -> list[Csr]:
     bodies = [body for body in read_objects(path) if kind_of(body) == _CSR]
     if not bodies:
-        raise FilesInvalid(f"{path}: it holds no CertificateSigningRequest")
+        raise FilesInvalid(f"{path}: must hold a CertificateSigningRequest")
     try:
         return [read_csr(body) for body in bodies]
     except ValueError as e:
         raise FilesInvalid(f"{path}: a CertificateSigningRequest cannot be read: {e}") from e
 
 
-def _cluster(asked: ClusterKey | None, dump: Dump) -> ClusterKey:
-    if asked is not None:
-        return asked
+def _cluster(key: ClusterKey | None, dump: Dump) -> ClusterKey:
+    if key is not None:
+        return key
     keys = [cluster.key for cluster in dump.clusters.all()]
     if len(keys) != 1:
-        raise FilesInvalid(f"the records hold {len(keys)} Clusters: say which with --cluster")
+        raise FilesInvalid(f"the objects hold {len(keys)} Clusters: name one with --cluster")
     return keys[0]
 
 
 def _challenge_keys(path: Path, now: datetime) -> ChallengeKeys:
     bodies = [body for body in read_objects(path) if kind_of(body) == _SECRET]
     if len(bodies) != 1:
-        raise FilesInvalid(f"{path}: it holds not exactly one Secret")
+        raise FilesInvalid(f"{path}: must hold exactly one Secret")
     try:
         return keys_from_secret(read_secret(bodies[0]), now)
     except AttestationError as e:

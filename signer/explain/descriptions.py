@@ -1,7 +1,7 @@
-"""What each check is about, and what it has proved, in words for people.
+"""Titles of the checks, and descriptions of what each check proved.
 
-Nothing here is secret: what nodes send, what objects say, and what policies allow; the master key
-and what is derived from it are never told to listeners.
+Nothing here is secret: requests, objects and policies are described. Traces never carry a challenge
+key or anything derived from one.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ from signer.explain.replay import CheckResult
 from signer.verify.request import BootstrapRequester
 
 
-def describe_result(step: CheckResult) -> str:
-    """Say what a step has proved of its check; empty where the title says it all."""
-    describe = _PROOFS.get(step.check)
-    return "" if describe is None or step.proved is None else describe(step.proved)
+def describe_result(result: CheckResult) -> str:
+    """Return what a check proved, or "" if its title says everything."""
+    describe = _DESCRIPTIONS.get(result.check)
+    return "" if describe is None or result.proved is None else describe(result.proved)
 
 
-def _requester(proved: Any) -> str:  # noqa: ANN401 - what steps tell is of many types
+def _requester(proved: Any) -> str:  # noqa: ANN401 - checks prove values of many types
     if isinstance(proved, BootstrapRequester):
         return f"a bootstrapper, {proved.username}"
     return f"the node {proved.node_name} itself"
@@ -53,7 +53,7 @@ def _pcrs(proved: Any) -> str:  # noqa: ANN401
     return " ".join(f"{bank}:{','.join(map(str, proved[bank]))}" for bank in sorted(proved))
 
 
-def _signs(proved: Any) -> str:  # noqa: ANN401
+def _alarms(proved: Any) -> str:  # noqa: ANN401
     return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms) or "none"
 
 
@@ -61,7 +61,7 @@ def _machine(proved: Any) -> str:  # noqa: ANN401
     return str(getattr(proved, "machine", proved).name)
 
 
-_PROOFS: Final[Mapping[str, Callable[[Any], str]]] = {
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "R1": lambda proved: proved.value,
     "R3": _requester,
     "P3": lambda proved: _key(proved.request.public_key),
@@ -76,7 +76,7 @@ _PROOFS: Final[Mapping[str, Callable[[Any], str]]] = {
     "Q3": _pcrs,
     "M1": _machine,
     "M3": lambda proved: getattr(proved, "node_name", ""),
-    "M6": _signs,
+    "M6": _alarms,
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: proved.value,
     "S1": _names,

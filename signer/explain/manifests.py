@@ -1,6 +1,7 @@
-"""Objects from files, as `kubectl get -o json` or `-o yaml` writes them: one, a List, or several.
+"""Reads objects from files as `kubectl get -o json` or `-o yaml` writes them.
 
-JSON is read many times faster than YAML; a large cluster is best given in it.
+A file holds one object, a List, or several YAML documents. Use JSON for a large cluster: it is read
+many times faster.
 """
 
 import json
@@ -12,7 +13,7 @@ from signer.kube.fields import Json, get_str
 
 
 class FilesInvalid(Exception):
-    """What was given cannot be used; `problems` are all reasons, one line each."""
+    """A file cannot be used; `problems` has all reasons, one line each."""
 
     def __init__(self, *problems: str) -> None:
         """Keep every problem."""
@@ -20,12 +21,12 @@ class FilesInvalid(Exception):
         self.problems = problems
 
 
-class _NoObjectError(ValueError):
-    """What should be an object is none."""
+class _NotAnObjectError(ValueError):
+    """A document or an item of a List is not a Kubernetes object."""
 
 
 def read_objects(path: Path) -> list[Json]:
-    """Read every object in a file, out of Lists as well. Raises FilesInvalid."""
+    """Return every object in a file, those in Lists included. Raises `FilesInvalid`."""
     try:
         return [item for document in _documents(path) for item in _items(document)]
     except OSError as e:
@@ -44,23 +45,24 @@ def _documents(path: Path) -> list[object]:
 
 
 def _items(document: object) -> Iterator[Json]:
-    """Yield the object, or those of a List; a List of one kind leaves the kind out."""
+    """Yield the object, or the items of a List."""
     if document is None:
         return
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise _NoObjectError("it holds something else than Kubernetes objects")
+        raise _NotAnObjectError("must hold Kubernetes objects only")
     kind = document["kind"]
     if not isinstance(document.get("items"), list) or not kind.endswith("List"):
         yield document
         return
-    of_list = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+    # The API server leaves version and kind out of the items of a typed list such as NodeList.
+    defaults = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
     for item in document["items"]:
         if not isinstance(item, dict):
-            raise _NoObjectError("its list holds something else than objects")
-        yield of_list | item
+            raise _NotAnObjectError("items of a List must be objects")
+        yield defaults | item
 
 
 def kind_of(body: Json) -> tuple[str, str]:
-    """Return an object's API group, empty for the core's, and its kind."""
+    """Return an object's API group, which is empty for the core group, and its kind."""
     group, slash, _ = (get_str(body, "apiVersion") or "").partition("/")
     return (group if slash else "", get_str(body, "kind") or "")

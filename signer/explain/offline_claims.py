@@ -1,4 +1,4 @@
-"""Claims as files have them (K1 to K3): judged by the signer's own function, and never written."""
+"""The claims (K1 to K3) of objects in files; nothing is written."""
 
 from datetime import datetime
 
@@ -16,18 +16,18 @@ from signer.model import (
 
 
 class OfflineClaimStore:
-    """`signer.model.Claims` as the files have them; what would be written is handed back."""
+    """A `ClaimStore` over files: it reads what they hold, and returns what would be written."""
 
     def __init__(self, dump: Dump) -> None:
-        """Look at these files."""
+        """Read the claims of these objects."""
         self._dump = dump
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
-        """Read the EndorsementKey."""
+        """Return the EndorsementKey, or `None` if no file has it."""
         return self._dump.keys.get(name)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        """Read the AttestedNode of a node, of any Cluster."""
+        """Return the AttestedNode of a node of any Cluster, or `None` if no file has it."""
         name = attested_node_name(cluster, node_name)
         return self._dump.nodes.get(f"{cluster.namespace}/{name}")
 
@@ -54,41 +54,41 @@ class OfflineClaimStore:
         held_by: KeyHolder,  # noqa: ARG002 - nothing is written
         now: datetime,  # noqa: ARG002 - as above
     ) -> EndorsementKeyObject:
-        """Return the EndorsementKey, which would be written."""
+        """Return the EndorsementKey that would be written, unchanged."""
         return current
 
-    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+    def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Return the AttestedNode that would be created."""
-        return wanted
+        return node
 
     def replace_attested_node(
         self,
         current: AttestedNodeObject,  # noqa: ARG002 - nothing is written
-        wanted: AttestedNodeObject,
+        node: AttestedNodeObject,
     ) -> AttestedNodeObject:
         """Return the AttestedNode that would be written."""
-        return wanted
+        return node
 
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:
         """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        A Cluster that is in no file may well exist: then nobody knows.
+        Raises `ApiServerUnavailable` for a Cluster that is in no file: it may exist.
         """
         if self._dump.clusters.get(cluster_key(cluster)) is None:
             raise ApiServerUnavailable(
-                "another Cluster holds a claim, and no file tells whether it lives",
+                "another Cluster holds a claim, and no file has that Cluster",
                 detail=cluster_key(cluster),
             )
-        under = (cluster, provider_id)
+        index_key = (cluster, provider_id)
         deleting = [
             machine.deleting
-            for machine in self._dump.machines.by_index("provider ID", under)
+            for machine in self._dump.machines.by_index("provider ID", index_key)
             if machine_name in {"", machine.name}
         ]
         if not machine_name:
-            pools = self._dump.pools.by_index("provider ID", under)
+            pools = self._dump.pools.by_index("provider ID", index_key)
             deleting += [pool.deleting for pool in pools]
         if not deleting:
             return MachineState.ABSENT

@@ -1,6 +1,6 @@
-"""Records from objects in files, put together as the signer puts together its caches.
+"""An inventory of objects in files, in the caches that the signer fills from its watches.
 
-What is not in the files counts as not there, so what was found is told beside each verdict.
+An object that is in no file counts as absent, so the report counts the objects by kind.
 """
 
 from collections import Counter
@@ -44,15 +44,23 @@ _NODE: Final = ("", "Node")
 _BINDING: Final = ("rbac.authorization.k8s.io", "ClusterRoleBinding")
 _SERVICE: Final = ("", "Service")
 
-_ASKED: Final = (_CLUSTER, _MACHINE, _NODE, _ENDORSEMENT_KEY, _ATTESTED_NODE, _BINDING, _SERVICE)
-"""Kinds that a verdict may hang on although no other object names one of them."""
+_ALWAYS_COUNTED: Final = (
+    _CLUSTER,
+    _MACHINE,
+    _NODE,
+    _ENDORSEMENT_KEY,
+    _ATTESTED_NODE,
+    _BINDING,
+    _SERVICE,
+)
+"""Kinds that every verdict depends on, so that the report shows when there is no object of one."""
 
 
 class Dump(ManagementCaches):
     """The objects of some files, of the management cluster and of one workload cluster."""
 
     def __init__(self, bodies: Sequence[Json]) -> None:
-        """Read all that can be judged by.
+        """Read all objects of the management cluster.
 
         Raises:
             FilesInvalid: with every object that cannot be read.
@@ -60,7 +68,7 @@ class Dump(ManagementCaches):
         """
         super().__init__()
         self._problems: list[str] = []
-        self._by_reference = dict(self._named(bodies))
+        self._by_reference = dict(self._with_references(bodies))
         self._bodies = tuple(self._by_reference.values())
         self._fill(self.clusters, _CLUSTER, read_cluster)
         self._fill(self.machines, _MACHINE, read_machine)
@@ -72,39 +80,40 @@ class Dump(ManagementCaches):
             raise FilesInvalid(*self._problems)
 
     def workload(self, key: ClusterKey) -> WorkloadCaches:
-        """Return what is known of that Cluster's workload cluster: all that the files have of one.
+        """Return the caches of that Cluster's workload cluster, with all its objects in the files.
 
         Raises:
             FilesInvalid: with every object that cannot be read.
 
         """
         cluster = self.clusters.get(cluster_key(key))
-        known = WorkloadCaches(key, "" if cluster is None else cluster.uid, host="")
-        self._fill(known.nodes, _NODE, read_node)
-        self._fill(known.bindings, _BINDING, read_binding)
+        caches = WorkloadCaches(key, "" if cluster is None else cluster.uid, host="")
+        self._fill(caches.nodes, _NODE, read_node)
+        self._fill(caches.bindings, _BINDING, read_binding)
         hosts = (read_service(body) for body in self._of(_SERVICE) if _is_api_server(body))
-        known.hosts.replace({host: host for found in hosts for host in found})
+        caches.hosts.replace({host: host for names in hosts for host in names})
         if self._problems:
             raise FilesInvalid(*self._problems)
-        return known
+        return caches
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
-        """Return an infrastructure object of whatever kind, `None` when it is in no file."""
+        """Return an infrastructure object of any kind, or `None` if no file has it."""
         body = self._by_reference.get(reference)
         if body is None:
             return None
         try:
             return read_infrastructure(body)
         except ValueError:
-            # As a watch leaves out what cannot be read.
+            # A watch skips unreadable objects, too.
             return None
 
     def object_counts(self) -> Mapping[str, int]:
-        """Count the objects by kind; kinds that are asked for and are not there have none."""
-        counted = Counter(kind for _, kind in map(kind_of, self._bodies))
-        return {kind: counted[kind] for kind in sorted({*counted, *(k for _, k in _ASKED)})}
+        """Return how many objects of each kind the files have."""
+        counts = Counter(kind for _, kind in map(kind_of, self._bodies))
+        kinds = {*counts, *(kind for _, kind in _ALWAYS_COUNTED)}
+        return {kind: counts[kind] for kind in sorted(kinds)}
 
-    def _named(self, bodies: Sequence[Json]) -> Iterator[tuple[Reference, Json]]:
+    def _with_references(self, bodies: Sequence[Json]) -> Iterator[tuple[Reference, Json]]:
         for body in bodies:
             group, kind = kind_of(body)
             name = get_str(body, "metadata", "name")
@@ -133,5 +142,5 @@ class Dump(ManagementCaches):
 
 
 def _is_api_server(body: Json) -> bool:
-    place = (get_str(body, "metadata", "namespace"), get_str(body, "metadata", "name"))
-    return place == ("default", "kubernetes")
+    key = (get_str(body, "metadata", "namespace"), get_str(body, "metadata", "name"))
+    return key == ("default", "kubernetes")

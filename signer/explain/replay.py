@@ -1,7 +1,6 @@
-"""The signer's own judgement of one stored request, with every step that it took.
+"""Replays the verification of one stored request, and records the result of each check.
 
-It is made by the functions that the signer runs, in the order in which it runs them; here they are
-only listened to.
+Runs the functions that the signer runs, in the same order, and records their traces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +26,19 @@ T = TypeVar("T")
 
 
 class Verdict(Enum):
-    """What would become of the request."""
+    """What the signer would do with the request."""
 
     CHALLENGED = "would be challenged"
     CERTIFIED = "would be certified"
     APPROVED = "would be approved"
     DENIED = "would be denied"
     WAITING = "would wait"
-    IGNORED = "would be left alone"
+    IGNORED = "would be ignored"
     UNDECIDED = "cannot be decided"
 
 
 class Outcome(Enum):
-    """What came of one check."""
+    """The outcome of one check."""
 
     PASSED = "ok"
     DENIED = "denied"
@@ -51,7 +50,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One check; `proved` is what its step proved, `error` what ended the judgement."""
+    """One check: the value that it proved, or the error that ended the replay."""
 
     check: str
     outcome: Outcome
@@ -61,28 +60,28 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The verdict on one request, and how it came about."""
+    """The verdict on one request, and the checks that led to it."""
 
     csr: Csr
-    """As it was given, decided or not."""
+    """As in the file, with the conditions that it has."""
     verdict: Verdict
-    steps: tuple[CheckResult, ...]
+    results: tuple[CheckResult, ...]
     parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None
     error: AttestationError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayInputs:
-    """Everything that requests are judged by."""
+    """Everything that the verdict depends on, except the request."""
 
     cluster: ClusterKey
-    records: Inventory
+    inventory: Inventory
     claims: ClaimStore
     policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
-    """By the policy's name."""
+    """By the name of the policy."""
     challenge_keys: ChallengeKeys | None
-    """`None` where they were not given: then no answer can be decided."""
+    """`None`: no answer can be decided."""
     now: datetime
 
 
@@ -97,7 +96,7 @@ ANSWER: Final = (
 SERVING: Final = (*ANSWER, "S1 S2 S3")
 CLAIM: Final = ("K1 K2 K3",)
 BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M3 E3 M1", "S1 S2 S3")
-"""The steps of each kind of judgement, in their order: what was not told was not reached."""
+"""The checks of each kind of request in their order; a string has the checks that end together."""
 
 _OUTCOMES: Final = {
     Consequence.DENY: (Outcome.DENIED, Verdict.DENIED),
@@ -105,45 +104,45 @@ _OUTCOMES: Final = {
     Consequence.IGNORE: (Outcome.IGNORED, Verdict.IGNORED),
 }
 _INTERLEAVED: Final = frozenset({"S2", "S3"})
-"""Checks that are made by turns: neither has passed before both have."""
+"""Checks that alternate for each name: neither has passed before both have."""
 _UNDECIDED: Final = (Outcome.UNDECIDED, Verdict.UNDECIDED)
 
 
-def replay(csr: Csr, case: ReplayInputs) -> Explanation:
-    """Judge a request as if nobody had decided on it yet; raises nothing of the tree of errors."""
-    run = _Run(csr, case)
+def replay(csr: Csr, inputs: ReplayInputs) -> Explanation:
+    """Verify a request as if it had no certificate and no condition, and explain the verdict."""
+    run = _Replay(csr, inputs)
     try:
-        verdict = run.judge()
+        verdict = run.verify()
     except AttestationError as e:
-        return run.ended_by(e)
-    return run.ended(verdict)
+        return run.explain_error(e)
+    return run.explain(verdict)
 
 
-class _Run:
-    """One judgement while it is made."""
+class _Replay:
+    """The replay of one request."""
 
-    def __init__(self, csr: Csr, case: ReplayInputs) -> None:
-        self._filed = csr
+    def __init__(self, csr: Csr, inputs: ReplayInputs) -> None:
+        self._stored = csr
         self._csr = replace(csr, certificate=None, conditions={})
-        self._case = case
+        self._inputs = inputs
         self._order: tuple[str, ...] = ()
-        self._steps: list[CheckResult] = []
+        self._results: list[CheckResult] = []
         self._parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None = None
-        self._whole: tuple[str, ...] = ()
-        """Of an answer without master keys: all that its judgement would have taken."""
+        self._undecidable: tuple[str, ...] = ()
+        """For an answer without challenge keys: all checks that it needs."""
 
-    def judge(self) -> Verdict:
-        case, policy = self._case, self._case.policies.for_cluster(self._case.cluster)
-        cluster = case.records.cluster()
+    def verify(self) -> Verdict:
+        inputs, policy = self._inputs, self._inputs.policies.for_cluster(self._inputs.cluster)
+        cluster = inputs.inventory.cluster()
         self._order = _ENTRY
         kind = recognize_csr(self._csr, cluster, policy)
-        self._hear("R1 R0", kind)
+        self._record_check("R1 R0", kind)
         builtin = kind is CsrKind.BUILTIN_SERVING
         self._order = BUILTIN if builtin else (*_ENTRY, "P1 P2 P3 P4 P5 P6")
         self._parsed = parse_request(self._csr, kind)
         match self._parsed:
             case ParsedKubeletServing() as serving:
-                self._hear("P1 P2 P3 P4", serving)
+                self._record_check("P1 P2 P3 P4", serving)
                 verify_kubelet_serving(self._csr, serving, self._context(policy))
                 return Verdict.APPROVED
             case ParsedOffer() as offer:
@@ -155,74 +154,78 @@ class _Run:
                 return self._answer(kind, answer, policy)
 
     def _offer(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> None:
-        self._hear("P1 P2 P3 P4 P5 P6", self._parsed)
+        self._record_check("P1 P2 P3 P4 P5 P6", self._parsed)
         verify_offer(self._csr, kind, offer, self._context(policy))
 
     def _context(self, policy: Policy) -> VerificationContext:
         return VerificationContext(
-            inventory=self._case.records,
+            inventory=self._inputs.inventory,
             policy=policy,
-            anchors=self._case.anchors[policy.name],
-            now=self._case.now,
-            trace=self._hear,
+            anchors=self._inputs.anchors[policy.name],
+            now=self._inputs.now,
+            trace=self._record_check,
         )
 
     def _answer(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> Verdict:
-        case = self._case
-        if case.challenge_keys is None:
-            # What is left to judge is the offer that an answer repeats.
-            self._whole, self._order = (*self._order, *CLAIM), OFFER
-            self._offer(kind, _repeated(answer), policy)
+        inputs = self._inputs
+        if inputs.challenge_keys is None:
+            # An answer repeats its offer, and that can be verified.
+            self._undecidable, self._order = (*self._order, *CLAIM), OFFER
+            self._offer(kind, _repeated_offer(answer), policy)
             return Verdict.UNDECIDED
         self._order = (*self._order, *CLAIM)
-        self._hear("P1 P2 P3 P4 P5 P6", answer)
+        self._record_check("P1 P2 P3 P4 P5 P6", answer)
         verified = verify_answer(
-            self._csr, kind, answer, self._context(policy), case.challenge_keys
+            self._csr, kind, answer, self._context(policy), inputs.challenge_keys
         )
-        not_after = case.now + policy.certificate_lifetime
+        not_after = inputs.now + policy.certificate_lifetime
         claimed = make_claims(
-            verified, claims=case.claims, policy=policy, now=case.now, not_after=not_after
+            verified, claims=inputs.claims, policy=policy, now=inputs.now, not_after=not_after
         )
-        self._hear("K1 K2 K3", claimed)
+        self._record_check("K1 K2 K3", claimed)
         return Verdict.CERTIFIED
 
-    def _hear(self, checks: str, proved: T) -> T:
-        passed = Outcome.PASSED
-        self._steps += [CheckResult(check=c, outcome=passed, proved=proved) for c in checks.split()]
+    def _record_check(self, checks: str, proved: T) -> T:
+        self._results += [
+            CheckResult(check=check, outcome=Outcome.PASSED, proved=proved)
+            for check in checks.split()
+        ]
         return proved
 
-    def ended(self, verdict: Verdict) -> Explanation:
-        return self._judgement(verdict, (), None)
+    def explain(self, verdict: Verdict) -> Explanation:
+        return self._explain(verdict, (), None)
 
-    def ended_by(self, error: AttestationError) -> Explanation:
+    def explain_error(self, error: AttestationError) -> Explanation:
         outcome, verdict = _OUTCOMES.get(error.consequence, _UNDECIDED)
         if isinstance(error, ChallengeKeyUnknown):
-            # The signer leaves it to whoever has the key; here it is only known that we have not.
+            # Another signer may have the key. The files do not say which signer is at work.
             outcome, verdict = _UNDECIDED
-        told = {step.check for step in self._steps}
-        left = [step.split() for step in self._order if not told.issuperset(step.split())]
-        running = left[0] if left else []
-        failed = error.check or next(iter(running), "R0")
-        before = running[: running.index(failed)] if failed in running else []
+        recorded = {result.check for result in self._results}
+        remaining = [group.split() for group in self._order]
+        remaining = [checks for checks in remaining if not recorded.issuperset(checks)]
+        current = remaining[0] if remaining else []
+        failed = error.check or next(iter(current), "R0")
+        before = current[: current.index(failed)] if failed in current else []
         before = [c for c in before if c not in _INTERLEAVED]
-        after = [c for checks in left for c in checks if c not in {*before, failed}]
-        steps = (
+        after = [c for checks in remaining for c in checks if c not in {*before, failed}]
+        results = (
             *(CheckResult(check=c, outcome=Outcome.PASSED) for c in before),
             CheckResult(check=failed, outcome=outcome, error=error),
             *(CheckResult(check=c, outcome=Outcome.NOT_REACHED) for c in after),
         )
-        return self._judgement(verdict, steps, error)
+        return self._explain(verdict, results, error)
 
-    def _judgement(
-        self, verdict: Verdict, steps: Sequence[CheckResult], error: AttestationError | None
+    def _explain(
+        self, verdict: Verdict, results: Sequence[CheckResult], error: AttestationError | None
     ) -> Explanation:
-        told = {step.check for step in (*self._steps, *steps)}
-        undecided = [c for checks in self._whole for c in checks.split() if c not in told]
+        results = (*self._results, *results)
+        recorded = {result.check for result in results}
+        undecided = [c for group in self._undecidable for c in group.split() if c not in recorded]
         return Explanation(
-            csr=self._filed,
-            verdict=Verdict.UNDECIDED if self._whole else verdict,
-            steps=(
-                *(*self._steps, *steps),
+            csr=self._stored,
+            verdict=Verdict.UNDECIDED if self._undecidable else verdict,
+            results=(
+                *results,
                 *(CheckResult(check=c, outcome=Outcome.UNDECIDED) for c in undecided),
             ),
             parsed=self._parsed,
@@ -230,7 +233,7 @@ class _Run:
         )
 
 
-def _repeated(answer: ParsedAnswer) -> ParsedOffer:
+def _repeated_offer(answer: ParsedAnswer) -> ParsedOffer:
     evidence = answer.evidence
     return ParsedOffer(
         request=answer.request,

@@ -1,4 +1,4 @@
-"""Judgements in words and in JSON, and the exit status that tells their verdicts."""
+"""Writes explanations as text or JSON, and chooses the exit status."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,55 +10,59 @@ from signer.explain.replay import CheckResult, Explanation, Outcome, Verdict
 from signer.verify.checks import CHECKS
 from signer.verify.parse import ParsedAnswer, ParsedOffer
 
-YES, NO, NOT_NOW = 0, 1, 3
-"""Exit statuses: certified, challenged or approved; denied; waiting, undecided or left alone."""
+EXIT_ALLOWED: Final = 0
+"""Every request would be challenged, certified or approved."""
+EXIT_DENIED: Final = 1
+"""A request would be denied."""
+EXIT_UNDECIDED: Final = 3
+"""A request would wait or be ignored, or cannot be decided; 2 is for invalid arguments."""
 
-_STATUS: Final[Mapping[Verdict, int]] = {
-    Verdict.CHALLENGED: YES,
-    Verdict.CERTIFIED: YES,
-    Verdict.APPROVED: YES,
-    Verdict.DENIED: NO,
-    Verdict.WAITING: NOT_NOW,
-    Verdict.UNDECIDED: NOT_NOW,
-    Verdict.IGNORED: NOT_NOW,
+_EXIT_STATUS: Final[Mapping[Verdict, int]] = {
+    Verdict.CHALLENGED: EXIT_ALLOWED,
+    Verdict.CERTIFIED: EXIT_ALLOWED,
+    Verdict.APPROVED: EXIT_ALLOWED,
+    Verdict.DENIED: EXIT_DENIED,
+    Verdict.WAITING: EXIT_UNDECIDED,
+    Verdict.UNDECIDED: EXIT_UNDECIDED,
+    Verdict.IGNORED: EXIT_UNDECIDED,
 }
-_SETTLED: Final = ("Denied", "Failed")
+_FINAL_CONDITIONS: Final = ("Denied", "Failed")
 
 
-def status_of(judgements: Sequence[Explanation]) -> int:
-    """Return the exit status: of several requests, the worst one's.
+def exit_status(explanations: Sequence[Explanation]) -> int:
+    """Return the exit status of the worst verdict.
 
-    Requests that the signer leaves alone count only where there are no others: a List of all CSRs
-    holds those of other signers.
+    Ignored requests count only if there are no others: a List of all CSRs also has those of other
+    signers.
     """
-    ours = [j.verdict for j in judgements if j.verdict is not Verdict.IGNORED]
-    statuses = {_STATUS[verdict] for verdict in ours} or {NOT_NOW}
-    return next(status for status in (NO, NOT_NOW, YES) if status in statuses)
+    verdicts = [e.verdict for e in explanations if e.verdict is not Verdict.IGNORED]
+    statuses = {_EXIT_STATUS[verdict] for verdict in verdicts} or {EXIT_UNDECIDED}
+    return next(s for s in (EXIT_DENIED, EXIT_UNDECIDED, EXIT_ALLOWED) if s in statuses)
 
 
-def as_text(judgements: Sequence[Explanation], found: Mapping[str, int]) -> str:
-    """Write the judgements for people: a line for each check."""
-    counted = ", ".join(f"{count or 'no'} {kind}" for kind, count in found.items())
-    return "".join((f"records: {counted}\n", *map(_text, judgements)))
+def as_text(explanations: Sequence[Explanation], object_counts: Mapping[str, int]) -> str:
+    """Return the report as text, with one line for each check."""
+    counts = ", ".join(f"{count or 'no'} {kind}" for kind, count in object_counts.items())
+    return "".join((f"objects: {counts}\n", *map(_text, explanations)))
 
 
-def _text(judgement: Explanation) -> str:
-    lines = [f"\n{judgement.csr.name}: {_subject(judgement)}\n"]
-    lines += [f"  decided already: {decided}\n" for decided in _decided(judgement)]
-    lines += map(_line, judgement.steps)
-    lines.append(f"  {judgement.verdict.value}{_reason(judgement)}\n")
+def _text(explanation: Explanation) -> str:
+    lines = [f"\n{explanation.csr.name}: {_subject(explanation)}\n"]
+    lines += [f"  decided already: {decision}\n" for decision in _decisions(explanation)]
+    lines += map(_line, explanation.results)
+    lines.append(f"  {explanation.verdict.value}{_reason(explanation)}\n")
     return "".join(lines)
 
 
-def _subject(judgement: Explanation) -> str:
-    parsed = judgement.parsed
+def _subject(explanation: Explanation) -> str:
+    parsed = explanation.parsed
     if parsed is None:
-        return judgement.csr.signer_name
-    return f"{_kind(judgement)} of {parsed.request.node_name} to {judgement.csr.signer_name}"
+        return explanation.csr.signer_name
+    return f"{_kind(explanation)} of {parsed.request.node_name} to {explanation.csr.signer_name}"
 
 
-def _kind(judgement: Explanation) -> str:
-    match judgement.parsed:
+def _kind(explanation: Explanation) -> str:
+    match explanation.parsed:
         case ParsedOffer():
             return "offer"
         case ParsedAnswer():
@@ -67,69 +71,69 @@ def _kind(judgement: Explanation) -> str:
             return "request"
 
 
-def _decided(judgement: Explanation) -> Iterable[str]:
-    csr = judgement.csr
+def _decisions(explanation: Explanation) -> Iterable[str]:
+    csr = explanation.csr
     if csr.certificate is not None:
         yield "it has a certificate"
-    for kind in _SETTLED:
+    for kind in _FINAL_CONDITIONS:
         if kind in csr.conditions:
             condition = csr.conditions[kind]
             yield f"{kind}, {condition.reason}: {condition.message}"
 
 
-def _line(step: CheckResult) -> str:
-    error = step.error
-    said = describe_result(step) if error is None else f"{error.reason}: {error.message}"
-    line = f"  {step.check:3} {step.outcome.value:13} {CHECKS[step.check].title}"
-    if said:
-        line += f": {said}"
+def _line(result: CheckResult) -> str:
+    error = result.error
+    text = describe_result(result) if error is None else f"{error.reason}: {error.message}"
+    line = f"  {result.check:3} {result.outcome.value:13} {CHECKS[result.check].title}"
+    if text:
+        line += f": {text}"
     if error is not None and error.detail:
         line += f"\n{'':19}for the operator: {error.detail}"
     return line.rstrip() + "\n"
 
 
-def _reason(judgement: Explanation) -> str:
-    error = judgement.error
-    if judgement.verdict is Verdict.UNDECIDED and error is None:
-        return ": it takes the master key (--master)"
+def _reason(explanation: Explanation) -> str:
+    error = explanation.error
+    if explanation.verdict is Verdict.UNDECIDED and error is None:
+        return ": the challenge keys are needed (--challenge-key-secret)"
     return "" if error is None else f": {error.reason}"
 
 
-def as_json(judgements: Sequence[Explanation], found: Mapping[str, int]) -> str:
-    """Write the judgements for programs."""
+def as_json(explanations: Sequence[Explanation], object_counts: Mapping[str, int]) -> str:
+    """Return the report as JSON."""
     document = {
-        "records": dict(found),
-        "requests": [_document(judgement) for judgement in judgements],
-        "status": status_of(judgements),
+        "objects": dict(object_counts),
+        "requests": [_document(explanation) for explanation in explanations],
+        "status": exit_status(explanations),
     }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _document(judgement: Explanation) -> dict[str, Any]:
-    error = judgement.error
+def _document(explanation: Explanation) -> dict[str, Any]:
+    error = explanation.error
     document: dict[str, Any] = {
-        "name": judgement.csr.name,
-        "signerName": judgement.csr.signer_name,
-        "decided": list(_decided(judgement)),
-        "checks": [_check(step) for step in judgement.steps],
-        "verdict": judgement.verdict.value,
+        "name": explanation.csr.name,
+        "signerName": explanation.csr.signer_name,
+        "decided": list(_decisions(explanation)),
+        "checks": [_check(result) for result in explanation.results],
+        "verdict": explanation.verdict.value,
     }
-    if judgement.parsed is not None:
-        document["kind"] = _kind(judgement)
-        document["nodeName"] = judgement.parsed.request.node_name
-    return document if error is None else document | _told(error)
+    if explanation.parsed is not None:
+        document["kind"] = _kind(explanation)
+        document["nodeName"] = explanation.parsed.request.node_name
+    return document if error is None else document | _error_fields(error)
 
 
-def _check(step: CheckResult) -> dict[str, Any]:
+def _check(result: CheckResult) -> dict[str, Any]:
     document = {
-        "check": step.check,
-        "about": CHECKS[step.check].title,
-        "outcome": step.outcome.value,
+        "check": result.check,
+        "about": CHECKS[result.check].title,
+        "outcome": result.outcome.value,
     }
-    if step.outcome is Outcome.PASSED:
-        document["proved"] = describe_result(step)
-    return document if step.error is None else document | _told(step.error)
+    if result.outcome is Outcome.PASSED:
+        document["proved"] = describe_result(result)
+    return document if result.error is None else document | _error_fields(result.error)
 
 
-def _told(error: AttestationError) -> dict[str, str]:
+def _error_fields(error: AttestationError) -> dict[str, str]:
     return {"reason": error.reason, "message": error.message, "detail": error.detail}

@@ -1,9 +1,9 @@
 """Watches of the management cluster: Clusters, Machines, claims, and what they refer to."""
 
 from collections.abc import Callable
-from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
@@ -36,9 +36,13 @@ _CAPI: Final = "cluster.x-k8s.io"
 class ManagementCluster(ManagementCaches):
     """What is known of the management cluster, each cache kept by a thread of its own."""
 
-    def __init__(self, api: ApiClient, stop: Event, wake: NotifyFunc) -> None:
+    def __init__(
+        self, api: ApiClient, stop: Event, wake: NotifyFunc, *, namespace: str = ""
+    ) -> None:
+        """Watch one namespace, or all if `namespace` is empty."""
         super().__init__()
         self._api = api
+        self._namespace = namespace
         self._stop = stop
         self._wake = wake
         self._lock = Lock()
@@ -56,7 +60,9 @@ class ManagementCluster(ManagementCaches):
         self._watch("MachinePools", (_CAPI, "MachinePool"), read_pool, self.pools)
         self._watch_references("KubeadmConfigs", KUBEADM_CONFIG, read_bootstrap, self.bootstraps)
         self._follow("EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
-        self._follow("AttestedNodes", lambda: ATTESTED_NODES, read_attested_node, self.nodes)
+        self._follow(
+            "AttestedNodes", lambda: self._scoped(ATTESTED_NODES), read_attested_node, self.nodes
+        )
 
     def has_synced(self) -> bool:
         """Tell whether Clusters, Machines and claims have been seen once."""
@@ -107,7 +113,14 @@ class ManagementCluster(ManagementCaches):
         self, what: str, kind: tuple[str, str], read: Callable[[Json], V], cache: Cache[V]
     ) -> None:
         """Watch a kind in whichever version the API server prefers."""
-        self._follow(what, partial(collection_path, self._api, *kind), read, cache)
+        self._follow(what, lambda: self._scoped(collection_path(self._api, *kind)), read, cache)
+
+    def _scoped(self, path: str | None) -> str | None:
+        """Return the path of a namespaced collection in the watched namespace."""
+        if path is None or not self._namespace:
+            return path
+        version, _, plural = path.rpartition("/")
+        return f"{version}/namespaces/{quote(self._namespace, safe='')}/{plural}"
 
     def _follow(
         self, what: str, path: Callable[[], str | None], read: Callable[[Json], V], cache: Cache[V]

@@ -1,1 +1,5 @@
-"""Challenges, credential activation, certificate authorities and certificates."""
+"""Makes what the signer hands out: challenges to offers, and certificates.
+
+Pure: the authority, the time and the randomness are arguments. Imports `signer.verify`, whose
+verified values are the only input that becomes a certificate.
+"""

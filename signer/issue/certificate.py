@@ -1,7 +1,7 @@
-"""The certificate (I1), built from scratch: only the public key comes from the request.
+"""Builds the certificate (I1): only the public key comes from the request.
 
-Subject and names are those that were verified and claimed; nothing else of what the requester
-wrote gets in, so that no extension or name of its choosing is ever signed.
+Subject and subject alternative names are the verified and claimed ones. Everything else that the
+requester wrote is left out, so the signer never signs an extension or a name of its choice.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import ServingNames
 
 _BACKDATED: Final = timedelta(minutes=5)
-"""For clocks that are behind, as kube-controller-manager does."""
+"""For nodes whose clock is late; kube-controller-manager does the same."""
 _SERIAL_BYTES: Final = 16
-"""128 random bits; RFC 5280, section 4.1.2.2 allows 20 bytes."""
+"""128 random bits; RFC 5280, section 4.1.2.2 allows up to 20 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateAuthority:
-    """A cluster's certificate authority; the key is never shown."""
+    """The certificate authority of a cluster; `repr` leaves the private key out."""
 
     certificate: x509.Certificate
     private_key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey = field(repr=False)
@@ -40,12 +40,13 @@ class CertificateAuthority:
 def certificate_not_after(
     *, policy: Policy, csr: Csr, authority: CertificateAuthority, now: datetime
 ) -> datetime:
-    """Return now plus the least of the policy's lifetime, `expirationSeconds` and the CA's rest.
+    """Return the end of the coming certificate, in whole seconds as certificates and claims have it.
 
-    Whole seconds, as certificates and claims write it.
+    It is the earliest of three: the policy's lifetime from now, `expirationSeconds` from now, and
+    the end of the authority's own certificate.
 
     Raises:
-        AuthorityUnavailable: the authority is not valid now.
+        AuthorityUnavailable: the authority's certificate is not valid now.
 
     """
     certificate = authority.certificate
@@ -64,7 +65,7 @@ def issue_certificate(
     now: datetime,
     random: Callable[[int], bytes],
 ) -> bytes:
-    """Return the leaf certificate, PEM, and nothing else; valid until `claimed.not_after`.
+    """Return the leaf certificate alone as PEM; it is valid until `claimed.not_after`.
 
     Raises:
         AuthorityUnavailable: the authority's key is not that of its certificate.
@@ -109,16 +110,16 @@ def _key_usage(claimed: ClaimedAnswer) -> x509.KeyUsage:
 
 
 def _authority_key_identifier(authority: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
-    """Name the issuer's key as the issuer names it itself, where it does."""
+    """Return the subject key identifier of the issuer, or its digest if the issuer has none."""
     try:
-        named = authority.certificate.extensions.get_extension_for_class(
+        identifier = authority.certificate.extensions.get_extension_for_class(
             x509.SubjectKeyIdentifier
         ).value
     except x509.ExtensionNotFound:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(
             authority.private_key.public_key()
         )
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
 def _subject_alternative_name(names: ServingNames) -> x509.SubjectAlternativeName:

@@ -1,8 +1,7 @@
-"""The challenge to an offer: whether it is due, what it holds, and whether ours still stands.
+"""Makes the challenge to an offer, and decides whether an existing one can stay.
 
-Judged from caches only, and nothing but the offer's annotation comes of it. The annotation is
-never an input to a verdict: an answer is judged by deriving the secret again.
-Source: docs/protocol.md section 3.
+The challenge is an annotation of the offer. No verdict depends on the annotation: to verify an
+answer, the signer derives the secret again. Source: docs/protocol.md section 3.
 """
 
 import hmac
@@ -31,34 +30,36 @@ from signer.verify.answer import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW
 from signer.verify.offer import VerifiedOffer
 
 UNKNOWN_KEY_GRACE: Final = timedelta(seconds=60)
-"""How long a challenge under an unknown key is left alone: two signers may meet during a move."""
+"""Keep a challenge under an unknown key for this long: during `clusterctl move`, the signers of two
+management clusters may see the same offer."""
 
 _NO_TAG: Final = "-"
 
 
 class ChallengeState(Enum):
-    """What to do with the annotation that an offer carries."""
+    """Whether the annotation of an offer can stay."""
 
     CURRENT = "current"
-    """Ours, and valid as it stands: nothing to do."""
+    """The signer made it, and it is still valid."""
     REWRITE = "rewrite"
-    """Absent, wrong, too old or against today's policy: write a new one under resourceVersion."""
-    UNKNOWN_KEY = "foreign key"
-    """Under an unknown master key and fresh: read the Secret live; if still unknown, look again
-    when it is over 60 s old (it is REWRITE from then on)."""
+    """It is absent, forged, too old or against the present policy: write a new one."""
+    UNKNOWN_KEY = "unknown key"
+    """It is fresh and under an unknown key: read the Secret of the keys; if the key stays unknown,
+    reconcile later. After `UNKNOWN_KEY_GRACE` the state is REWRITE."""
 
 
-def make_challenge(  # noqa: PLR0913 - as above
-    challengeable: VerifiedOffer,
+def make_challenge(  # noqa: PLR0913 - everything that the challenge is bound to
+    verified: VerifiedOffer,
     csr: Csr,
     *,
     cluster: Cluster,
     policy: Policy,
-    masters: ChallengeKeys,
+    challenge_keys: ChallengeKeys,
     now: datetime,
     random: Callable[[int], bytes],
 ) -> str:
-    """Return the value of the `challenge` annotation for this offer, under the current master."""
+    """Return the value of the `challenge` annotation of this offer, under the current key."""
+    key = challenge_keys.current
     issued_at = format_time(now)
     inputs = ChallengeInputs(
         cluster_uid=cluster.uid,
@@ -66,62 +67,62 @@ def make_challenge(  # noqa: PLR0913 - as above
         username=csr.username,
         offer_uid=csr.uid,
         issued_at=issued_at,
-        pkcs10_sha256=challengeable.offer.request.sha256,
-        ek_spki_sha256=challengeable.endorsement_key.spki_sha256,
-        ak_name=challengeable.attestation_key.name,
+        pkcs10_sha256=verified.offer.request.sha256,
+        ek_spki_sha256=verified.endorsement_key.spki_sha256,
+        ak_name=verified.attestation_key.name,
     )
     blob, encrypted_secret = make_credential(
-        challengeable.endorsement_key.public,
-        challengeable.attestation_key.name,
-        challenge_secret(masters.current, inputs),
+        verified.endorsement_key.public,
+        verified.attestation_key.name,
+        challenge_secret(key, inputs),
         random=random,
     )
     challenge = Challenge(
         issued_at=issued_at,
-        key=challenge_key_id(masters.current),
+        key=challenge_key_id(key),
         credential_blob=blob,
         encrypted_secret=encrypted_secret,
         pcrs=policy.pcr_selection,
         event_log=policy.event_log is not None,
         tag=_NO_TAG,
     )
-    tag = _tag(masters.current, challenge, csr, cluster)
+    tag = _tag(key, challenge, csr, cluster)
     return encode_challenge(replace(challenge, tag=tag))
 
 
-def challenge_state(  # noqa: PLR0913 - as above
+def challenge_state(  # noqa: PLR0913 - as make_challenge
     annotation: str | None,
     csr: Csr,
     *,
     cluster: Cluster,
     policy: Policy,
-    masters: ChallengeKeys,
+    challenge_keys: ChallengeKeys,
     now: datetime,
 ) -> ChallengeState:
-    """Tell whether the annotation found on the offer is the one that it should have."""
+    """Return whether an annotation can stay on the offer, or is to be replaced."""
     try:
         challenge = decode_challenge(annotation or "")
     except ChallengeMalformed:
         return ChallengeState.REWRITE
     age = now - parse_time(challenge.issued_at)
     try:
-        master = masters.by_id(challenge.key)
+        key = challenge_keys.by_id(challenge.key)
     except ChallengeKeyUnknown:
         fresh = -CHALLENGE_MAX_SKEW <= age < UNKNOWN_KEY_GRACE
         return ChallengeState.UNKNOWN_KEY if fresh else ChallengeState.REWRITE
-    stands = (
-        hmac.compare_digest(_tag(master, challenge, csr, cluster), challenge.tag)
+    current = (
+        hmac.compare_digest(_tag(key, challenge, csr, cluster), challenge.tag)
         and -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE
         and dict(challenge.pcrs) == dict(policy.pcr_selection)
         and challenge.event_log is (policy.event_log is not None)
     )
-    return ChallengeState.CURRENT if stands else ChallengeState.REWRITE
+    return ChallengeState.CURRENT if current else ChallengeState.REWRITE
 
 
-def _tag(master: bytes, challenge: Challenge, csr: Csr, cluster: Cluster) -> str:
-    """Mark a challenge as ours: over everything in it, and everything that it was made for."""
+def _tag(key: bytes, challenge: Challenge, csr: Csr, cluster: Cluster) -> str:
+    """Return the HMAC over a challenge and the offer that it belongs to."""
     untagged = encode_challenge(replace(challenge, tag=_NO_TAG))
-    made_for = encode_fields(
+    message = encode_fields(
         "challenge-tag/v1",
         untagged,
         cluster.uid,
@@ -130,4 +131,4 @@ def _tag(master: bytes, challenge: Challenge, csr: Csr, cluster: Cluster) -> str
         csr.uid,
         sha256(csr.request),
     )
-    return hmac_sha256(master, made_for).hex()
+    return hmac_sha256(key, message).hex()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
 from signer.kube.client import ApiClient
-from signer.kube.fields import Json, get_path, require_str
+from signer.kube.fields import Json, get_path, get_str, labels, require_str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,10 @@ class Secret:
 
     namespace: str
     name: str
+    uid: str
     resource_version: str
+    type: str
+    labels: Mapping[str, str]
     data: Mapping[str, bytes] = field(repr=False)
 
 
@@ -70,7 +73,10 @@ def read_secret(body: Json) -> Secret:
         return Secret(
             namespace=require_str(body, "metadata", "namespace"),
             name=require_str(body, "metadata", "name"),
+            uid=get_str(body, "metadata", "uid") or "",
             resource_version=require_str(body, "metadata", "resourceVersion"),
+            type=get_str(body, "type") or "",
+            labels=labels(body),
             data={
                 key: base64.b64decode(value, validate=True)
                 for key, value in (data.items() if isinstance(data, Mapping) else ())

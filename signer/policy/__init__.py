@@ -1,7 +1,7 @@
-"""The policy of a cluster: one value, from a file whose schema the policy CRD will have.
+"""Policies: their values, how they are loaded from text, and how one is drafted from a log.
 
-A file that is empty, unknown in any key or contradictory in any point is refused whole, and a
-Cluster that no policy is for gets nothing: a broken configuration approves nothing.
+Imports only `signer.model`, `signer.errors` and `common`, and does no I/O. A file with any problem
+is refused as a whole, and a Cluster without a policy gets no certificate.
 """
 
 from signer.policy.load import PolicyFileInvalid, load_policies
@@ -20,15 +20,15 @@ from signer.policy.policy import (
 
 __all__ = [
     "AutoApproveBindings",
-    "KubeletServingMode",
     "EventLogRules",
+    "KubeletServingMode",
     "NameReuse",
     "PcrMode",
     "PcrValues",
     "PcrVariant",
-    "PolicySet",
     "Policy",
     "PolicyFileInvalid",
+    "PolicySet",
     "TrustMode",
     "load_policies",
 ]

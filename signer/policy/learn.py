@@ -1,8 +1,8 @@
-"""Learning mode: from what good nodes showed to a policy that allows just that.
+"""Drafts a policy that allows the PCR values and boots of nodes that are known to be good.
 
-The audit log holds the quoted PCR values of every certificate that was issued, and what the event
-log showed where a policy asked for one: run with mode Record, join nodes that are known to be good,
-and draft. A draft allows what it saw, whatever that was: which nodes are good is for people to say.
+The input is the audit log: its line for each issued certificate has the quoted PCR values, and the
+measured boot if the policy asks for the event log. The operator decides which nodes are good; the
+draft allows whatever these nodes had.
 """
 
 import json
@@ -18,16 +18,16 @@ from signer.policy import PolicyFileInvalid, load_policies
 from signer.policy.load import POLICY_KIND
 
 _ISSUED: Final = ("verdict", "issued")
-"""Event and outcome of the lines to learn from."""
+"""Event and outcome of the lines that count."""
 _RULES: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
 _INTRODUCTION: Final = """\
-# A draft: it allows what these nodes showed when they last got a certificate. What is not in it has
-# its default, so copy `pcrs` and `eventLog` to where they belong.
+# Draft of a policy. It allows the values that these nodes had when they last got a certificate.
+# Copy `pcrs` and `eventLog` into your policy: every other setting of this draft has its default.
 """
 
 
 class LearnError(Exception):
-    """The log does not tell enough; `problems` are all reasons, one line each."""
+    """The log is not enough for a draft; `problems` has all reasons, one line each."""
 
     def __init__(self, *problems: str) -> None:
         """Keep every problem."""
@@ -36,8 +36,8 @@ class LearnError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What a node showed when its last certificate was issued."""
+class _IssuedRecord:
+    """What the log has of the last certificate of a node."""
 
     node: str
     time: str
@@ -46,26 +46,26 @@ class _Seen:
 
     @property
     def selection(self) -> Mapping[str, list[int]]:
-        """Which PCRs were quoted."""
+        """Return the quoted PCRs by bank."""
         return {bank: sorted(values) for bank, values in sorted(self.pcrs.items())}
 
 
 def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | None) -> str:
-    """Return a policy, as text, for the Cluster of these nodes, that allows what they showed.
+    """Return a policy as YAML, for the Cluster of these nodes, that allows the values of each.
 
-    Lines that are no verdicts on certificates that were issued are passed over. Without `cluster`,
-    the nodes have to be of one: names say nothing across Clusters.
+    Lines that do not report an issued certificate are skipped. Without `cluster`, the log must have
+    these names in one Cluster only: equal names in two Clusters are two nodes.
 
     Raises:
-        NothingLearned: the log does not tell of each node, or not the same of all.
+        LearnError: the log has no certificate of a node, or the nodes cannot share a policy.
 
     """
-    owner, seen = _last_seen(log, nodes, cluster)
+    owner, records = _last_issued(log, nodes, cluster)
     spec: dict[str, Any] = {
         "clusterRef": {"namespace": owner.namespace, "name": owner.name},
-        "pcrs": _pcrs(seen),
+        "pcrs": _pcrs(records),
     }
-    rules = _event_log(seen)
+    rules = _event_log(records)
     if rules:
         spec["eventLog"] = rules
     document = {
@@ -74,7 +74,9 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
         "metadata": {"name": "draft"},
         "spec": spec,
     }
-    sources = (f"#   {json.dumps(each.node)}, attested {json.dumps(each.time)}\n" for each in seen)
+    sources = (
+        f"#   {json.dumps(each.node)}, attested {json.dumps(each.time)}\n" for each in records
+    )
     text = "".join((_INTRODUCTION, *sources, yaml.safe_dump(document, sort_keys=False, width=100)))
     try:
         load_policies(text)
@@ -83,42 +85,44 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
     return text
 
 
-def _last_seen(
+def _last_issued(
     log: Iterable[str], nodes: Sequence[str], cluster: ClusterKey | None
-) -> tuple[ClusterKey, Sequence[_Seen]]:
-    """Return the Cluster, and what each node showed last."""
-    found: dict[ClusterKey, dict[str, _Seen]] = {}
+) -> tuple[ClusterKey, Sequence[_IssuedRecord]]:
+    """Return the Cluster, and the last record of each node."""
+    by_cluster: dict[ClusterKey, dict[str, _IssuedRecord]] = {}
     for line in log:
         issued = _issued(line)
         if issued is not None and issued[1].node in nodes:
-            found.setdefault(issued[0], {})[issued[1].node] = issued[1]
-    if cluster is None and len(found) > 1:
-        several = ", ".join(sorted(f"{key.namespace}/{key.name}" for key in found))
-        raise LearnError(f"nodes of these names are in several clusters: {several}")
-    owner = cluster or next(iter(found), None)
-    seen = found.get(owner, {}) if owner else {}
-    missing = [f"the log tells of no certificate for node {n}" for n in nodes if n not in seen]
+            by_cluster.setdefault(issued[0], {})[issued[1].node] = issued[1]
+    if cluster is None and len(by_cluster) > 1:
+        several = ", ".join(sorted(f"{key.namespace}/{key.name}" for key in by_cluster))
+        raise LearnError(
+            f"several Clusters have nodes with these names: {several}; name one with --cluster"
+        )
+    owner = cluster or next(iter(by_cluster), None)
+    records = by_cluster.get(owner, {}) if owner else {}
+    missing = [f"the log has no certificate of node {n}" for n in nodes if n not in records]
     if missing or owner is None:
         raise LearnError(*missing)
-    return owner, [seen[node] for node in dict.fromkeys(nodes)]
+    return owner, [records[node] for node in dict.fromkeys(nodes)]
 
 
-def _issued(line: str) -> tuple[ClusterKey, _Seen] | None:
-    """Read the line of a certificate that was issued; `None` for any other."""
+def _issued(line: str) -> tuple[ClusterKey, _IssuedRecord] | None:
+    """Return Cluster and record of a line that reports an issued certificate, or `None`."""
     try:
-        told = json.loads(line)
-        if (told["event"], told["outcome"]) != _ISSUED:
+        fields = json.loads(line)
+        if (fields["event"], fields["outcome"]) != _ISSUED:
             return None
-        namespace, _, name = told["cluster"].partition("/")
-        seen = _Seen(
-            node=told["node"],
-            time=told["time"],
-            pcrs=_values(told["pcrs"]),
-            measured_boot=_measured_boot(told.get("measuredBoot")),
+        namespace, _, name = fields["cluster"].partition("/")
+        record = _IssuedRecord(
+            node=fields["node"],
+            time=fields["time"],
+            pcrs=_values(fields["pcrs"]),
+            measured_boot=_measured_boot(fields.get("measuredBoot")),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return ClusterKey(namespace=namespace, name=name), seen
+    return ClusterKey(namespace=namespace, name=name), record
 
 
 def _values(pcrs: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[int, str]]:
@@ -128,38 +132,40 @@ def _values(pcrs: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[int, 
     }
 
 
-def _measured_boot(told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if told is None:
+def _measured_boot(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if fields is None:
         return None
-    digests = {rule: [_text(digest) for digest in told[rule]] for rule in _RULES}
-    return {"secureBoot": told["secureBoot"], **digests}
+    digests = {rule: [_text(digest) for digest in fields[rule]] for rule in _RULES}
+    return {"secureBoot": fields["secureBoot"], **digests}
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a digest is no text")
+        raise TypeError("a digest must be a string")
     return value
 
 
-def _pcrs(seen: Sequence[_Seen]) -> Mapping[str, Any]:
-    first = seen[0]
-    differing = [each.node for each in seen if each.selection != first.selection]
+def _pcrs(records: Sequence[_IssuedRecord]) -> Mapping[str, Any]:
+    first = records[0]
+    differing = [each.node for each in records if each.selection != first.selection]
     if differing:
-        raise LearnError(f"other PCRs were quoted of {', '.join(differing)} than of the first")
+        raise LearnError(f"{', '.join(differing)} quoted other PCRs than the first node")
     allowed = {
-        bank: {str(index): sorted({each.pcrs[bank][index] for each in seen}) for index in indices}
+        bank: {
+            str(index): sorted({each.pcrs[bank][index] for each in records}) for index in indices
+        }
         for bank, indices in first.selection.items()
     }
     return {"selection": first.selection, "mode": "Enforce", "allowed": allowed}
 
 
-def _event_log(seen: Sequence[_Seen]) -> Mapping[str, Any]:
-    """Merge what event logs showed; a rule only where every node's did, and none without logs."""
-    boots = [each.measured_boot for each in seen if each.measured_boot is not None]
+def _event_log(records: Sequence[_IssuedRecord]) -> Mapping[str, Any]:
+    """Return the rules that the boots of all nodes fulfil, or none if there was no event log."""
+    boots = [each.measured_boot for each in records if each.measured_boot is not None]
     if not boots:
         return {}
-    if len(boots) != len(seen):
-        raise LearnError("some of these nodes sent an event log, and some did not")
+    if len(boots) != len(records):
+        raise LearnError("some of these nodes sent an event log and some did not")
     rules: dict[str, Any] = {}
     if all(boot["secureBoot"] is True for boot in boots):
         rules["secureBoot"] = True

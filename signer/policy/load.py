@@ -1,7 +1,7 @@
-"""Policies from YAML text, in the schema that the policy CRD will have.
+"""Loads policies from YAML text, in the schema that the policy CRD will have.
 
-Unknown keys, keys given twice, empty lists and rules that contradict each other are refused, all
-problems at once. Nothing is read but the text: paths in it are for others to open.
+Refuses unknown and repeated keys, empty lists and contradictory rules, and reports all problems at
+once. Does not open the files that a policy names.
 """
 
 from collections.abc import Iterable
@@ -16,32 +16,32 @@ from signer.policy.policy import SCHEMES, KubeletServingMode, PcrMode, Policy, P
 from signer.policy.section import Section
 
 POLICY_KIND: Final = "KubeletAttestationPolicy"
-_LEAST_LIFETIME: Final = timedelta(hours=1)
+_MIN_LIFETIME: Final = timedelta(hours=1)
 _DEFAULTS: Final = Policy(name="defaults")
 
 
 class PolicyFileInvalid(ValueError):
-    """The file holds no policies; `problems` are all of them, one line each."""
+    """The text is not valid policies; `problems` has all reasons, one line each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
-        """Keep every problem, so that one run tells them all."""
+        """Keep every problem."""
         super().__init__("; ".join(problems))
         self.problems = problems
 
 
 def load_policies(text: str) -> PolicySet:
-    """Read one or several YAML documents.
+    """Load one or several YAML documents.
 
     Raises:
-        PolicyFileInvalid: with every problem at once.
+        PolicyFileInvalid: with every problem.
 
     """
     problems: list[str] = []
     policies = [_policy(document, problems) for document in _documents(text)]
     if not policies:
-        problems.append("the file holds no policy")
-    _require_one_each((p.name for p in policies), "policies called {}", problems)
-    _require_one_each((p.cluster for p in policies), "policies for {}", problems)
+        problems.append("the file must hold a policy")
+    _require_unique((p.name for p in policies), "policies with the name {}", problems)
+    _require_unique((p.cluster for p in policies), "policies for {}", problems)
     if problems:
         raise PolicyFileInvalid(tuple(problems))
     return PolicySet(
@@ -58,14 +58,14 @@ def _documents(text: str) -> list[object]:
     return [document for document in documents if document is not None]
 
 
-def _require_one_each(
-    values: Iterable[str | ClusterKey | None], what: str, problems: list[str]
+def _require_unique(
+    values: Iterable[str | ClusterKey | None], template: str, problems: list[str]
 ) -> None:
     seen: set[str | ClusterKey | None] = set()
     for value in values:
         if value in seen:
             name = value if isinstance(value, str) else _cluster_text(value)
-            problems.append(f"several {what.format(name)}")
+            problems.append(f"several {template.format(name)}")
         seen.add(value)
 
 
@@ -83,7 +83,7 @@ def _policy(document: object, problems: list[str]) -> Policy:
     name = metadata.text("name")
     metadata.reject_unknown_keys()
     if "spec" not in root:
-        root.add_problem("missing", "spec")
+        root.add_problem("is required", "spec")
     spec = root.section("spec")
     policy = _spec(name, spec)
     spec.reject_unknown_keys()
@@ -103,6 +103,7 @@ def _spec(name: str, spec: Section) -> Policy:
     allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
     pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
+    lifetime, shared = _certificate(spec.section("certificate"))
     return Policy(
         name=name,
         cluster=_cluster(spec),
@@ -121,7 +122,8 @@ def _spec(name: str, spec: Section) -> Policy:
         pcr_variants=variants,
         event_log=read_event_log(spec, selection),
         machine_name_is_node_name=_machine_name(spec.section("nodeNames")),
-        certificate_lifetime=_lifetime(spec.section("certificate")),
+        certificate_lifetime=lifetime,
+        allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
         builtin_serving=builtin,
@@ -154,7 +156,7 @@ def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tupl
         "allowCertificatesWithoutUsage", default=_DEFAULTS.allow_certificates_without_usage
     )
     if trust.needs_certificate and not authorities:
-        section.add_problem(f"trust {trust.value} needs them", "certificateAuthorities")
+        section.add_problem(f"is required with trust {trust.value}", "certificateAuthorities")
     if not trust.needs_certificate:
         for key in (
             "certificateAuthorities",
@@ -162,7 +164,7 @@ def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tupl
             "allowCertificatesWithoutUsage",
         ):
             if key in section:
-                section.add_problem(f"trust {trust.value} never looks at them", key)
+                section.add_problem(f"must be absent with trust {trust.value}", key)
     section.reject_unknown_keys()
     return trust, authorities, revocations, without_usage
 
@@ -170,7 +172,9 @@ def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tupl
 def _schemes(section: Section) -> frozenset[str]:
     schemes = frozenset(section.strings("schemes", tuple(_DEFAULTS.attestation_key_schemes)))
     if not schemes <= SCHEMES:
-        section.add_problem(f"unknown: {', '.join(sorted(schemes - SCHEMES))}", "schemes")
+        section.add_problem(
+            f"has unknown schemes: {', '.join(sorted(schemes - SCHEMES))}", "schemes"
+        )
     section.reject_unknown_keys()
     return schemes
 
@@ -181,16 +185,17 @@ def _machine_name(section: Section) -> bool:
     return value
 
 
-def _lifetime(section: Section) -> timedelta:
-    value = section.duration("lifetime", _DEFAULTS.certificate_lifetime, least=_LEAST_LIFETIME)
+def _certificate(section: Section) -> tuple[timedelta, bool]:
+    lifetime = section.duration("lifetime", _DEFAULTS.certificate_lifetime, minimum=_MIN_LIFETIME)
+    shared = section.boolean("allowSharedAuthority", default=_DEFAULTS.allow_shared_authority)
     section.reject_unknown_keys()
-    return value
+    return lifetime, shared
 
 
 def _serving(section: Section) -> tuple[KubeletServingMode, bool]:
     builtin = section.choice("builtin", _DEFAULTS.builtin_serving)
     by_node_ref = section.boolean("nodeRefFallback", default=_DEFAULTS.serving_by_node_ref)
     if by_node_ref and builtin is KubeletServingMode.IGNORE:
-        section.add_problem("builtin Ignore never looks at it", "nodeRefFallback")
+        section.add_problem("must be absent with builtin Ignore", "nodeRefFallback")
     section.reject_unknown_keys()
     return builtin, by_node_ref

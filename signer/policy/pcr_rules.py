@@ -1,8 +1,7 @@
-"""The measured part of a policy: which PCRs are quoted, and what they and the event log must show.
+"""Loads the rules of a policy on PCRs and event log.
 
-A rule about a PCR that is not quoted would never be held against anything that a TPM signed
-(go-attestation CVE-2022-0317), and one without values would allow nothing or everything: both are
-problems of the file.
+A rule on a PCR that is not quoted is refused: it would be compared with values that no TPM signed
+(go-attestation CVE-2022-0317). So is a rule without values.
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ Selection = Mapping[str, tuple[int, ...]]
 
 _SECURE_BOOT_PCR: Final = 7
 _BOOT_LOADER_PCR: Final = 4
-"""Where firmware measures each (TCG PC Client Platform Firmware Profile, section 3.3.4)."""
+"""The PCRs that firmware extends (TCG PC Client Platform Firmware Profile, section 3.3.4)."""
 
 
 def read_selection(pcrs: Section, default: Selection) -> Selection:
-    """Read `selection`: bank to a list of PCRs, neither of them empty."""
+    """Load `selection`: at least one bank, each with at least one PCR."""
     if "selection" not in pcrs:
         return default
     section = pcrs.section("selection")
@@ -35,25 +34,25 @@ def read_selection(pcrs: Section, default: Selection) -> Selection:
 def _indices(section: Section, bank: str) -> tuple[int, ...]:
     indices = section.value(bank)
     if not isinstance(indices, list) or not indices:
-        section.add_problem("must be a list that is not empty", bank)
+        section.add_problem("must be a non-empty list", bank)
     elif not all(type(i) is int and 0 <= i < PCR_COUNT for i in indices):
         section.add_problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
     elif len(set(indices)) != len(indices):
-        section.add_problem("has a PCR twice", bank)
+        section.add_problem("must not repeat a PCR", bank)
     else:
         return tuple(sorted(indices))
     return ()
 
 
 def read_allowed(owner: Section, selection: Selection, *, needed: bool, enforce: bool) -> PcrValues:
-    """Read `allowed`: exactly the selected PCRs, each with a value at least."""
+    """Load `allowed`: exactly the selected PCRs, each with at least one value."""
     if "allowed" not in owner:
         if needed:
-            owner.add_problem("mode Enforce needs values", "allowed")
+            owner.add_problem("is required in mode Enforce", "allowed")
         return {}
     section = owner.section("allowed")
     if not enforce:
-        section.add_problem("mode Record never looks at them")
+        section.add_problem("must be absent in mode Record")
     allowed = {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
     section.reject_unknown_keys()
     return allowed
@@ -64,7 +63,7 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     values = {index: _digests(section, str(index), frozenset({size})) for index in indices}
     for index, digests in values.items():
         if not digests and str(index) not in section:
-            section.add_problem("missing, though it is selected", str(index))
+            section.add_problem("is required: the PCR is selected", str(index))
     section.reject_unknown_keys()
     return values
 
@@ -79,19 +78,19 @@ def _digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset[byt
         if len(digest) in sizes and digest.hex() == text.lower():
             digests.add(digest)
         else:
-            section.add_problem("must hold digests of the bank in hex", key)
+            section.add_problem("must hold digests in hex, of the size of the bank", key)
     return frozenset(digests)
 
 
 def read_variants(pcrs: Section, selection: Selection, *, enforce: bool) -> tuple[PcrVariant, ...]:
-    """Read `variants`: allowed values for Machines with some labels; the first that fits wins."""
+    """Load `variants`: the allowed values of Machines with some labels; the first match wins."""
     if "variants" not in pcrs:
         return ()
     if not enforce:
-        pcrs.add_problem("mode Record never looks at them", "variants")
+        pcrs.add_problem("must be absent in mode Record", "variants")
     value = pcrs.value("variants")
     if not isinstance(value, list) or not value:
-        pcrs.add_problem("must be a list that is not empty", "variants")
+        pcrs.add_problem("must be a non-empty list", "variants")
         return ()
     return tuple(_variant(pcrs.item("variants", i), selection) for i in range(len(value)))
 
@@ -106,7 +105,7 @@ def _variant(section: Section, selection: Selection) -> PcrVariant:
 
 
 def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
-    """Read `eventLog`: rules on what was measured, at least one, on PCRs that are quoted."""
+    """Load `eventLog`: at least one rule, each on a quoted PCR."""
     if "eventLog" not in spec:
         return None
     section = spec.section("eventLog")
@@ -123,8 +122,8 @@ def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
         _BOOT_LOADER_PCR: rules.boot_loaders,
     }
     if not any(by_pcr.values()):
-        section.add_problem("has no rule")
-    for pcr, asked in by_pcr.items():
-        if asked and not any(pcr in indices for indices in selection.values()):
-            section.add_problem(f"needs PCR {pcr}, which is not selected")
+        section.add_problem("must have a rule")
+    for pcr, rule in by_pcr.items():
+        if rule and not any(pcr in indices for indices in selection.values()):
+            section.add_problem(f"needs PCR {pcr} in pcrs.selection")
     return rules

@@ -1,4 +1,4 @@
-"""What a policy says, as values. The defaults are those of the schema; none of them lets all in."""
+"""A policy as a value; the defaults are those of the schema."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from signer.errors import PolicyMissing
 from signer.model import ClusterKey, Machine
 
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
-"""Allowed digests, by bank and PCR."""
+"""Allowed digests by bank and PCR."""
 
 SCHEMES: Final = frozenset(
     {
@@ -28,10 +28,10 @@ SCHEMES: Final = frozenset(
         ),
     }
 )
-"""Attestation keys that a policy may list: scheme, curve or size, hash (A1)."""
+"""Attestation keys that a policy may allow: scheme, curve or size, hash (A1)."""
 
 BANKS: Final = ("sha256", "sha384", "sha512")
-"""PCR banks that a policy may ask for; SHA-1 proves nothing any more."""
+"""PCR banks that a policy may select; SHA-1 is broken."""
 
 
 class TrustMode(Enum):
@@ -44,31 +44,31 @@ class TrustMode(Enum):
 
     @property
     def needs_record(self) -> bool:
-        """Whether somebody with authority has to name the key."""
+        """Whether an operator or the infrastructure provider must have registered the key."""
         return self in {TrustMode.REGISTERED, TrustMode.REGISTERED_AND_CERTIFIED}
 
     @property
     def needs_certificate(self) -> bool:
-        """Whether a configured authority has to certify the key."""
+        """Whether a configured authority must have certified the key."""
         return self in {TrustMode.CERTIFIED, TrustMode.REGISTERED_AND_CERTIFIED}
 
 
 class PcrMode(Enum):
-    """What is done with quoted PCR values (Q4)."""
+    """Whether quoted PCR values are only logged, or also checked (Q4)."""
 
     RECORD = "Record"
     ENFORCE = "Enforce"
 
 
 class NameReuse(Enum):
-    """When a claim of a Machine that is gone may be taken over (K1, K2)."""
+    """When another Machine may take over the claims of a deleted one (K1, K2)."""
 
     AFTER_MACHINE = "AfterMachine"
     AFTER_CERTIFICATE = "AfterCertificate"
 
 
 class AutoApproveBindings(Enum):
-    """What is done about kubeadm's auto-approving bindings (R0). All of them raise the alarm."""
+    """What to do about bindings that auto-approve node certificates (R0), besides an alarm."""
 
     ALARM = "Alarm"
     REMOVE = "Remove"
@@ -76,7 +76,7 @@ class AutoApproveBindings(Enum):
 
 
 class KubeletServingMode(Enum):
-    """What is done with requests to `kubernetes.io/kubelet-serving`."""
+    """What to do with requests to `kubernetes.io/kubelet-serving`."""
 
     APPROVE = "Approve"
     IGNORE = "Ignore"
@@ -84,7 +84,7 @@ class KubeletServingMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcrVariant:
-    """Allowed values for the Machines that have all of these labels."""
+    """The allowed values of Machines that have all of these labels."""
 
     match_labels: Mapping[str, str]
     allowed: PcrValues
@@ -92,9 +92,9 @@ class PcrVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogRules:
-    """What the measured boot must show (Q4); an empty set asks nothing, and not all are empty.
+    """Rules on the event log (Q4): an empty set or `False` is no rule, and there is at least one.
 
-    Digests are of the bank that the log is replayed in, as they stand in the log.
+    The digests are those of the log, in the bank in which the log is replayed.
     """
 
     secure_boot: bool
@@ -105,7 +105,7 @@ class EventLogRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Today's rules for one Cluster, or (`cluster` is `None`) for every other one."""
+    """The rules for one Cluster, or (`cluster` is `None`) for all Clusters without their own."""
 
     name: str
     cluster: ClusterKey | None = None
@@ -113,7 +113,7 @@ class Policy:
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
     certificate_authorities: tuple[str, ...] = ()
-    """Paths of files or folders; reading them is the command line's business."""
+    """Paths of files or directories, which `signer.trust_bundles` reads."""
     certificate_revocation_lists: tuple[str, ...] = ()
     allow_certificates_without_usage: bool = False
     """Accept endorsement certificates that have neither key usage nor extended key usage."""
@@ -127,19 +127,24 @@ class Policy:
     event_log: EventLogRules | None = None
     machine_name_is_node_name: bool = False
     certificate_lifetime: timedelta = timedelta(hours=168)
+    allow_shared_authority: bool = False
+    """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False
-    """Whether a node without an AttestedNode is found by nodeRef; a sign, never a proof."""
+    """Whether nodeRef may identify the Machine of a node without an AttestedNode.
+
+    nodeRef is not proved: a node can write its own provider ID, and Cluster API follows it.
+    """
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The protocol versions that are spoken with this cluster, for `supported-versions`."""
+        """Return the accepted protocol versions, for the annotation `supported-versions`."""
         return SUPPORTED_VERSIONS[SUPPORTED_VERSIONS.index(self.minimum_version) :]
 
     def pcr_values_for(self, machine: Machine) -> PcrValues:
-        """Return the values of the first variant that fits the Machine, else the general ones."""
+        """Return the allowed values of the first variant that matches the Machine, or `allowed`."""
         for variant in self.pcr_variants:
             if variant.match_labels.items() <= machine.labels.items():
                 return variant.allowed
@@ -148,13 +153,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """All policies of a file."""
+    """All policies of a file, at most one for each Cluster."""
 
     by_cluster: Mapping[ClusterKey, Policy]
     default: Policy | None
 
     def for_cluster(self, key: ClusterKey) -> Policy:
-        """Return the Cluster's own policy, else the default one.
+        """Return the policy of the Cluster, or the default policy.
 
         Raises:
             PolicyMissing: there is neither.
@@ -167,5 +172,5 @@ class PolicySet:
 
     def all(self) -> tuple[Policy, ...]:
         """Return every policy once."""
-        own = tuple(self.by_cluster.values())
-        return own if self.default is None else (*own, self.default)
+        policies = tuple(self.by_cluster.values())
+        return policies if self.default is None else (*policies, self.default)

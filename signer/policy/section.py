@@ -1,7 +1,7 @@
-"""A mapping of a configuration file, read key by key; every problem is noted, none is skipped.
+"""Reads a mapping of a configuration file key by key, and collects every problem.
 
-Each reader returns the default where the key is absent or wrong, so that one run tells all
-problems; whoever reads must look at the problems before using any value.
+Each method returns its default for an absent or wrong key, so that one run finds all problems. The
+values may be used only if there is no problem.
 """
 
 import re
@@ -15,19 +15,19 @@ E = TypeVar("E", bound=Enum)
 _DURATION: Final = re.compile(
     r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?P<seconds>\d{1,6})s)?"
 )
-"""The part of Go's durations that Kubernetes objects use; six digits cannot overflow."""
+"""The durations of Go that Kubernetes objects use; six digits cannot overflow a timedelta."""
 
 
 class Section:
-    """One mapping of the file, known by its path; `finish` tells the keys that nobody asked for."""
+    """One mapping of the file, with its path in messages."""
 
-    __slots__ = ("_asked", "_path", "_problems", "_values")
+    __slots__ = ("_path", "_problems", "_read_keys", "_values")
 
     def __init__(self, value: object, path: str, problems: list[str]) -> None:
-        """Take `value` when it is a mapping with string keys, else note a problem."""
+        """Wrap `value`; a value that is no mapping with string keys is a problem."""
         self._path = path
         self._problems = problems
-        self._asked: set[str] = set()
+        self._read_keys: set[str] = set()
         self._values: Mapping[str, object] = {}
         if not isinstance(value, dict):
             self.add_problem("must be a mapping")
@@ -40,29 +40,29 @@ class Section:
         return key in self._values
 
     def add_problem(self, text: str, key: str = "") -> None:
-        """Note a problem of this mapping or of one of its keys."""
+        """Add a problem of this mapping or of one of its keys."""
         path = ".".join(p for p in (self._path, key) if p)
         self._problems.append(f"{path}: {text}" if path else text)
 
     def value(self, key: str) -> object:
-        """Return what stands under `key`, unread; `None` where it is absent."""
-        self._asked.add(key)
+        """Return the value of `key` as it is in the file, or `None` if the key is absent."""
+        self._read_keys.add(key)
         return self._values.get(key)
 
     def section(self, key: str) -> "Section":
-        """Return the mapping under `key`; an absent one is an empty one."""
+        """Return the mapping of `key`, which is empty if the key is absent."""
         value = self.value(key) if key in self else {}
         path = f"{self._path}.{key}" if self._path else key
         return Section(value, path, self._problems)
 
     def item(self, key: str, index: int) -> "Section":
-        """Return one mapping of the list under `key`, which is known to be long enough."""
+        """Return one mapping of the list of `key`, which must be long enough."""
         value = self.value(key)
         path = f"{self._path}.{key}[{index}]" if self._path else f"{key}[{index}]"
         return Section(value[index] if isinstance(value, list) else None, path, self._problems)
 
     def text(self, key: str, default: str = "") -> str:
-        """Return a string that is not empty; one without default has to be there."""
+        """Return a non-empty string; the key is required if there is no default."""
         value = self.value(key) if key in self else default
         if isinstance(value, str) and value:
             return value
@@ -87,47 +87,47 @@ class Section:
         return default
 
     def strings(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a list of different strings; one that is given is not empty."""
+        """Return a non-empty list of different strings, or `default` if the key is absent."""
         if key not in self:
             return default
         value = self.value(key)
         if not isinstance(value, list) or not value:
-            self.add_problem("must be a list that is not empty", key)
+            self.add_problem("must be a non-empty list", key)
         elif not all(isinstance(v, str) and v for v in value):
-            self.add_problem("must hold non-empty strings only", key)
+            self.add_problem("must hold only non-empty strings", key)
         elif len(set(value)) != len(value):
-            self.add_problem("has a value twice", key)
+            self.add_problem("must not repeat a value", key)
         else:
             return tuple(value)
         return default
 
     def mapping(self, key: str) -> Mapping[str, str]:
-        """Return a mapping of strings to strings that is not empty."""
+        """Return a non-empty mapping of strings to strings; the key is required."""
         value = self.value(key)
         if isinstance(value, dict) and value:
             if all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
                 return dict(value)
             self.add_problem("must map strings to strings", key)
         else:
-            self.add_problem("must be a mapping that is not empty", key)
+            self.add_problem("must be a non-empty mapping", key)
         return {}
 
-    def duration(self, key: str, default: timedelta, *, least: timedelta) -> timedelta:
-        """Return a duration like `168h` or `1h30m`, not under `least`."""
+    def duration(self, key: str, default: timedelta, *, minimum: timedelta) -> timedelta:
+        """Return a duration like `168h` or `1h30m`, at least `minimum`."""
         if key not in self:
             return default
         value = self.value(key)
-        found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-        if found is None:
+        match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+        if match is None:
             self.add_problem("must be a duration like 168h or 1h30m", key)
             return default
-        duration = timedelta(**{unit: int(n) for unit, n in found.groupdict(default="0").items()})
-        if duration < least:
-            self.add_problem(f"must be at least {int(least.total_seconds())}s", key)
+        duration = timedelta(**{unit: int(n) for unit, n in match.groupdict(default="0").items()})
+        if duration < minimum:
+            self.add_problem(f"must be at least {int(minimum.total_seconds())}s", key)
             return default
         return duration
 
     def reject_unknown_keys(self) -> None:
-        """Note the keys that nobody asked for: a misspelt rule must not go unnoticed."""
-        for key in sorted(set(self._values) - self._asked):
+        """Add a problem for each key that was not read: a misspelt rule would not be in force."""
+        for key in sorted(set(self._values) - self._read_keys):
             self.add_problem("unknown key", key)

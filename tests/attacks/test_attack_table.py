@@ -30,7 +30,8 @@ LEAVES = [
 ]
 ELSEWHERE = {
     errors.PolicyMissing: "needs no request at all: tests/unit/signer/controller/test_reconcile.py",
-    errors.AuthorityUnavailable: "the cluster's own fault: tests/unit/signer/issue/test_certificate.py",
+    errors.AuthorityShared: "needs two Clusters: tests/unit/signer/controller/test_authorities.py",
+    errors.AuthorityUnavailable: "is the Secret's fault: tests/unit/signer/issue/test_authority.py",
 }
 """Reasons that no request brings about, and where they are tested."""
 

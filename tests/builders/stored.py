@@ -107,7 +107,7 @@ def endorsement_key_body(key: EndorsementKeyObject) -> Body:
     return body
 
 
-def records_of(scenario: Scenario) -> list[Body]:
+def objects_of(scenario: Scenario) -> list[Body]:
     """Write everything that a scenario's records hold."""
     cluster, store = scenario.cluster, scenario.store
     return [

@@ -20,12 +20,27 @@ class FakeSecrets:
     away: bool = False
     reads: int = 0
     version: int = 0
+    incarnation: int = 0
 
-    def put(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret:
+    def put(
+        self,
+        namespace: str,
+        name: str,
+        data: Mapping[str, bytes],
+        *,
+        type: str = "Opaque",  # noqa: A002 - the field's name
+        labels: Mapping[str, str] | None = None,
+    ) -> Secret:
         """Write a Secret, whatever there was."""
         self.version += 1
         secret = Secret(
-            namespace=namespace, name=name, resource_version=str(self.version), data=dict(data)
+            namespace=namespace,
+            name=name,
+            uid=f"{namespace}/{name}/{self.incarnation}",
+            resource_version=str(self.version),
+            type=type,
+            labels=dict(labels or {}),
+            data=dict(data),
         )
         self.stored[namespace, name] = secret
         return secret

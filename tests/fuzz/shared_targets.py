@@ -229,7 +229,7 @@ def _challenges() -> list[bytes]:
         world.offer_csr(),
         cluster=world.cluster,
         policy=world.policy,
-        masters=world.challenge_keys,
+        challenge_keys=world.challenge_keys,
         now=world.now,
         random=bytes,
     )

@@ -1,4 +1,4 @@
-"""The installed signer as a process, with the identities that the packaging gives it."""
+"""The installed signer as a process, with the permissions that the packaging gives it."""
 
 import json
 import subprocess
@@ -21,47 +21,47 @@ OPT_IN = {"attestation.cluster.x-k8s.io/client-signer": CLIENT_SIGNER}
 
 
 class Signer:
-    """One replica. A context manager; its log lines are there to be read while it runs."""
+    """One replica, as a context manager; its log can be read while it runs."""
 
     def __init__(
         self,
         fleet: Fleet,
-        folder: Path,
+        directory: Path,
         *,
         policy: Mapping[str, Any] | None = None,
         kubeconfig: str | None = None,
     ) -> None:
-        """Write its configuration; `policy` is the `spec` of the one policy for all clusters."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the configuration; `policy` is the `spec` of the one policy for all clusters."""
+        directory.mkdir(parents=True, exist_ok=True)
         self._address = f"{HOST}:{process.free_port()}"
-        self.log = folder / "signer.log"
-        self._kubeconfig = folder / "management.kubeconfig"
+        self.log = directory / "signer.log"
+        self._kubeconfig = directory / "management.kubeconfig"
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
-        self._policy = folder / "policy.yaml"
+        self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
         self._process: Any = None
 
     def start(self) -> None:
-        """Start it; `wait_until_ready` tells when it watches."""
+        """Start the process; `wait_until_ready` waits until it watches the clusters."""
         self._process = process.start(
             [
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
-                "--policy", self._policy, "--namespace", NAMESPACE,
+                "--policy", self._policy, "--own-namespace", NAMESPACE,
                 "--metrics-address", self._address,
             ],
             log=self.log,
         )  # fmt: skip
 
     def wait_until_ready(self) -> None:
-        """Wait until it knows the management cluster."""
+        """Wait until it has listed the objects of the management cluster."""
         process.wait_until_ready(
             self._process, lambda: self.ask("/readyz").ok, what="the signer is ready", log=self.log
         )
 
     @contextmanager
-    def under(self, *specs: Mapping[str, Any]) -> Iterator[Self]:
-        """Let other policies count, a `spec` each; it is started again before and after."""
-        own = self._policy.read_text(encoding="utf-8")
+    def with_policies(self, *specs: Mapping[str, Any]) -> Iterator[Self]:
+        """Use other policies, a `spec` each; restarts the signer before and after."""
+        previous = self._policy.read_text(encoding="utf-8")
         self.stop()
         try:
             self._policy.write_text(_policies(*specs), encoding="utf-8")
@@ -70,39 +70,39 @@ class Signer:
             yield self
         finally:
             self.stop()
-            self._policy.write_text(own, encoding="utf-8")
+            self._policy.write_text(previous, encoding="utf-8")
             self.start()
 
     def ask(self, path: str) -> requests.Response:
-        """Ask what others observe of it."""
+        """Get a path of its metrics address; status 503 if nothing listens there."""
         with requests.Session() as session:
             session.trust_env = False
             try:
                 return session.get(f"http://{self._address}{path}", timeout=60)
             except requests.ConnectionError:
-                nobody = requests.Response()
-                nobody.status_code = 503
-                return nobody
+                response = requests.Response()
+                response.status_code = 503
+                return response
 
     def learn(self, tenant: WorkloadTenant, *nodes: str) -> Mapping[str, Any]:
-        """Have a policy drafted from its log, as an operator does; return the `spec`."""
-        named = [argument for node in nodes for argument in ("--node", node)]
-        of = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
-        done = subprocess.run(
-            [SIGNER, "learn", "--log", str(self.log), *named, *of],
+        """Draft a policy from the log, as an operator does; return its `spec`."""
+        node_flags = [argument for node in nodes for argument in ("--node", node)]
+        cluster_flags = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
+        result = subprocess.run(
+            [SIGNER, "learn", "--log", str(self.log), *node_flags, *cluster_flags],
             check=True,
             capture_output=True,
             text=True,
         )
-        spec: Mapping[str, Any] = yaml.safe_load(done.stdout)["spec"]
+        spec: Mapping[str, Any] = yaml.safe_load(result.stdout)["spec"]
         return spec
 
     def stop(self) -> None:
-        """Ask it to end, and wait."""
+        """Send SIGTERM and wait for the end of the process."""
         process.stop(self._process)
 
     def kill(self) -> None:
-        """End it at once, wherever it is."""
+        """Send SIGKILL."""
         process.kill(self._process)
 
     def __enter__(self) -> Self:
@@ -114,13 +114,13 @@ class Signer:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Everything that it has logged, as JSON objects."""
-        # What is written just now may be half a line.
-        whole, _, _ = self.log.read_text(encoding="utf-8").rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines()]
+        """All complete lines of the log, as JSON objects."""
+        # The last line may be half written.
+        complete, _, _ = self.log.read_text(encoding="utf-8").rpartition("\n")
+        return [json.loads(line) for line in complete.splitlines()]
 
     def verdicts(self, csr: str) -> list[dict[str, Any]]:
-        """Return the verdicts on one CSR."""
+        """Return the log lines of one CSR."""
         return [line for line in self.lines if line.get("csr") == csr]
 
 
@@ -130,7 +130,7 @@ def of_cluster(tenant: WorkloadTenant, **spec: object) -> Mapping[str, Any]:
 
 
 def _policies(*specs: Mapping[str, Any]) -> str:
-    """Write a policy file, with a document for each `spec`."""
+    """Return a policy file with one document for each `spec`."""
     documents = [
         {
             "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
@@ -144,7 +144,7 @@ def _policies(*specs: Mapping[str, Any]) -> str:
 
 
 def opt_in(fleet: Fleet, tenant: WorkloadTenant) -> None:
-    """Opt a Cluster in to the client signer."""
+    """Annotate a Cluster with the client signer."""
     fleet.management.admin.patch(
         f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}",
         {"metadata": {"annotations": OPT_IN}},
@@ -153,10 +153,10 @@ def opt_in(fleet: Fleet, tenant: WorkloadTenant) -> None:
 
 @contextmanager
 def serving_all(
-    fleet: Fleet, folder: Path, policy: Mapping[str, Any] | None = None
+    fleet: Fleet, directory: Path, policy: Mapping[str, Any] | None = None
 ) -> Iterator[Signer]:
-    """Opt both clusters in and run one signer for them."""
+    """Opt both Clusters in, and run one signer for them."""
     for tenant in fleet.tenants:
         opt_in(fleet, tenant)
-    with Signer(fleet, folder, policy=policy) as signer:
+    with Signer(fleet, directory, policy=policy) as signer:
         yield signer

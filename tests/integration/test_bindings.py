@@ -27,7 +27,7 @@ def tolerant(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
         of_cluster(tenant, autoApproveBindings=choice)
         for tenant, choice in zip(fleet.tenants, ("Alarm", "Wait"), strict=True)
     )
-    with signer.under(*specs) as running:
+    with signer.with_policies(*specs) as running:
         for tenant in fleet.tenants:
             tenant.workload.allow_automatic_approval()
         yield running

@@ -18,7 +18,7 @@ from tests.integration import csrs
 from tests.integration.scripted_node import Script
 
 RSA = EndorsementKey.RSA_2048
-TAKEN = "trust anchors taken"
+TAKEN = "trust bundle loaded"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def certifying(
         )
     ]
     before = len(signer.lines)
-    with signer.under(*specs) as running:
+    with signer.with_policies(*specs) as running:
         # What it has begun with is taken once more, when it has read the same twice
         wait_until(lambda: taken(running, before), what="the files have been looked at")
         yield running
@@ -194,6 +194,6 @@ def test_authorities_are_taken_while_the_signer_runs(
             renewed = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
             assert renewed.status == 0, renewed.complaint
     wait_until(lambda: len(metric(expiry)) == 4, what="the old authorities count")
-    alarms = [line for line in certifying.lines if line["event"] == "trust anchors not taken"]
+    alarms = [line for line in certifying.lines if line["event"] == "trust bundle is invalid"]
     assert {line["policy"] for line in alarms} == {"policy-0", "policy-1"}
     assert all(line["alarm"] and "no root" in line["detail"] for line in alarms)

@@ -1,5 +1,8 @@
 """The custom resources that are shipped, on a real API server."""
 
+import re
+from hashlib import sha256
+
 import pytest
 
 from signer.model import ClusterKey, attested_node_name
@@ -120,3 +123,36 @@ def test_a_registration_must_say_of_which_machine(fleet: Fleet) -> None:
             admin.patch(
                 f"{ATTESTATION}/endorsementkeys/{'ab' * 32}", {"spec": {"registeredFor": wrong}}
             )
+
+
+KEY_COLUMNS = ["NAME", "HELD BY", "CLUSTER", "REGISTERED FOR", "BANNED", "AGE"]
+NODE_COLUMNS = ["NAMESPACE", "NAME", "NODE", "CLUSTER", "MACHINE", "ATTESTED AGO"]
+NODE_COLUMNS += ["CERTIFICATE UNTIL"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "wide", "expected"),
+    [
+        ("endorsementkeys", [], KEY_COLUMNS),
+        (
+            "endorsementkeys",
+            ["-o", "wide"],
+            [*KEY_COLUMNS, "NAMESPACE", "BASIS", "REGISTERED MACHINE", "REGISTERED PROVIDER ID"],
+        ),
+        ("attestednodes", [], NODE_COLUMNS),
+        ("attestednodes", ["-o", "wide"], [*NODE_COLUMNS, "ENDORSEMENT KEY", "PROVIDER ID"]),
+    ],
+)
+def test_kubectl_get_has_these_columns(
+    fleet: Fleet, resource: str, wide: list[str], expected: list[str]
+) -> None:
+    """Digests, except for the name of an EndorsementKey, are shown only with -o wide."""
+    admin = fleet.management.admin
+    digest = sha256(f"{resource}{wide}".encode()).hexdigest()
+    admin.create(f"{ATTESTATION}/endorsementkeys", endorsement_key(digest))
+    node = f"columns-{digest[:8]}"
+    body = attested_node(attested_node_name(ClusterKey(namespace="team-a", name="workload"), node))
+    body["spec"]["nodeName"] = node
+    admin.create(f"{ATTESTATION}/namespaces/team-a/attestednodes", body)
+    lines = fleet.management.kubectl("get", resource, "-A", *wide).splitlines()
+    assert re.split(r"\s{2,}", lines[0].strip()) == expected

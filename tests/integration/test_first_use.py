@@ -26,7 +26,7 @@ MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 @pytest.fixture(scope="module", autouse=True)
 def believing(signer: Signer) -> Iterator[Signer]:
     """Believe the first to come."""
-    with signer.under(POLICY) as running:
+    with signer.with_policies(POLICY) as running:
         yield running
 
 

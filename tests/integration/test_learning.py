@@ -22,7 +22,7 @@ def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, sign
         assert node.call().status == 0
         audit_log.logged(signer, node, "issued")
     good, also_good, other = nodes
-    with signer.under(signer.learn(good.tenant, good.name, also_good.name)):
+    with signer.with_policies(signer.learn(good.tenant, good.name, also_good.name)):
         assert renew(good) == ""
         assert renew(also_good) == ""
         assert "PcrPolicyMismatch" in renew(other)

@@ -29,7 +29,7 @@ def measuring(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
         of_cluster(fleet.first, eventLog=RULES),
         of_cluster(fleet.second, eventLog={"secureBoot": True}),
     )
-    with signer.under(*specs) as running:
+    with signer.with_policies(*specs) as running:
         yield running
 
 

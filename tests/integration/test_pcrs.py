@@ -48,7 +48,7 @@ def enforcing(signer: Signer, fleet: Fleet, boots: Boots) -> Iterator[Signer]:
         of_cluster(fleet.first, pcrs=enforced("sha256", *boots)),
         of_cluster(fleet.second, pcrs=enforced("sha384", boots[0])),
     )
-    with signer.under(*specs) as running:
+    with signer.with_policies(*specs) as running:
         yield running
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from authenticator.config import arguments
 from authenticator.config.settings import SETTINGS
-from signer import cli as signer_cli
+from signer import arguments as signer_arguments
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"
@@ -19,7 +19,7 @@ FLAG = re.compile(r"(?<=Fl )-?(-?[a-z][a-z-]*)")
 SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)
 PROGRAMS = {
     NODE: (arguments._parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
-    SIGNER: (signer_cli._parser(), set(signer_cli._COMMANDS), {"0", "1", "2", "3"}),
+    SIGNER: (signer_arguments.build_parser(), set(signer_arguments.COMMANDS), {"0", "1", "2", "3"}),
 }
 
 

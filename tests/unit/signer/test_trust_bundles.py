@@ -1,4 +1,4 @@
-"""Trust anchors while the signer runs: what changes is taken, and what is nothing is not."""
+"""Trust bundles while the signer runs: valid changes are used, invalid ones raise an alarm."""
 
 import logging
 from collections.abc import Iterator
@@ -22,19 +22,19 @@ KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
 
 
 @dataclass(slots=True)
-class Mounted:
-    """Files as an operator keeps them, and the signer that looks at them."""
+class MountedBundle:
+    """The files of a policy, and the signer that reloads them."""
 
-    folder: Path
+    directory: Path
     policy: Policy
     files: TrustBundleFiles
     caplog: pytest.LogCaptureFixture
 
     def write(self, name: str, content: bytes) -> None:
-        (self.folder / name).write_bytes(content)
+        (self.directory / name).write_bytes(content)
 
-    def settle(self) -> None:
-        """Let the signer look until what it sees has settled."""
+    def reload_twice(self) -> None:
+        """Read the files as often as a change needs to count."""
         for _ in range(2):
             self.files.reload()
 
@@ -47,36 +47,36 @@ class Mounted:
         return [Path(anchor.source).name for anchor in self.anchors.roots]
 
     @property
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         return [record.getMessage() for record in self.caplog.records]
 
-    def alarms(self) -> Iterator[str]:
+    def alarms(self, reason: str = "TrustBundleInvalid") -> Iterator[str]:
         for record in self.caplog.records:
             fields = vars(record)["fields"]
             if fields.get("alarm"):
-                assert (fields["policy"], fields["reason"]) == ("tenants", "TrustBundleInvalid")
+                assert (fields["policy"], fields["reason"]) == ("tenants", reason)
                 yield fields["detail"]
 
 
 @pytest.fixture
-def mounted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Mounted:
+def mounted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> MountedBundle:
     caplog.set_level(logging.INFO, logger="signer")
-    folder = tmp_path / "authorities"
-    folder.mkdir()
-    (folder / "root.der").write_bytes(ROOT.der)
-    (folder / "below.der").write_bytes(BELOW.der)
+    directory = tmp_path / "authorities"
+    directory.mkdir()
+    (directory / "root.der").write_bytes(ROOT.der)
+    (directory / "below.der").write_bytes(BELOW.der)
     policy = Policy(
-        name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(folder),)
+        name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(directory),)
     )
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
-    return Mounted(folder=folder, policy=policy, files=files, caplog=caplog)
+    return MountedBundle(directory=directory, policy=policy, files=files, caplog=caplog)
 
 
-def test_what_was_loaded_at_the_start_counts(mounted: Mounted) -> None:
+def test_the_bundle_of_the_start_is_used(mounted: MountedBundle) -> None:
     assert mounted.roots == ["root.der"]
 
 
-def test_a_policy_that_asks_for_no_certificate_has_no_anchors() -> None:
+def test_a_policy_without_authorities_has_no_anchors() -> None:
     files = TrustBundleFiles(
         [Policy(name="tenants")], {"tenants": load_trust_bundle(Policy(name="tenants"))}
     )
@@ -86,11 +86,11 @@ def test_a_policy_that_asks_for_no_certificate_has_no_anchors() -> None:
     assert files.invalid == set()
 
 
-def test_a_new_authority_is_taken(mounted: Mounted) -> None:
+def test_a_new_authority_is_used(mounted: MountedBundle) -> None:
     mounted.write("other.der", OTHER.der)
-    mounted.settle()
+    mounted.reload_twice()
     assert mounted.roots == ["other.der", "root.der"]
-    assert mounted.told == ["trust anchors taken"]
+    assert mounted.events == ["trust bundle loaded"]
     assert vars(mounted.caplog.records[0])["fields"] == {
         "policy": "tenants",
         "roots": 2,
@@ -100,7 +100,7 @@ def test_a_new_authority_is_taken(mounted: Mounted) -> None:
     assert list(mounted.alarms()) == []
 
 
-def test_what_was_loaded_at_the_start_is_left_as_it_was(mounted: Mounted) -> None:
+def test_a_reload_does_not_change_the_configuration(mounted: MountedBundle) -> None:
     loaded = MappingProxyType({"tenants": load_trust_bundle(mounted.policy)})
     files = TrustBundleFiles([mounted.policy], loaded)
     mounted.write("other.der", OTHER.der)
@@ -110,76 +110,78 @@ def test_what_was_loaded_at_the_start_is_left_as_it_was(mounted: Mounted) -> Non
     assert len(loaded["tenants"].roots) == 1
 
 
-def test_a_hidden_file_is_none_of_the_operators(mounted: Mounted) -> None:
-    """Editors leave such files behind."""
+def test_a_hidden_file_is_skipped(mounted: MountedBundle) -> None:
+    """Editors create such files."""
     mounted.write(".other.der.swp", OTHER.der)
-    mounted.settle()
+    mounted.reload_twice()
     assert mounted.roots == ["root.der"]
 
 
-def test_a_folder_in_the_folder_is_no_file(mounted: Mounted) -> None:
-    (mounted.folder / "old").mkdir()
+def test_a_subdirectory_is_skipped(mounted: MountedBundle) -> None:
+    (mounted.directory / "old").mkdir()
     mounted.write("old/other.der", OTHER.der)
-    mounted.settle()
+    mounted.reload_twice()
     assert mounted.roots == ["root.der"]
     assert mounted.files.invalid == set()
 
 
-def test_an_authority_that_is_taken_away_is_gone(mounted: Mounted) -> None:
+def test_a_removed_authority_is_not_used(mounted: MountedBundle) -> None:
     mounted.write("other.der", OTHER.der)
-    (mounted.folder / "root.der").unlink()
-    mounted.settle()
+    (mounted.directory / "root.der").unlink()
+    mounted.reload_twice()
     assert mounted.roots == ["other.der"]
 
 
-def test_what_did_not_change_is_told_once(mounted: Mounted) -> None:
+def test_an_unchanged_bundle_is_loaded_and_logged_once(mounted: MountedBundle) -> None:
     for _ in range(5):
-        mounted.settle()
-    assert mounted.told == ["trust anchors taken"]
+        mounted.reload_twice()
+    assert mounted.events == ["trust bundle loaded"]
 
 
-def test_a_mounted_configmap_is_swapped_whole(mounted: Mounted, tmp_path: Path) -> None:
-    """The kubelet makes a new hidden folder and renames a link over the one that was."""
-    folder = tmp_path / "mounted"
-    for version, root in (("..1", ROOT), ("..2", OTHER)):
-        (folder / version).mkdir(parents=True)
-        (folder / version / "root.der").write_bytes(root.der)
-    (folder / "..data").symlink_to("..1")
-    (folder / "root.der").symlink_to("..data/root.der")
-    policy = replace(mounted.policy, certificate_authorities=(str(folder),))
+def test_a_mounted_configmap_is_replaced_as_a_whole(mounted: MountedBundle, tmp_path: Path) -> None:
+    """The kubelet writes a new hidden directory, then renames a link to it over the old link."""
+    directory = tmp_path / "mounted"
+    for version, issuer in (("..1", ROOT), ("..2", OTHER)):
+        (directory / version).mkdir(parents=True)
+        (directory / version / "root.der").write_bytes(issuer.der)
+    (directory / "..data").symlink_to("..1")
+    (directory / "root.der").symlink_to("..data/root.der")
+    policy = replace(mounted.policy, certificate_authorities=(str(directory),))
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
-    (folder / "..data_tmp").symlink_to("..2")
-    (folder / "..data_tmp").rename(folder / "..data")
+    (directory / "..data_tmp").symlink_to("..2")
+    (directory / "..data_tmp").rename(directory / "..data")
     for _ in range(2):
         files.reload()
-    [found] = files.current["tenants"].roots
-    assert found.fields.der == OTHER.der
+    [root] = files.current["tenants"].roots
+    assert root.fields.der == OTHER.der
 
 
-def test_a_file_that_is_being_written_is_left_alone(mounted: Mounted) -> None:
-    """Each reading differs from the one before it, until all of it is there."""
-    mounted.settle()
+def test_a_half_written_file_is_not_used(mounted: MountedBundle) -> None:
+    """Each read differs from the one before, until the file is complete."""
+    mounted.reload_twice()
     for size in (100, 200, 300):
         mounted.write("other.der", OTHER.der[:size])
         mounted.files.reload()
     mounted.write("other.der", OTHER.der)
-    mounted.settle()
+    mounted.reload_twice()
     assert mounted.roots == ["other.der", "root.der"]
-    assert mounted.told == ["trust anchors taken"] * 2
+    assert mounted.events == ["trust bundle loaded"] * 2
 
 
-@pytest.mark.parametrize("what", ["nothing", "no certificate", "no root", "no folder"])
-def test_a_bundle_of_nothing_changes_nothing(mounted: Mounted, what: str) -> None:
-    """At the start it would have been refused; now what counted goes on counting."""
-    (mounted.folder / "root.der").unlink()
-    if what == "no certificate":
+@pytest.mark.parametrize("fault", ["no file", "no certificate", "no root", "no directory"])
+def test_an_invalid_bundle_is_not_used_and_raises_one_alarm(
+    mounted: MountedBundle, fault: str
+) -> None:
+    """The signer would not start with it; a running signer keeps the last valid one."""
+    (mounted.directory / "root.der").unlink()
+    if fault == "no certificate":
         mounted.write("root.der", b"-----BEGIN NOTHING-----")
-    if what in {"nothing", "no folder"}:
-        (mounted.folder / "below.der").unlink()
-    if what == "no folder":
-        mounted.folder.rmdir()
+    if fault in {"no file", "no directory"}:
+        (mounted.directory / "below.der").unlink()
+    if fault == "no directory":
+        mounted.directory.rmdir()
     for _ in range(3):
-        mounted.settle()
+        mounted.reload_twice()
     assert mounted.roots == ["root.der"]
     assert mounted.files.invalid == {"tenants"}
     [alarm] = mounted.alarms()
@@ -188,26 +190,26 @@ def test_a_bundle_of_nothing_changes_nothing(mounted: Mounted, what: str) -> Non
         load_trust_bundle(mounted.policy)
 
 
-def test_a_bundle_that_is_put_right_is_taken(mounted: Mounted) -> None:
-    (mounted.folder / "root.der").unlink()
-    mounted.settle()
+def test_a_corrected_bundle_is_used(mounted: MountedBundle) -> None:
+    (mounted.directory / "root.der").unlink()
+    mounted.reload_twice()
     mounted.write("other.der", OTHER.der)
-    mounted.settle()
+    mounted.reload_twice()
     assert mounted.roots == ["other.der"]
     assert mounted.files.invalid == set()
 
 
-def test_authorities_that_nobody_can_read_are_told(mounted: Mounted) -> None:
+def test_unreadable_authorities_are_logged(mounted: MountedBundle) -> None:
     mounted.write("unreadable.der", b"\x30\x03\x02\x01\x00")
-    mounted.settle()
-    assert mounted.told == ["trust anchors taken", "authorities left out"]
+    mounted.reload_twice()
+    assert mounted.events == ["trust bundle loaded", "authorities left out"]
     fields = vars(mounted.caplog.records[-1])["fields"]
     assert fields["policy"] == "tenants"
     assert "unreadable.der" in fields["detail"]
     assert mounted.roots == ["root.der"]
 
 
-def listed(mounted: Mounted, lists: Path) -> Policy:
+def with_lists(mounted: MountedBundle, lists: Path) -> Policy:
     lists.mkdir()
     return replace(mounted.policy, certificate_revocation_lists=(str(lists),))
 
@@ -216,9 +218,9 @@ def verify(anchors: TrustAnchors, issuer: Issuer = BELOW) -> None:
     verify_endorsement_certificate([leaf(issuer, KEY)], KEY, anchors=anchors, now=NOW)
 
 
-def test_a_new_revocation_list_is_taken(mounted: Mounted, tmp_path: Path) -> None:
+def test_a_new_revocation_list_is_used(mounted: MountedBundle, tmp_path: Path) -> None:
     lists = tmp_path / "lists"
-    policy = listed(mounted, lists)
+    policy = with_lists(mounted, lists)
     (lists / "below.crl").write_bytes(revocation_list(BELOW))
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     verify(files.current["tenants"])
@@ -229,12 +231,12 @@ def test_a_new_revocation_list_is_taken(mounted: Mounted, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no list"])
-def test_revocation_lists_that_went_away_go_on_counting(
-    mounted: Mounted, tmp_path: Path, content: bytes | None
+def test_removed_revocation_lists_stay_in_use(
+    mounted: MountedBundle, tmp_path: Path, content: bytes | None
 ) -> None:
     """No list would mean that nothing is revoked."""
     lists = tmp_path / "lists"
-    policy = listed(mounted, lists)
+    policy = with_lists(mounted, lists)
     file = lists / "below.crl"
     file.write_bytes(revocation_list(BELOW, 7))
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
@@ -248,3 +250,33 @@ def test_revocation_lists_that_went_away_go_on_counting(
         verify(files.current["tenants"])
     with pytest.raises(TrustBundleInvalid):
         load_trust_bundle(policy)
+
+
+def test_a_revocation_list_without_its_authority_raises_an_alarm(
+    mounted: MountedBundle, tmp_path: Path
+) -> None:
+    """It revokes nothing: here it is of another vendor."""
+    lists = tmp_path / "lists"
+    policy = with_lists(mounted, lists)
+    (lists / "below.crl").write_bytes(revocation_list(BELOW))
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
+    for _ in range(2):
+        files.reload()
+    assert list(mounted.alarms()) == []
+    (lists / "other.crl").write_bytes(revocation_list(OTHER))
+    for _ in range(5):
+        files.reload()
+    assert list(mounted.alarms("RevocationListUnmatched")) == [str(lists / "other.crl")]
+    assert files.invalid == set()
+
+
+def test_an_unmatched_revocation_list_of_the_start_raises_an_alarm(
+    mounted: MountedBundle, tmp_path: Path
+) -> None:
+    lists = tmp_path / "lists"
+    policy = with_lists(mounted, lists)
+    (lists / "other.crl").write_bytes(revocation_list(OTHER))
+    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
+    for _ in range(2):
+        files.reload()
+    assert list(mounted.alarms("RevocationListUnmatched")) == [str(lists / "other.crl")]

@@ -8,11 +8,13 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.controller.housekeeping import (
+    check_authority,
     delete_expired_offers,
     delete_stale_claims,
     enforce_auto_approve_policy,
 )
-from signer.model import AttestedNodeObject, MachineState
+from signer.errors import AuthorityShared, AuthorityUnavailable
+from signer.model import AttestedNodeObject, ClusterKey, MachineState
 from signer.policy import AutoApproveBindings, Policy
 from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
@@ -180,3 +182,30 @@ def test_thousands_of_bindings_are_told_some_at_a_time(caplog: pytest.LogCapture
 def test_a_binding_that_cannot_be_removed_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     Bindings(away=True).tend(AutoApproveBindings.REMOVE)
     assert [r.message for r in caplog.records].count("binding not removed") == 2
+
+
+def test_a_shared_authority_raises_the_alarm_before_a_certificate_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def shared(cluster: ClusterKey) -> object:
+        assert cluster == HOME
+        raise AuthorityShared("shared", detail="team-b/green")
+
+    check_authority(HOME, shared)
+    (record,) = caplog.records
+    fields = vars(record)["fields"]
+    assert (fields["alarm"], fields["reason"], fields["detail"]) == (
+        True,
+        "AuthorityShared",
+        "team-b/green",
+    )
+
+
+def test_an_authority_that_cannot_be_loaded_is_left_to_the_requests_that_need_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def missing(_: ClusterKey) -> object:
+        raise AuthorityUnavailable("missing")
+
+    check_authority(HOME, missing)
+    assert caplog.records == []

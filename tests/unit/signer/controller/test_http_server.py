@@ -105,6 +105,7 @@ def test_expiry_of_what_is_configured(signer: Observed, files: TrustBundleFiles)
     update = one(samples, "node_attestation_revocation_list_next_update_seconds")
     assert update > NOW.timestamp()
     assert one(samples, "node_attestation_trust_anchors_invalid", policy="tenants") == 0
+    assert one(samples, "node_attestation_revocation_lists_unmatched", policy="tenants") == 0
     files.invalid.add("tenants")
     assert one(signer.samples(), "node_attestation_trust_anchors_invalid") == 1
 

@@ -28,7 +28,9 @@ def workload() -> WorkloadCluster:
 def service_of(workload: WorkloadCluster) -> Controller:
     config = Config(
         management=workload.connection,
-        namespace="n",
+        own_namespace="n",
+        watched_namespace="",
+        infrastructure_groups=(),
         policies=PolicySet(by_cluster=MappingProxyType({}), default=None),
         anchors={},
         metrics_address=None,

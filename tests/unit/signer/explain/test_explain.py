@@ -1,4 +1,4 @@
-"""`verify`: what is told of a stored request, and that it is the signer's own verdict."""
+"""`verify`: the report on a stored request, and that it has the verdict of the signer."""
 
 import json
 import re
@@ -35,31 +35,31 @@ POLICY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """The files of one scenario."""
+class Directory:
+    """A directory with the files of one scenario."""
 
     path: Path
     scenario: Scenario
 
     def files(self, csrs: Sequence[Csr], **changes: Any) -> Files:  # noqa: ANN401 - fields of Files
-        """Write everything, and name it."""
+        """Write all files."""
         policy = self.path / "policy.yaml"
         policy.write_text(yaml.safe_dump(POLICY | {"spec": changes.pop("spec", {})}))
-        master = self.path / "master.json"
-        master.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
+        secret = self.path / "secret.json"
+        secret.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
         files = Files(
             requests=stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
             policy=policy,
-            records=[
-                stored.write_list(self.path / "records.json", stored.records_of(self.scenario))
+            objects=[
+                stored.write_list(self.path / "objects.json", stored.objects_of(self.scenario))
             ],
-            challenge_key_secret=master,
+            challenge_key_secret=secret,
             cluster=None,
         )
         return replace(files, **changes)
 
-    def told(self, *csrs: Csr, **changes: Any) -> tuple[str, int]:  # noqa: ANN401 - as above
-        """Explain in words; names that are new in each run are written as what they name."""
+    def report(self, *csrs: Csr, **changes: Any) -> tuple[str, int]:  # noqa: ANN401 - as above
+        """Return text and exit status, with placeholders for names that differ in each run."""
         text, status = explain(self.files(csrs, **changes), now=NOW, json=False)
         world = self.scenario
         text = text.replace(key_name(world.ek), "<EK>").replace(
@@ -69,13 +69,13 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    """Return the files of a scenario in which everything is in order."""
-    return Folder(path=tmp_path, scenario=Scenario())
+def directory(tmp_path: Path) -> Directory:
+    """Return the files of a scenario in which every check passes."""
+    return Directory(path=tmp_path, scenario=Scenario())
 
 
 HEAD = """\
-records: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey, 1 Machine, no Node,\
+objects: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey, 1 Machine, no Node,\
  no Service
 
 """
@@ -129,15 +129,15 @@ CHALLENGE = (
 OF = "of node-1.example to cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm\n"
 
 
-def test_a_good_offer_is_told_step_by_step(folder: Folder) -> None:
-    text, status = folder.told(folder.scenario.offer_csr())
+def test_a_good_offer_is_explained_check_by_check(directory: Directory) -> None:
+    text, status = directory.report(directory.scenario.offer_csr())
     steps = ENTRY + OFFERED + REQUESTER + KEYS + MACHINE + TEMPLATE + TRUST
     assert text == f"{HEAD}kubelet-tpm-a: offer {OF}{steps}  would be challenged\n"
     assert status == 0
 
 
-def test_a_good_answer_is_told_step_by_step(folder: Folder) -> None:
-    text, status = folder.told(folder.scenario.answer_csr())
+def test_a_good_answer_is_explained_check_by_check(directory: Directory) -> None:
+    text, status = directory.report(directory.scenario.answer_csr())
     measured = "  Q4  ok            PCRs: policy and event log\n"
     steps = ENTRY + ANSWERED + REQUESTER + CHALLENGE + KEYS + TEMPLATE + QUOTE + measured
     steps += MACHINE + TRUST + CLAIMED
@@ -145,11 +145,11 @@ def test_a_good_answer_is_told_step_by_step(folder: Folder) -> None:
     assert status == 0
 
 
-def test_a_refusal_tells_what_was_proved_before_and_why_it_ends(folder: Folder) -> None:
-    folder.scenario.change_machine(addresses=machine().addresses[1:])
-    folder.scenario.policy = replace(folder.scenario.policy, machine_name_is_node_name=True)
+def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory) -> None:
+    directory.scenario.change_machine(addresses=machine().addresses[1:])
+    directory.scenario.policy = replace(directory.scenario.policy, machine_name_is_node_name=True)
     spec = {"nodeNames": {"machineName": True}}
-    text, status = folder.told(folder.scenario.offer_csr(), spec=spec)
+    text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     steps = ENTRY + OFFERED + REQUESTER + KEYS + "".join(MACHINE.splitlines(keepends=True)[:3])
     steps = steps.replace("ID: machine-1", "ID").replace("itself: ", "itself")
     steps += """\
@@ -165,8 +165,8 @@ def test_a_refusal_tells_what_was_proved_before_and_why_it_ends(folder: Folder) 
     assert status == 1
 
 
-def test_the_operator_is_told_what_the_node_is_not(folder: Folder) -> None:
-    """Which PCR differs, and from what."""
+def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Directory) -> None:
+    """Here: which PCR differs, and from which value."""
     allowed = {"sha256": {"7": ["ab" * 32]}}
     spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "allowed": allowed}}
     world = Scenario(
@@ -177,35 +177,37 @@ def test_the_operator_is_told_what_the_node_is_not(folder: Folder) -> None:
             pcr_allowed={"sha256": {7: frozenset({bytes.fromhex("ab" * 32)})}},
         )
     )
-    text, status = replace(folder, scenario=world).told(world.answer_csr(), spec=spec)
+    text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
     quoted = world.pcrs["sha256"][7].hex()
     assert "  Q3  ok            PCRs: selection and digest: sha256:7\n" in text
-    assert "Q4  denied        PCRs: policy and event log: PcrPolicyMismatch: a PCR holds" in text
+    assert "Q4  denied        PCRs: policy and event log: PcrPolicyMismatch: " in text
     assert f"for the operator: sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
     assert status == 1
 
 
-def test_without_the_master_key_no_answer_is_decided(folder: Folder) -> None:
-    """What it repeats of its offer is judged; the rest is neither yes nor no."""
-    text, status = folder.told(folder.scenario.answer_csr(), challenge_key_secret=None)
+def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -> None:
+    """The offer that it repeats is verified; the rest is undecided."""
+    text, status = directory.report(directory.scenario.answer_csr(), challenge_key_secret=None)
     assert MACHINE + TEMPLATE + TRUST in text
     undecided = re.findall(r"^  (\w\d)  cannot decide", text, re.MULTILINE)
     assert undecided == ["C1", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3"]
-    assert text.endswith("  cannot be decided: it takes the master key (--master)\n")
+    assert text.endswith(
+        "  cannot be decided: the challenge keys are needed (--challenge-key-secret)\n"
+    )
     assert status == 3
 
 
-def test_without_the_master_key_a_bad_answer_is_not_denied_either(folder: Folder) -> None:
-    folder.scenario.change_machine(deleting=True)
-    text, status = folder.told(folder.scenario.answer_csr(), challenge_key_secret=None)
+def test_without_the_challenge_keys_a_bad_answer_is_not_denied_either(directory: Directory) -> None:
+    directory.scenario.change_machine(deleting=True)
+    text, status = directory.report(directory.scenario.answer_csr(), challenge_key_secret=None)
     assert "  M2  denied        Machine and Cluster ready for a first join: Machine" in text
     assert text.endswith("  cannot be decided: MachineDeleting\n")
     assert status == 3
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A request, what the signer makes of it, and what is said last."""
+class ExpectedVerdict:
+    """A request, the check that ends it, and the last line of its report."""
 
     request: Callable[[Scenario], Csr]
     check: str
@@ -266,25 +268,29 @@ def _other_signer(world: Scenario) -> Csr:
 
 
 VERDICTS = {
-    "no Machine": Told(_no_machine, "M1", "would wait: MachineNotFound", 3),
-    "not opted in": Told(_not_opted_in, "R0", "would be left alone: NotOptedIn", 3),
-    "another signer": Told(_other_signer, "R1", "would be left alone: NotOurSigner", 3),
-    "wrong usages": Told(_wrong_usages, "R2", "would be denied: UsagesNotAllowed", 1),
-    "no PEM": Told(_no_pem, "P2", "would be denied: PemNotCanonical", 1),
-    "expired": Told(_expired, "C1", "would be denied: AnswerExpired", 1),
-    "copied": Told(_copied, "Q2", "would be denied: AnswerNotBound", 1),
-    "another Machine's Node": Told(_other_node, "M4", "would wait: NodeOfAnotherMachine", 3),
-    "banned": Told(_banned, "E3", "would be denied: EndorsementKeyBanned", 1),
-    "held": Told(_held, "K1", "would wait: EndorsementKeyRecordConflict", 3),
+    "no Machine": ExpectedVerdict(_no_machine, "M1", "would wait: MachineNotFound", 3),
+    "not opted in": ExpectedVerdict(_not_opted_in, "R0", "would be ignored: NotOptedIn", 3),
+    "another signer": ExpectedVerdict(_other_signer, "R1", "would be ignored: NotOurSigner", 3),
+    "wrong usages": ExpectedVerdict(_wrong_usages, "R2", "would be denied: UsagesNotAllowed", 1),
+    "no PEM": ExpectedVerdict(_no_pem, "P2", "would be denied: PemNotCanonical", 1),
+    "expired": ExpectedVerdict(_expired, "C1", "would be denied: AnswerExpired", 1),
+    "copied": ExpectedVerdict(_copied, "Q2", "would be denied: AnswerNotBound", 1),
+    "another Machine's Node": ExpectedVerdict(
+        _other_node, "M4", "would wait: NodeOfAnotherMachine", 3
+    ),
+    "banned": ExpectedVerdict(_banned, "E3", "would be denied: EndorsementKeyBanned", 1),
+    "held": ExpectedVerdict(_held, "K1", "would wait: EndorsementKeyRecordConflict", 3),
 }
 
 
 @pytest.mark.parametrize("case", VERDICTS.values(), ids=list(VERDICTS))
-def test_the_verdict_is_the_signers_own(folder: Folder, case: Told) -> None:
-    """The same reason at the same check as when the signer looks at it."""
-    world = folder.scenario
+def test_the_verdict_is_the_one_of_the_reconciler(
+    directory: Directory, case: ExpectedVerdict
+) -> None:
+    """The reason and the check are equal, too."""
+    world = directory.scenario
     csr = case.request(world)
-    text, status = folder.told(csr)
+    text, status = directory.report(csr)
     traces = reconcile_once(world, csr)
     assert text.splitlines()[-1] == f"  {case.ending}"
     assert case.ending.endswith(f": {traces.reason}")
@@ -294,112 +300,109 @@ def test_the_verdict_is_the_signers_own(folder: Folder, case: Told) -> None:
     assert status == case.status
 
 
-def test_a_key_of_another_signer_is_no_denial(folder: Folder) -> None:
-    csr = folder.scenario.answer_csr()
-    folder.scenario.challenge_keys = ChallengeKeys(current=STRANGER, previous=None)
-    text, status = folder.told(csr)
+def test_a_challenge_of_another_signer_is_not_denied(directory: Directory) -> None:
+    csr = directory.scenario.answer_csr()
+    directory.scenario.challenge_keys = ChallengeKeys(current=STRANGER, previous=None)
+    text, status = directory.report(csr)
     assert "  C1  cannot decide challenge: age and key: ChallengeKeyUnknown" in text
     assert (text.splitlines()[-1], status) == ("  cannot be decided: ChallengeKeyUnknown", 3)
 
 
-def test_a_claim_of_a_cluster_that_is_in_no_file_is_not_decided(folder: Folder) -> None:
-    """Gone for the files is not gone."""
-    csr = folder.scenario.answer_csr()
-    folder.scenario.put_claim(cluster=ABROAD)
-    text, status = folder.told(csr)
-    assert (
-        "  K1  cannot decide claim of the endorsement key: ApiServerUnavailable: another Cluster"
-        in text
-    )
+def test_a_claim_of_a_cluster_that_is_in_no_file_is_not_decided(directory: Directory) -> None:
+    """The Cluster may exist."""
+    csr = directory.scenario.answer_csr()
+    directory.scenario.put_claim(cluster=ABROAD)
+    text, status = directory.report(csr)
+    assert "  K1  cannot decide claim of the endorsement key: ApiServerUnavailable: another Cluster" in text
     assert status == 3
 
 
-def test_a_cluster_that_is_in_no_file_is_not_decided(folder: Folder) -> None:
-    text, status = folder.told(folder.scenario.offer_csr(), cluster=ABROAD)
+def test_a_cluster_that_is_in_no_file_is_not_decided(directory: Directory) -> None:
+    text, status = directory.report(directory.scenario.offer_csr(), cluster=ABROAD)
     assert text.splitlines()[3].startswith("  R0  cannot decide Cluster: opted in, ")
     assert (text.splitlines()[-1], status) == ("  cannot be decided: ApiServerUnavailable", 3)
 
 
-def test_a_cluster_without_a_policy_waits(folder: Folder) -> None:
-    """Nothing is claimed to have passed before."""
+def test_a_cluster_without_a_policy_waits(directory: Directory) -> None:
+    """No check before it is reported as passed."""
     spec = {"clusterRef": {"namespace": ABROAD.namespace, "name": ABROAD.name}}
-    text, status = folder.told(folder.scenario.offer_csr(), spec=spec)
+    text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     assert text.splitlines()[3].startswith("  R0  waits         Cluster: opted in, ")
     assert (text.splitlines()[-1], status) == ("  would wait: PolicyMissing", 3)
 
 
-def test_names_of_the_control_plane_are_told_before_any_others(folder: Folder) -> None:
-    """Whether a name is the Machine's is then not known yet, and not claimed."""
-    folder.scenario.for_serving("api.example")
-    text, status = folder.told(folder.scenario.answer_csr())
+def test_names_of_the_control_plane_are_reported_before_those_of_others(
+    directory: Directory,
+) -> None:
+    """S2 is then not reported as passed."""
+    directory.scenario.for_serving("api.example")
+    text, status = directory.report(directory.scenario.answer_csr())
     assert "  S1  ok            serving names: form\n" in text
-    assert (
-        "  S3  denied        serving names: no address of others: AddressOfControlPlane: " in text
-    )
+    assert "  S3  denied        serving names: no address of others: AddressOfControlPlane: " in text
     assert "  S2  not reached   serving names: addresses of the Machine\n" in text
     assert status == 1
 
 
-def test_a_node_without_a_claim_is_not_said_to_have_a_machine(folder: Folder) -> None:
-    world = folder.scenario
+def test_the_machine_check_of_a_node_without_a_claim_is_not_reached(directory: Directory) -> None:
+    world = directory.scenario
     world.for_serving(NODE)
     world.kind = CsrKind.BUILTIN_SERVING
-    text, status = folder.told(world.csr(encode_block(PEM_REQUEST, world.pkcs10())))
+    text, status = directory.report(world.csr(encode_block(PEM_REQUEST, world.pkcs10())))
     assert "  M3  waits         node name: NodeNameUnknown: no attested Machine" in text
     assert "  M1  not reached   Machine with the provider ID\n" in text
     assert status == 3
 
 
-def test_a_request_that_was_decided_is_judged_as_if_it_were_not(folder: Folder) -> None:
+def test_a_decided_request_is_replayed_as_if_it_were_pending(directory: Directory) -> None:
     csr = replace(
-        folder.scenario.offer_csr(),
+        directory.scenario.offer_csr(),
         conditions={"Denied": stored.denied("MachineDeleting", "no")},
     )
-    text, status = folder.told(csr)
+    text, status = directory.report(csr)
     assert "  decided already: Denied, MachineDeleting: no\n" in text
     assert status == 0
 
 
-def checks(folder: Folder, csr: Csr, **changes: Any) -> list[str]:  # noqa: ANN401 - of Files
-    """Return the checks that are told."""
-    report, status = explain(folder.files([csr], **changes), now=NOW, json=True)
+def checks(directory: Directory, csr: Csr, **changes: Any) -> list[str]:  # noqa: ANN401 - of Files
+    """Return the checks in the report."""
+    report, status = explain(directory.files([csr], **changes), now=NOW, json=True)
     assert status == 0
     return [step["check"] for step in json.loads(report)["requests"][0]["checks"]]
 
 
-def test_every_step_of_an_order_is_told(folder: Folder) -> None:
-    """What is listed as the order is the order in which the signer checks."""
-    world = folder.scenario
-    assert checks(folder, world.offer_csr()) == " ".join(OFFER).split()
-    assert checks(folder, world.answer_csr()) == " ".join((*ANSWER, *CLAIM)).split()
+def test_the_report_has_every_check_in_its_order(directory: Directory) -> None:
+    """The order is the one in which the signer checks."""
+    world = directory.scenario
+    assert checks(directory, world.offer_csr()) == " ".join(OFFER).split()
+    assert checks(directory, world.answer_csr()) == " ".join((*ANSWER, *CLAIM)).split()
     world.put_claim()
     world.for_serving("node-1.example", "192.0.2.11")
     world.request_der = b""
-    assert checks(folder, world.answer_csr()) == " ".join((*SERVING, *CLAIM)).split()
+    assert checks(directory, world.answer_csr()) == " ".join((*SERVING, *CLAIM)).split()
 
 
-def test_requests_to_the_builtin_signer_are_explained(folder: Folder) -> None:
-    world = folder.scenario
+def test_requests_to_the_builtin_signer_are_explained(directory: Directory) -> None:
+    world = directory.scenario
     world.put_claim()
     world.for_serving(NODE, "192.0.2.11")
     world.kind = CsrKind.BUILTIN_SERVING
     csr = world.csr(encode_block(PEM_REQUEST, world.pkcs10()))
-    assert checks(folder, csr) == " ".join(BUILTIN).split()
-    text, _ = folder.told(csr)
+    assert checks(directory, csr) == " ".join(BUILTIN).split()
+    text, _ = directory.report(csr)
     assert text.endswith("  would be approved\n")
     assert "serving names: form: node-1.example, 192.0.2.11\n" in text
 
 
-def test_programs_are_told_the_same(folder: Folder) -> None:
-    folder.scenario.change_machine(deleting=True)
-    report, status = explain(folder.files([folder.scenario.offer_csr()]), now=NOW, json=True)
+def test_the_json_report_has_the_same_verdict(directory: Directory) -> None:
+    directory.scenario.change_machine(deleting=True)
+    report, status = explain(directory.files([directory.scenario.offer_csr()]), now=NOW, json=True)
     document = json.loads(report)
     assert document["status"] == status == 1
-    assert document["records"]["Machine"] == 1
-    assert document["records"]["Node"] == 0
+    assert document["objects"]["Machine"] == 1
+    assert document["objects"]["Node"] == 0
     [request] = document["requests"]
-    told = {key: request[key] for key in ("name", "kind", "nodeName", "verdict", "reason")}
-    assert told == {
+    summary = {key: request[key] for key in ("name", "kind", "nodeName", "verdict", "reason")}
+    assert summary == {
         "name": "kubelet-tpm-a",
         "kind": "offer",
         "nodeName": NODE,
@@ -416,32 +419,34 @@ def test_programs_are_told_the_same(folder: Folder) -> None:
     ("which", "status"),
     [("good", 0), ("good bad", 1), ("good waits", 3), ("bad waits", 1), ("good other", 0)],
 )
-def test_of_several_requests_the_worst_counts(folder: Folder, which: str, status: int) -> None:
-    """Those of other signers count only where there is nothing else."""
-    world = folder.scenario
+def test_the_exit_status_is_that_of_the_worst_request(
+    directory: Directory, which: str, status: int
+) -> None:
+    """Requests to other signers count only if there are no others."""
+    world = directory.scenario
     csrs = {
         "good": world.offer_csr(),
         "bad": world.offer_csr(usages=()),
         "waits": Scenario(provider_id="metal://none").offer_csr(),
         "other": _other_signer(world),
     }
-    assert folder.told(*(csrs[name] for name in which.split()))[1] == status
+    assert directory.report(*(csrs[name] for name in which.split()))[1] == status
 
 
-def test_yaml_is_read_as_json_is(folder: Folder) -> None:
-    world = folder.scenario
-    files = folder.files([world.offer_csr()])
+def test_yaml_gives_the_same_report_as_json(directory: Directory) -> None:
+    world = directory.scenario
+    files = directory.files([world.offer_csr()])
     in_json = explain(files, now=NOW, json=False)
-    for path in (files.requests, *files.records):
+    for path in (files.requests, *files.objects):
         bodies = json.loads(path.read_text())["items"]
         path.write_text(yaml.safe_dump_all(bodies))
     assert explain(files, now=NOW, json=False) == in_json
 
 
-def test_lists_of_one_kind_are_read(folder: Folder) -> None:
-    """As `kubectl get --raw` shows them: the items leave their kind to the list."""
-    files = folder.files([folder.scenario.offer_csr()])
-    body = stored.csr_body(folder.scenario.offer_csr())
+def test_items_of_a_typed_list_get_its_kind(directory: Directory) -> None:
+    """`kubectl get --raw` returns such lists."""
+    files = directory.files([directory.scenario.offer_csr()])
+    body = stored.csr_body(directory.scenario.offer_csr())
     del body["apiVersion"], body["kind"]
     listed = {
         "apiVersion": "certificates.k8s.io/v1",
@@ -459,75 +464,84 @@ def problem(files: Files) -> str:
 
 
 WRONG: dict[str, tuple[str, str]] = {
-    "no CSR": ('{"kind": "List", "items": []}', "holds no CertificateSigningRequest"),
+    "no CSR": ('{"kind": "List", "items": []}', "must hold a CertificateSigningRequest"),
     "half a CSR": (
         '{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}',
         "metadata.name is missing",
     ),
-    "no object": ("[1]", "something else than Kubernetes objects"),
-    "no objects": ('{"kind": "List", "items": [1]}', "something else than objects"),
+    "no object": ("[1]", "must hold Kubernetes objects only"),
+    "no objects": ('{"kind": "List", "items": [1]}', "items of a List must be objects"),
     "no JSON": ("{", "Expecting property name"),
     "no YAML": ("a: [", "while parsing"),
     "nested without end": ('{"a":' * 100_000, "nested too deeply"),
 }
 
 
-@pytest.mark.parametrize(("content", "told"), WRONG.values(), ids=list(WRONG))
-def test_a_file_of_no_requests_is_told(folder: Folder, content: str, told: str) -> None:
-    files = folder.files([folder.scenario.offer_csr()])
+@pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=list(WRONG))
+def test_a_file_without_requests_is_reported(
+    directory: Directory, content: str, message: str
+) -> None:
+    files = directory.files([directory.scenario.offer_csr()])
     files.requests.write_text(content)
-    assert told in problem(files)
+    assert message in problem(files)
     assert str(files.requests) in problem(files)
 
 
-def test_a_file_that_is_not_there_is_told(folder: Folder) -> None:
-    files = folder.files([folder.scenario.offer_csr()], records=[Path("/nowhere/records.yaml")])
-    assert problem(files) == "/nowhere/records.yaml: No such file or directory"
+def test_a_missing_file_is_reported(directory: Directory) -> None:
+    files = directory.files(
+        [directory.scenario.offer_csr()], objects=[Path("/nowhere/objects.yaml")]
+    )
+    assert problem(files) == "/nowhere/objects.yaml: No such file or directory"
 
 
-def test_records_that_cannot_be_read_are_all_told(folder: Folder) -> None:
-    files = folder.files([folder.scenario.offer_csr()])
-    cluster, good = json.loads(files.records[0].read_text())["items"]
+def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
+    files = directory.files([directory.scenario.offer_csr()])
+    cluster, good = json.loads(files.objects[0].read_text())["items"]
     nameless = {**good, "metadata": {"namespace": "a"}}
     stray = {**good, "spec": {}}
-    stored.write_list(files.records[0], [cluster, nameless, stray])
-    told = problem(files)
-    assert "Machine: metadata.name is missing" in told
-    assert "Machine machine-1: spec.clusterName is missing" in told
+    stored.write_list(files.objects[0], [cluster, nameless, stray])
+    reported = problem(files)
+    assert "Machine: metadata.name is missing" in reported
+    assert "Machine machine-1: spec.clusterName is missing" in reported
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_the_cluster_has_to_be_one(folder: Folder, count: int) -> None:
-    files = folder.files([folder.scenario.offer_csr()])
-    cluster = json.loads(files.records[0].read_text())["items"][0]
+def test_the_cluster_must_be_named_unless_there_is_one(directory: Directory, count: int) -> None:
+    files = directory.files([directory.scenario.offer_csr()])
+    cluster = json.loads(files.objects[0].read_text())["items"][0]
     clusters = [
         {**cluster, "metadata": {**cluster["metadata"], "name": f"c-{n}"}} for n in range(count)
     ]
-    stored.write_list(files.records[0], clusters)
-    assert problem(files) == f"the records hold {count} Clusters: say which with --cluster"
+    stored.write_list(files.objects[0], clusters)
+    assert problem(files) == f"the objects hold {count} Clusters: name one with --cluster"
 
 
 @pytest.mark.parametrize(
-    ("bodies", "told"),
-    [([], "not exactly one Secret"), ([{"current": "QQ=="}], "cannot be read")],
+    ("bodies", "message"),
+    [([], "must hold exactly one Secret"), ([{"current": "QQ=="}], "cannot be read")],
     ids=["none", "damaged"],
 )
-def test_a_master_that_is_none_is_told(
-    folder: Folder, bodies: list[dict[str, str]], told: str
+def test_an_invalid_challenge_key_secret_is_reported(
+    directory: Directory, bodies: list[dict[str, str]], message: str
 ) -> None:
-    files = folder.files([folder.scenario.answer_csr()])
+    files = directory.files([directory.scenario.answer_csr()])
     assert files.challenge_key_secret is not None
     secrets = [
-        stored.secret_body(folder.scenario.challenge_keys) | {"data": data} for data in bodies
+        stored.secret_body(directory.scenario.challenge_keys) | {"data": data} for data in bodies
     ]
     stored.write_list(files.challenge_key_secret, secrets)
-    assert told in problem(files)
+    assert message in problem(files)
 
 
 def arguments(files: Files, *more: str) -> list[str]:
-    """Write the command line."""
-    named = ["--policy", str(files.policy), "--master", str(files.challenge_key_secret)]
-    return ["verify", str(files.requests), *named, "--records", *map(str, files.records), *more]
+    """Return the command line."""
+    named = [
+        "--policy",
+        str(files.policy),
+        "--challenge-key-secret",
+        str(files.challenge_key_secret),
+    ]
+    return ["verify", str(files.requests), *named, "--objects", *map(str, files.objects), *more]
 
 
 NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
@@ -540,35 +554,35 @@ NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
         ((*NOW_FLAG, "--output", "json"), 0, '"status": 0', ""),
         (("--now", "2026-11-21T10:00:00Z"), 1, "would be denied: AnswerExpired", ""),
         ((*NOW_FLAG, "--cluster", "tenants/green"), 3, "cannot be decided", ""),
-        (("--now", "2026-11-21"), 2, "", "not a time like"),
-        (("--cluster", "blue"), 2, "", "not NAMESPACE/NAME"),
+        (("--now", "2026-11-21"), 2, "", "must be a time such as"),
+        (("--cluster", "blue"), 2, "", "must be NAMESPACE/NAME"),
         (("--policy", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
-        (("--master", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
+        (("--challenge-key-secret", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
-def test_the_exit_status_tells_the_verdict(  # noqa: PLR0913, PLR0917 - a command, and its three ends
-    folder: Folder,
+def test_the_exit_status_is_the_verdict(  # noqa: PLR0913, PLR0917 - a command and its three results
+    directory: Directory,
     monkeypatch: pytest.MonkeyPatch,
     more: tuple[str, ...],
     status: int,
     output: str,
     complaint: str,
 ) -> None:
-    files = folder.files([folder.scenario.answer_csr()])
-    ended = run(monkeypatch, *arguments(files, *more))
-    assert ended.status == status
-    assert output in ended.output
-    assert complaint in ended.complaint
+    files = directory.files([directory.scenario.answer_csr()])
+    result = run(monkeypatch, *arguments(files, *more))
+    assert result.status == status
+    assert output in result.stdout
+    assert complaint in result.stderr
 
 
-def test_a_bug_is_no_verdict(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python ends with 1 for what nobody catches, and 1 means that the request is denied."""
+def test_a_bug_ends_with_undecided(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ends with 1 after an uncaught exception, and 1 means denied."""
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("signer.explain.replay.recognize_csr", broken)
-    ended = run(monkeypatch, *arguments(folder.files([folder.scenario.offer_csr()])))
-    assert (ended.status, ended.output) == (3, "")
-    assert "ZeroDivisionError" in ended.complaint
+    result = run(monkeypatch, *arguments(directory.files([directory.scenario.offer_csr()])))
+    assert (result.status, result.stdout) == (3, "")
+    assert "ZeroDivisionError" in result.stderr

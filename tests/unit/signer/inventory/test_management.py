@@ -7,6 +7,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.claim_objects import read_endorsement_key
+from signer.inventory.claims import ATTESTED_NODES
 from signer.inventory.cluster import read_cluster
 from signer.inventory.machine import (
     MachineObject,
@@ -166,3 +167,20 @@ def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
         with pytest.raises(error):
             landscape.management.infrastructure(machine.infrastructure)
     assert watched == ["TestMachines", "TestMachines"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "path"),
+    [
+        ("", "/apis/attestation.cluster.x-k8s.io/v1alpha1/attestednodes"),
+        ("team-a", "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/attestednodes"),
+    ],
+)
+def test_only_the_watched_namespace_is_listed(namespace: str, path: str) -> None:
+    """--namespace, by clusterctl's contract for providers; empty stands for all namespaces."""
+    ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+    connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
+    api = ApiClient("management", connection, user_agent="test")
+    management = ManagementCluster(api, Event(), lambda *_: None, namespace=namespace)
+    assert management._scoped(ATTESTED_NODES) == path
+    assert management._scoped(None) is None

@@ -1,4 +1,4 @@
-"""I1: the certificate is built from scratch, and lives as long as the least of three."""
+"""I1: content and lifetime of the certificate."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ CA_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
 def authority(
     *, begins: datetime = NOW - timedelta(days=1), ends: datetime = NOW + timedelta(days=3650)
 ) -> CertificateAuthority:
-    """Make a cluster's certificate authority, as kubeadm does."""
+    """Return a cluster's certificate authority as kubeadm makes it."""
     key = rsa_key(number=7)
     certificate = (
         x509.CertificateBuilder()
@@ -44,7 +44,7 @@ def authority(
 
 
 def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
-    """Issue to a verified answer."""
+    """Return the certificate for a verified answer."""
     claimed = ClaimedAnswer(verified=scenario.judge_answer(), not_after=NOW + timedelta(hours=168))
     pem = issue_certificate(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
     assert pem.count(b"-----BEGIN CERTIFICATE-----") == 1
@@ -52,7 +52,7 @@ def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
 
 
 def test_i1_a_client_certificate() -> None:
-    """Subject, key, usages, times and issuer; and no extension more."""
+    """Subject, key, usages, times and issuer; no other extension."""
     scenario = Scenario()
     certificate = issued(scenario)
     assert certificate.subject.rfc4514_string() == f"CN=system:node:{NODE},O=system:nodes"
@@ -87,7 +87,7 @@ def test_i1_a_client_certificate() -> None:
 
 
 def test_i1_a_serving_certificate() -> None:
-    """The verified names, and serverAuth alone."""
+    """It has the verified names, and only serverAuth."""
     scenario = Scenario()
     scenario.for_serving(NODE.upper(), "192.0.2.11")
     extensions = issued(scenario).extensions
@@ -101,7 +101,7 @@ def test_i1_a_serving_certificate() -> None:
 
 
 def test_i1_an_rsa_key_may_encipher() -> None:
-    """TLS 1.2 with RSA key exchange."""
+    """TLS 1.2 with RSA key exchange needs keyEncipherment."""
     certificate = issued(Scenario(kubelet_key=rsa_key()))
     usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
     assert usage.key_encipherment
@@ -109,7 +109,7 @@ def test_i1_an_rsa_key_may_encipher() -> None:
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
 def test_i1_a_long_node_name() -> None:
-    """Over the 64 characters that X.520 allows a CN."""
+    """The CN is longer than the 64 characters that X.520 allows."""
     name = "n" * 63 + "." + "m" * 63
     scenario = Scenario(node_name=name)
     scenario.change_machine(addresses=(replace(scenario.machine.addresses[0], address=name),))
@@ -118,7 +118,7 @@ def test_i1_a_long_node_name() -> None:
 
 
 def test_i1_serial_numbers_are_random() -> None:
-    """128 bits, and positive."""
+    """They are positive, too."""
     numbers = {issued(Scenario(), seed).serial_number for seed in range(4)}
     assert len(numbers) == 4
     assert all(0 < number <= 1 << 128 for number in numbers)
@@ -126,7 +126,7 @@ def test_i1_serial_numbers_are_random() -> None:
 
 @pytest.mark.parametrize(("byte", "expected"), [(b"\xff", 1 << 128), (b"\0", 1)])
 def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
-    """And never 0: one is added to what is random."""
+    """One is added to the random number, so that it is never 0."""
     claimed = ClaimedAnswer(
         verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168)
     )
@@ -136,13 +136,12 @@ def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
     assert x509.load_pem_x509_certificate(pem).serial_number == expected
 
 
-def test_an_authoritys_key_is_not_shown() -> None:
-    """Neither its numbers nor that there is one."""
+def test_an_authoritys_key_is_not_in_its_repr() -> None:
     assert "private_key" not in repr(authority())
 
 
 def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
-    """Older authorities have none."""
+    """Older authorities have no subject key identifier."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         x509.CertificateBuilder()
@@ -164,7 +163,7 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
 
 
 def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
-    """The Secret is being replaced."""
+    """Certificate and key of a Secret may be replaced in two steps."""
     claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
     other = replace(authority(), private_key=ec.generate_private_key(ec.SECP256R1()))
     with pytest.raises(AuthorityUnavailable):
@@ -190,10 +189,10 @@ LIFETIMES: dict[str, tuple[timedelta, int | None, timedelta, timedelta]] = {
 
 
 @pytest.mark.parametrize(("policy", "asked", "left", "got"), LIFETIMES.values(), ids=LIFETIMES)
-def test_i1_the_least_of_three(
+def test_i1_the_earliest_of_three_ends_counts(
     policy: timedelta, asked: int | None, left: timedelta, got: timedelta
 ) -> None:
-    """Policy, `expirationSeconds`, and what the authority has left."""
+    """The policy, `expirationSeconds`, and the authority's certificate."""
     csr = Scenario(expiration_seconds=asked).csr(b"")
     until = certificate_not_after(
         policy=replace(POLICY, certificate_lifetime=policy),
@@ -205,7 +204,7 @@ def test_i1_the_least_of_three(
 
 
 def test_i1_fractions_of_a_second_are_dropped() -> None:
-    """Certificates and claims write whole seconds, and have to agree."""
+    """Certificates and claims have whole seconds, and must agree."""
     now = NOW.replace(microsecond=999999)
     csr = Scenario().csr(b"")
     until = certificate_not_after(policy=POLICY, csr=csr, authority=authority(), now=now)
@@ -213,7 +212,7 @@ def test_i1_fractions_of_a_second_are_dropped() -> None:
 
 
 def test_i1_an_authority_signs_from_its_first_second_on() -> None:
-    """A new cluster's first nodes come at once."""
+    """The first nodes of a new cluster join at once."""
     new = authority(begins=NOW)
     until = certificate_not_after(policy=POLICY, csr=Scenario().csr(b""), authority=new, now=NOW)
     assert until == NOW + timedelta(hours=168)
@@ -228,7 +227,7 @@ def test_i1_an_authority_signs_from_its_first_second_on() -> None:
     ],
 )
 def test_i1_an_authority_that_is_not_valid_signs_nothing(begins: datetime, ends: datetime) -> None:
-    """It can be tried again when it has been renewed."""
+    """The request is tried again, since the authority can be renewed."""
     csr = Scenario().csr(b"")
     with pytest.raises(AuthorityUnavailable):
         certificate_not_after(

@@ -1,4 +1,4 @@
-"""The challenge annotation: written when it has to be, and left alone while ours stands."""
+"""The challenge annotation: when the signer writes it, and when it keeps the existing one."""
 
 import hmac
 import json
@@ -29,57 +29,56 @@ RULES = EventLogRules(
 
 
 def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
-    """Judge the offer, and challenge it."""
+    """Verify the offer, and return its challenge."""
     csr = scenario.offer_csr() if csr is None else csr
     return make_challenge(
         scenario.judge_offer(csr),
         csr,
         cluster=scenario.cluster,
         policy=scenario.policy,
-        masters=scenario.challenge_keys,
+        challenge_keys=scenario.challenge_keys,
         now=scenario.now,
         random=Random(seed).randbytes,
     )
 
 
 def state(scenario: Scenario, annotation: str | None, csr: Csr | None = None) -> ChallengeState:
-    """Look at an annotation."""
+    """Return the state of an annotation."""
     return challenge_state(
         annotation,
         scenario.offer_csr() if csr is None else csr,
         cluster=scenario.cluster,
         policy=scenario.policy,
-        masters=scenario.challenge_keys,
+        challenge_keys=scenario.challenge_keys,
         now=scenario.now,
     )
 
 
-def test_a_challenge_asks_what_the_policy_asks() -> None:
-    """Selection and event log are today's."""
+def test_a_challenge_has_the_selection_and_event_log_of_the_policy() -> None:
     scenario = Scenario()
     scenario.policy = replace(
         scenario.policy,
         pcr_selection={"sha256": (4, 7), "sha384": (7,)},
         event_log=RULES,
     )
-    made = decode_challenge(challenge(scenario))
-    assert made.pcrs == {"sha256": (4, 7), "sha384": (7,)}
-    assert made.event_log
-    assert made.issued_at == "2026-11-21T09:30:00Z"
-    assert made.key == challenge_key_id(scenario.challenge_keys.current)
+    decoded = decode_challenge(challenge(scenario))
+    assert decoded.pcrs == {"sha256": (4, 7), "sha384": (7,)}
+    assert decoded.event_log
+    assert decoded.issued_at == "2026-11-21T09:30:00Z"
+    assert decoded.key == challenge_key_id(scenario.challenge_keys.current)
     assert scenario.challenge_keys.current.hex() not in challenge(scenario)
 
 
-def test_each_challenge_is_wrapped_afresh() -> None:
-    """The secret is derived; the seed around it is not."""
+def test_each_challenge_is_encrypted_anew() -> None:
+    """The secret is derived; the seed that encrypts it is random."""
     scenario = Scenario()
     one, other = (decode_challenge(challenge(scenario, seed=seed)) for seed in (1, 2))
     assert one.credential_blob != other.credential_blob
     assert one.encrypted_secret != other.encrypted_secret
 
 
-def test_ours_stands_as_it_is() -> None:
-    """For fifteen minutes, and when the master has moved on to previous."""
+def test_a_valid_challenge_is_kept() -> None:
+    """For 15 minutes, also after its key has become the previous one."""
     scenario = Scenario()
     annotation = challenge(scenario)
     assert state(scenario, annotation) is ChallengeState.CURRENT
@@ -93,38 +92,37 @@ def test_ours_stands_as_it_is() -> None:
     assert state(scenario, annotation) is ChallengeState.CURRENT
 
 
-def test_the_tag_is_the_same_in_every_version_of_the_signer() -> None:
-    """An HMAC under the master: replicas of two would write each other's challenges again."""
+def test_the_tag_is_computed_as_specified() -> None:
+    """Replicas of two versions would otherwise replace each other's challenges."""
     scenario = Scenario()
     csr = scenario.offer_csr()
-    made = decode_challenge(challenge(scenario, csr))
+    decoded = decode_challenge(challenge(scenario, csr))
     tagged = encode_fields(
         "challenge-tag/v1",
-        encode_challenge(replace(made, tag="-")),
+        encode_challenge(replace(decoded, tag="-")),
         scenario.cluster.uid,
         csr.signer_name,
         csr.username,
         csr.uid,
         sha256(csr.request),
     )
-    assert made.tag == hmac.digest(scenario.challenge_keys.current, tagged, "sha256").hex()
+    assert decoded.tag == hmac.digest(scenario.challenge_keys.current, tagged, "sha256").hex()
 
 
-def test_masters_are_not_shown() -> None:
-    """Where somebody logs what is at hand."""
+def test_challenge_keys_are_not_in_their_repr() -> None:
     assert repr(Scenario().challenge_keys) == "ChallengeKeys()"
 
 
 def changed(**members: object) -> Callable[[str], str]:
-    """Change members of the annotation."""
+    """Return a function that changes members of the annotation."""
     return lambda text: json.dumps({**json.loads(text), **members}, separators=(",", ":"))
 
 
 FORGERIES: dict[str, Callable[[str], str | None]] = {
     "absent": lambda _: None,
     "empty": lambda _: "",
-    "no JSON": lambda _: "yes",
-    "nothing in it": lambda _: "{}",
+    "not JSON": lambda _: "yes",
+    "an empty object": lambda _: "{}",
     "huge": lambda text: text + " " * 10000,
     "issued later": changed(issuedAt="2026-11-21T09:30:01Z"),
     "other blob": changed(credentialBlob="AAAA"),
@@ -137,13 +135,13 @@ FORGERIES: dict[str, Callable[[str], str | None]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_what_is_not_ours_is_written_again(forge: Callable[[str], str | None]) -> None:
-    """Annotations at creation are the requester's: none of them counts."""
+def test_a_forged_challenge_is_replaced(forge: Callable[[str], str | None]) -> None:
+    """The requester can create an offer with any annotation."""
     scenario = Scenario()
     assert state(scenario, forge(challenge(scenario))) is ChallengeState.REWRITE
 
 
-MADE_FOR: dict[str, dict[str, Any]] = {
+BOUND_TO: dict[str, dict[str, Any]] = {
     "uid": {"uid": "00000000-2222-4333-8444-555555555555"},
     "requester": {"username": "system:bootstrap:zzzzzz"},
     "signer": {"signer_name": "cluster.x-k8s.io/kubelet-serving-tpm"},
@@ -151,17 +149,17 @@ MADE_FOR: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("changes", MADE_FOR.values(), ids=MADE_FOR)
-def test_one_that_was_made_for_another_offer_is_written_again(changes: dict[str, Any]) -> None:
-    """A requester may copy a challenge from another CSR."""
+@pytest.mark.parametrize("changes", BOUND_TO.values(), ids=BOUND_TO)
+def test_a_challenge_of_another_offer_is_replaced(changes: dict[str, Any]) -> None:
+    """A requester can copy a challenge from another CSR."""
     scenario = Scenario()
     annotation = challenge(scenario)
     csr = replace(scenario.offer_csr(), **changes)
     assert state(scenario, annotation, csr) is ChallengeState.REWRITE
 
 
-def test_one_of_another_cluster_is_written_again() -> None:
-    """Names may be equal there."""
+def test_a_challenge_of_another_cluster_is_replaced() -> None:
+    """All names may be equal there."""
     scenario = Scenario()
     annotation = challenge(scenario)
     scenario.change_cluster(uid="00000000-8888-4777-8666-555555555555")
@@ -169,7 +167,7 @@ def test_one_of_another_cluster_is_written_again() -> None:
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=15, seconds=1), timedelta(seconds=-61)])
-def test_one_out_of_time_is_written_again(age: timedelta) -> None:
+def test_a_challenge_that_is_too_old_or_of_the_future_is_replaced(age: timedelta) -> None:
     """Its answer would be denied."""
     scenario = Scenario()
     annotation = challenge(scenario)
@@ -178,8 +176,8 @@ def test_one_out_of_time_is_written_again(age: timedelta) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"pcr_selection": {"sha256": (7,)}}, {"event_log": RULES}])
-def test_one_against_todays_policy_is_written_again(changes: dict[str, Any]) -> None:
-    """Its answer would be of the wrong PCRs, or without the event log."""
+def test_a_challenge_against_the_present_policy_is_replaced(changes: dict[str, Any]) -> None:
+    """Its answer would have the wrong PCRs, or no event log."""
     scenario = Scenario()
     before = scenario.policy
     annotation = challenge(scenario)
@@ -201,10 +199,10 @@ def test_one_against_todays_policy_is_written_again(changes: dict[str, Any]) -> 
         (-61, ChallengeState.REWRITE),
     ],
 )
-def test_one_under_an_unknown_key_is_left_alone_for_a_minute(
+def test_a_challenge_under_an_unknown_key_is_kept_for_a_minute(
     seconds: int, expected: ChallengeState
 ) -> None:
-    """It may be another signer's, while a management cluster is moved."""
+    """During `clusterctl move`, another signer may have made it."""
     scenario = Scenario()
     annotation = challenge(scenario)
     scenario.challenge_keys = ChallengeKeys(current=sha256(b"other"), previous=None)
@@ -212,16 +210,14 @@ def test_one_under_an_unknown_key_is_left_alone_for_a_minute(
     assert state(scenario, annotation) is expected
 
 
-def test_a_key_that_is_not_on_record_gets_no_challenge() -> None:
-    """E comes before the challenge."""
+def test_e2_an_unregistered_endorsement_key_gets_no_challenge() -> None:
     scenario = Scenario()
     scenario.store.machines[scenario.cluster.key] = [machine()]
     with pytest.raises(EndorsementKeyNotRegistered):
         scenario.judge_offer()
 
 
-def test_a1_a_key_that_leaves_its_tpm_gets_no_challenge() -> None:
-    """A comes before the challenge as well."""
+def test_a1_an_attestation_key_that_can_leave_its_tpm_gets_no_challenge() -> None:
     scenario = Scenario()
     public = replace(
         scenario.ak.public,

@@ -1,7 +1,7 @@
-"""MakeCredential, opened by the other half: a TPM's part, done with the private key.
+"""MakeCredential, checked with an ActivateCredential of the tests.
 
-The opener is held against what tpm2-tools wrapped, and then opens what we wrap; key derivation is
-held against openssl. So no mistake in our wrapping is made again in its test.
+That ActivateCredential is checked with credentials that tpm2-tools made, and key derivation with
+values that openssl computed. So a mistake in MakeCredential is not repeated in its test.
 """
 
 import hashlib
@@ -38,16 +38,16 @@ OBJECT_NAME = bytes.fromhex("000b" + "d4" * 32)
 
 
 class NotForThisTpm(Exception):
-    """What a TPM answers to a credential that was made for another key or object."""
+    """The response of a TPM to a credential for another key or object."""
 
 
 def counted(size: int) -> bytes:
-    """Return bytes that are far from random."""
+    """Return predictable bytes."""
     return bytes(index % 251 + 1 for index in range(size))
 
 
 def buffers(data: bytes) -> list[bytes]:
-    """Split TPM2Bs that follow each other."""
+    """Split consecutive TPM2B structures."""
     found = []
     while data:
         size = 2 + int.from_bytes(data[:2], "big")
@@ -57,13 +57,13 @@ def buffers(data: bytes) -> list[bytes]:
 
 
 def derive(digest: str, seed: bytes, label: bytes, context: bytes, bits: int) -> bytes:
-    """KDFa, for what fits one digest."""
+    """KDFa for at most one digest."""
     message = b"\0\0\0\1" + label + b"\0" + context + bits.to_bytes(4, "big")
     return hmac.digest(seed, message, digest)[: bits // 8]
 
 
 def seed_of(private: object, digest: str, encrypted_secret: bytes) -> bytes:
-    """Decrypt or agree on the seed, as the TPM does."""
+    """Decrypt or agree on the seed as the TPM does."""
     (inner,) = buffers(encrypted_secret)
     if isinstance(private, rsa.RSAPrivateKey):
         algorithm = {"sha256": hashes.SHA256(), "sha384": hashes.SHA384()}[digest]
@@ -80,7 +80,7 @@ def seed_of(private: object, digest: str, encrypted_secret: bytes) -> bytes:
 
 
 def activate(case: dict[str, Any], name: bytes, blob: bytes, encrypted_secret: bytes) -> bytes:
-    """Do what TPM2_ActivateCredential does for the object of this Name."""
+    """Return what TPM2_ActivateCredential returns for the object with this Name."""
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     assert ek.parameters.symmetric is not None
     digest = HASHES[ek.name_alg]
@@ -100,14 +100,14 @@ def activate(case: dict[str, Any], name: bytes, blob: bytes, encrypted_secret: b
 
 
 @pytest.mark.parametrize("case", CASES, ids=BY_NAME)
-def test_opener_opens_what_tpm2_tools_wrapped(case: dict[str, Any]) -> None:
+def test_credentials_of_tpm2_tools_are_activated(case: dict[str, Any]) -> None:
     name = bytes.fromhex(case["object_name"])
     blob, encrypted = (bytes.fromhex(case[k]) for k in ("credential_blob", "encrypted_secret"))
     assert activate(case, name, blob, encrypted).hex() == case["secret"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=BY_NAME)
-def test_what_we_wrap_opens_with_the_right_key_and_name(case: dict[str, Any]) -> None:
+def test_a_credential_is_activated_with_its_key_and_name(case: dict[str, Any]) -> None:
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     assert activate(case, OBJECT_NAME, blob, encrypted) == SECRET
@@ -117,15 +117,15 @@ def test_what_we_wrap_opens_with_the_right_key_and_name(case: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("case", CASES, ids=BY_NAME)
-def test_what_we_wrap_does_not_open_for_another_name(case: dict[str, Any]) -> None:
-    """Keylime CVE-2021-3406: the proof is worth something for this very object alone."""
+def test_a_credential_is_not_activated_for_another_name(case: dict[str, Any]) -> None:
+    """Keylime CVE-2021-3406: the proof must be bound to this one object."""
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     with pytest.raises(NotForThisTpm):
         activate(case, OBJECT_NAME[:-1] + b"\0", blob, encrypted)
 
 
-def test_what_we_wrap_does_not_open_with_another_key() -> None:
+def test_a_credential_is_not_activated_with_another_key() -> None:
     case = BY_NAME["p256-sha256-aes128"]
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
@@ -134,7 +134,7 @@ def test_what_we_wrap_does_not_open_with_another_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
-def test_changed_blob_does_not_open(name: str) -> None:
+def test_a_changed_blob_is_not_activated(name: str) -> None:
     case = BY_NAME[name]
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     blob, encrypted = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
@@ -143,7 +143,7 @@ def test_changed_blob_does_not_open(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rsa-2048-sha256-aes128", "p256-sha256-aes128"])
-def test_randomness_decides_the_wrapping(name: str) -> None:
+def test_the_encryption_depends_on_the_randomness(name: str) -> None:
     ek = PublicArea.from_tpm2b(bytes.fromhex(BY_NAME[name]["ek_public"]))
     one, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
     same, _ = make_credential(ek, OBJECT_NAME, SECRET, random=counted)
@@ -152,7 +152,7 @@ def test_randomness_decides_the_wrapping(name: str) -> None:
 
 
 @pytest.mark.parametrize("constant", [b"\0", b"\xff"])
-def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
+def test_every_random_value_gives_an_ephemeral_key(constant: bytes) -> None:
     case = BY_NAME["p384-sha384-aes256"]
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     wrapped = make_credential(ek, OBJECT_NAME, SECRET, random=lambda size: constant * size)
@@ -160,8 +160,8 @@ def test_every_random_value_makes_an_ephemeral_key(constant: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["p256-sha256-aes128", "p384-sha384-aes256"])
-def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
-    """64 bits more than the order has are asked for, and 0 and the order never come out."""
+def test_ephemeral_scalars_are_unbiased(name: str) -> None:
+    """64 more bits than the order has are used, and the scalar is never 0 or the order."""
     case = BY_NAME[name]
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     curve = ec.SECP256R1() if name.startswith("p256") else ec.SECP384R1()
@@ -179,7 +179,7 @@ def test_ephemeral_keys_are_of_every_scalar_alike(name: str) -> None:
 
 
 def test_coordinates_are_padded_to_the_field() -> None:
-    """A point with a short X: one in 256, and a TPM that pads derives another seed otherwise."""
+    """One of 256 points has a short X; without padding the TPM would derive another seed."""
     case = BY_NAME["p256-sha256-aes128"]
     ek = PublicArea.from_tpm2b(bytes.fromhex(case["ek_public"]))
     for private in range(2, 5000):
@@ -227,7 +227,7 @@ ECC = PublicArea.from_tpm2b(bytes.fromhex(BY_NAME["p256-sha256-aes128"]["ek_publ
 
 
 def with_symmetric(ek: PublicArea, symmetric: Symmetric | None) -> PublicArea:
-    """Change how the key protects what is under it."""
+    """Change the symmetric algorithm of the key."""
     parameters: RsaParameters | EccParameters = replace(ek.parameters, symmetric=symmetric)
     return replace(ek, parameters=parameters)
 
@@ -243,7 +243,7 @@ def with_symmetric(ek: PublicArea, symmetric: Symmetric | None) -> PublicArea:
     ],
     ids=["null", "SM4", "CBC", "192 bits"],
 )
-def test_keys_that_wrap_otherwise_are_refused(
+def test_keys_with_another_symmetric_algorithm_are_refused(
     ek: PublicArea, symmetric: Symmetric | None, message: str
 ) -> None:
     with pytest.raises(InvalidKey, match=message):
@@ -269,5 +269,5 @@ def test_secret_over_the_digest_size_is_refused(name_alg: int, size: int) -> Non
 
 
 def test_invalid_key_is_refused() -> None:
-    with pytest.raises(InvalidKey, match="size"):
+    with pytest.raises(InvalidKey, match="RSA modulus must have"):
         make_credential(replace(RSA, unique=b"\1"), OBJECT_NAME, SECRET, random=counted)

@@ -1,4 +1,4 @@
-"""Learning mode: a draft that takes the good node back, and nobody else."""
+"""`learn`: a draft that accepts the node that it was learned from, and no other boot."""
 
 import io
 import json
@@ -46,14 +46,14 @@ def issued(node: str, held: Values, *, of: ClusterKey = BLUE, **more: object) ->
 
 
 def learned(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> Policy:
-    """Draft, and load what was drafted."""
+    """Draft a policy and load it."""
     text = draft_policy(lines, nodes=nodes, cluster=None)
     [policy] = load_policies(text).all()
     assert policy.pcr_mode is PcrMode.ENFORCE
     return policy
 
 
-def takes(policy: Policy, pcrs: Values) -> bool:
+def accepts(policy: Policy, pcrs: Values) -> bool:
     try:
         verify_pcr_policy(pcrs, policy.pcr_allowed, policy)
     except PcrPolicyMismatch:
@@ -61,34 +61,34 @@ def takes(policy: Policy, pcrs: Values) -> bool:
     return True
 
 
-def test_the_node_that_was_learned_is_taken_and_no_other() -> None:
+def test_the_draft_accepts_the_values_of_the_node_and_no_other() -> None:
     policy = learned(issued("node-1", values(1)))
     assert policy.cluster == BLUE
     assert policy.pcr_selection == {"sha256": (0, 7)}
-    assert takes(policy, values(1))
-    assert not takes(policy, values(2))
+    assert accepts(policy, values(1))
+    assert not accepts(policy, values(2))
 
 
-def test_several_nodes_are_merged_value_by_value() -> None:
+def test_the_draft_accepts_the_values_of_each_node() -> None:
     lines = [issued("node-1", values(1)), issued("node-2", values(2)), issued("other", values(3))]
     policy = learned(*lines, nodes=("node-1", "node-2"))
-    assert takes(policy, values(1))
-    assert takes(policy, values(2))
-    assert not takes(policy, values(3))
+    assert accepts(policy, values(1))
+    assert accepts(policy, values(2))
+    assert not accepts(policy, values(3))
 
 
-def test_the_last_certificate_counts() -> None:
-    """What a node showed before an update is no more what it shows now."""
+def test_only_the_last_certificate_of_a_node_counts() -> None:
+    """An update changes the values of a node."""
     policy = learned(issued("node-1", values(1)), issued("node-1", values(2)))
-    assert takes(policy, values(2))
-    assert not takes(policy, values(1))
+    assert accepts(policy, values(2))
+    assert not accepts(policy, values(1))
 
 
 def test_every_bank_is_learned() -> None:
     both = values(1) | values(2, bank="sha384", size=48)
     policy = learned(issued("node-1", both))
-    assert takes(policy, both)
-    assert not takes(policy, values(1) | values(1, bank="sha384", size=48))
+    assert accepts(policy, both)
+    assert not accepts(policy, values(1) | values(1, bank="sha384", size=48))
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_every_bank_is_learned() -> None:
         issued("node-1", values(2))[:-20],
     ],
 )
-def test_nothing_is_learned_from_other_lines(line: str) -> None:
-    """Above all not from nodes that were refused."""
+def test_lines_without_an_issued_certificate_are_skipped(line: str) -> None:
+    """Above all those of refused requests."""
     policy = learned(issued("node-1", values(1)), line)
-    assert takes(policy, values(1))
-    assert not takes(policy, values(2))
+    assert accepts(policy, values(1))
+    assert not accepts(policy, values(2))
 
 
 def problems(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> tuple[str, ...]:
@@ -124,39 +124,42 @@ def problems(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> tuple[str, ..
     return caught.value.problems
 
 
-def test_nodes_that_the_log_does_not_tell_of_are_told() -> None:
-    told = problems(issued("node-1", values()), nodes=("node-1", "node-2", "node-3"))
-    assert told == (
-        "the log tells of no certificate for node node-2",
-        "the log tells of no certificate for node node-3",
+def test_nodes_without_a_certificate_in_the_log_are_reported() -> None:
+    reported = problems(issued("node-1", values()), nodes=("node-1", "node-2", "node-3"))
+    assert reported == (
+        "the log has no certificate of node node-2",
+        "the log has no certificate of node node-3",
     )
-    assert problems() == ("the log tells of no certificate for node node-1",)
+    assert problems() == ("the log has no certificate of node node-1",)
 
 
 def test_nodes_of_two_clusters_are_not_mixed() -> None:
-    """Equal names in two clusters are two nodes."""
+    """Equal names in two Clusters are two nodes."""
     lines = [issued("node-1", values(1)), issued("node-1", values(2), of=RED)]
-    (told,) = problems(*lines)
-    assert told == "nodes of these names are in several clusters: tenants/blue, tenants/red"
+    (problem,) = problems(*lines)
+    assert problem == (
+        "several Clusters have nodes with these names: tenants/blue, tenants/red; name one with"
+        " --cluster"
+    )
     [policy] = load_policies(draft_policy(lines, nodes=["node-1"], cluster=RED)).all()
     assert policy.cluster == RED
-    assert takes(policy, values(2))
-    assert not takes(policy, values(1))
+    assert accepts(policy, values(2))
+    assert not accepts(policy, values(1))
 
 
 def test_nodes_with_other_pcrs_are_not_mixed() -> None:
     lines = [issued("node-1", values()), issued("node-2", {"sha256": {0: bytes(32)}})]
-    (told,) = problems(*lines, nodes=("node-1", "node-2"))
-    assert told == "other PCRs were quoted of node-2 than of the first"
+    (problem,) = problems(*lines, nodes=("node-1", "node-2"))
+    assert problem == "node-2 quoted other PCRs than the first node"
 
 
-def test_values_that_no_policy_takes_are_told() -> None:
-    """A log of something else, or one that was tampered with."""
+def test_values_that_no_policy_can_have_are_reported() -> None:
+    """Another program wrote the log, or someone changed it."""
     assert problems(issued("node-1", {"sha1": {0: bytes(20)}}))
     assert problems(issued("node-1", {"sha256": {0: bytes(20)}}))
 
 
-def test_a_drafts_origin_is_in_it_and_cannot_get_out_of_its_comment() -> None:
+def test_node_names_in_the_comment_of_a_draft_are_escaped() -> None:
     name = "node\n  trust: FirstUse"
     text = draft_policy([issued(name, values())], nodes=[name], cluster=None)
     assert '"node\\n  trust: FirstUse", attested "2026-11-21T09:30:00.000+00:00"' in text
@@ -165,7 +168,7 @@ def test_a_drafts_origin_is_in_it_and_cannot_get_out_of_its_comment() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A measured boot, as it is quoted and logged."""
+    """A measured boot: its event log and its PCRs."""
 
     events: tuple[Measured, ...]
 
@@ -173,59 +176,59 @@ class Boot:
     def pcrs(self) -> Values:
         return extended(self.events, SELECTION)
 
-    def judge(self, policy: Policy) -> None:
+    def verify(self, policy: Policy) -> None:
         assert policy.event_log is not None
         verify_event_log(log_of(self.events), self.pcrs, policy.event_log)
 
 
-def told_of(boot: Boot) -> dict[str, Any]:
+def logged(boot: Boot) -> dict[str, Any]:
     """Return `measuredBoot` as the audit log has it."""
     by_place = {2: "platformKeys", 4: "signatureDatabases"}
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: [boot.events[place].digest("sha256").hex()] for place, key in by_place.items()
     }
     loaders = [event for event in boot.events if event.data.startswith(b"path of")]
-    told["bootLoaders"] = [event.digest("sha256").hex() for event in loaders]
-    return {"secureBoot": boot.events[1].data.endswith(b"\1")} | told
+    fields["bootLoaders"] = [event.digest("sha256").hex() for event in loaders]
+    return {"secureBoot": boot.events[1].data.endswith(b"\1")} | fields
 
 
 GOOD = Boot(tuple(firmware()))
 
 
 def test_a_measured_boot_is_learned() -> None:
-    policy = learned(issued("node-1", GOOD.pcrs, measuredBoot=told_of(GOOD)))
+    policy = learned(issued("node-1", GOOD.pcrs, measuredBoot=logged(GOOD)))
     assert policy.event_log is not None
     assert policy.event_log.secure_boot
-    GOOD.judge(policy)
+    GOOD.verify(policy)
     other = Boot((*firmware(), application(b"another kernel")))
     with pytest.raises(EventLogPolicyMismatch):
-        other.judge(policy)
+        other.verify(policy)
 
 
-def test_what_not_every_node_showed_is_no_rule() -> None:
-    """Secure Boot is off on one of them, so a rule would refuse a node that was said to be good."""
+def test_a_rule_that_one_node_breaks_is_left_out() -> None:
+    """Here: Secure Boot is off on one of the nodes."""
     off = Boot(tuple(firmware(secure_boot=False)))
     policy = learned(
-        issued("node-1", GOOD.pcrs, measuredBoot=told_of(GOOD)),
-        issued("node-2", off.pcrs, measuredBoot=told_of(off)),
+        issued("node-1", GOOD.pcrs, measuredBoot=logged(GOOD)),
+        issued("node-2", off.pcrs, measuredBoot=logged(off)),
         nodes=("node-1", "node-2"),
     )
     assert policy.event_log is not None
     assert not policy.event_log.secure_boot
     for boot in (GOOD, off):
-        boot.judge(policy)
+        boot.verify(policy)
 
 
 def test_nodes_with_and_without_a_log_are_not_mixed() -> None:
-    (told,) = problems(
-        issued("node-1", GOOD.pcrs, measuredBoot=told_of(GOOD)),
+    (problem,) = problems(
+        issued("node-1", GOOD.pcrs, measuredBoot=logged(GOOD)),
         issued("node-2", GOOD.pcrs),
         nodes=("node-1", "node-2"),
     )
-    assert told == "some of these nodes sent an event log, and some did not"
+    assert problem == "some of these nodes sent an event log and some did not"
 
 
-def test_a_boot_that_showed_nothing_makes_no_rule() -> None:
+def test_an_empty_measured_boot_makes_no_rule() -> None:
     empty: dict[str, Any] = {
         "secureBoot": None,
         "platformKeys": [],
@@ -238,41 +241,43 @@ def test_a_boot_that_showed_nothing_makes_no_rule() -> None:
 def test_learning_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(issued("node-1", values(1)))
-    ended = run(monkeypatch, "learn", "--log", str(log), "--node", "node-1")
-    assert (ended.status, ended.complaint) == (0, "")
-    [policy] = load_policies(ended.output).all()
-    assert takes(policy, values(1))
+    result = run(monkeypatch, "learn", "--log", str(log), "--node", "node-1")
+    assert (result.status, result.stderr) == (0, "")
+    [policy] = load_policies(result.stdout).all()
+    assert accepts(policy, values(1))
 
 
 def test_learning_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(issued("node-1", values(1), of=RED)))
-    ended = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", "tenants/red")
-    assert ended.status == 0
-    assert "name: red" in ended.output
+    result = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", "tenants/red")
+    assert result.status == 0
+    assert "name: red" in result.stdout
 
 
-def test_bytes_that_are_no_text_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers write what they like, and a log that is piped in has all of it."""
+def test_bytes_that_are_not_utf8_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other containers write to a piped log, too."""
     log = b"\xff\n" + issued("node-1", values(1)).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log), encoding="utf-8"))
     assert run(monkeypatch, "learn", "--log", "-", "--node", "node-1").status == 0
 
 
-def test_nothing_learned_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_log_without_certificates_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "log").touch()
-    ended = run(monkeypatch, "learn", "--log", str(tmp_path / "log"), "--node", "node-1")
-    assert (ended.status, ended.output) == (1, "")
-    told = "node-attestation-signer: the log tells of no certificate for node node-1\n"
-    assert ended.complaint == told
+    result = run(monkeypatch, "learn", "--log", str(tmp_path / "log"), "--node", "node-1")
+    assert (result.status, result.stdout) == (1, "")
+    message = "node-attestation-signer: the log has no certificate of node node-1\n"
+    assert result.stderr == message
 
 
-def test_a_log_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ended = run(monkeypatch, "learn", "--log", str(tmp_path / "log"), "--node", "node-1")
-    assert ended.status == 2
-    assert ended.complaint.endswith("/log: No such file or directory\n")
+def test_a_missing_log_ends_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = run(monkeypatch, "learn", "--log", str(tmp_path / "log"), "--node", "node-1")
+    assert result.status == 2
+    assert result.stderr.endswith("/log: No such file or directory\n")
 
 
 @pytest.mark.parametrize("cluster", ["", "blue", "/blue", "tenants/"])
 def test_a_cluster_needs_its_namespace(monkeypatch: pytest.MonkeyPatch, cluster: str) -> None:
-    ended = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", cluster)
-    assert ended.status == 2
+    result = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", cluster)
+    assert result.status == 2

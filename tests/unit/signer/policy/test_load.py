@@ -1,4 +1,4 @@
-"""Policies: the defaults, every setting, and every way to get a file wrong."""
+"""Policies: the defaults, every setting, and every problem that a file can have."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -34,7 +34,7 @@ A, B = "aa" * 32, "bb" * 32
 
 
 def document(name: str = "default", /, **spec: object) -> dict[str, Any]:
-    """Make a policy document."""
+    """Return a policy document."""
     return {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "KubeletAttestationPolicy",
@@ -44,26 +44,26 @@ def document(name: str = "default", /, **spec: object) -> dict[str, Any]:
 
 
 def load(*documents: object) -> PolicySet:
-    """Load documents."""
+    """Load policy documents."""
     return load_policies(yaml.safe_dump_all(documents))
 
 
 def only(**spec: object) -> Policy:
-    """Load one default policy."""
+    """Load a policy for all Clusters."""
     policy = load(document(**spec)).default
     assert policy is not None
     return policy
 
 
 def problems(*documents: object) -> tuple[str, ...]:
-    """Expect the documents to be refused."""
+    """Return why the documents are refused."""
     with pytest.raises(PolicyFileInvalid) as caught:
         load(*documents)
     return caught.value.problems
 
 
-def test_the_defaults_ask_for_a_record() -> None:
-    """An empty spec is the strictest trust, and lets no stranger in."""
+def test_an_empty_spec_has_the_defaults() -> None:
+    """They require a registered endorsement key."""
     policy = only()
     assert policy == Policy(name="default")
     assert policy.trust is TrustMode.REGISTERED
@@ -81,8 +81,7 @@ def test_the_defaults_ask_for_a_record() -> None:
     assert policy.event_log is None
 
 
-def test_every_setting_is_read() -> None:
-    """All of the schema at once."""
+def test_every_setting_is_loaded() -> None:
     policy = only(
         minimumVersion="v1",
         bootstrapGroups=["joiners"],
@@ -114,7 +113,7 @@ def test_every_setting_is_read() -> None:
             "bootLoaders": [A, "ee" * 48],
         },
         nodeNames={"machineName": True},
-        certificate={"lifetime": "1h30m"},
+        certificate={"lifetime": "1h30m", "allowSharedAuthority": True},
         nameReuse="AfterCertificate",
         autoApproveBindings="Wait",
         serving={"builtin": "Approve", "nodeRefFallback": True},
@@ -151,6 +150,7 @@ def test_every_setting_is_read() -> None:
         ),
         machine_name_is_node_name=True,
         certificate_lifetime=timedelta(hours=1, minutes=30),
+        allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         auto_approve_bindings=AutoApproveBindings.WAIT,
         builtin_serving=KubeletServingMode.APPROVE,
@@ -158,8 +158,8 @@ def test_every_setting_is_read() -> None:
     )
 
 
-def test_variants_may_be_all_the_values_that_there_are() -> None:
-    """Machines that none of them fits have no values, and pass with none."""
+def test_variants_make_the_default_values_optional() -> None:
+    """A Machine that matches no variant then has no allowed value, so it is refused."""
     variant = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
     pcrs = {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [variant]}
     policy = only(pcrs=pcrs)
@@ -171,7 +171,7 @@ def test_variants_may_be_all_the_values_that_there_are() -> None:
     ("text", "seconds"),
     [("1h", 3600), ("60m", 3600), ("3600s", 3600), ("1h1s", 3601), ("1h1m1s", 3661)],
 )
-def test_lifetimes_from_an_hour_up_are_read(text: str, seconds: int) -> None:
+def test_lifetimes_of_an_hour_and_more_are_accepted(text: str, seconds: int) -> None:
     lifetime = only(certificate={"lifetime": text}).certificate_lifetime
     assert lifetime == timedelta(seconds=seconds)
 
@@ -184,15 +184,15 @@ def test_lifetimes_from_an_hour_up_are_read(text: str, seconds: int) -> None:
         ("Wait", AutoApproveBindings.WAIT),
     ],
 )
-def test_bindings_are_handled_as_the_policy_says(text: str, choice: AutoApproveBindings) -> None:
+def test_each_way_to_handle_bindings_is_loaded(text: str, choice: AutoApproveBindings) -> None:
     assert only(autoApproveBindings=text).auto_approve_bindings is choice
 
 
-def test_the_builtin_signer_may_be_left_to_others() -> None:
+def test_requests_to_the_builtin_signer_can_be_ignored() -> None:
     assert only(serving={"builtin": "Ignore"}).builtin_serving is KubeletServingMode.IGNORE
 
 
-def test_every_kind_of_attestation_key_may_be_listed() -> None:
+def test_every_attestation_key_scheme_is_accepted() -> None:
     """Scheme, size or curve, and hash are independent: real TPMs sign with SHA-384 on P-256."""
     kinds = [
         *product(("ecdsa",), ("p256", "p384"), ("sha256", "sha384")),
@@ -203,18 +203,17 @@ def test_every_kind_of_attestation_key_may_be_listed() -> None:
     assert listed == schemes >= AK_KINDS.keys()
 
 
-def test_a_cluster_has_its_own_policy_or_the_default_one() -> None:
-    """By name and namespace, both."""
+def test_a_cluster_gets_its_own_policy_or_the_default_one() -> None:
+    """Namespace and name must both match."""
     own = document("own", clusterRef={"namespace": HOME.namespace, "name": HOME.name})
-    policies = load(own, document("rest"))
+    policies = load(own, document("default"))
     assert policies.for_cluster(HOME).name == "own"
-    assert policies.for_cluster(ABROAD).name == "rest"
-    assert policies.for_cluster(ClusterKey(namespace="other", name=HOME.name)).name == "rest"
-    assert [p.name for p in policies.all()] == ["own", "rest"]
+    assert policies.for_cluster(ABROAD).name == "default"
+    assert policies.for_cluster(ClusterKey(namespace="other", name=HOME.name)).name == "default"
+    assert [p.name for p in policies.all()] == ["own", "default"]
 
 
-def test_a_cluster_without_policy_gets_nothing() -> None:
-    """No policy is no default that allows something."""
+def test_a_cluster_without_a_policy_is_refused() -> None:
     policies = load(document("own", clusterRef={"namespace": "n", "name": "c"}))
     assert [p.name for p in policies.all()] == ["own"]
     with pytest.raises(PolicyMissing):
@@ -222,7 +221,7 @@ def test_a_cluster_without_policy_gets_nothing() -> None:
 
 
 def enforced(**changes: object) -> dict[str, object]:
-    """Make a `pcrs` section in force, with changes."""
+    """Return a `pcrs` section in mode Enforce, with changes."""
     return {
         "selection": {"sha256": [7]},
         "mode": "Enforce",
@@ -234,56 +233,56 @@ def enforced(**changes: object) -> dict[str, object]:
 BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown key": ({"pcr": {}}, "spec.pcr: unknown key"),
     "unknown nested key": ({"certificate": {"life": "1h"}}, "spec.certificate.life: unknown key"),
-    "section is no mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
+    "section is not a mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
     "section is empty": ({"pcrs": None}, "spec.pcrs: must be a mapping"),
     "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
     "no bootstrap groups": (
         {"bootstrapGroups": []},
-        "spec.bootstrapGroups: must be a list that is not empty",
+        "spec.bootstrapGroups: must be a non-empty list",
     ),
     "bootstrap group twice": (
         {"bootstrapGroups": ["a", "a"]},
-        "spec.bootstrapGroups: has a value twice",
+        "spec.bootstrapGroups: must not repeat a value",
     ),
-    "bootstrap groups are a text": (
+    "bootstrap groups are a string": (
         {"bootstrapGroups": "joiners"},
-        "spec.bootstrapGroups: must be a list that is not empty",
+        "spec.bootstrapGroups: must be a non-empty list",
     ),
-    "bootstrap group is no text": (
+    "bootstrap group is a number": (
         {"bootstrapGroups": ["a", 1]},
-        "spec.bootstrapGroups: must hold non-empty strings only",
+        "spec.bootstrapGroups: must hold only non-empty strings",
     ),
     "bootstrap group is empty": (
         {"bootstrapGroups": ["a", ""]},
-        "spec.bootstrapGroups: must hold non-empty strings only",
+        "spec.bootstrapGroups: must hold only non-empty strings",
     ),
     "unknown trust": (
         {"endorsementKey": {"trust": "Any"}},
         f"spec.endorsementKey.trust: must be one of {', '.join(t.value for t in TrustMode)}",
     ),
-    "certified by nobody": (
+    "Certified without authorities": (
         {"endorsementKey": {"trust": "Certified"}},
-        "spec.endorsementKey.certificateAuthorities: trust Certified needs them",
+        "spec.endorsementKey.certificateAuthorities: is required with trust Certified",
     ),
-    "authorities for nothing": (
+    "authorities without Certified": (
         {"endorsementKey": {"certificateAuthorities": ["/a"]}},
-        "spec.endorsementKey.certificateAuthorities: trust Registered never looks at them",
+        "spec.endorsementKey.certificateAuthorities: must be absent with trust Registered",
     ),
-    "lists for nothing": (
+    "revocation lists without Certified": (
         {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},
-        "spec.endorsementKey.certificateRevocationLists: trust FirstUse never looks at them",
+        "spec.endorsementKey.certificateRevocationLists: must be absent with trust FirstUse",
     ),
     "a certificate rule without need": (
         {"endorsementKey": {"allowCertificatesWithoutUsage": True}},
-        "spec.endorsementKey.allowCertificatesWithoutUsage: trust Registered never looks at them",
+        "spec.endorsementKey.allowCertificatesWithoutUsage: must be absent with trust Registered",
     ),
     "unknown scheme": (
         {"attestationKey": {"schemes": ["rsassa-1024-sha1"]}},
-        "spec.attestationKey.schemes: unknown: rsassa-1024-sha1",
+        "spec.attestationKey.schemes: has unknown schemes: rsassa-1024-sha1",
     ),
     "no schemes": (
         {"attestationKey": {"schemes": []}},
-        "spec.attestationKey.schemes: must be a list that is not empty",
+        "spec.attestationKey.schemes: must be a non-empty list",
     ),
     "SHA-1 bank": (
         {"pcrs": {"selection": {"sha256": [0], "sha1": [0]}}},
@@ -295,15 +294,15 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "no PCR": (
         {"pcrs": {"selection": {"sha256": []}}},
-        "spec.pcrs.selection.sha256: must be a list that is not empty",
+        "spec.pcrs.selection.sha256: must be a non-empty list",
     ),
     "PCRs are a number": (
         {"pcrs": {"selection": {"sha256": 7}}},
-        "spec.pcrs.selection.sha256: must be a list that is not empty",
+        "spec.pcrs.selection.sha256: must be a non-empty list",
     ),
     "PCRs are a mapping": (
         {"pcrs": {"selection": {"sha256": {7: A}}}},
-        "spec.pcrs.selection.sha256: must be a list that is not empty",
+        "spec.pcrs.selection.sha256: must be a non-empty list",
     ),
     "PCR 24": (
         {"pcrs": {"selection": {"sha256": [24]}}},
@@ -319,19 +318,19 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "PCR twice": (
         {"pcrs": {"selection": {"sha256": [7, 7]}}},
-        "spec.pcrs.selection.sha256: has a PCR twice",
+        "spec.pcrs.selection.sha256: must not repeat a PCR",
     ),
     "enforced without values": (
         {"pcrs": {"mode": "Enforce"}},
-        "spec.pcrs.allowed: mode Enforce needs values",
+        "spec.pcrs.allowed: is required in mode Enforce",
     ),
     "a selected PCR without values": (
         {"pcrs": enforced(selection={"sha256": [4, 7]})},
-        "spec.pcrs.allowed.sha256.4: missing, though it is selected",
+        "spec.pcrs.allowed.sha256.4: is required: the PCR is selected",
     ),
     "a PCR with an empty list": (
         {"pcrs": enforced(allowed={"sha256": {"7": []}})},
-        "spec.pcrs.allowed.sha256.7: must be a list that is not empty",
+        "spec.pcrs.allowed.sha256.7: must be a non-empty list",
     ),
     "a PCR that is not selected": (
         {"pcrs": enforced(allowed={"sha256": {"7": [A], "4": [A]}})},
@@ -343,21 +342,21 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "a digest of another size": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["aa" * 20]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
     ),
-    "no hex": (
+    "not hex": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["zz" * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
     ),
     "hex with spaces": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["aa " * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests of the bank in hex",
+        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
     ),
-    "values that are never looked at": (
+    "values in mode Record": (
         {"pcrs": enforced(mode="Record")},
-        "spec.pcrs.allowed: mode Record never looks at them",
+        "spec.pcrs.allowed: must be absent in mode Record",
     ),
-    "variants that are never looked at": (
+    "variants in mode Record": (
         {
             "pcrs": {
                 "selection": {"sha256": [7]},
@@ -369,38 +368,41 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
                 ],
             }
         },
-        "spec.pcrs.variants: mode Record never looks at them",
+        "spec.pcrs.variants: must be absent in mode Record",
     ),
     "no variants": (
         {"pcrs": enforced(variants=[])},
-        "spec.pcrs.variants: must be a list that is not empty",
+        "spec.pcrs.variants: must be a non-empty list",
     ),
     "variants are a number": (
         {"pcrs": enforced(variants=1)},
-        "spec.pcrs.variants: must be a list that is not empty",
+        "spec.pcrs.variants: must be a non-empty list",
     ),
     "a variant without values": (
         {"pcrs": enforced(variants=[{"machineSelector": {"matchLabels": {"a": "b"}}}])},
-        "spec.pcrs.variants[0].allowed: mode Enforce needs values",
+        "spec.pcrs.variants[0].allowed: is required in mode Enforce",
     ),
-    "event log without rule": ({"eventLog": {"secureBoot": False}}, "spec.eventLog: has no rule"),
+    "event log without a rule": (
+        {"eventLog": {"secureBoot": False}},
+        "spec.eventLog: must have a rule",
+    ),
     "event log of a PCR that is not quoted": (
         {"pcrs": {"selection": {"sha256": [0]}}, "eventLog": {"secureBoot": True}},
-        "spec.eventLog: needs PCR 7, which is not selected",
+        "spec.eventLog: needs PCR 7 in pcrs.selection",
     ),
     "platform keys of a PCR that is not quoted": (
         {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"platformKeys": [A]}},
-        "spec.eventLog: needs PCR 7, which is not selected",
+        "spec.eventLog: needs PCR 7 in pcrs.selection",
     ),
     "signature databases of a PCR that is not quoted": (
         {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"signatureDatabases": [A]}},
-        "spec.eventLog: needs PCR 7, which is not selected",
+        "spec.eventLog: needs PCR 7 in pcrs.selection",
     ),
     "boot loaders of a PCR that is not quoted": (
         {"pcrs": {"selection": {"sha256": [7]}}, "eventLog": {"bootLoaders": [A]}},
-        "spec.eventLog: needs PCR 4, which is not selected",
+        "spec.eventLog: needs PCR 4 in pcrs.selection",
     ),
-    "flag is no flag": (
+    "machineName is not a boolean": (
         {"nodeNames": {"machineName": "yes"}},
         "spec.nodeNames.machineName: must be true or false",
     ),
@@ -420,7 +422,11 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"certificate": {"lifetime": "59m59s"}},
         "spec.certificate.lifetime: must be at least 3600s",
     ),
-    "lifetime without end": (
+    "shared authority is not a boolean": (
+        {"certificate": {"allowSharedAuthority": "yes"}},
+        "spec.certificate.allowSharedAuthority: must be true or false",
+    ),
+    "lifetime is too long": (
         {"certificate": {"lifetime": "9999999h"}},
         "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
     ),
@@ -428,15 +434,15 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
-    "fallback that is never looked at": (
+    "fallback with builtin Ignore": (
         {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
-        "spec.serving.nodeRefFallback: builtin Ignore never looks at it",
+        "spec.serving.nodeRefFallback: must be absent with builtin Ignore",
     ),
     "a cluster that is a number": (
         {"clusterRef": {"namespace": "n", "name": 1}},
         "spec.clusterRef.name: must be a non-empty string",
     ),
-    "half a cluster": (
+    "a cluster without a namespace": (
         {"clusterRef": {"name": "blue"}},
         "spec.clusterRef.namespace: must be a non-empty string",
     ),
@@ -444,8 +450,8 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("spec", "problem"), BAD_SPECS.values(), ids=BAD_SPECS)
-def test_a_wrong_spec_is_refused(spec: dict[str, object], problem: str) -> None:
-    """Unknown, empty, contradictory: with its path, and nothing else."""
+def test_an_invalid_spec_is_refused(spec: dict[str, object], problem: str) -> None:
+    """With the path of the setting, and without any other problem."""
     assert problems(document(**spec)) == (problem,)
 
 
@@ -455,16 +461,16 @@ def test_a_wrong_spec_is_refused(spec: dict[str, object], problem: str) -> None:
         ({"a": True}, "must map strings to strings"),
         ({"a": "b", "c": True}, "must map strings to strings"),
         ({"a": "b", 1: "c"}, "must map strings to strings"),
-        (["a"], "must be a mapping that is not empty"),
-        ({}, "must be a mapping that is not empty"),
+        (["a"], "must be a non-empty mapping"),
+        ({}, "must be a non-empty mapping"),
     ],
     ids=str,
 )
-def test_labels_are_texts_by_texts(labels: object, problem: str) -> None:
-    """A variant without any would be for all Machines."""
+def test_labels_of_a_variant_must_map_strings_to_strings(labels: object, problem: str) -> None:
+    """A variant without labels would match all Machines."""
     variant = {"machineSelector": {"matchLabels": labels}, "allowed": {"sha256": {"7": [A]}}}
-    (told,) = problems(document(pcrs=enforced(variants=[variant])))
-    assert told == f"spec.pcrs.variants[0].machineSelector.matchLabels: {problem}"
+    (reported,) = problems(document(pcrs=enforced(variants=[variant])))
+    assert reported == f"spec.pcrs.variants[0].machineSelector.matchLabels: {problem}"
 
 
 SECTIONS = [
@@ -487,8 +493,8 @@ SECTIONS = [
 
 
 @pytest.mark.parametrize("path", SECTIONS, ids=str)
-def test_no_section_has_a_key_that_is_unknown(path: tuple[str | int, ...]) -> None:
-    """A misspelt rule would not be in force, without a word."""
+def test_an_unknown_key_of_any_section_is_refused(path: tuple[str | int, ...]) -> None:
+    """A misspelt rule would not be in force."""
     variant = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
     spec: dict[str, Any] = {
         "clusterRef": {"namespace": "n", "name": "c"},
@@ -503,16 +509,16 @@ def test_no_section_has_a_key_that_is_unknown(path: tuple[str | int, ...]) -> No
     load(document(**deepcopy(spec)))
     section = reduce(getitem, path, spec)  # type: ignore[arg-type]
     section["misspelt"] = {}
-    (told,) = problems(document(**deepcopy(spec)))
-    where = ".".join(str(key) for key in path).replace(".0", "[0]")
-    assert told == f"spec.{where}.misspelt: unknown key"
+    (reported,) = problems(document(**deepcopy(spec)))
+    dotted = ".".join(str(key) for key in path).replace(".0", "[0]")
+    assert reported == f"spec.{dotted}.misspelt: unknown key"
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """Change a good document."""
-    made = document()
-    change(made)
-    return made
+    """Return a changed document."""
+    body = document()
+    change(body)
+    return body
 
 
 BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
@@ -524,21 +530,21 @@ BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
         changed(lambda d: d.update(kind="Policy")),
         "kind: must be KubeletAttestationPolicy",
     ),
-    "no name": (
+    "name is missing": (
         changed(lambda d: d.update(metadata={})),
         "metadata.name: must be a non-empty string",
     ),
-    "a number as name": (
+    "name is a number": (
         changed(lambda d: d["metadata"].update(name=1)),
         "metadata.name: must be a non-empty string",
     ),
-    "no spec": (changed(lambda d: d.pop("spec")), "spec: missing"),
+    "spec is missing": (changed(lambda d: d.pop("spec")), "spec: is required"),
     "unknown key": (changed(lambda d: d.update(status={})), "status: unknown key"),
     "unknown metadata": (
         changed(lambda d: d["metadata"].update(labels={})),
         "metadata.labels: unknown key",
     ),
-    "keys that are no texts": (
+    "keys that are not strings": (
         changed(lambda d: d.update(spec={1: 2})),
         "spec: must have strings as keys",
     ),
@@ -546,13 +552,11 @@ BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("bad", "problem"), BAD_DOCUMENTS.values(), ids=BAD_DOCUMENTS)
-def test_a_wrong_document_is_refused(bad: object, problem: str) -> None:
-    """Before anything in it counts."""
+def test_an_invalid_document_is_refused(bad: object, problem: str) -> None:
     assert problems(bad) == (problem,)
 
 
-def test_all_problems_are_told_at_once() -> None:
-    """Across documents."""
+def test_the_problems_of_all_documents_are_reported_at_once() -> None:
     assert problems(document("a", pcr={}), document("b", nameReuse="Never")) == (
         "spec.pcr: unknown key",
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
@@ -562,41 +566,38 @@ def test_all_problems_are_told_at_once() -> None:
     assert problems(document(**unknown)) == tuple(f"spec.{key}: unknown key" for key in "abcde")
 
 
-def test_one_policy_for_each_cluster() -> None:
-    """Which of two would win is nobody's guess."""
+def test_names_and_clusters_must_be_unique() -> None:
     reference = {"namespace": "n", "name": "c"}
     assert problems(document("a", clusterRef=reference), document("a", clusterRef=reference)) == (
-        "several policies called a",
+        "several policies with the name a",
         "several policies for n/c",
     )
 
 
 @pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "---\n---\n"])
 def test_an_empty_file_is_refused(text: str) -> None:
-    """Nothing is not a policy."""
-    with pytest.raises(PolicyFileInvalid, match="holds no policy"):
+    with pytest.raises(PolicyFileInvalid, match="must hold a policy"):
         load_policies(text)
 
 
 NOT_YAML = {
     "a key twice": "spec:\n  nameReuse: AfterMachine\n  nameReuse: AfterCertificate\n",
     "an object": "!!python/object/apply:os.system [id]",
-    "half a list": "[1, ",
-    "nested without end": "[" * 1200,
-    "no text": "\0",
+    "an unclosed list": "[1, ",
+    "nested too deeply": "[" * 1200,
+    "a NUL character": "\0",
 }
 
 
 @pytest.mark.parametrize("text", NOT_YAML.values(), ids=NOT_YAML)
-def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
-    """The last of two keys would win without a word, and objects are code."""
+def test_invalid_yaml_is_refused(text: str) -> None:
+    """Of two equal keys PyYAML would keep the last one; tags of Python objects would run code."""
     with pytest.raises(PolicyFileInvalid, match="not YAML"):
         load_policies(text)
 
 
 @pytest.mark.parametrize("text", ["word", "- a list", "3"])
-def test_a_document_is_a_mapping(text: str) -> None:
-    """Anything else holds no policy."""
+def test_a_document_must_be_a_mapping(text: str) -> None:
     with pytest.raises(PolicyFileInvalid, match="must be a mapping"):
         load_policies(text)
 

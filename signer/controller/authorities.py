@@ -1,0 +1,147 @@
+"""The certificate authorities of all clusters, from the Secrets that Cluster API keeps (I1).
+
+Each use reads the Secret, so that a new authority counts at once; its content is parsed once for
+each version of the Secret. The private keys of recently used authorities therefore stay in memory.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Lock
+from typing import Final, Protocol
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from signer.errors import AuthorityShared, AuthorityUnavailable, PolicyMissing
+from signer.issue.authority import parse_authority
+from signer.issue.certificate import CertificateAuthority
+from signer.kube.secrets import Secret
+from signer.model import ClusterKey
+from signer.policy import PolicySet
+
+_MAX_CACHED: Final = 2048
+"""Authorities in memory, with about 10 KiB each."""
+_CLUSTER_LABEL: Final = "cluster.x-k8s.io/cluster-name"
+_SECRET_TYPES: Final = frozenset({"cluster.x-k8s.io/secret", "kubernetes.io/tls"})
+"""Cluster API writes the first; its documentation has operators write the second
+(https://cluster-api.sigs.k8s.io/tasks/certs/using-custom-certificates)."""
+
+
+class SecretReader(Protocol):
+    """The part of the management cluster's API that this needs."""
+
+    def read(self, namespace: str, name: str) -> Secret | None:
+        """Return the Secret, or `None` if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cached:
+    """An authority, and the version of the Secret that it was parsed from."""
+
+    version: tuple[str, str]
+    """UID and resource version."""
+    authority: CertificateAuthority
+    spki_sha256: bytes
+
+
+class ClusterAuthorities:
+    """The certificate authorities of all clusters; for any number of threads."""
+
+    def __init__(self, secrets: SecretReader, policies: PolicySet) -> None:
+        self._secrets = secrets
+        self._policies = policies
+        self._lock = Lock()
+        self._cached: OrderedDict[ClusterKey, _Cached] = OrderedDict()
+
+    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
+        """Return a cluster's authority.
+
+        Raises:
+            AuthorityUnavailable: there is none, or it cannot be used.
+            AuthorityShared: another Cluster has the same key, and a policy of the two forbids it.
+            ApiServerUnavailable: a Secret cannot be read.
+
+        """
+        current = self._load(cluster)
+        for other in self._forbidden_sharers(cluster, current):
+            if self._still_has_key(other, current.spki_sha256):
+                raise AuthorityShared(
+                    "another Cluster has the same certificate authority",
+                    detail=f"{other.namespace}/{other.name}",
+                )
+        return current.authority
+
+    def _load(self, cluster: ClusterKey) -> _Cached:
+        """Read the Secret, and parse it unless this version is cached."""
+        secret = self._secrets.read(cluster.namespace, f"{cluster.name}-ca")
+        if secret is None:
+            raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
+        version = (secret.uid, secret.resource_version)
+        with self._lock:
+            cached = self._cached.get(cluster)
+        if cached is None or cached.version != version:
+            _require_cluster_api_secret(secret, cluster)
+            authority = parse_authority(secret.data)
+            cached = _Cached(
+                version=version, authority=authority, spki_sha256=_spki_sha256(authority)
+            )
+        with self._lock:
+            # Before the comparison with others: of two threads that load one key for two Clusters,
+            # the later one sees the earlier one's.
+            self._cached[cluster] = cached
+            self._cached.move_to_end(cluster)
+            if len(self._cached) > _MAX_CACHED:
+                self._cached.popitem(last=False)
+        return cached
+
+    def _forbidden_sharers(self, cluster: ClusterKey, current: _Cached) -> list[ClusterKey]:
+        """Return the Clusters last seen with the same key that may not share it with this one."""
+        with self._lock:
+            others = [
+                other
+                for other, cached in self._cached.items()
+                if other != cluster and cached.spki_sha256 == current.spki_sha256
+            ]
+        if not self._may_share(cluster):
+            return others
+        return [other for other in others if not self._may_share(other)]
+
+    def _may_share(self, cluster: ClusterKey) -> bool:
+        try:
+            return self._policies.for_cluster(cluster).allow_shared_authority
+        except PolicyMissing:
+            return False
+
+    def _still_has_key(self, cluster: ClusterKey, spki_sha256: bytes) -> bool:
+        """Return whether a Cluster's Secret holds this key now; forget the Cluster if it has none.
+
+        A Cluster may have been deleted, or may have got another authority, since it was cached.
+        """
+        try:
+            return self._load(cluster).spki_sha256 == spki_sha256
+        except AuthorityUnavailable:
+            with self._lock:
+                self._cached.pop(cluster, None)
+            return False
+
+
+def _require_cluster_api_secret(secret: Secret, cluster: ClusterKey) -> None:
+    """Raise unless the Secret is marked as this Cluster's.
+
+    A Secret that has this name by chance, such as the one of a cert-manager Certificate, must not
+    sign for nodes.
+    """
+    if secret.type not in _SECRET_TYPES:
+        raise AuthorityUnavailable(
+            "the Secret of the cluster's authority must have the type cluster.x-k8s.io/secret"
+        )
+    if secret.labels.get(_CLUSTER_LABEL) != cluster.name:
+        raise AuthorityUnavailable(
+            f"the Secret of the cluster's authority must have the label {_CLUSTER_LABEL}"
+            " with the Cluster's name"
+        )
+
+
+def _spki_sha256(authority: CertificateAuthority) -> bytes:
+    public_key = authority.certificate.public_key()
+    return sha256(public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
