@@ -17,7 +17,7 @@ from typing import TextIO
 
 from signer.config import Config, ConfigError, Flags, load
 from signer.controller.audit import JsonFormatter
-from signer.controller.service import Controller
+from signer.controller.controller import Controller
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import NOT_NOW

@@ -150,6 +150,9 @@ class EndorsementKeyObject:
     registered_for: tuple[Registration, ...]
     banned: bool
     held_by: KeyHolder | None
+    uid: str = ""
+    last_claimed: datetime | None = None
+    """When a node claimed it last, or when the object was created if that is later."""
 
 
 class MachineState(Enum):

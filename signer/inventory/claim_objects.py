@@ -35,6 +35,8 @@ def read_endorsement_key(body: Json) -> EndorsementKeyObject:
         registered_for=tuple(_registration(r) for r in get_objects(body, "spec", "registeredFor")),
         banned=get_path(body, "spec", "banned") is not None,
         held_by=None if held_by is None else _holder(held_by),
+        uid=get_str(body, "metadata", "uid") or "",
+        last_claimed=_last_claimed(body),
     )
 
 
@@ -146,6 +148,13 @@ def _holder(body: object) -> KeyHolder:
         provider_id=require_str(body, "providerID"),
         basis=TrustBasis(require_str(body, "basis")),
     )
+
+
+def _last_claimed(body: Json) -> datetime | None:
+    """Return the later of `heldBy.since` and the creation: `clusterctl move` creates it again."""
+    paths = (("metadata", "creationTimestamp"), ("spec", "heldBy", "since"))
+    times = [require_time(body, *path) for path in paths if get_path(body, *path) is not None]
+    return max(times, default=None)
 
 
 def _cluster(body: object) -> ClusterKey:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from signer.controller import service
+from signer.controller import controller
 from signer.controller.workqueue import DONE, RETRY, Item, Requeue, Result, WorkQueue
 from signer.model import ClusterKey
 

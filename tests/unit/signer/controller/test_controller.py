@@ -7,8 +7,8 @@ from types import MappingProxyType
 import pytest
 
 from signer.config import Config
-from signer.controller import service
-from signer.controller.service import Controller
+from signer.controller import controller
+from signer.controller.controller import Controller
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
