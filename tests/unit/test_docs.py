@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import signer.errors  # noqa: F401 - both add their leaves to the tree
+import authenticator.errors  # noqa: F401 - both add their leaves to the tree
+import signer.errors  # noqa: F401
 from common import errors, names
 from common.errors import Consequence
 
