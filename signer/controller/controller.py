@@ -52,7 +52,7 @@ _SYNC_INTERVAL: Final = 1.0
 _TRUST_BUNDLE_INTERVAL: Final = 1.0
 _MAINTENANCE_INTERVAL: Final = 60.0
 _MAINTENANCE_RETRY: Final = 5.0
-_MIN_MAINTENANCE_INTERVAL: Final = 1.0
+_MIN_MAINTENANCE_INTERVAL: Final = 5.0
 """Between two rounds for a cluster. A hostile cluster can request the next round at any time, by a
 change of its ClusterRoleBindings."""
 _SHUTDOWN_GRACE: Final = 15.0

@@ -108,7 +108,7 @@ class Cluster:
         """File a request of the honest node."""
         name, request = filed
         csr = self._csr(name, request, CLIENT_SIGNER, "system:bootstrap:abcdef", CLIENT_USAGES)
-        csr["spec"]["groups"] = ["system:bootstrappers:kubeadm:default-node-token"]
+        csr["spec"]["groups"] = ["system:bootstrappers", "system:authenticated"]
         with self.lock:
             self.filed[name] = csr
             self.events.append({"type": "ADDED", "object": csr})
