@@ -9,12 +9,16 @@ from collections import Counter
 from threading import Lock
 from typing import Final
 
+from common.names import NODE_USER_PREFIX
 from signer.errors import TooManyPendingRequests
 from signer.model import Csr
 
-MAX_PENDING_BYTES: Final = 32 << 20
-"""An eighth of the cache's budget. A pool of machines may share one bootstrap token: this is room
-for about four thousand offers that wait at once."""
+MAX_BYTES_OF_NODE: Final = 3 << 20
+"""A node has one or two pending requests: this is room for two answers with the largest event
+log."""
+MAX_BYTES: Final = 32 << 20
+"""Of any other requester. A pool of machines may share one bootstrap token: this is room for about
+four thousand offers that are pending at once."""
 _CSR_OVERHEAD: Final = 2048
 """Bytes that a CSR takes besides its request and its annotations, about."""
 
@@ -42,12 +46,13 @@ class RequesterShares:
             TooManyPendingRequests: they are not.
 
         """
+        allowed = MAX_BYTES_OF_NODE if requester.startswith(NODE_USER_PREFIX) else MAX_BYTES
         with self._lock:
             pending = self._bytes[requester]
-        if pending > MAX_PENDING_BYTES:
+        if pending > allowed:
             raise TooManyPendingRequests(
                 "this requester has too many pending requests",
-                detail=f"{pending} bytes are pending, and {MAX_PENDING_BYTES} are allowed",
+                detail=f"{pending} bytes are pending, and {allowed} are allowed",
             )
 
 

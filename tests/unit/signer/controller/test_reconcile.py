@@ -23,7 +23,7 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.reconcile import ClusterContext, Reconciler
-from signer.controller.requester_share import MAX_PENDING_BYTES, RequesterShares
+from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.issue.certificate import CertificateAuthority
@@ -653,7 +653,7 @@ def test_a_requester_above_its_share_is_denied_until_its_requests_fit() -> None:
     fixture = ReconcilerFixture()
     fixture.scenario.put_claim()
     csr = fixture.file(builtin(fixture.scenario, "198.51.100.7"))
-    flood = replace(csr, request=bytes(MAX_PENDING_BYTES))
+    flood = replace(csr, request=bytes(MAX_BYTES_OF_NODE))
     fixture.shares.update(None, flood)
     assert fixture.reason(csr) == "Denied TooManyPendingRequests"
     another = replace(fixture.scenario.offer_csr(), username="system:bootstrap:fedcba")
