@@ -30,7 +30,7 @@ LEAVES = [
 ]
 ELSEWHERE = {
     errors.PolicyMissing: "needs no request at all: tests/unit/signer/controller/test_reconcile.py",
-    errors.EndorsementKeyQuotaExceeded: "counts claims: tests/unit/signer/controller/test_key_quota.py",
+    errors.EndorsementKeyQuotaExceeded: "tests/unit/signer/controller/test_key_quota.py",
     errors.AuthorityUnavailable: "is the cluster's own fault: tests/unit/signer/issue/test_certificate.py",
 }
 """Reasons that no request brings about, and where they are tested."""

@@ -34,7 +34,7 @@ from tests.harness.management import ManagementCluster
 from tests.harness.signer import OPT_IN, Signer
 from tests.harness.workload import WorkloadCluster
 
-HONEST: Final = int(os.environ.get("BENCH_HONEST_CLUSTERS", "10"))
+HONEST: Final = 10
 PHASE_SECONDS: Final = 60
 JOIN_INTERVAL: Final = 2.0
 """Seconds between two joins in one cluster: with ten clusters, five joins a second."""
