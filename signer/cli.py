@@ -18,7 +18,7 @@ from typing import Final, TextIO
 from signer.arguments import PROGRAM, parse_arguments
 from signer.config import DEFAULT_INFRASTRUCTURE_GROUP, Config, ConfigError, Flags, load
 from signer.controller.audit import JsonFormatter
-from signer.controller.service import Controller
+from signer.controller.controller import Controller
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED

@@ -41,6 +41,14 @@ class AnnotationsFull(Denied):
     """The requester's annotations leave no room for the signer's."""
 
 
+class TooManyPendingRequests(Denied):
+    """The requester's pending requests are over its share of the memory for them."""
+
+
+class ServingRequestExpired(Denied):
+    """A kubelet-serving request waited for longer than the kubelet does."""
+
+
 # P: parsing
 
 
@@ -260,6 +268,10 @@ class EndorsementKeyHolderDeleting(Waiting, check="E3"):
 
 class EndorsementKeyInUse(Denied, check="K1"):
     """Another living node holds the endorsement key."""
+
+
+class EndorsementKeyQuotaExceeded(Waiting, check="K1", alarm=True):
+    """The Cluster's namespace has claimed more endorsement keys than its quota allows."""
 
 
 class EndorsementKeyRecordConflict(Waiting, check="K1", alarm=True):

@@ -167,6 +167,9 @@ class EndorsementKeyObject:
     released_from: tuple[Release, ...]
     banned: bool
     held_by: KeyHolder | None
+    uid: str = ""
+    last_claimed: datetime | None = None
+    """When a node claimed it last, or when the object was created if that is later."""
 
     def is_released_from(self, cluster: ClusterKey, provider_id: str) -> bool:
         """Return whether an operator released the key from these nodes."""

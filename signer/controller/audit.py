@@ -1,9 +1,7 @@
-"""One JSON line on stderr for each verdict, and for everything else that is logged.
+"""Audit log: one JSON line on stderr for each verdict, and a counter.
 
-Each verdict that is new is counted, too.
-
-Public messages are constant; what differs is in fields. No secret and no expected value is in any
-of them: `detail` says what only the operator may read.
+The event name of a line is constant, and all that varies is in fields. No field holds a secret or
+an expected value. `detail` is for the operator alone: it goes to no object of the cluster.
 """
 
 import json
@@ -13,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from common.errors import AttestationError
-from signer.controller.metrics import VERDICTS
+from signer.controller.metrics import VERDICTS, cluster_label
 from signer.model import BootCounters, ClusterKey, Csr
 from signer.verify.measured_boot import MeasuredBoot
 from signer.verify.pcrs import Pcrs
@@ -22,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON, with the fields that came as `extra={"fields": …}`."""
+    """Formats a record as one line of JSON, with the fields in `extra={"fields": …}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -41,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class AuditContext:
-    """What has been learnt of a CSR so far: a verdict's line tells it, whatever the verdict."""
+    """What is known of a CSR so far. The line of the verdict contains it, whatever the verdict."""
 
     cluster: ClusterKey
     csr: Csr
@@ -59,7 +57,7 @@ class AuditContext:
 
 
 def log_verdict(
-    trail: AuditContext,
+    context: AuditContext,
     outcome: str,
     *,
     seconds: float = 0.0,
@@ -68,12 +66,12 @@ def log_verdict(
 ) -> None:
     """Log and count a verdict, and the error that led to it.
 
-    `new` is false for one that was told before: it is only there for those who debug.
-    What an operator should look at is a warning.
+    `new` is false for a repeated verdict, which is logged at level debug and not counted. An alarm
+    is logged as a warning.
     """
     if new:
-        _count(trail, outcome, error)
-    fields = _fields(trail) | {"outcome": outcome, "milliseconds": round(seconds * 1000, 1)}
+        _count(context, outcome, error)
+    fields = _fields(context) | {"outcome": outcome, "milliseconds": round(seconds * 1000, 1)}
     level = logging.INFO
     if error is not None:
         fields |= {"reason": error.reason, "check": error.check, "message": error.message}
@@ -83,52 +81,54 @@ def log_verdict(
     _logger.log(level if new else logging.DEBUG, "verdict", extra={"fields": fields})
 
 
-def _count(trail: AuditContext, outcome: str, error: AttestationError | None) -> None:
+def _count(context: AuditContext, outcome: str, error: AttestationError | None) -> None:
     reason, check = ("", "") if error is None else (error.reason, error.check)
-    VERDICTS.labels(_cluster(trail), trail.kind, outcome, reason, check).inc()
+    cluster = cluster_label(context.cluster)
+    VERDICTS.labels(cluster, context.kind, outcome, reason, check).inc()
 
 
-def _cluster(trail: AuditContext) -> str:
-    return f"{trail.cluster.namespace}/{trail.cluster.name}"
+def _cluster(context: AuditContext) -> str:
+    return f"{context.cluster.namespace}/{context.cluster.name}"
 
 
-def _fields(trail: AuditContext) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "cluster": _cluster(trail),
-        "csr": trail.csr.name,
-        "uid": trail.csr.uid,
-        "signer": trail.csr.signer_name,
-        "requester": trail.csr.username,
-        "kind": trail.kind,
-        "node": trail.node_name,
-        "providerID": trail.provider_id,
-        "machine": trail.machine,
-        "endorsementKey": trail.endorsement_key,
-        "basis": trail.basis,
-        "notAfter": None if trail.not_after is None else trail.not_after.isoformat(),
+def _fields(context: AuditContext) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "cluster": _cluster(context),
+        "namespace": context.cluster.namespace,
+        "csr": context.csr.name,
+        "uid": context.csr.uid,
+        "signer": context.csr.signer_name,
+        "requester": context.csr.username,
+        "kind": context.kind,
+        "node": context.node_name,
+        "providerID": context.provider_id,
+        "machine": context.machine,
+        "endorsementKey": context.endorsement_key,
+        "basis": context.basis,
+        "notAfter": None if context.not_after is None else context.not_after.isoformat(),
     }
-    if trail.boot is not None:
-        told |= {
-            "resetCount": trail.boot.reset_count,
-            "restartCount": trail.boot.restart_count,
-            "firmwareVersion": f"{trail.boot.firmware_version:#018x}",
+    if context.boot is not None:
+        fields |= {
+            "resetCount": context.boot.reset_count,
+            "restartCount": context.boot.restart_count,
+            "firmwareVersion": f"{context.boot.firmware_version:#018x}",
         }
-    if trail.pcrs is not None:
-        told["pcrs"] = {
+    if context.pcrs is not None:
+        fields["pcrs"] = {
             bank: {str(index): value.hex() for index, value in sorted(values.items())}
-            for bank, values in trail.pcrs.items()
+            for bank, values in context.pcrs.items()
         }
-    if trail.measured_boot is not None:
-        told["measuredBoot"] = _measured(trail.measured_boot)
-    return {key: value for key, value in told.items() if value not in ("", None)}
+    if context.measured_boot is not None:
+        fields["measuredBoot"] = _measured(context.measured_boot)
+    return {key: value for key, value in fields.items() if value not in ("", None)}
 
 
 def _measured(boot: MeasuredBoot) -> dict[str, Any]:
-    """Write what a boot showed with the keys that a policy has for it."""
+    """Return the measured boot under the keys of a policy, so that `learn` can copy them."""
     digests = {
         "platformKeys": boot.platform_keys,
         "signatureDatabases": boot.signature_databases,
         "bootLoaders": boot.boot_loaders,
     }
-    told: dict[str, Any] = {key: sorted(d.hex() for d in found) for key, found in digests.items()}
-    return {"secureBoot": boot.secure_boot} | told
+    lists = {key: sorted(d.hex() for d in values) for key, values in digests.items()}
+    return {"secureBoot": boot.secure_boot, **lists}

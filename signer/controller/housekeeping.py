@@ -1,7 +1,9 @@
-"""What is done from time to time, and on which no verdict depends.
+"""Housekeeping: no verdict depends on it.
 
-Old offers and dead claims are removed, and kubeadm's auto-approving bindings are told of and, by
-policy, removed (R0). Source: docs/protocol.md sections 2, 3 and 5.
+Deletes expired offers, stale claims and unclaimed endorsement keys. Reports the auto-approving
+bindings of kubeadm, and deletes them if the policy says so (R0). Each round is limited in size, and
+an object that cannot be handled does not stop the round. Source: docs/protocol.md, sections 2, 3
+and 5.
 """
 
 import logging
@@ -9,36 +11,49 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from common.errors import Denied, Unavailable
 from signer.errors import AuthorityShared, CsrChanged
-from signer.model import AttestedNodeObject, ClusterKey, Csr, MachineState
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    Csr,
+    EndorsementKeyObject,
+    KeyHolder,
+    MachineState,
+)
 from signer.policy import AutoApproveBindings, Policy
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.parse import ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _CLAIM_GRACE: Final = timedelta(days=1)
-"""How long a dead claim is left alone: while a management cluster is moved, Machines may come after
-the claims that name them."""
-_CLAIMS_AT_ONCE: Final = 20
-"""Each costs a list of Machines."""
-_BINDINGS_AT_ONCE: Final = 20
-"""kubeadm makes two; a hostile cluster that makes thousands is not to fill the log."""
+"""How long a stale claim is kept: `clusterctl move` may create the Machines, and the AttestedNodes
+of endorsement keys, later than the claims that name them."""
+_MAX_CLAIMS_PER_ROUND: Final = 20
+"""Each costs a list of the Machines of a namespace."""
+_MAX_KEYS_PER_ROUND: Final = 200
+_MAX_OFFERS_PER_ROUND: Final = 500
+"""Each is parsed, and the parser runs with Python's global lock held."""
+_MAX_FAILURES_PER_ROUND: Final = 3
+"""Each may take half a minute. The next round chooses other objects."""
+_MAX_BINDINGS_PER_ROUND: Final = 20
+"""kubeadm makes two. A hostile cluster that makes thousands must not fill the log."""
 
 
 class OfferDeleter(Protocol):
-    """The part of the CSR writes that this needs."""
+    """The part of `CsrClient` that this module needs."""
 
     def delete(self, csr: Csr) -> None:
-        """Delete a CSR."""
+        """Delete a CSR, if it has not changed since it was read."""
 
 
 class ClaimDeleter(Protocol):
-    """The part of the claims that this needs."""
+    """The part of `KubeClaimStore` that this module needs."""
 
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
@@ -46,54 +61,93 @@ class ClaimDeleter(Protocol):
         """Return the state of the Machine of that Cluster with this name and provider ID."""
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
-        """Delete an AttestedNode, if it is still as it was read."""
+        """Delete an AttestedNode, if it has not changed since it was read."""
+
+
+class KeyDeleter(Protocol):
+    """The part of `KubeClaimStore` that this module needs."""
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        """Read the AttestedNode of a node."""
+
+    def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
+        """Delete an EndorsementKey, if it has not changed since it was read."""
 
 
 def delete_expired_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) -> None:
-    """Delete offers that no answer can come to any more."""
-    for csr in csrs:
-        if now - csr.created > CHALLENGE_MAX_AGE and _is_offer(csr):
+    """Delete offers whose challenge can no longer be answered."""
+    expired = [csr for csr in csrs if now - csr.created > CHALLENGE_MAX_AGE]
+    for csr in _sample(expired, _MAX_OFFERS_PER_ROUND):
+        if _is_offer(csr):
             try:
                 writer.delete(csr)
             except CsrChanged:
                 continue
-            _logger.info("old offer deleted", extra={"fields": {"csr": csr.name}})
+            _logger.info("expired offer deleted", extra={"fields": {"csr": csr.name}})
 
 
 def delete_stale_claims(
     nodes: Sequence[AttestedNodeObject],
     claims: ClaimDeleter,
     *,
-    lives: Callable[[AttestedNodeObject], bool],
+    is_live: Callable[[AttestedNodeObject], bool],
     now: datetime,
 ) -> None:
-    """Delete AttestedNodes whose Machine is gone and whose certificate has long expired.
+    """Delete AttestedNodes whose Machine is gone and whose certificate expired a day ago.
 
-    `lives` tells from caches which need not be asked for.
+    `is_live` decides from caches; what it accepts costs no API call.
     """
-    expired = [n for n in nodes if now - n.not_after > _CLAIM_GRACE and not lives(n)]
-    # Any of them: some that nobody can tell of would stand before the others for ever.
-    for node in random.sample(expired, min(len(expired), _CLAIMS_AT_ONCE)):
+    expired = [n for n in nodes if now - n.not_after > _CLAIM_GRACE and not is_live(n)]
+
+    def delete_if_stale(node: AttestedNodeObject) -> None:
         state = claims.machine_state(node.cluster, node.provider_id, node.machine_name)
         if state is MachineState.ABSENT:
             claims.delete_attested_node(node)
-            fields = {
-                "cluster": f"{node.cluster.namespace}/{node.cluster.name}",
-                "node": node.node_name,
-            }
-            _logger.info("dead claim deleted", extra={"fields": fields})
+            fields = _fields(node.cluster) | {"node": node.node_name}
+            _logger.info("stale claim deleted", extra={"fields": fields})
+
+    _for_each(_sample(expired, _MAX_CLAIMS_PER_ROUND), delete_if_stale, lambda n: n.cluster)
+
+
+def delete_unclaimed_keys(
+    keys: Sequence[EndorsementKeyObject],
+    claims: KeyDeleter,
+    *,
+    is_claimed: Callable[[EndorsementKeyObject], bool],
+    now: datetime,
+) -> None:
+    """Delete EndorsementKeys that no operator has written to and no AttestedNode names.
+
+    `is_claimed` decides from caches. A key is kept for a day after its last claim or its creation:
+    a signer may have crashed between K1 and K2, and `clusterctl move` may bring the AttestedNode
+    later. A key that is claimed meanwhile has another resourceVersion, and is not deleted.
+    """
+    unclaimed = [
+        (key, key.held_by)
+        for key in keys
+        if key.held_by is not None and _is_disposable(key, now) and not is_claimed(key)
+    ]
+
+    def delete_if_unclaimed(held: tuple[EndorsementKeyObject, KeyHolder]) -> None:
+        key, holder = held
+        # Live, since the cache leaves out an AttestedNode that cannot be read.
+        node = claims.attested_node(holder.cluster, holder.node_name)
+        if node is None or node.endorsement_key != key.name:
+            claims.delete_endorsement_key(key)
+            fields = _fields(holder.cluster) | {"endorsementKey": key.name}
+            _logger.info("unclaimed endorsement key deleted", extra={"fields": fields})
+
+    _for_each(
+        _sample(unclaimed, _MAX_KEYS_PER_ROUND), delete_if_unclaimed, lambda held: held[1].cluster
+    )
 
 
 def enforce_auto_approve_policy(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
 ) -> None:
-    """R0: raise the alarm over each auto-approving binding, and by policy remove it.
-
-    Where there are many, over some of them each time.
-    """
-    for name in islice(names, _BINDINGS_AT_ONCE):
-        fields = {
-            "cluster": f"{cluster.namespace}/{cluster.name}",
+    """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so."""
+    for name in islice(names, _MAX_BINDINGS_PER_ROUND):
+        fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",
             "check": "R0",
             "detail": name,
@@ -137,3 +191,35 @@ def _is_offer(csr: Csr) -> bool:
         return isinstance(parse_request(csr, CsrKind(csr.signer_name)), ParsedOffer)
     except Denied:
         return False
+
+
+def _is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
+    """Return whether an old claim is all that the key's object holds."""
+    if key.registered_for or key.banned or key.last_claimed is None:
+        return False
+    return now - key.last_claimed > _CLAIM_GRACE
+
+
+def _sample(items: Sequence[T], most: int) -> Sequence[T]:
+    """Choose at random: in a fixed order, items that always fail would starve the others."""
+    return random.sample(items, min(len(items), most))
+
+
+def _for_each(
+    items: Iterable[T], handle: Callable[[T], None], cluster_of: Callable[[T], ClusterKey]
+) -> None:
+    """Handle each item. One that fails costs only itself; a few failures are an outage."""
+    failures = 0
+    for item in items:
+        try:
+            handle(item)
+        except Unavailable as e:
+            fields = _fields(cluster_of(item)) | {"message": e.message, "detail": e.detail}
+            _logger.warning("housekeeping failed for an object", extra={"fields": fields})
+            failures += 1
+        if failures == _MAX_FAILURES_PER_ROUND:
+            return
+
+
+def _fields(cluster: ClusterKey) -> dict[str, object]:
+    return {"cluster": f"{cluster.namespace}/{cluster.name}", "namespace": cluster.namespace}

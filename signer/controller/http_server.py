@@ -1,148 +1,171 @@
-"""The signer as others observe it, over HTTP: `/metrics`, `/healthz` and `/readyz`.
+"""HTTP server for `/metrics`, `/healthz` and `/readyz`.
 
-Read-only and without secrets, so without authentication. Whoever reaches the address may ask, so
-how many do at once is bounded, and so is the time and size of each request as a whole: a client
-that sends a byte now and then would keep a usual server's thread for ever.
+Read-only, without secrets and without authentication. Anybody who reaches the address may send
+requests, so the number of connections, the size of a request and the time of a whole request and
+its response are limited. (A timeout of each read alone would let a client that sends one byte now
+and then keep a thread.)
 """
 
 import logging
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import BoundedSemaphore, Thread
-from typing import Any, Final, NamedTuple
+from io import BufferedIOBase
+from socketserver import TCPServer, ThreadingMixIn
+from threading import BoundedSemaphore, Thread, Timer
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 _logger = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 32
-_SECONDS: Final = 5.0
-_LARGEST: Final = 8192
-"""Bytes of a request with its headers."""
-_END: Final = b"\r\n\r\n"
-_PLAIN: Final = "text/plain; charset=utf-8"
+_MAX_CONNECTIONS: Final = 32
+_REQUEST_SECONDS: Final = 5.0
+_MAX_REQUEST_BYTES: Final = 8192
 
 
-class Response(NamedTuple):
-    """What is answered."""
-
-    status: HTTPStatus
-    content: bytes
-    content_type: str = _PLAIN
-
-
-Routes = Mapping[str, Callable[[], Response]]
-
-
-def build_routes(
+def build_app(
     registry: CollectorRegistry, *, healthy: Callable[[], bool], ready: Callable[[], bool]
-) -> Routes:
-    """Return the pages by their paths."""
-    return {
-        "/metrics": lambda: Response(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST),
-        "/healthz": lambda: _probe(good=healthy()),
-        "/readyz": lambda: _probe(good=ready()),
+) -> WSGIApplication:
+    """Return the WSGI application with the three pages."""
+    pages: dict[str, WSGIApplication] = {
+        "/metrics": make_wsgi_app(registry, disable_compression=True),
+        "/healthz": _probe(healthy),
+        "/readyz": _probe(ready),
     }
 
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        page = pages.get(environ["PATH_INFO"], _empty(HTTPStatus.NOT_FOUND))
+        if environ["REQUEST_METHOD"] != "GET":
+            page = _empty(HTTPStatus.METHOD_NOT_ALLOWED)
+        try:
+            return page(environ, start_response)
+        except Exception:
+            # wsgiref would write the traceback to stderr, where every line is JSON.
+            _logger.exception("page failed", extra={"fields": {"path": environ["PATH_INFO"]}})
+            return _empty(HTTPStatus.INTERNAL_SERVER_ERROR)(environ, start_response)
 
-class HttpServer(ThreadingTCPServer):
-    """Serves pages until stopped; making it raises OSError when the address is not to be had."""
+    return app
 
-    allow_reuse_address = True
+
+class HttpServer(ThreadingMixIn, WSGIServer):
+    """Serves one WSGI application until it is stopped.
+
+    Raises `OSError` when it is made and cannot listen on the address.
+    """
+
     daemon_threads = True
-    request_queue_size = 2 * _AT_ONCE
+    request_queue_size = 2 * _MAX_CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], pages: Routes) -> None:
-        self.pages = pages
+    def __init__(self, address: tuple[str, int], app: WSGIApplication) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._turns = BoundedSemaphore(_AT_ONCE)
-        super().__init__(address, _Request)
+        self._connections = BoundedSemaphore(_MAX_CONNECTIONS)
+        super().__init__(address, _RequestHandler)
+        self.set_app(app)
+
+    def server_bind(self) -> None:
+        """Bind the address. The base class would also ask DNS for the name of the host."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.socket.getsockname()[:2]
+        self.setup_environ()
 
     def start(self) -> None:
-        """Begin to serve, on a thread of its own."""
-        Thread(target=self.serve_forever, name="observatory", daemon=True).start()
+        """Start a thread that serves requests."""
+        Thread(target=self.serve_forever, name="http server", daemon=True).start()
 
     def stop(self) -> None:
-        """End, and give the address back."""
+        """Stop serving and close the listening socket."""
         self.shutdown()
         self.server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Answer on a thread of its own, or close what comes when too many ask at once."""
-        if not self._turns.acquire(blocking=False):
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base class
+        """Handle a connection on a new thread; close it at once if there are too many."""
+        if not self._connections.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._turns.release()
+            self._connections.release()
             raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Answer, and let the next one in."""
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base class
+        """Handle a connection; shut it down if it takes too long."""
+        watchdog = Timer(_REQUEST_SECONDS, _shut_down, (request,))
+        watchdog.daemon = True
+        watchdog.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._turns.release()
+            watchdog.cancel()
+            self._connections.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
+        """Log an exception of a handler; nearly always the client closed the connection."""
+        _logger.debug("request not handled", exc_info=True)  # noqa: LOG014 - called in an except clause
 
 
-class _Request(BaseRequestHandler):
-    """One request, and its answer; the connection ends with it."""
+class _RequestHandler(WSGIRequestHandler):
+    """Handles the one request of a connection."""
 
-    request: socket.socket
-    server: HttpServer
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _LimitedReader(self.rfile)  # type: ignore[assignment] # all that is called is readline
 
-    def handle(self) -> None:
-        try:
-            answer = self._answer(*self._read())
-            self.request.settimeout(_SECONDS)
-            self.request.sendall(_head(answer) + answer.content)
-        except OSError:
-            _logger.debug("whoever asked was too slow, or went away")
-        except Exception:
-            _logger.exception("observer not answered")
-
-    def _answer(self, method: str, path: str) -> Response:
-        page = self.server.pages.get(path)
-        if method != "GET":
-            return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"")
-        return Response(HTTPStatus.NOT_FOUND, b"") if page is None else page()
-
-    def _read(self) -> tuple[str, str]:
-        """Read as far as the headers go, within bounds; return method and path."""
-        until = time.monotonic() + _SECONDS
-        data = b""
-        while _END not in data:
-            left = until - time.monotonic()
-            if left <= 0 or len(data) > _LARGEST:
-                raise TimeoutError
-            self.request.settimeout(left)
-            more = self.request.recv(_LARGEST)
-            if not more:
-                raise ConnectionAbortedError
-            data += more
-        method, path, *_ = (*data.partition(b"\r\n")[0].decode("latin-1").split(" "), "", "")
-        return method, path
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as in the base class
+        """Log at level debug; the base class would write to stderr."""
+        _logger.debug("http request", extra={"fields": {"message": format % args}})
 
 
-def _probe(*, good: bool) -> Response:
-    return (
-        Response(HTTPStatus.OK, b"ok\n")
-        if good
-        else Response(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")
-    )
+class _LimitedReader:
+    """Reads the lines of a request, up to a limit for all together."""
+
+    def __init__(self, stream: BufferedIOBase) -> None:
+        self._stream = stream
+        self._left = _MAX_REQUEST_BYTES
+        self.close = stream.close
+
+    def readline(self, size: int) -> bytes:
+        """Read one line.
+
+        Raises:
+            ConnectionAbortedError: the request is too long.
+
+        """
+        line = self._stream.readline(min(size, self._left))
+        self._left -= len(line)
+        if not self._left:
+            raise ConnectionAbortedError
+        return line
 
 
-def _head(page: Response) -> bytes:
-    lines = (
-        f"HTTP/1.1 {page.status.value} {page.status.phrase}",
-        f"Content-Type: {page.content_type}",
-        f"Content-Length: {len(page.content)}",
-        "Connection: close",
-        "",
-        "",
-    )
-    return "\r\n".join(lines).encode("ascii")
+def _shut_down(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        _logger.debug("connection was closed before its time was up")
+
+
+def _probe(good: Callable[[], bool]) -> WSGIApplication:
+    def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if good():
+            return _text(HTTPStatus.OK, b"ok\n")(environ, start_response)
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")(environ, start_response)
+
+    return page
+
+
+def _empty(status: HTTPStatus) -> WSGIApplication:
+    return _text(status, b"")
+
+
+def _text(status: HTTPStatus, content: bytes) -> WSGIApplication:
+    def page(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        headers = [("Content-Type", "text/plain; charset=utf-8")]
+        headers.append(("Content-Length", str(len(content))))
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [content]
+
+    return page

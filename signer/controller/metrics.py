@@ -1,24 +1,33 @@
-"""What Prometheus reads: verdicts by reason, and how long what was configured still counts.
+"""Metrics for Prometheus: verdicts, queue, and expiry of the configured trust anchors.
 
-Labels are words of ours, configured names and Clusters of the operator's own; nothing of a request
-becomes a label, so that no requester can fill the memory with them.
+A label is a constant, a configured name, a namespace or a Cluster of the management cluster. No
+content of a request is a label. A tenant may create Clusters without limit, so the number of
+clusters that get a label of their own is limited.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
+from heapq import nlargest
+from threading import Lock
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from signer.controller.workqueue import QueueState
+from signer.model import ClusterKey
 from signer.trust_bundles import TrustBundleFiles
 from signer.verify.x509.lenient_der import Element, children, oid, single_element
 from signer.verify.x509.trust_anchors import Crl, TrustAnchor
 
 _PREFIX: Final = "node_attestation"
 _FINGERPRINT: Final = 16
-"""Hex digits of a certificate's SHA-256: tells a root from the one that takes its place."""
+"""Hex digits of a certificate's SHA-256. They distinguish a root from its successor."""
+_MAX_CLUSTERS: Final = 1000
+"""Clusters that get a label of their own, the first ones to have a verdict."""
+_MAX_OWNERS: Final = 100
+"""Clusters and namespaces in the metrics of the queue, those with the largest values."""
 _NAMES: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -27,26 +36,84 @@ _NAMES: Final = {
     "2.5.4.10": "O",
     "2.5.4.11": "OU",
 }
-"""RFC 4514, section 3; others are written as numbers."""
+"""Attribute types of RFC 4514, section 3. Others are shown as OID."""
 
 VERDICTS: Final = Counter(
     f"{_PREFIX}_verdicts",
-    "Verdicts on certificate signing requests; a wait counts when it begins.",
+    "Verdicts on certificate signing requests; a wait counts once for each reason.",
     ("cluster", "kind", "outcome", "reason", "check"),
     registry=None,
 )
 
 
-def build_registry(files: TrustBundleFiles) -> CollectorRegistry:
-    """Return everything that is measured, and nothing of other libraries."""
-    made = CollectorRegistry()
-    made.register(VERDICTS)
-    made.register(_Anchors(files))
-    return made
+class _ClusterLabels:
+    """The clusters that got a label of their own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._labels: set[str] = set()
+
+    def label(self, cluster: ClusterKey) -> str:
+        name = f"{cluster.namespace}/{cluster.name}"
+        with self._lock:
+            if len(self._labels) < _MAX_CLUSTERS:
+                self._labels.add(name)
+            return name if name in self._labels else "(other)"
+
+
+cluster_label: Final = _ClusterLabels().label
+"""Returns the label of a cluster, `(other)` for all clusters after the first thousand."""
+
+
+def build_registry(
+    files: TrustBundleFiles, queue_state: Callable[[], QueueState]
+) -> CollectorRegistry:
+    """Return the registry of all metrics of the signer, without those of the Python process."""
+    registry = CollectorRegistry()
+    registry.register(VERDICTS)
+    registry.register(_Queue(queue_state))
+    registry.register(_Anchors(files))
+    return registry
+
+
+class _Queue(Collector):
+    """State of the work queue: it names the owner and the cluster that keep the signer busy."""
+
+    def __init__(self, state: Callable[[], QueueState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        state = self._state()
+        pending = GaugeMetricFamily(
+            f"{_PREFIX}_pending_requests",
+            "Requests of a cluster that are neither decided nor challenged.",
+            labels=("namespace", "cluster"),
+        )
+        for key, count in nlargest(_MAX_OWNERS, state.pending.items(), key=lambda pair: pair[1]):
+            pending.add_metric(_cluster_labels(key), count)
+        busy = GaugeMetricFamily(
+            f"{_PREFIX}_busy_workers",
+            "Workers that reconcile requests of a namespace's clusters.",
+            labels=("namespace",),
+        )
+        for namespace, workers in state.busy_workers.items():
+            busy.add_metric((namespace,), workers)
+        breakers = GaugeMetricFamily(
+            f"{_PREFIX}_circuit_breaker_open",
+            "1 while the API server of a cluster is so slow that it gets one worker at most.",
+            labels=("namespace", "cluster"),
+        )
+        for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_OWNERS]:
+            breakers.add_metric(_cluster_labels(key), 1.0)
+        yield from (pending, busy, breakers)
+
+
+def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
+    return key.namespace, f"{key.namespace}/{key.name}"
 
 
 class _Anchors(Collector):
-    """Trust anchors as they count at the moment."""
+    """Expiry of the trust anchors that are in use."""
 
     def __init__(self, files: TrustBundleFiles) -> None:
         self._files = files
@@ -59,12 +126,12 @@ class _Anchors(Collector):
         )
         update = GaugeMetricFamily(
             f"{_PREFIX}_revocation_list_next_update_seconds",
-            "Until when a configured revocation list counts, as Unix time; 0 where none is said.",
+            "nextUpdate of a configured revocation list, as Unix time; 0 if the list has none.",
             labels=("policy", "source"),
         )
         invalid = GaugeMetricFamily(
             f"{_PREFIX}_trust_anchors_invalid",
-            "1 while the files of a policy are no trust anchors, so that older ones count.",
+            "1 while the files of a policy are invalid and their last valid content is in use.",
             labels=("policy",),
         )
         unmatched = GaugeMetricFamily(
@@ -76,15 +143,15 @@ class _Anchors(Collector):
             for anchor in (*anchors.roots, *anchors.intermediates):
                 labels = (policy, _subject(anchor), _fingerprint(anchor))
                 expiry.add_metric(labels, anchor.fields.not_after.timestamp())
-            for listed in anchors.revocation_lists:
-                update.add_metric((policy, listed.source), _next_update(listed))
+            for crl in anchors.revocation_lists:
+                update.add_metric((policy, crl.source), _next_update(crl))
             invalid.add_metric((policy,), float(policy in self._files.invalid))
             unmatched.add_metric((policy,), len(anchors.unmatched_lists))
         yield from (expiry, update, invalid, unmatched)
 
 
 def _subject(anchor: TrustAnchor) -> str:
-    """Write a name for people, attribute by attribute; what cannot be read is left out."""
+    """Return the subject in a readable form, empty if it cannot be parsed."""
     try:
         relative_names = [
             children(part) for part in children(single_element(anchor.fields.subject))
@@ -104,6 +171,6 @@ def _fingerprint(anchor: TrustAnchor) -> str:
     return sha256(anchor.fields.der).hexdigest()[:_FINGERPRINT]
 
 
-def _next_update(listed: Crl) -> float:
-    end = listed.loaded.next_update_utc
+def _next_update(crl: Crl) -> float:
+    end = crl.loaded.next_update_utc
     return 0.0 if end is None else end.timestamp()

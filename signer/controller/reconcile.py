@@ -1,15 +1,16 @@
-"""One CSR through the flow; the only place where errors become decisions.
+"""Reconciles one CSR: verifies it, writes the verdict, and turns errors into decisions.
 
-Nothing is kept between two looks at a CSR: what has been done stands in the objects, and every
-write carries the resource version that was judged. So a crash at any step is healed by looking
-again, and two signers at once are harmless. Source: docs/protocol.md sections 3 and 5.
+The reconciler keeps no state between two reconciliations of a CSR. All state is in the objects, and
+every write carries the resourceVersion that was verified. So the next reconciliation completes what
+a crash interrupted, and two signers may reconcile the same CSR. Source: docs/protocol.md, sections
+3 and 5.
 """
 
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
@@ -27,8 +28,15 @@ from common.names import (
 )
 from signer.controller import audit
 from signer.controller.audit import AuditContext
+from signer.controller.requester_share import RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
-from signer.errors import AnnotationsFull, ChallengeKeyUnknown, CsrChanged, NotOptedIn
+from signer.errors import (
+    AnnotationsFull,
+    ChallengeKeyUnknown,
+    CsrChanged,
+    NotOptedIn,
+    ServingRequestExpired,
+)
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
@@ -52,17 +60,21 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ATTESTED: Final = "Attested"
-"""The reason of Approved."""
+"""Reason of the condition Approved."""
+_MAX_SERVING_WAIT: Final = timedelta(minutes=20)
+"""How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
+minutes and files another (client-go, util/certificate: certificateWaitTimeout); Kubernetes deletes
+it only after a day. The rest is for clocks that differ."""
 
 
 class CsrWriter(Protocol):
-    """What is written to CSRs; a lost race raises `CsrChanged`."""
+    """Writes to the CSRs of one cluster. Each raises `CsrChanged` if the CSR has changed since."""
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
 
     def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
-        """Write annotations; raises `AnnotationsFull` when there is no room for them."""
+        """Write annotations; raises `AnnotationsFull` if the API server refuses their size."""
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Approved."""
@@ -77,49 +89,50 @@ class CsrWriter(Protocol):
         """Write the certificate."""
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
-        """Write one Event, once for each reason."""
+        """Create an Event, unless one with this reason exists for this CSR."""
 
 
 class ChallengeKeySource(Protocol):
-    """The master keys of the challenges."""
+    """Keys that challenges are made under."""
 
     def cached(self) -> ChallengeKeys:
-        """Return the keys as last read."""
+        """Return the keys that were read last."""
 
     def refresh(self) -> ChallengeKeys:
-        """Return the keys as the Secret says now."""
+        """Read the Secret and return its keys."""
 
 
 class AuthoritySource(Protocol):
-    """The certificate authorities of the clusters."""
+    """Certificate authorities of the clusters."""
 
     def authority(self, cluster: ClusterKey) -> CertificateAuthority:
-        """Return a cluster's authority."""
+        """Return the authority of a cluster."""
 
 
 class RateLimiter(Protocol):
-    """How fast challenges are given."""
+    """Limit on the rate of challenges, for each requester."""
 
     def acquire(self, requester: tuple[ClusterKey, str]) -> None:
-        """Take one, or raise `TooManyChallenges`."""
+        """Count one challenge; raises `TooManyChallenges` above the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContext:
-    """One cluster: what is known of it, and where its CSRs are written."""
+    """One workload cluster: its inventory, its CSRs and the shares of its requesters."""
 
     key: ClusterKey
-    records: Inventory
+    inventory: Inventory
     csrs: CsrWriter
+    shares: RequesterShares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
-    """What all looks at CSRs of all clusters have in common."""
+    """Dependencies of all reconciliations, of all clusters."""
 
     policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
-    """By the policy's name."""
+    """By policy name."""
     claims: ClaimStore
     challenge_keys: ChallengeKeySource
     authorities: AuthoritySource
@@ -129,78 +142,83 @@ class Reconciler:
     random: Callable[[int], bytes]
 
     def reconcile(self, csr: Csr, side: ClusterContext) -> Result:
-        """Look at a CSR as the cache has it, and do what follows; never raises."""
-        look = _Reconciliation(self, side, csr)
+        """Verify a CSR from the cache and write the verdict; never raises."""
+        reconciliation = _Reconciliation(self, side, csr)
         try:
-            return look.run()
+            return reconciliation.run()
         except (ChallengeKeyUnknown, NotOptedIn) as e:
-            # Another signer's, or ours of a moment ago that this one has not read yet; or of a
-            # Cluster that may opt in again before it is closed.
-            look.record("ignored", e, new=False)
+            # The key may be one that another replica made and this one has not read yet.
+            # The Cluster may opt in again before its caches are closed.
+            reconciliation.record("ignored", e, new=False)
             return Result(requeue=Requeue.ON_CHANGE)
         except Ignored as e:
-            look.record("ignored", e, new=False)
+            reconciliation.record("ignored", e, new=False)
             return DONE
         except Unavailable as e:
-            look.record("retried", e)
+            reconciliation.record("retried", e)
             return RETRY
         except Exception:
-            # Outside the tree: a bug. Neither a yes nor a no may come of it.
-            fields = {"cluster": f"{side.key.namespace}/{side.key.name}", "csr": csr.name}
-            _logger.exception("look failed", extra={"fields": fields})
+            # An exception outside the error tree is a bug: it is never a verdict.
+            fields = {
+                "cluster": f"{side.key.namespace}/{side.key.name}",
+                "namespace": side.key.namespace,
+                "csr": csr.name,
+            }
+            _logger.exception("reconciliation failed", extra={"fields": fields})
             return RETRY
 
 
 class _Reconciliation:
-    """One look at one CSR."""
+    """One reconciliation of one CSR."""
 
     def __init__(self, common: Reconciler, side: ClusterContext, csr: Csr) -> None:
         self._common = common
         self._side = side
         self._csr = csr
-        self._trail = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
+        self._audit = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
 
     def run(self) -> Result:
         try:
             policy = self._common.policies.for_cluster(self._side.key)
-            kind = self._recognise(policy)
+            kind = self._recognize(policy)
+            self._side.shares.verify_share(self._csr.username)
             self._parsed = parse_request(self._csr, kind)
-            return self._judge(kind, self._parsed, policy)
+            return self._verify_parsed(kind, self._parsed, policy)
         except Denied as e:
-            return self._refuse(e)
+            return self._deny(e)
         except Waiting as e:
             return self._wait(e)
 
     def record(
         self, outcome: str, error: AttestationError | None = None, *, new: bool = True
     ) -> None:
-        seconds = self._common.monotonic() - self._trail.started
-        audit.log_verdict(self._trail, outcome, seconds=seconds, error=error, new=new)
+        seconds = self._common.monotonic() - self._audit.started
+        audit.log_verdict(self._audit, outcome, seconds=seconds, error=error, new=new)
 
-    def _recognise(self, policy: Policy) -> CsrKind:
-        return recognize_csr(self._csr, self._side.records.cluster(), policy)
+    def _recognize(self, policy: Policy) -> CsrKind:
+        return recognize_csr(self._csr, self._side.inventory.cluster(), policy)
 
-    def _judge(self, kind: CsrKind, parsed: ParsedRequest, policy: Policy) -> Result:
-        self._trail.node_name = parsed.request.node_name
+    def _verify_parsed(self, kind: CsrKind, parsed: ParsedRequest, policy: Policy) -> Result:
+        self._audit.node_name = parsed.request.node_name
         if isinstance(parsed, ParsedKubeletServing):
-            self._trail.kind = "serving"
-            return self._approve_builtin(parsed, policy)
-        self._trail.provider_id = parsed.provider_id
+            self._audit.kind = "serving"
+            return self._approve_kubelet_serving(parsed, policy)
+        self._audit.provider_id = parsed.provider_id
         if isinstance(parsed, ParsedOffer):
-            self._trail.kind = "offer"
+            self._audit.kind = "offer"
             return self._challenge(kind, parsed, policy)
-        self._trail.kind = "answer"
+        self._audit.kind = "answer"
         return self._answer(kind, parsed, policy)
 
     def _challenge(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> Result:
-        """Answer an offer with a challenge, unless it has one; from caches only."""
+        """Verify an offer from caches only, and write a challenge unless it has a valid one."""
         common, now = self._common, self._common.now()
         challengeable = verify_offer(self._csr, kind, offer, self._context(policy, now))
         masters = common.challenge_keys.cached()
         state = self._challenge_state(policy, masters, now)
         if state is ChallengeState.UNKNOWN_KEY:
-            # Another replica may have rotated the key.
+            # Another replica may have made a new key.
             masters = common.challenge_keys.refresh()
             state = self._challenge_state(policy, masters, now)
         if state is ChallengeState.UNKNOWN_KEY:
@@ -211,7 +229,7 @@ class _Reconciliation:
         challenge = make_challenge(
             challengeable,
             self._csr,
-            cluster=self._side.records.cluster(),
+            cluster=self._side.inventory.cluster(),
             policy=policy,
             challenge_keys=masters,
             now=now,
@@ -227,17 +245,17 @@ class _Reconciliation:
         return challenge_state(
             self._csr.annotations.get(CHALLENGE_ANNOTATION),
             self._csr,
-            cluster=self._side.records.cluster(),
+            cluster=self._side.inventory.cluster(),
             policy=policy,
             challenge_keys=masters,
             now=now,
         )
 
     def _answer(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> Result:
-        """Judge an answer; then claim, issue, approve and write the certificate."""
+        """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
-        self._learn(verified)
-        self._reread(policy)
+        self._audit_answer(verified)
+        self._read_live(policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._side.key)
         not_after = certificate_not_after(
@@ -247,7 +265,7 @@ class _Reconciliation:
             verified, claims=common.claims, policy=policy, now=now, not_after=not_after
         )
         certificate = issue_certificate(claimed, authority=authority, now=now, random=common.random)
-        self._trail.not_after = not_after
+        self._audit.not_after = not_after
         csr = self._csr
         if "Approved" not in csr.conditions:
             csr = self._side.csrs.approve(csr, _ATTESTED, "the TPM proved itself")
@@ -255,20 +273,21 @@ class _Reconciliation:
         self.record("issued")
         return DONE
 
-    def _reread(self, policy: Policy) -> None:
-        """Go on with the CSR as it is now: the cache may be behind our own writes, or another's.
+    def _read_live(self, policy: Policy) -> None:
+        """Replace the cached CSR by the one on the API server, and recognize it again.
 
-        Everything that was judged is in `spec`, which never changes while the UID stays. Only what
-        is proved gets here: nobody is asked for the sake of other bytes.
+        The cache may lack a verdict that this or another signer wrote. What was verified is in
+        `spec`, which is immutable while the UID is the same. This costs an API call, so it comes
+        after the answer is proved.
         """
         csr = self._side.csrs.read(self._csr.name)
         if csr is None or csr.uid != self._csr.uid:
-            raise CsrChanged("the CSR is gone")
+            raise CsrChanged("the CSR was deleted")
         self._csr = csr
-        self._recognise(policy)
+        self._recognize(policy)
 
     def _verify(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> VerifiedAnswer:
-        """Judge the answer; an unknown key is only believed when the Secret says so now."""
+        """Verify the answer; before a challenge key counts as unknown, the Secret is read."""
         try:
             return self._verify_under(self._common.challenge_keys.cached(), kind, answer, policy)
         except ChallengeKeyUnknown:
@@ -282,7 +301,7 @@ class _Reconciliation:
 
     def _context(self, policy: Policy, now: datetime) -> VerificationContext:
         return VerificationContext(
-            inventory=self._side.records,
+            inventory=self._side.inventory,
             policy=policy,
             anchors=self._common.anchors[policy.name],
             now=now,
@@ -290,34 +309,37 @@ class _Reconciliation:
         )
 
     def _record_check(self, _: str, proved: T) -> T:
-        """Learn as early as can be which key it is: a wait may be for a change of that key."""
+        """Note the endorsement key once it is verified, for the audit log and the topics.
+
+        A later check may make the CSR wait for a change of this key's object.
+        """
         if isinstance(proved, EndorsementKey):
-            self._trail.endorsement_key = proved.name
+            self._audit.endorsement_key = proved.name
         return proved
 
-    def _learn(self, verified: VerifiedAnswer) -> None:
-        trail = self._trail
-        trail.machine = verified.machine.name
-        trail.basis = verified.holder.basis.value
-        trail.boot, trail.pcrs = verified.boot, verified.pcrs
-        trail.measured_boot = verified.measured_boot
+    def _audit_answer(self, verified: VerifiedAnswer) -> None:
+        context = self._audit
+        context.machine = verified.machine.name
+        context.basis = verified.holder.basis.value
+        context.boot, context.pcrs = verified.boot, verified.pcrs
+        context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
             self.record("alarm", alarm)
 
-    def _approve_builtin(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
-        """Approve what kube-controller-manager then signs."""
+    def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
+        """Verify and approve a request that kube-controller-manager then signs."""
         if "Approved" in self._csr.conditions:
             return DONE
         context = self._context(policy, self._common.now())
         verified = verify_kubelet_serving(self._csr, serving, context)
-        self._trail.machine = verified.machine.name
+        self._audit.machine = verified.machine.name
         message = "the names are those of the node's Machine"
         self._side.csrs.approve(self._csr, _ATTESTED, message)
         self.record("approved")
         return DONE
 
-    def _refuse(self, error: Denied) -> Result:
-        """Deny the CSR, or fail it where somebody approved it."""
+    def _deny(self, error: Denied) -> Result:
+        """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
         csrs, csr = self._side.csrs, self._csr
         if isinstance(error, UnsupportedVersion):
             with contextlib.suppress(AnnotationsFull):
@@ -334,18 +356,29 @@ class _Reconciliation:
         return ",".join(self._common.policies.for_cluster(self._side.key).versions)
 
     def _wait(self, error: Waiting) -> Result:
-        """Leave the CSR pending, and say why: on it, and for what is no offer by an Event."""
-        told = f"{error.reason}: {error.message}"
-        new = self._csr.annotations.get(PENDING_REASON_ANNOTATION) != told
+        """Leave the CSR pending and write the reason to it; requeue on change of its topics.
+
+        For an answer or a serving request the reason is an Event, too. An offer gets none, since
+        anybody with a bootstrap token can file offers.
+        """
+        if self._is_expired_serving_request():
+            detail = f"it waited for: {error.reason}: {error.message}"
+            return self._deny(ServingRequestExpired("the kubelet has given up", detail=detail))
+        text = f"{error.reason}: {error.message}"
+        new = self._csr.annotations.get(PENDING_REASON_ANNOTATION) != text
         if new:
             try:
-                self._csr = self._side.csrs.annotate(self._csr, {PENDING_REASON_ANNOTATION: told})
+                self._csr = self._side.csrs.annotate(self._csr, {PENDING_REASON_ANNOTATION: text})
             except AnnotationsFull as e:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
-                    return self._refuse(e)
+                    return self._deny(e)
             if isinstance(self._parsed, (ParsedAnswer, ParsedKubeletServing)):
                 now = self._common.now()
                 self._side.csrs.record_event(self._csr, error.reason, error.message, now)
         self.record("waiting", error, new=new)
-        names = (self._trail.node_name, self._trail.provider_id, self._trail.endorsement_key)
+        names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
+
+    def _is_expired_serving_request(self) -> bool:
+        age = self._common.now() - self._csr.created
+        return isinstance(self._parsed, ParsedKubeletServing) and age > _MAX_SERVING_WAIT

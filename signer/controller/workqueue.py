@@ -1,248 +1,329 @@
-"""Which CSR a worker looks at next: each once, fairly by cluster and requester, later ones later.
+"""Work queue of the signer: which CSR a worker reconciles next, and when again.
 
-One requester's flood delays that requester's own requests, one slow cluster its own: clusters take
-turns, in each the requesters take turns, and no cluster may occupy more than its share of the
-workers. What happens to an item while it is in work, or to a topic that its look then names, may
-have come too late for that look: it is looked at once more.
+Theory of operation. An item (a CSR) is in one of four places, as in client-go's work queue:
+
+ready       Waits for a worker, in `FairQueue`: owners, clusters and requesters take turns.
+processing  A worker reconciles it. An item is never processed twice at once.
+delayed     Was reconciled and is requeued when its backoff ends, in a heap by time.
+done        Forgotten, until its CSR changes or another `add` brings it back.
+
+`add` makes an item ready at once. An `add` during processing is remembered, and `done` then makes
+the item ready again. An item that waits for a change (`Requeue.ON_CHANGE`) names topics: node
+names, provider IDs and EndorsementKey names. `notify` makes delayed items of a topic ready. A
+notification during processing may have come after the worker read the old state, and the topics are
+known only at the end. So notifications are remembered while an item is processed, and `done`
+compares them with the topics of the result.
+
+Wake-ups. Waking all workers for each event costs more than the work. At most one idle worker waits
+with a timeout, for the next delayed item (`_timer`); the others wait without one (`_idle`). Each
+change wakes one worker. A worker that takes an item wakes the next one, if there is a further item
+that may start or if nobody waits for the delayed items. `done` wakes nobody: the worker that calls
+it calls `get` next.
 """
 
 import heapq
 import itertools
-from collections import OrderedDict
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from threading import Condition
-from typing import Final
+from threading import Condition, Lock
+from typing import Final, NamedTuple
 
+from signer.controller.fair_queue import FairQueue, Item
 from signer.model import ClusterKey
 
-_FIRST_RETRY: Final = 0.25
-_FIRST_WAIT: Final = 2.0
-_LONGEST_RETRY: Final = 15.0
-_LONGEST_WAIT: Final = 60.0
-"""Seconds between two looks at most: a pending exchange is looked at every minute."""
-_MOST_TOUCHED: Final = 4096
-"""Topics that are told apart while a look goes on; more are as good as all."""
+_logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """One CSR of one cluster."""
-
-    cluster: ClusterKey
-    requester: str
-    name: str
+_INITIAL_BACKOFF: Final = 0.25
+_MAX_BACKOFF: Final = 15.0
+_INITIAL_WAIT: Final = 2.0
+_MAX_WAIT: Final = 60.0
+"""Seconds. The protocol promises that a pending exchange is reconciled every minute."""
+_MAX_CHANGED_TOPICS: Final = 4096
+"""Topics that are remembered while an item is processed; after that, all topics count as changed.
+A hostile cluster makes up any number of Nodes."""
 
 
 class Requeue(Enum):
-    """What becomes of an item after a look."""
+    """When an item is reconciled again."""
 
-    NEVER = "done"
-    BACKOFF = "retry"
-    """Could not be decided: again soon, with backoff."""
-    ON_CHANGE = "wait"
-    """May become true: again when one of its topics is touched, else later."""
+    NEVER = "never"
+    BACKOFF = "backoff"
+    """Nothing was decided: again after a short backoff."""
+    ON_CHANGE = "on change"
+    """The CSR waits: again when one of its topics changes, or after a longer backoff."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a look ended."""
+    """Result of one reconciliation."""
 
     requeue: Requeue
     topics: frozenset[str] = frozenset()
-    """Names whose change may settle it: node names, provider IDs, EndorsementKey names."""
+    """Node names, provider IDs and EndorsementKey names whose change may decide the CSR."""
 
 
 DONE: Final = Result(requeue=Requeue.NEVER)
 RETRY: Final = Result(requeue=Requeue.BACKOFF)
 
 
+class QueueState(NamedTuple):
+    """What metrics show of the queue."""
+
+    pending: dict[ClusterKey, int]
+    busy_workers: dict[str, int]
+    """By namespace."""
+    open_breakers: frozenset[ClusterKey]
+
+
 @dataclass(slots=True)
 class _Pending:
-    """What is remembered of an item between looks."""
+    """State of an item that is neither done nor forgotten."""
 
-    looks: int = 0
+    attempts: int = 0
     due: float | None = None
+    """When a delayed item becomes ready; `None` for one that is ready or processing."""
     topics: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class _Work:
-    """What has happened since a look began."""
+class _Changes:
+    """What happened to an item since its processing began."""
 
-    asked_for: bool = False
-    touched: set[int] = field(default_factory=set)
-    """Hashes of topics of the item's cluster; that of `None` is for all of them."""
+    added: bool = False
+    topics: set[int] = field(default_factory=set)
+    """Hashes of changed topics of the item's cluster; that of `None` means every topic."""
 
     def mark_changed(self, topic: str | None) -> None:
-        """Take note of a topic, in bounded room: a hostile cluster makes up any size and number."""
-        self.touched.add(hash(topic if len(self.touched) < _MOST_TOUCHED else None))
+        """Remember a topic. Hashes, because a hostile cluster makes up names of any size."""
+        full = len(self.topics) >= _MAX_CHANGED_TOPICS
+        self.topics.add(hash(None if full else topic))
 
-    def needs_requeue(self, look: Result) -> bool:
-        """Tell whether something may have come too late for a look that ended like this."""
-        return self.asked_for or (
-            look.requeue is Requeue.ON_CHANGE
-            and not self.touched.isdisjoint(map(hash, (None, *look.topics)))
+    def needs_requeue(self, result: Result) -> bool:
+        """Return whether the worker may have read a state that has changed since."""
+        return self.added or (
+            result.requeue is Requeue.ON_CHANGE
+            and not self.topics.isdisjoint(map(hash, (None, *result.topics)))
         )
 
 
-@dataclass(slots=True)
-class _ClusterQueue:
-    """The ready items of one cluster: requesters in turn, each with its items in order."""
-
-    requesters: OrderedDict[str, OrderedDict[Item, None]] = field(default_factory=OrderedDict)
-    busy: int = 0
-
-
 class WorkQueue:
-    """The queue of all clusters, for any number of threads."""
+    """Queue of the CSRs of all clusters, for any number of threads."""
 
     def __init__(
-        self, *, per_cluster: int, monotonic: Callable[[], float], jitter: Callable[[], float]
+        self,
+        *,
+        workers: int,
+        max_workers_per_cluster: int,
+        monotonic: Callable[[], float],
+        jitter: Callable[[], float],
     ) -> None:
-        """Let `per_cluster` items of a cluster be in work at once; `jitter` gives 0 to 1."""
-        self._per_cluster = per_cluster
+        """Share `workers` fairly; `jitter` returns a number from 0 to 1."""
         self._monotonic = monotonic
         self._jitter = jitter
-        self._changed = Condition()
-        self._clusters: OrderedDict[ClusterKey, _ClusterQueue] = OrderedDict()
-        self._pending: dict[Item, _Pending] = {}
-        self._waiting: dict[str, set[Item]] = {}
-        """Which items wait for a topic."""
-        self._in_work: dict[Item, _Work] = {}
-        self._later: list[tuple[float, int, Item]] = []
+        self._lock = Lock()
+        self._timer = Condition(self._lock)
+        self._timer_attended = False
+        self._idle = Condition(self._lock)
+        self._idle_workers = 0
+        self._ready = FairQueue(workers=workers, max_workers_per_cluster=max_workers_per_cluster)
+        self._processing: dict[Item, _Changes] = {}
+        self._delayed: list[tuple[float, int, Item | None]] = []
+        """A heap; `None` for a circuit breaker that becomes half-open."""
         self._order = itertools.count()
+        self._pending: dict[ClusterKey, dict[Item, _Pending]] = {}
+        self._subscribers: dict[str, dict[ClusterKey, set[Item]]] = {}
+        """Delayed items by topic."""
         self._closed = False
 
     def add(self, item: Item) -> None:
-        """Have an item looked at now."""
-        with self._changed:
+        """Make an item ready, or mark it to be reconciled again if it is processing."""
+        with self._lock:
             self._add(item)
-            self._changed.notify()
+            self._wake_one()
 
     def forget(self, item: Item) -> None:
-        """Drop an item: its CSR is gone or settled. One that is in work is finished."""
-        with self._changed:
+        """Drop an item whose CSR is gone or decided. A worker that processes it finishes."""
+        with self._lock:
             self._remove(item)
-            turns = self._clusters.get(item.cluster)
-            ready = turns.requesters.get(item.requester) if turns else None
-            if turns is not None and ready is not None:
-                ready.pop(item, None)
-                if not ready:
-                    del turns.requesters[item.requester]
+            self._ready.discard(item)
+
+    def reset_circuit_breaker(self, cluster: ClusterKey) -> None:
+        """Close the circuit breaker of a cluster whose connection ended."""
+        with self._lock:
+            self._ready.reset_breaker(cluster)
 
     def notify(self, cluster: ClusterKey | None, topic: str | None) -> None:
-        """Have those looked at that wait for a topic; `None` is any cluster, or any topic."""
-        with self._changed:
-            waiting = self._pending if topic is None else self._waiting.get(topic, ())
-            for item in [i for i in waiting if cluster is None or i.cluster == cluster]:
-                if self._pending[item].due is not None:
-                    self._add(item)
-                    self._changed.notify()
-            for item, work in self._in_work.items():
+        """Make the items ready that wait for a topic; `None` is any cluster, or any topic."""
+        with self._lock:
+            for item in list(self._waiting_for(cluster, topic)):
+                self._add(item)
+            for item, changes in self._processing.items():
                 if cluster is None or item.cluster == cluster:
-                    work.mark_changed(topic)
+                    changes.mark_changed(topic)
+            if self._ready.has_next(self._monotonic()):
+                self._wake_one()
 
     def get(self) -> Item | None:
-        """Return the item whose turn it is, waiting for one; `None` once the queue is closed."""
-        with self._changed:
+        """Wait for the next item and return it; `None` once the queue is shut down."""
+        with self._lock:
             while not self._closed:
                 self._promote_due()
-                item = self._next()
+                item = self._ready.pop(self._monotonic())
                 if item is not None:
-                    self._in_work[item] = _Work()
-                    self._clusters[item.cluster].busy += 1
+                    self._processing[item] = _Changes()
+                    self._wake_next()
                     return item
-                self._changed.wait(self._until_due())
+                self._wait()
             return None
 
-    def done(self, item: Item, look: Result) -> None:
-        """Take note of how a look at an item ended."""
-        with self._changed:
-            work = self._in_work.pop(item)
-            self._clusters[item.cluster].busy -= 1
-            pending = self._pending.get(item)
-            if pending is not None and work.needs_requeue(look):
+    def done(self, item: Item, result: Result, *, slow: bool | None = None) -> None:
+        """End the processing of an item.
+
+        `slow` says whether a call to the cluster's API server took too long; `None` when no call
+        was made. It drives the circuit breaker of the cluster.
+        """
+        with self._lock:
+            changes = self._processing.pop(item)
+            self._ready.release(item)
+            pending = self._pending.get(item.cluster, {}).get(item)
+            if pending is None:
+                pass  # forgotten while it was processed
+            elif changes.needs_requeue(result):
                 self._add(item)
-            elif look.requeue is Requeue.NEVER:
+            elif result.requeue is Requeue.NEVER:
                 self._remove(item)
-            elif pending is not None:
-                self._delay(item, pending, look)
-            self._changed.notify_all()
+            else:
+                self._delay(item, pending, result)
+            opened = slow is not None and self._record_call(item.cluster, slow=slow)
+        if opened:
+            namespace, name = item.cluster.namespace, item.cluster.name
+            fields = {"cluster": f"{namespace}/{name}", "namespace": namespace, "alarm": True}
+            _logger.warning(
+                "circuit breaker opened: the API server is slow", extra={"fields": fields}
+            )
 
     def shut_down(self) -> None:
-        """Let every `take` return; nothing is handed out any more."""
-        with self._changed:
+        """Make every `get` return `None`, now and later."""
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._timer.notify_all()
+            self._idle.notify_all()
+
+    def state(self) -> QueueState:
+        """Return what metrics show."""
+        with self._lock:
+            return QueueState(
+                pending={cluster: len(items) for cluster, items in self._pending.items()},
+                busy_workers=self._ready.busy_by_owner(),
+                open_breakers=frozenset(self._ready.open_breakers(self._monotonic())),
+            )
 
     def __len__(self) -> int:
-        """Count what is neither done nor forgotten."""
-        with self._changed:
-            return len(self._pending)
+        """Return the number of items that are neither done nor forgotten."""
+        with self._lock:
+            return sum(map(len, self._pending.values()))
+
+    # Everything below is called with the lock held.
 
     def _add(self, item: Item) -> None:
-        pending = self._pending.setdefault(item, _Pending())
+        pending = self._pending.setdefault(item.cluster, {}).setdefault(item, _Pending())
         pending.due = None
         self._unsubscribe(item, pending)
-        if item in self._in_work:
-            self._in_work[item].asked_for = True
-            return
-        turns = self._clusters.setdefault(item.cluster, _ClusterQueue())
-        turns.requesters.setdefault(item.requester, OrderedDict())[item] = None
+        if item in self._processing:
+            self._processing[item].added = True
+        else:
+            self._ready.push(item)
 
     def _remove(self, item: Item) -> None:
-        pending = self._pending.pop(item, None)
+        items = self._pending.get(item.cluster, {})
+        pending = items.pop(item, None)
         if pending is not None:
             self._unsubscribe(item, pending)
+            if not items:
+                del self._pending[item.cluster]
 
-    def _unsubscribe(self, item: Item, pending: _Pending) -> None:
-        for topic in pending.topics:
-            waiting = self._waiting[topic]
-            waiting.discard(item)
-            if not waiting:
-                del self._waiting[topic]
-        pending.topics = frozenset()
+    def _delay(self, item: Item, pending: _Pending, result: Result) -> None:
+        pending.topics = result.topics
+        for topic in result.topics:
+            self._subscribers.setdefault(topic, {}).setdefault(item.cluster, set()).add(item)
+        delay = _backoff(result.requeue, pending.attempts, self._jitter())
+        pending.attempts += 1
+        pending.due = self._monotonic() + delay
+        self._push_delayed(pending.due, item)
 
-    def _delay(self, item: Item, pending: _Pending, look: Result) -> None:
-        retried = look.requeue is Requeue.BACKOFF
-        first, longest = (_FIRST_RETRY, _LONGEST_RETRY) if retried else (_FIRST_WAIT, _LONGEST_WAIT)
-        delay = min(longest, first * 2.0 ** min(pending.looks, 16))
-        pending.looks += 1
-        pending.topics = look.topics
-        for topic in look.topics:
-            self._waiting.setdefault(topic, set()).add(item)
-        pending.due = self._monotonic() + delay * (0.5 + self._jitter() / 2)
-        heapq.heappush(self._later, (pending.due, next(self._order), item))
+    def _push_delayed(self, due: float, item: Item | None) -> None:
+        entry = (due, next(self._order), item)
+        heapq.heappush(self._delayed, entry)
+        if self._delayed[0] is entry:
+            # The worker that waits for the delayed items has too long a timeout now.
+            self._timer.notify()
 
     def _promote_due(self) -> None:
         now = self._monotonic()
-        while self._later and self._later[0][0] <= now:
-            due, _, item = heapq.heappop(self._later)
-            pending = self._pending.get(item)
-            if pending is not None and pending.due == due:
+        while self._delayed and self._delayed[0][0] <= now:
+            due, _, item = heapq.heappop(self._delayed)
+            pending = self._pending.get(item.cluster, {}).get(item) if item else None
+            # An item that became ready meanwhile leaves its old entry in the heap.
+            if item is not None and pending is not None and pending.due == due:
                 self._add(item)
 
-    def _until_due(self) -> float | None:
-        return max(0.0, self._later[0][0] - self._monotonic()) if self._later else None
+    def _record_call(self, cluster: ClusterKey, *, slow: bool) -> bool:
+        """Count a call; return whether the circuit breaker opened."""
+        opened = self._ready.record_call(cluster, slow=slow, now=self._monotonic())
+        if opened is not None:
+            self._push_delayed(opened.retry_at, None)
+        return opened is not None
 
-    def _next_cluster(self) -> ClusterKey | None:
-        for cluster, turns in self._clusters.items():
-            if turns.requesters and turns.busy < self._per_cluster:
-                return cluster
-        return None
+    def _waiting_for(self, cluster: ClusterKey | None, topic: str | None) -> Iterator[Item]:
+        if topic is None:
+            pending = self._pending
+            for key in pending if cluster is None else [cluster]:
+                yield from (i for i, p in pending.get(key, {}).items() if p.due is not None)
+        else:
+            subscribers = self._subscribers.get(topic, {})
+            for key in subscribers if cluster is None else [cluster]:
+                yield from subscribers.get(key, ())
 
-    def _next(self) -> Item | None:
-        cluster = self._next_cluster()
-        if cluster is None:
-            return None
-        turns = self._clusters[cluster]
-        requester, ready = next(iter(turns.requesters.items()))
-        item, _ = ready.popitem(last=False)
-        # Whoever had a turn goes to the end.
-        turns.requesters.move_to_end(requester)
-        if not ready:
-            del turns.requesters[requester]
-        self._clusters.move_to_end(cluster)
-        return item
+    def _unsubscribe(self, item: Item, pending: _Pending) -> None:
+        for topic in pending.topics:
+            by_cluster = self._subscribers[topic]
+            by_cluster[item.cluster].discard(item)
+            if not by_cluster[item.cluster]:
+                del by_cluster[item.cluster]
+            if not by_cluster:
+                del self._subscribers[topic]
+        pending.topics = frozenset()
+
+    def _wait(self) -> None:
+        """Wait for the delayed items if no other worker does, else until woken."""
+        if self._timer_attended:
+            self._idle_workers += 1
+            self._idle.wait()
+            self._idle_workers -= 1
+            return
+        self._timer_attended = True
+        timeout = max(0.0, self._delayed[0][0] - self._monotonic()) if self._delayed else None
+        self._timer.wait(timeout)
+        self._timer_attended = False
+
+    def _wake_one(self) -> None:
+        (self._idle if self._idle_workers else self._timer).notify()
+
+    def _wake_next(self) -> None:
+        """Wake another worker if there is an item for it, or if nobody waits for the delayed."""
+        unattended = bool(self._delayed) and not self._timer_attended
+        if unattended or self._ready.has_next(self._monotonic()):
+            self._wake_one()
+
+
+def _backoff(requeue: Requeue, attempts: int, jitter: float) -> float:
+    """Return the seconds until the next attempt: exponential, and shortened by up to one half."""
+    first, most = (
+        (_INITIAL_BACKOFF, _MAX_BACKOFF)
+        if requeue is Requeue.BACKOFF
+        else (_INITIAL_WAIT, _MAX_WAIT)
+    )
+    delay: float = min(most, first * 2.0 ** min(attempts, 16))
+    return delay * (0.5 + jitter / 2)

@@ -70,11 +70,18 @@ class ManagementCaches(ABC):
                     for r in k.registered_for
                     for value in (r.provider_id, r.machine_name, r.node_name)
                     if value is not None
-                }
+                },
+                "claimed by namespace": lambda k: (
+                    [k.held_by.cluster.namespace] if k.held_by and not k.registered_for else []
+                ),
             },
         )
         self.nodes: Cache[AttestedNodeObject] = Cache(
-            "AttestedNodes", indexes={"provider ID": lambda n: [(n.cluster, n.provider_id)]}
+            "AttestedNodes",
+            indexes={
+                "provider ID": lambda n: [(n.cluster, n.provider_id)],
+                "endorsement key": lambda n: [n.endorsement_key],
+            },
         )
 
     @abstractmethod

@@ -40,6 +40,8 @@ def read_endorsement_key(body: Json) -> EndorsementKeyObject:
         ),
         banned=get_path(body, "spec", "banned") is not None,
         held_by=None if held_by is None else _holder(held_by),
+        uid=get_str(body, "metadata", "uid") or "",
+        last_claimed=_last_claimed(body),
     )
 
 
@@ -154,6 +156,13 @@ def _holder(body: object) -> KeyHolder:
         provider_id=require_str(body, "providerID"),
         basis=TrustBasis(require_str(body, "basis")),
     )
+
+
+def _last_claimed(body: Json) -> datetime | None:
+    """Return the later of `heldBy.since` and the creation: `clusterctl move` creates it again."""
+    paths = (("metadata", "creationTimestamp"), ("spec", "heldBy", "since"))
+    times = [require_time(body, *path) for path in paths if get_path(body, *path) is not None]
+    return max(times, default=None)
 
 
 def _cluster(body: object) -> ClusterKey:

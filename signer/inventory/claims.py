@@ -96,6 +96,11 @@ class KubeClaimStore:
         preconditions = {"resourceVersion": dead.resource_version}
         self._api.delete(path, preconditions, accepted=(200, 404, 409))
 
+    def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
+        """Delete an EndorsementKey, if it has not changed since it was read."""
+        preconditions = {"uid": key.uid, "resourceVersion": key.resource_version}
+        self._api.delete(_key_path(key.name), preconditions, accepted=(200, 404, 409))
+
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:

@@ -5,14 +5,19 @@ proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from common.csr import Pkcs10, decode_plain_request, decode_request, parse_pkcs10
-from common.errors import ExtensionNotAllowed
+from common.errors import ExtensionNotAllowed, TooLarge
 from common.evidence import Answer, Offer, decode_attestation_data
 from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
 from signer.verify.recognize import CsrKind
 from signer.verify.weak_keys import WeakKey, reject_weak_key
+
+MAX_ANNOTATIONS: Final = 32 * 1024
+"""Bytes of all annotations of a CSR (P1): four times the largest challenge. The API server takes
+256 KiB from the requester, and a CSR that waits would hold them in the signer's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,8 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
         Denied: any other defect, with its reason.
 
     """
+    if sum(len(key) + len(value) for key, value in csr.annotations.items()) > MAX_ANNOTATIONS:
+        raise TooLarge("the annotations of the request are over 32 KiB")
     if kind is CsrKind.BUILTIN_SERVING:
         return ParsedKubeletServing(request=_parse_pkcs10(decode_plain_request(csr.request)))
     der, data = decode_request(csr.request)

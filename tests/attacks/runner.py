@@ -32,6 +32,7 @@ from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.requester_share import RequesterShares
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
 from signer.policy import PolicySet
@@ -143,7 +144,9 @@ def reconcile_once(
     csrs = FakeCsrs() if csrs is None else csrs
     filed = csrs.read(csr.name) or csrs.put(csr)
     claims = FakeClaimStore(store=world.store) if claims is None else claims
-    side = ClusterContext(key=world.cluster.key, records=world.inventory, csrs=csrs)
+    side = ClusterContext(
+        key=world.cluster.key, inventory=world.inventory, csrs=csrs, shares=RequesterShares()
+    )
     verdict = _recorded(lambda: _reconciler(world, claims).reconcile(filed, side))
     after = csrs.read(csr.name)
     assert after is not None

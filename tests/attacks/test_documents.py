@@ -29,6 +29,7 @@ from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
 from signer.model import Csr
 from signer.policy import policy
+from signer.verify.parse import MAX_ANNOTATIONS
 from tests.attacks.documents import (
     Document,
     answered,
@@ -122,6 +123,11 @@ def too_large_with_log(world: World) -> Csr:
     data = encode_attestation_data(world.answer())
     data = with_log(gzip.compress(b"log"))(data).ljust(MAX_SIZE_WITH_EVENT_LOG + 1)
     return world.answer_csr(request=encode_request(world.pkcs10(), data))
+
+
+def large_annotations(world: World) -> Csr:
+    """Fill the annotations of an offer, as the API server lets its requester do."""
+    return world.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
 
 
 def too_large_offer(world: World) -> Csr:
@@ -344,6 +350,7 @@ SIZES = [
     Attack("P1", "data over 64 KiB", TooLarge, too_large),
     Attack("P1", "data with event log over 1 MiB", TooLarge, too_large_with_log),
     Attack("P1", "offer over 64 KiB", TooLarge, too_large_offer),
+    Attack("P1", "annotations over 32 KiB", TooLarge, large_annotations),
     Attack("P1", "decompression bomb", TooLarge, answered(with_log(bomb()))),
     Attack("P1", "half a gigabyte in half a megabyte", TooLarge, answered(with_log(big_bomb()))),
     malformed("event log that is not compressed", with_log(b"log")),

@@ -14,7 +14,7 @@ _ANNOTATIONS_SIZE = 256 * 1024
 
 @dataclass(slots=True)
 class FakeCsrs:
-    """The `CsrWrites` seam; `interrupt` runs once before the n-th write (from 1)."""
+    """The `CsrWriter` seam; `interrupt` runs once before the n-th write (from 1)."""
 
     stored: dict[str, Csr] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -22,6 +22,7 @@ class FakeCsrs:
     interrupt: Callable[[], None] | None = None
     interrupt_before: int = 1
     version: int = 0
+    annotations_size: int = _ANNOTATIONS_SIZE
 
     def put(self, csr: Csr) -> Csr:
         """Write a CSR, whatever there was."""
@@ -37,7 +38,7 @@ class FakeCsrs:
         """Write annotations, within the API server's limit."""
         current = self._begin(f"annotate {','.join(values)}", csr)
         wanted = {**current.annotations, **values}
-        if sum(len(key) + len(value) for key, value in wanted.items()) > _ANNOTATIONS_SIZE:
+        if sum(len(key) + len(value) for key, value in wanted.items()) > self.annotations_size:
             raise AnnotationsFull("too long")
         return self.put(replace(current, annotations=wanted))
 

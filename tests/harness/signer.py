@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import requests
 import yaml
@@ -14,8 +14,17 @@ from common.names import CLIENT_SIGNER
 from tests.harness import process
 from tests.harness.controlplane import HOST
 from tests.harness.fleet import Fleet, WorkloadTenant
-from tests.harness.management import NAMESPACE
+from tests.harness.management import NAMESPACE, ManagementCluster
 from tests.harness.programs import SIGNER
+
+
+class HasManagement(Protocol):
+    """The part of a fleet that a signer needs."""
+
+    @property
+    def management(self) -> ManagementCluster:
+        """Return the management cluster."""
+
 
 OPT_IN = {"attestation.cluster.x-k8s.io/client-signer": CLIENT_SIGNER}
 
@@ -25,7 +34,7 @@ class Signer:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: HasManagement,
         directory: Path,
         *,
         policy: Mapping[str, Any] | None = None,
@@ -111,6 +120,12 @@ class Signer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Return its process ID."""
+        pid: int = self._process.pid
+        return pid
 
     @property
     def lines(self) -> list[dict[str, Any]]:

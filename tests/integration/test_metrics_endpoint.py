@@ -1,4 +1,4 @@
-"""What an operator's Prometheus and kubelet see of a signer at work."""
+"""Metrics and probes of a running signer."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,7 +13,7 @@ VERDICTS = "node_attestation_verdicts_total"
 
 
 def verdicts(signer: Signer, node: Node) -> dict[tuple[str, str, str], float]:
-    """Return how many verdicts there were in a node's cluster, by kind, outcome and reason."""
+    """Return the number of verdicts in a node's cluster, by kind, outcome and reason."""
     return {
         (sample.labels["kind"], sample.labels["outcome"], sample.labels["reason"]): sample.value
         for family in text_string_to_metric_families(signer.ask("/metrics").text)
@@ -24,7 +24,7 @@ def verdicts(signer: Signer, node: Node) -> dict[tuple[str, str, str], float]:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_a_signer_at_work_is_well(signer: Signer, path: str) -> None:
+def test_a_running_signer_is_healthy_and_ready(signer: Signer, path: str) -> None:
     signer.wait_until_ready()
     assert signer.ask(path).text == "ok\n"
 
@@ -41,9 +41,9 @@ def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:
     )
 
     def counted() -> bool:
-        """Tell whether there is one more of each; they are counted when all is written."""
+        """Return whether there is one more of each. A verdict is counted after it is written."""
         after = verdicts(signer, node)
-        # What earlier tests left behind may still be looked at.
+        # The signer may still reconcile CSRs of earlier tests.
         return all(after.get(kind, 0) > before.get(kind, 0) for kind in kinds)
 
     wait_until(counted, what="the verdicts are counted")

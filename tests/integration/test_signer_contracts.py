@@ -306,6 +306,24 @@ def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Ap
     assert stored["spec"]["publicKey"] == made.pem
 
 
+def test_an_endorsement_key_that_was_claimed_meanwhile_is_not_deleted(
+    fleet: Fleet, management: ApiClient
+) -> None:
+    """Housekeeping deletes unclaimed keys; the claim must win, and it needs the permission."""
+    world = RealClaimWorld(fleet, KubeClaimStore(management))
+    made = claimant(world)
+    created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
+    assert created.last_claimed is not None
+    assert created.last_claimed >= NOW.replace(microsecond=0)
+    claimed = world.claims.set_key_holder(created, made.holder, NOW)
+    world.claims.delete_endorsement_key(created)
+    assert world.claims.endorsement_key(made.key) == claimed
+    world.claims.delete_endorsement_key(replace(claimed, uid="another"))
+    assert world.claims.endorsement_key(made.key) == claimed
+    world.claims.delete_endorsement_key(claimed)
+    assert world.claims.endorsement_key(made.key) is None
+
+
 # CSRs
 
 

@@ -1,6 +1,6 @@
-"""The signer, killed at every write and cut off in every way: each join still ends in one claim.
+"""The signer is killed at every write and disconnected in every way; a join still makes one claim.
 
-Relays stand between it and both API servers, so that nothing in the product helps the test.
+Relays between the signer and both API servers cause the faults, so the product needs no test hook.
 """
 
 import base64
@@ -22,10 +22,10 @@ from tests.harness.workload import SIGNER
 from tests.integration import csrs
 
 PATIENCE = {"timeoutSeconds": 90}
-"""For a call during which a second signer has to be started."""
+"""Settings for a call during which a second signer is started."""
 
 WRITES = (
-    "the master keys",
+    "the challenge keys",
     "the challenge",
     "EndorsementKey created",
     "AttestedNode created",
@@ -33,31 +33,31 @@ WRITES = (
     "Approved",
     "the certificate",
 )
-"""What the first join of all makes the signer write, in this order."""
+"""Writes of the signer during the first join, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relayed:
-    """Both API servers as signers of these tests reach them."""
+    """The relays to both API servers."""
 
     fleet: Fleet
     management: ApiRelay
     workload: ApiRelay
 
-    def signer(self, folder: Path) -> Signer:
-        """Make a signer that goes through the relays."""
+    def signer(self, directory: Path) -> Signer:
+        """Make a signer that uses the relays."""
         text = self.fleet.management.signer_kubeconfig()
         through = text.replace(self.fleet.management.url, self.management.url)
-        return Signer(self.fleet, folder, kubeconfig=through)
+        return Signer(self.fleet, directory, kubeconfig=through)
 
-    def start_over(self) -> None:
-        """Leave nothing for the next signer to write but what the next node makes it write."""
+    def reset(self) -> None:
+        """Delete the challenge keys and all CSRs, so that the next join causes every write."""
         namespace = f"/api/v1/namespaces/{NAMESPACE}/secrets"
         empty(self.fleet.management.admin, namespace, "node-attestation-challenge-keys")
         empty(self.fleet.first.workload.admin, csrs.CSRS)
 
     def arm(self, fault: Fault | None) -> None:
-        """Let a fault happen at one of the next writes to either API server."""
+        """Set the fault for the next writes to either API server; `None` for no fault."""
         self.management.fault = self.workload.fault = fault
 
 
@@ -65,16 +65,16 @@ class Relayed:
 def relayed(
     fleet: Fleet, signer: Signer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Relayed]:
-    """Send signers through relays; the one that serves all other tests rests meanwhile."""
-    tenant, folder = fleet.first, tmp_path_factory.mktemp("relays")
+    """Send signers through relays. The signer of the other tests is stopped meanwhile."""
+    tenant, directory = fleet.first, tmp_path_factory.mktemp("relays")
     identity = tenant.workload.authority.client(SIGNER, SIGNER)
     path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-kubeconfig"
     direct = fleet.management.admin.get(path)["data"]
     text = base64.b64decode(direct["value"]).decode()
     signer.stop()
     with (
-        relay(fleet.management, folder / "management") as management,
-        relay(tenant.workload, folder / "workload", identity) as workload,
+        relay(fleet.management, directory / "management") as management,
+        relay(tenant.workload, directory / "workload", identity) as workload,
     ):
         through = text.replace(tenant.workload.url, workload.url)
         value = base64.b64encode(through.encode()).decode()
@@ -85,15 +85,15 @@ def relayed(
 
 
 def empty(admin: Client, collection: str, *names: str) -> None:
-    """Delete the objects of a collection that have one of the names, or all."""
+    """Delete the objects with these names from a collection; without names, all of them."""
     for item in admin.list(collection):
         name = item["metadata"]["name"]
         if not names or name in names:
             admin.delete(f"{collection}/{name}")
 
 
-def joined(node: Node, fleet: Fleet) -> dict[str, object]:
-    """Check that a node has exactly one whole claim; return its EndorsementKey's holder."""
+def require_claim(node: Node, fleet: Fleet) -> dict[str, object]:
+    """Require that the node has exactly one complete claim; return the holder of its key."""
     claimed = csrs.claim(node, fleet.management.admin)
     assert claimed["endorsementKey"] in next(iter(node.registration().values()))
     path = (
@@ -104,9 +104,9 @@ def joined(node: Node, fleet: Fleet) -> dict[str, object]:
     return holder
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["unheard", "unanswered"])
+@pytest.mark.parametrize("before", [True, False], ids=["not received", "not answered"])
 @pytest.mark.parametrize("write", range(1, len(WRITES) + 1), ids=WRITES)
-def test_a_signer_killed_at_a_write_is_followed_by_the_next(
+def test_a_second_signer_completes_what_a_killed_one_began(
     relayed: Relayed,
     machines: Machines,
     tmp_path: Path,
@@ -116,7 +116,7 @@ def test_a_signer_killed_at_a_write_is_followed_by_the_next(
     first, second = (relayed.signer(tmp_path / name) for name in ("first", "second"))
     fault = Fault(at_write=write, before=before, happen=first.kill)
     node = machines.registered(relayed.fleet.first, settings=PATIENCE)
-    relayed.start_over()
+    relayed.reset()
     relayed.arm(fault)
     first.start()
     call = node.start()
@@ -124,20 +124,20 @@ def test_a_signer_killed_at_a_write_is_followed_by_the_next(
     relayed.arm(None)
     with second:
         assert finished(call).status == 0
-    joined(node, relayed.fleet)
+    require_claim(node, relayed.fleet)
     [answer] = csrs.answers(node)
     assert set(csrs.conditions(node.tenant.workload.admin, answer["metadata"]["name"])) == {
         "Approved"
     }
 
 
-def test_a_first_join_writes_what_is_listed_here(
+def test_a_first_join_causes_the_listed_writes(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
-    """A write that is not listed would be one at which nobody is killed."""
+    """The tests above kill the signer at the listed writes alone."""
     counting = Fault(at_write=0, before=True, happen=lambda: None)
     node = machines.registered(relayed.fleet.first)
-    relayed.start_over()
+    relayed.reset()
     relayed.arm(counting)
     with relayed.signer(tmp_path / "signer"):
         assert node.call().status == 0
@@ -158,13 +158,13 @@ def test_a_first_join_writes_what_is_listed_here(
 
 
 @pytest.mark.parametrize("as_event", [True, False], ids=["event", "status"])
-def test_watches_that_expired_are_begun_anew(
+def test_expired_watches_are_replaced(
     relayed: Relayed,
     machines: Machines,
     tmp_path: Path,
     as_event: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
-    """410: everything is listed again, and nothing that came meanwhile is missed."""
+    """After 410 everything is listed again, and no event of the meantime is missed."""
     relays = (relayed.management, relayed.workload)
     with relayed.signer(tmp_path / "signer") as signer:
         assert machines.registered(relayed.fleet.first).call().status == 0
@@ -176,7 +176,7 @@ def test_watches_that_expired_are_begun_anew(
         assert not [line for line in signer.lines if line["level"] == "error"]
 
 
-def test_connections_that_were_cut_are_made_again(
+def test_connections_that_were_cut_are_replaced(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
     with relayed.signer(tmp_path / "signer"):
@@ -187,10 +187,10 @@ def test_connections_that_were_cut_are_made_again(
         assert machines.registered(relayed.fleet.first).call().status == 0
 
 
-def test_an_api_server_that_restarts_is_waited_for(
+def test_the_signer_continues_after_a_restart_of_an_api_server(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
-    """Management and workload cluster in turn; the signer goes on when they are back."""
+    """First the workload cluster, then the management cluster."""
     fleet = relayed.fleet
     with relayed.signer(tmp_path / "signer") as signer:
         for server in (fleet.first.workload, fleet.management):
@@ -200,7 +200,7 @@ def test_an_api_server_that_restarts_is_waited_for(
         assert not [line for line in signer.lines if line["level"] == "error"]
 
 
-def test_a_cluster_that_is_away_costs_the_others_nothing(
+def test_a_cluster_that_is_away_does_not_delay_the_others(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
     fleet = relayed.fleet
@@ -215,26 +215,26 @@ def test_a_cluster_that_is_away_costs_the_others_nothing(
 
 
 def times_issued(answer: str, *signers: Signer) -> int:
-    """Count the lines that tell of an answer's certificate; the first may come after that."""
+    """Count the `issued` lines of an answer. The first may be logged after the certificate."""
 
     def lines() -> list[str]:
-        told = (line["outcome"] for signer in signers for line in signer.verdicts(answer))
-        return [outcome for outcome in told if outcome == "issued"]
+        outcomes = (line["outcome"] for signer in signers for line in signer.verdicts(answer))
+        return [outcome for outcome in outcomes if outcome == "issued"]
 
-    wait_until(lambda: bool(lines()), what=f"a signer tells that it gave {answer} a certificate")
+    wait_until(lambda: bool(lines()), what=f"a signer logs that it issued {answer}")
     return len(lines())
 
 
-def test_two_signers_at_once_are_harmless(
+def test_two_signers_at_once_issue_one_certificate_for_each_answer(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
-    """Five nodes join while two replicas see everything that is filed."""
+    """Five nodes join while two replicas watch the same CSRs."""
     nodes = [machines.registered(relayed.fleet.first) for _ in range(5)]
     with relayed.signer(tmp_path / "first") as first, relayed.signer(tmp_path / "second") as second:
         calls = [node.start() for node in nodes]
         assert [finished(call).status for call in calls] == [0] * len(nodes)
         for node in nodes:
-            joined(node, relayed.fleet)
+            require_claim(node, relayed.fleet)
             [answer] = csrs.answers(node)
             name = answer["metadata"]["name"]
             assert times_issued(name, first, second) == 1

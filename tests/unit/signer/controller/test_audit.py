@@ -1,4 +1,4 @@
-"""The operator's log: one JSON line for each verdict, with everything but secrets."""
+"""Audit log: one JSON line for each verdict, with everything but secrets."""
 
 import io
 import json
@@ -20,7 +20,7 @@ NOT_AFTER = datetime(2026, 11, 28, tzinfo=UTC)
 
 
 class Log:
-    """What a handler with our formatter wrote."""
+    """Output of a handler with the formatter."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -32,32 +32,33 @@ class Log:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    made = Log()
-    handler = logging.StreamHandler(made.stream)
+    written = Log()
+    handler = logging.StreamHandler(written.stream)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("signer")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    yield made
+    yield written
     logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET)
 
 
-def trail() -> AuditContext:
+def audit_context() -> AuditContext:
     return AuditContext(cluster=HOME, csr=Scenario().offer_csr(), started=0.0)
 
 
-def test_a_verdict_tells_all_that_was_learnt(log: Log) -> None:
-    made = trail()
-    made.kind, made.node_name, made.machine = "answer", "node-1", "machine-1"
-    made.boot = BootCounters(reset_count=3, restart_count=4, firmware_version=5)
-    made.pcrs = {"sha256": {7: b"\x07" * 32, 0: b"\x00" * 32}}
-    made.not_after = NOT_AFTER
-    audit.log_verdict(made, "issued", seconds=0.0123)
+def test_a_verdict_contains_all_that_is_known(log: Log) -> None:
+    context = audit_context()
+    context.kind, context.node_name, context.machine = "answer", "node-1", "machine-1"
+    context.boot = BootCounters(reset_count=3, restart_count=4, firmware_version=5)
+    context.pcrs = {"sha256": {7: b"\x07" * 32, 0: b"\x00" * 32}}
+    context.not_after = NOT_AFTER
+    audit.log_verdict(context, "issued", seconds=0.0123)
     (line,) = log.lines
     assert line["event"] == "verdict"
     assert (line["outcome"], line["kind"], line["node"]) == ("issued", "answer", "node-1")
     assert (line["cluster"], line["csr"]) == ("tenants/blue", "kubelet-tpm-a")
+    assert line["namespace"] == "tenants"
     assert line["requester"] == "system:bootstrap:abcdef"
     assert list(line["pcrs"]["sha256"]) == ["0", "7"]
     assert (line["resetCount"], line["restartCount"]) == (3, 4)
@@ -67,11 +68,11 @@ def test_a_verdict_tells_all_that_was_learnt(log: Log) -> None:
     datetime.fromisoformat(line["time"])
 
 
-def test_a_measured_boot_is_told_in_the_words_of_the_policy(log: Log) -> None:
-    """So that a draft can be made of it."""
-    made = trail()
-    made.measured_boot = MeasuredBoot(secure_boot=True, boot_loaders=frozenset({b"\2", b"\1"}))
-    audit.log_verdict(made, "issued")
+def test_a_measured_boot_is_logged_under_the_keys_of_a_policy(log: Log) -> None:
+    """`learn` copies it into a draft of a policy."""
+    context = audit_context()
+    context.measured_boot = MeasuredBoot(secure_boot=True, boot_loaders=frozenset({b"\2", b"\1"}))
+    audit.log_verdict(context, "issued")
     (line,) = log.lines
     assert line["measuredBoot"] == {
         "secureBoot": True,
@@ -81,9 +82,9 @@ def test_a_measured_boot_is_told_in_the_words_of_the_policy(log: Log) -> None:
     }
 
 
-def test_an_error_tells_reason_check_and_detail(log: Log) -> None:
+def test_an_error_is_logged_with_reason_check_and_detail(log: Log) -> None:
     audit.log_verdict(
-        trail(), "denied", error=RequesterNotAllowed("not you", detail="groups: none")
+        audit_context(), "denied", error=RequesterNotAllowed("not you", detail="groups: none")
     )
     (line,) = log.lines
     assert (line["reason"], line["check"]) == ("RequesterNotAllowed", "R3")
@@ -91,18 +92,18 @@ def test_an_error_tells_reason_check_and_detail(log: Log) -> None:
     assert (line["level"], "alarm" in line) == ("info", False)
 
 
-def test_an_alarm_is_a_warning(log: Log) -> None:
-    audit.log_verdict(trail(), "waiting", error=NodeOfAnotherMachine("look at this"))
+def test_an_alarm_is_logged_as_a_warning(log: Log) -> None:
+    audit.log_verdict(audit_context(), "waiting", error=NodeOfAnotherMachine("message"))
     (line,) = log.lines
     assert (line["level"], line["alarm"]) == ("warning", True)
 
 
-def test_what_was_told_is_not_told_each_minute(log: Log) -> None:
-    audit.log_verdict(trail(), "waiting", error=NodeOfAnotherMachine("look"), new=False)
+def test_a_repeated_verdict_is_not_logged(log: Log) -> None:
+    audit.log_verdict(audit_context(), "waiting", error=NodeOfAnotherMachine("message"), new=False)
     assert log.lines == []
 
 
-def test_a_bug_is_told_with_its_traceback_on_one_line(log: Log) -> None:
+def test_a_traceback_is_logged_on_one_line(log: Log) -> None:
     try:
         json.loads("a bug")
     except ValueError:
@@ -112,6 +113,6 @@ def test_a_bug_is_told_with_its_traceback_on_one_line(log: Log) -> None:
     assert "JSONDecodeError" in line["exception"]
 
 
-def test_what_json_does_not_know_is_written_as_text(log: Log) -> None:
+def test_a_value_that_is_not_json_is_logged_as_text(log: Log) -> None:
     logging.getLogger("signer.x").warning("x", extra={"fields": {"what": NOT_AFTER}})
     assert log.lines[0]["what"] == str(NOT_AFTER)

@@ -1,8 +1,8 @@
-"""What is done from time to time: old offers, dead claims, bindings that approve by themselves."""
+"""Housekeeping: expired offers, stale claims, unclaimed keys and auto-approving bindings."""
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,10 +11,17 @@ from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
     delete_stale_claims,
+    delete_unclaimed_keys,
     enforce_auto_approve_policy,
 )
 from signer.errors import AuthorityShared, AuthorityUnavailable
-from signer.model import AttestedNodeObject, ClusterKey, MachineState
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    MachineState,
+    Registration,
+)
 from signer.policy import AutoApproveBindings, Policy
 from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
@@ -25,8 +32,8 @@ OLD = timedelta(minutes=15, seconds=1)
 EXPIRED = timedelta(days=1, seconds=1)
 
 
-def after_upkeep(age: timedelta = OLD) -> tuple[FakeCsrs, set[str]]:
-    """File one CSR of each kind, tend, and return what is left."""
+def offers_after_round(age: timedelta = OLD) -> tuple[FakeCsrs, set[str]]:
+    """File one CSR of each kind, run a round, and return the CSRs that are left."""
     scenario, csrs = Scenario(), FakeCsrs()
     created = NOW - age
     for csr in (
@@ -39,108 +46,107 @@ def after_upkeep(age: timedelta = OLD) -> tuple[FakeCsrs, set[str]]:
     return csrs, set(csrs.stored)
 
 
-def test_old_offers_are_deleted_and_nothing_else() -> None:
-    """Pending CSRs of custom signers live for a day otherwise."""
-    assert after_upkeep()[1] == {"answer", "junk"}
+def test_expired_offers_are_deleted_and_nothing_else() -> None:
+    """Kubernetes deletes pending CSRs only after a day."""
+    assert offers_after_round()[1] == {"answer", "junk"}
 
 
-def test_an_offer_that_can_still_be_answered_stays() -> None:
-    assert after_upkeep(timedelta(minutes=15))[1] == {"offer", "answer", "junk"}
+def test_an_offer_that_can_still_be_answered_is_kept() -> None:
+    assert offers_after_round(timedelta(minutes=15))[1] == {"offer", "answer", "junk"}
 
 
-def test_an_offer_that_changed_meanwhile_stays_and_stops_nothing() -> None:
+def test_an_offer_that_changed_meanwhile_is_kept_and_the_next_one_is_deleted() -> None:
     scenario, csrs = Scenario(), FakeCsrs()
-    behind = csrs.put(scenario.offer_csr(name="a", created=NOW - OLD))
-    csrs.put(behind)
+    stale = csrs.put(scenario.offer_csr(name="a", created=NOW - OLD))
+    csrs.put(stale)
     other = csrs.put(scenario.offer_csr(name="b", created=NOW - OLD))
-    delete_expired_offers([behind, other], csrs, NOW)
+    delete_expired_offers([stale, other], csrs, NOW)
     assert set(csrs.stored) == {"a"}
 
 
 @dataclass(slots=True)
-class Removing:
-    """Claims, of which some are removed."""
+class StaleClaims:
+    """Claims, and those that were deleted."""
 
     scenario: Scenario = field(default_factory=Scenario)
-    removed: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     unknown: set[object] = field(default_factory=set)
-    """Provider IDs of which nobody can tell whether they live."""
-    asked: int = 0
+    """Provider IDs whose Machine cannot be looked up."""
+    lookups: int = 0
 
     def machine_state(self, *arguments: object) -> MachineState:
-        self.asked += 1
+        self.lookups += 1
         if arguments[1] in self.unknown:
             raise ApiServerUnavailable("a Machine cannot be read")
         return FakeClaimStore(store=self.scenario.store).machine_state(*arguments)  # type: ignore[arg-type]
 
     def delete_attested_node(self, dead: AttestedNodeObject) -> None:
-        self.removed.append(dead.node_name)
+        self.deleted.append(dead.node_name)
 
-    def tend(self, *, cached: bool = False) -> list[str]:
+    def run_round(self, *, cached: bool = False) -> list[str]:
         nodes = list(self.scenario.store.nodes.values())
-        delete_stale_claims(nodes, self, lives=lambda _: cached, now=NOW)
-        return self.removed
+        delete_stale_claims(nodes, self, is_live=lambda _: cached, now=NOW)
+        return self.deleted
 
     def put(self, name: str, not_after: timedelta) -> None:
         holder = self.scenario.holder(node_name=name, provider_id=f"metal://{name}")
         self.scenario.put_node("ab" * 32, holder, not_after=NOW + not_after)
 
 
-def test_a_claim_whose_machine_is_gone_and_certificate_long_expired_is_removed() -> None:
-    removing = Removing()
-    removing.put("dead", -EXPIRED)
-    assert removing.tend() == ["dead"]
+def test_a_claim_without_machine_and_with_an_expired_certificate_is_deleted() -> None:
+    claims = StaleClaims()
+    claims.put("dead", -EXPIRED)
+    assert claims.run_round() == ["dead"]
 
 
-def test_a_certificate_that_may_live_keeps_its_claim() -> None:
-    """Freeing the name would let another node in beside a certificate that is still valid."""
-    removing = Removing()
-    removing.put("fresh", -timedelta(hours=23))
-    assert removing.tend() == []
-    assert removing.asked == 0
+def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
+    """`clusterctl move` may create the Machines later than the claims."""
+    claims = StaleClaims()
+    claims.put("fresh", -timedelta(hours=23))
+    assert claims.run_round() == []
+    assert claims.lookups == 0
 
 
 @pytest.mark.parametrize("deleting", [True, False])
-def test_a_machine_that_is_there_keeps_its_claim(deleting: bool) -> None:  # noqa: FBT001
-    removing = Removing()
-    removing.put("alive", -EXPIRED)
+def test_a_claim_with_a_machine_is_kept(deleting: bool) -> None:  # noqa: FBT001
+    claims = StaleClaims()
+    claims.put("alive", -EXPIRED)
     there = machine(provider_id="metal://alive", deleting=deleting)
-    removing.scenario.store.machines[HOME] = [there]
-    assert removing.tend() == []
-    assert removing.asked == 1
+    claims.scenario.store.machines[HOME] = [there]
+    assert claims.run_round() == []
+    assert claims.lookups == 1
 
 
-def test_what_the_caches_say_is_not_asked_for() -> None:
-    removing = Removing()
-    removing.put("alive", -EXPIRED)
-    assert removing.tend(cached=True) == []
-    assert removing.asked == 0
+def test_a_claim_that_is_live_in_the_caches_costs_no_call() -> None:
+    claims = StaleClaims()
+    claims.put("alive", -EXPIRED)
+    assert claims.run_round(cached=True) == []
+    assert claims.lookups == 0
 
 
-def test_claims_that_nobody_can_tell_of_hold_up_no_others() -> None:
-    """One Machine that cannot be read is enough for its whole namespace."""
-    removing = Removing()
+def test_claims_whose_lookup_fails_do_not_starve_the_others() -> None:
+    """One Machine that cannot be read makes all lookups of its namespace fail."""
+    claims = StaleClaims()
     for n in range(3):
-        removing.put(f"unknown-{n}", -EXPIRED)
-        removing.unknown.add(f"metal://unknown-{n}")
-    removing.put("dead", -EXPIRED)
+        claims.put(f"unknown-{n}", -EXPIRED)
+        claims.unknown.add(f"metal://unknown-{n}")
+    claims.put("dead", -EXPIRED)
     for _ in range(200):
-        with suppress(ApiServerUnavailable):
-            removing.tend()
-    assert "dead" in removing.removed
+        claims.run_round()
+    assert "dead" in claims.deleted
 
 
-def test_few_claims_are_asked_for_at_once() -> None:
-    removing = Removing()
+def test_claims_per_round_are_limited() -> None:
+    claims = StaleClaims()
     for n in range(50):
-        removing.put(f"dead-{n}", -EXPIRED)
-    removing.tend()
-    assert removing.asked == 20
+        claims.put(f"dead-{n}", -EXPIRED)
+    claims.run_round()
+    assert claims.lookups == 20
 
 
 @dataclass(slots=True)
 class Bindings:
-    """Removes bindings, or cannot."""
+    """Deletes bindings, or is unavailable."""
 
     away: bool = False
     removed: list[str] = field(default_factory=list)
@@ -150,25 +156,25 @@ class Bindings:
             raise ApiServerUnavailable("forbidden")
         self.removed.append(name)
 
-    def tend(self, mode: AutoApproveBindings) -> list[str]:
+    def run_round(self, mode: AutoApproveBindings) -> list[str]:
         policy = replace(Policy(name="test"), auto_approve_bindings=mode)
         enforce_auto_approve_policy(HOME, [BINDING, BINDING + "-2"], policy, self.remove)
         return self.removed
 
 
 @pytest.mark.parametrize("mode", AutoApproveBindings)
-def test_a_binding_is_told_whatever_the_policy(
+def test_a_binding_raises_an_alarm_with_every_policy(
     mode: AutoApproveBindings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A forgotten one let anyone join (OpenShift machine-config-operator #741)."""
-    removed = Bindings().tend(mode)
+    removed = Bindings().run_round(mode)
     assert removed == ([BINDING, BINDING + "-2"] if mode is AutoApproveBindings.REMOVE else [])
-    told = [r for r in caplog.records if r.message == "auto-approving binding found"]
-    assert [vars(r)["fields"]["detail"] for r in told] == [BINDING, BINDING + "-2"]
-    assert all(vars(r)["fields"]["alarm"] for r in told)
+    alarms = [r for r in caplog.records if r.message == "auto-approving binding found"]
+    assert [vars(r)["fields"]["detail"] for r in alarms] == [BINDING, BINDING + "-2"]
+    assert all(vars(r)["fields"]["alarm"] for r in alarms)
 
 
-def test_thousands_of_bindings_are_told_some_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_bindings_per_round_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     """A hostile cluster must not fill the log."""
     policy = replace(Policy(name="test"), auto_approve_bindings=AutoApproveBindings.REMOVE)
     bindings = Bindings()
@@ -179,8 +185,10 @@ def test_thousands_of_bindings_are_told_some_at_a_time(caplog: pytest.LogCapture
     assert len(caplog.records) == 40
 
 
-def test_a_binding_that_cannot_be_removed_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    Bindings(away=True).tend(AutoApproveBindings.REMOVE)
+def test_a_binding_that_cannot_be_removed_does_not_stop_the_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Bindings(away=True).run_round(AutoApproveBindings.REMOVE)
     assert [r.message for r in caplog.records].count("binding not removed") == 2
 
 
@@ -209,3 +217,96 @@ def test_an_authority_that_cannot_be_loaded_is_left_to_the_requests_that_need_it
 
     check_authority(HOME, missing)
     assert caplog.records == []
+
+
+def test_a_claim_whose_lookup_fails_does_not_stop_the_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names the cluster and its owner."""
+    claims = StaleClaims()
+    claims.put("unknown", -EXPIRED)
+    claims.unknown.add("metal://unknown")
+    claims.put("dead", -EXPIRED)
+    assert claims.run_round() == ["dead"]
+    (record,) = [r for r in caplog.records if r.message == "housekeeping failed for an object"]
+    assert vars(record)["fields"]["namespace"] == HOME.namespace
+
+
+def test_a_management_cluster_that_is_away_ends_the_round() -> None:
+    """Each failure may take half a minute."""
+    claims = StaleClaims()
+    for n in range(20):
+        claims.put(f"unknown-{n}", -EXPIRED)
+        claims.unknown.add(f"metal://unknown-{n}")
+    assert claims.run_round() == []
+    assert claims.lookups == 3
+
+
+KEY = "ab" * 32
+REGISTRATION = Registration(
+    cluster=HOME, provider_id="metal://1", machine_name=None, node_name=None
+)
+
+
+@dataclass(slots=True)
+class Keys:
+    """EndorsementKeys, and those that were deleted."""
+
+    scenario: Scenario = field(default_factory=Scenario)
+    deleted: list[str] = field(default_factory=list)
+
+    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
+        return self.scenario.store.find_node(cluster, node_name)
+
+    def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
+        assert key.uid
+        self.deleted.append(key.name)
+
+    def put(self, name: str = KEY, **changes: Any) -> None:  # noqa: ANN401 # of any field
+        usual = {"held_by": self.scenario.holder(), "last_claimed": NOW - EXPIRED, "uid": "u"}
+        self.scenario.put_key(name, **{**usual, **changes})
+
+    def run_round(self, *, cached: bool = False) -> list[str]:
+        keys = list(self.scenario.store.keys.values())
+        delete_unclaimed_keys(keys, self, is_claimed=lambda _: cached, now=NOW)
+        return self.deleted
+
+
+def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
+    """One Machine that is edited again and again made any number of them, and none was deleted."""
+    keys = Keys()
+    keys.put()
+    assert keys.run_round() == [KEY]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"last_claimed": NOW - timedelta(hours=23)},
+        {"last_claimed": None},
+        {"held_by": None},
+        {"banned": True},
+        {"registered_for": (REGISTRATION,)},
+    ],
+    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered"],
+)
+def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
+    """A ban that is deleted would be no ban; a registration is an operator's."""
+    keys = Keys()
+    keys.put(**changes)
+    assert keys.run_round() == []
+
+
+def test_an_endorsement_key_that_an_attested_node_names_is_kept() -> None:
+    keys = Keys()
+    keys.put()
+    assert keys.run_round(cached=True) == []
+    keys.scenario.put_node(KEY, keys.scenario.holder())
+    assert keys.run_round() == []
+
+
+def test_the_last_key_of_a_node_with_another_tpm_is_deleted() -> None:
+    keys = Keys()
+    keys.put()
+    keys.scenario.put_node("cd" * 32, keys.scenario.holder())
+    assert keys.run_round() == [KEY]

@@ -1,9 +1,9 @@
-"""What others observe of the signer: metrics in Prometheus' format, and whether it is well."""
+"""HTTP server of the signer: metrics in the format of Prometheus, health and readiness."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from signer.controller import audit, http_server, metrics
 from signer.controller.audit import AuditContext
-from signer.controller.http_server import HttpServer, build_routes
+from signer.controller.http_server import HttpServer, build_app
+from signer.controller.workqueue import QueueState
 from signer.errors import NodeOfAnotherMachine
+from signer.model import ClusterKey
 from signer.policy import Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list
@@ -28,12 +30,13 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @dataclass(slots=True)
-class Observed:
-    """A signer's observatory, and the state that it tells."""
+class RunningServer:
+    """A server, and the state that its pages show."""
 
     url: str = ""
     healthy: bool = True
     ready: bool = True
+    queue: QueueState = field(default_factory=lambda: QueueState({}, {}, frozenset()))
 
     def get(self, path: str, method: str = "GET") -> requests.Response:
         with requests.Session() as session:
@@ -49,19 +52,21 @@ class Observed:
 
 
 @contextmanager
-def observed(files: TrustBundleFiles) -> Iterator[Observed]:
-    made = Observed()
-    pages = build_routes(
-        metrics.build_registry(files), healthy=lambda: made.healthy, ready=lambda: made.ready
+def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
+    running = RunningServer()
+    app = build_app(
+        metrics.build_registry(files, lambda: running.queue),
+        healthy=lambda: running.healthy,
+        ready=lambda: running.ready,
     )
     address = (LOOPBACK, free_port())
-    observatory = HttpServer(address, pages)
-    observatory.start()
-    made.url = f"http://{LOOPBACK}:{address[1]}"
+    server = HttpServer(address, app)
+    server.start()
+    running.url = f"http://{LOOPBACK}:{address[1]}"
     try:
-        yield made
+        yield running
     finally:
-        observatory.stop()
+        server.stop()
 
 
 @pytest.fixture
@@ -78,22 +83,22 @@ def files(tmp_path: Path) -> TrustBundleFiles:
 
 
 @pytest.fixture
-def signer(files: TrustBundleFiles) -> Iterator[Observed]:
-    with observed(files) as made:
-        yield made
+def signer(files: TrustBundleFiles) -> Iterator[RunningServer]:
+    with serve(files) as running:
+        yield running
 
 
 def one(samples: Samples, name: str, **labels: str) -> float:
     """Return the one sample that has at least these labels."""
     [value] = [
         value
-        for (found, having), value in samples.items()
-        if found == name and labels.items() <= dict(having).items()
+        for (sample, having), value in samples.items()
+        if sample == name and labels.items() <= dict(having).items()
     ]
     return value
 
 
-def test_expiry_of_what_is_configured(signer: Observed, files: TrustBundleFiles) -> None:
+def test_expiry_of_trust_anchors_is_shown(signer: RunningServer, files: TrustBundleFiles) -> None:
     samples = signer.samples()
     expiry = one(
         samples,
@@ -110,15 +115,17 @@ def test_expiry_of_what_is_configured(signer: Observed, files: TrustBundleFiles)
     assert one(signer.samples(), "node_attestation_trust_anchors_invalid") == 1
 
 
-def test_an_authority_and_its_successor_are_two(files: TrustBundleFiles, tmp_path: Path) -> None:
-    """Equal subjects, so the one that expires first must not hide the other, nor be hidden."""
+def test_an_authority_and_its_successor_have_a_metric_each(
+    files: TrustBundleFiles, tmp_path: Path
+) -> None:
+    """Their subjects are equal: neither metric may hide the other."""
     (tmp_path / "next.der").write_bytes(authority('Vendor "Root" CA').der)
     policy = Policy(
         name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(tmp_path),)
     )
     (tmp_path / "root.crl").unlink()
     files.current["tenants"] = load_trust_bundle(policy)
-    with observed(files) as signer:
+    with serve(files) as signer:
         names = [name for name, _ in signer.samples()]
     assert names.count("node_attestation_trust_anchor_not_after_seconds") == 2
 
@@ -139,20 +146,18 @@ def test_an_authority_and_its_successor_are_two(files: TrustBundleFiles, tmp_pat
         ),
     ],
 )
-def test_subjects_are_written_for_people(
-    files: TrustBundleFiles, subject: x509.Name, text: str
-) -> None:
+def test_subjects_are_readable(files: TrustBundleFiles, subject: x509.Name, text: str) -> None:
     [anchor] = files.current["tenants"].roots
     fields = replace(anchor.fields, subject=subject.public_bytes())
     roots = (replace(anchor, fields=fields),)
     files.current["tenants"] = replace(files.current["tenants"], roots=roots)
-    with observed(files) as signer:
+    with serve(files) as signer:
         samples = signer.samples()
     assert one(samples, "node_attestation_trust_anchor_not_after_seconds", subject=text)
 
 
-def test_verdicts_are_counted_by_their_reasons(signer: Observed) -> None:
-    trail = AuditContext(cluster=HOME, csr=Scenario().offer_csr(), started=0.0, kind="answer")
+def test_verdicts_are_counted_by_reason(signer: RunningServer) -> None:
+    context = AuditContext(cluster=HOME, csr=Scenario().offer_csr(), started=0.0, kind="answer")
     labels = {
         "cluster": f"{HOME.namespace}/{HOME.name}",
         "kind": "answer",
@@ -162,12 +167,12 @@ def test_verdicts_are_counted_by_their_reasons(signer: Observed) -> None:
     }
     name = "node_attestation_verdicts_total"
     before = signer.samples().get((name, tuple(sorted(labels.items()))), 0.0)
-    audit.log_verdict(trail, "waiting", error=NodeOfAnotherMachine("look"))
-    audit.log_verdict(trail, "waiting", error=NodeOfAnotherMachine("look"), new=False)
+    audit.log_verdict(context, "waiting", error=NodeOfAnotherMachine("message"))
+    audit.log_verdict(context, "waiting", error=NodeOfAnotherMachine("message"), new=False)
     assert one(signer.samples(), name, **labels) == before + 1
 
 
-def test_no_name_of_a_request_is_a_label(signer: Observed) -> None:
+def test_no_content_of_a_request_is_a_label(signer: RunningServer) -> None:
     csr = Scenario().offer_csr()
     audit.log_verdict(
         AuditContext(cluster=HOME, csr=csr, started=0.0, node_name="node-1"), "denied"
@@ -179,41 +184,42 @@ def test_no_name_of_a_request_is_a_label(signer: Observed) -> None:
 
 
 @pytest.mark.parametrize(("path", "what"), [("/healthz", "healthy"), ("/readyz", "ready")])
-def test_probes(signer: Observed, path: str, what: str) -> None:
+def test_probes_show_the_state(signer: RunningServer, path: str, what: str) -> None:
     assert (signer.get(path).status_code, signer.get(path).text) == (200, "ok\n")
     setattr(signer, what, False)
     assert signer.get(path).status_code == 503
 
 
-def test_nothing_else_is_there(signer: Observed) -> None:
+def test_other_paths_and_methods_are_refused(signer: RunningServer) -> None:
     for path in ("/", "/metrics/", "/debug"):
         assert signer.get(path).status_code == 404
     assert signer.get("/metrics", "POST").status_code == 405
 
 
 @pytest.mark.parametrize("data", [b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\xfe /metrics\r\n\r\n"])
-def test_what_is_no_request_gets_no_page(signer: Observed, data: bytes) -> None:
+def test_an_invalid_request_gets_no_page(signer: RunningServer, data: bytes) -> None:
     host, _, port = signer.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(data)
-        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+        response = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert b"node_attestation" not in response
     assert signer.get("/healthz").status_code == 200
 
 
-def test_a_request_without_end_is_cut_off(signer: Observed) -> None:
+def test_a_request_that_is_too_long_is_cut_off(signer: RunningServer) -> None:
     host, _, port = signer.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 2000)
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n")
         with suppress(ConnectionResetError):
             assert connection.recv(100) == b""
     assert signer.get("/healthz").status_code == 200
 
 
-def test_silent_ones_do_not_keep_others_away_for_ever(
-    signer: Observed, monkeypatch: pytest.MonkeyPatch
+def test_connections_above_the_limit_are_closed_at_once(
+    signer: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes while too many are there is turned away at once, and may come again."""
-    monkeypatch.setattr(http_server, "_SECONDS", 600.0)  # none of them is cut off before
+    """Silent clients hold a connection each; when they are gone, others are served again."""
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 600.0)  # none is cut off before
     host, _, port = signer.url.removeprefix("http://").partition(":")
     silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(32)]
     with pytest.raises(requests.ConnectionError):
@@ -221,10 +227,72 @@ def test_silent_ones_do_not_keep_others_away_for_ever(
     for connection in silent:
         connection.close()
 
-    def let_in() -> bool:
+    def is_served() -> bool:
         try:
             return signer.get("/healthz").status_code == 200
         except requests.ConnectionError:
             return False
 
-    wait_until(let_in, what="somebody is let in again")
+    wait_until(is_served, what="requests are served again")
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /metrics HTTP/1.1\r\nX: "], ids=["silent", "slow"])
+def test_a_request_that_takes_too_long_is_cut_off(
+    signer: RunningServer, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """One byte now and then must not keep a thread: the limit is for the whole request."""
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.3)
+    host, _, port = signer.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=0.05) as connection:
+        connection.sendall(data)
+        ended = False
+        for _ in range(400):
+            try:
+                ended = connection.recv(100) == b""
+                break
+            except TimeoutError:
+                with suppress(ConnectionError):
+                    connection.sendall(b"y" * bool(data))
+            except ConnectionError:
+                ended = True
+                break
+    assert ended
+    assert signer.get("/healthz").status_code == 200
+
+
+def test_an_exception_of_a_page_is_logged_and_answered(
+    signer: RunningServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Wsgiref would write the traceback to stderr, where every line of the signer is JSON."""
+    signer.queue = None  # type: ignore[assignment] # a bug
+    assert signer.get("/metrics").status_code == 500
+    assert [r.message for r in caplog.records if r.exc_info] == ["page failed"]
+    assert capfd.readouterr().err == ""
+
+
+def test_metrics_name_each_hostile_owner(signer: RunningServer) -> None:
+    """And the cluster: how much is pending there, who holds workers, whose API server is slow."""
+    silent = ClusterKey(namespace="hostile", name="silent")
+    signer.queue = QueueState({silent: 7, HOME: 1}, {"hostile": 4}, frozenset({silent}))
+    samples = signer.samples()
+    labels = {"namespace": "hostile", "cluster": "hostile/silent"}
+    assert one(samples, "node_attestation_pending_requests", **labels) == 7
+    assert one(samples, "node_attestation_busy_workers", namespace="hostile") == 4
+    assert one(samples, "node_attestation_circuit_breaker_open", **labels) == 1
+    assert one(samples, "node_attestation_pending_requests", cluster="tenants/blue") == 1
+
+
+def test_a_tenant_with_many_clusters_cannot_fill_the_metrics(
+    signer: RunningServer,
+) -> None:
+    keys = [ClusterKey(namespace="hostile", name=str(n)) for n in range(1200)]
+    pending = dict.fromkeys(keys, 1) | {HOME: 2}
+    signer.queue = QueueState(pending, {}, frozenset(keys))
+    names = [(name, dict(labels)) for name, labels in signer.samples()]
+    assert sum(name == "node_attestation_pending_requests" for name, _ in names) == 100
+    assert sum(name == "node_attestation_circuit_breaker_open" for name, _ in names) == 100
+    labels = metrics._ClusterLabels()
+    assert labels.label(HOME) == "tenants/blue"
+    assert {labels.label(key) for key in keys} >= {"hostile/0", "(other)"}
+    assert len({labels.label(key) for key in keys}) == 1000
+    assert labels.label(HOME) == "tenants/blue"

@@ -1,4 +1,4 @@
-"""Challenges are limited for each requester, and for nobody else."""
+"""Rate limit of challenges, for each requester."""
 
 from dataclasses import dataclass, field
 
@@ -9,55 +9,55 @@ from signer.errors import TooManyChallenges
 
 
 @dataclass(slots=True)
-class Drawn:
-    """A rate with a clock of its own."""
+class LimiterFixture:
+    """A limiter with a clock of its own."""
 
     seconds: float = 0.0
-    rate: ChallengeRateLimiter = field(init=False)
+    limiter: ChallengeRateLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rate = ChallengeRateLimiter(lambda: self.seconds)
+        self.limiter = ChallengeRateLimiter(lambda: self.seconds)
 
     def empty(self, requester: str) -> int:
-        """Draw until nothing is left; return how many there were."""
+        """Take tokens until the bucket is empty; return how many there were."""
         for count in range(10_000):
             try:
-                self.rate.acquire(requester)
+                self.limiter.acquire(requester)
             except TooManyChallenges:
                 return count
         raise AssertionError("no limit")
 
 
-def test_a_burst_is_given_and_then_the_rate() -> None:
-    drawn = Drawn()
-    assert drawn.empty("a") == BURST
-    drawn.seconds += 1.0
-    assert drawn.empty("a") == QPS
-    drawn.seconds += 1000.0
-    assert drawn.empty("a") == BURST
+def test_a_burst_is_followed_by_the_rate() -> None:
+    fixture = LimiterFixture()
+    assert fixture.empty("a") == BURST
+    fixture.seconds += 1.0
+    assert fixture.empty("a") == QPS
+    fixture.seconds += 1000.0
+    assert fixture.empty("a") == BURST
 
 
-def test_one_requester_costs_another_nothing() -> None:
-    drawn = Drawn()
-    drawn.empty("attacker")
-    drawn.rate.acquire("node")
+def test_an_empty_bucket_does_not_limit_another_requester() -> None:
+    fixture = LimiterFixture()
+    fixture.empty("attacker")
+    fixture.limiter.acquire("node")
     with pytest.raises(TooManyChallenges):
-        drawn.rate.acquire("attacker")
+        fixture.limiter.acquire("attacker")
 
 
-def test_requesters_that_left_are_forgotten() -> None:
-    drawn = Drawn()
+def test_full_buckets_are_forgotten() -> None:
+    fixture = LimiterFixture()
     for n in range(1000):
-        drawn.rate.acquire(f"node-{n}")
-    drawn.seconds += 1000.0
-    drawn.rate.acquire("last")
-    assert set(drawn.rate._spent) == {"last"}
+        fixture.limiter.acquire(f"node-{n}")
+    fixture.seconds += 1000.0
+    fixture.limiter.acquire("last")
+    assert set(fixture.limiter._spent) == {"last"}
 
 
-def test_forgetting_gives_nobody_more() -> None:
-    drawn = Drawn()
-    drawn.seconds += BURST / QPS - 1.0
-    drawn.empty("a")
-    drawn.seconds += 1.0
-    drawn.rate.acquire("b")
-    assert drawn.empty("a") == QPS
+def test_a_sweep_refills_no_bucket() -> None:
+    fixture = LimiterFixture()
+    fixture.seconds += BURST / QPS - 1.0
+    fixture.empty("a")
+    fixture.seconds += 1.0
+    fixture.limiter.acquire("b")
+    assert fixture.empty("a") == QPS

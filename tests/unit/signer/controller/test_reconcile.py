@@ -1,4 +1,4 @@
-"""One CSR through the flow: what each verdict ends in, and that every step may be the last."""
+"""Reconciliation of one CSR: what each verdict writes, and crashes at every step."""
 
 import logging
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.issue.certificate import CertificateAuthority
@@ -46,7 +47,7 @@ def authority() -> CertificateAuthority:
 
 @dataclass(slots=True)
 class Keys:
-    """Master keys: what is known, and what the Secret says when it is read."""
+    """Challenge keys: the cached ones, and those that the Secret holds."""
 
     known: ChallengeKeys
     live: ChallengeKeys
@@ -62,7 +63,7 @@ class Keys:
 
 @dataclass(slots=True)
 class Authorities:
-    """Authorities; away when told so."""
+    """Authorities, which can be made unavailable."""
 
     away: bool = False
     asked: int = 0
@@ -77,7 +78,7 @@ class Authorities:
 
 @dataclass(slots=True)
 class Rate:
-    """Challenges left."""
+    """A number of challenges that are left."""
 
     left: int = 100
 
@@ -90,7 +91,7 @@ class Rate:
 
 @dataclass(slots=True)
 class ReconcilerFixture:
-    """A reconciler at work on a scenario, where everything can be looked at."""
+    """A reconciler, its fakes and a scenario."""
 
     scenario: Scenario = field(default_factory=Scenario)
     csrs: FakeCsrs = field(default_factory=FakeCsrs)
@@ -98,6 +99,7 @@ class ReconcilerFixture:
     keys: Keys = field(init=False)
     authorities: Authorities = field(default_factory=Authorities)
     rate: Rate = field(default_factory=Rate)
+    shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
     def __post_init__(self) -> None:
@@ -107,7 +109,9 @@ class ReconcilerFixture:
 
     @property
     def side(self) -> ClusterContext:
-        return ClusterContext(key=HOME, records=self.scenario.inventory, csrs=self.csrs)
+        return ClusterContext(
+            key=HOME, inventory=self.scenario.inventory, csrs=self.csrs, shares=self.shares
+        )
 
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
@@ -123,25 +127,25 @@ class ReconcilerFixture:
             random=self.random,
         )
 
-    def look(self, csr: Csr) -> Result:
-        """Look at a CSR as the cache has it."""
+    def reconcile(self, csr: Csr) -> Result:
+        """Reconcile a CSR once, as the cache has it."""
         return self.reconciler().reconcile(csr, self.side)
 
     def file(self, csr: Csr) -> Csr:
-        """File a CSR as a requester does."""
+        """File a CSR."""
         return self.csrs.put(csr)
 
     def result(self, csr: Csr) -> Csr:
-        """Look until nothing is left to do, or nothing can be done now; return the CSR."""
-        look = RETRY
+        """Reconcile until the result is not a retry; return the CSR."""
+        result = RETRY
         for _ in range(5):
-            look = self.look(self.csrs.stored[csr.name])
-            if look != RETRY:
+            result = self.reconcile(self.csrs.stored[csr.name])
+            if result != RETRY:
                 break
         return self.csrs.stored[csr.name]
 
     def reason(self, csr: Csr) -> str:
-        """Look, and return the reason of the denial, or of the failure."""
+        """Reconcile; return type and reason of the condition Denied or Failed."""
         conditions = self.result(csr).conditions
         (refusal,) = [c for kind, c in conditions.items() if kind != "Approved"]
         return f"{refusal.type} {refusal.reason}"
@@ -155,480 +159,527 @@ def builtin(scenario: Scenario, *names: str) -> Csr:
 
 
 def of_version_9(csr: Csr) -> Csr:
-    """Return a CSR as a node of the future would file it."""
+    """Return a CSR with an unknown protocol version."""
     der, data = decode_request(csr.request)
     later = data.replace(b'"version":"v1"', b'"version":"v9"')
     assert later != data
     return replace(csr, request=encode_request(der, later))
 
 
-def test_an_offer_is_challenged_and_nothing_else() -> None:
-    """An offer proves nothing: it may cost one annotation, and ask nobody (section 3)."""
-    desk = ReconcilerFixture()
-    desk.claims.unavailable = True
-    desk.authorities.away = True
-    csr = desk.file(desk.scenario.offer_csr())
-    assert desk.look(csr) == DONE
-    challenge = decode_challenge(desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
-    assert challenge.key == challenge_key_id(desk.scenario.challenge_keys.current)
-    assert desk.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
-    assert desk.csrs.events == []
-    assert desk.scenario.store.keys == {}
+def test_an_offer_costs_one_annotation_and_no_other_call() -> None:
+    """An offer proves nothing, so it must not cause other calls (protocol.md, section 3)."""
+    fixture = ReconcilerFixture()
+    fixture.claims.unavailable = True
+    fixture.authorities.away = True
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reconcile(csr) == DONE
+    challenge = decode_challenge(fixture.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
+    assert challenge.key == challenge_key_id(fixture.scenario.challenge_keys.current)
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+    assert fixture.csrs.events == []
+    assert fixture.scenario.store.keys == {}
 
 
-def test_a_challenge_that_stands_is_left_alone() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.offer_csr())
-    desk.look(csr)
-    desk.rate.left = 0
-    assert desk.look(desk.csrs.stored[csr.name]) == DONE
-    assert len(desk.csrs.writes) == 1
+def test_a_valid_challenge_is_not_rewritten() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.offer_csr())
+    fixture.reconcile(csr)
+    fixture.rate.left = 0
+    assert fixture.reconcile(fixture.csrs.stored[csr.name]) == DONE
+    assert len(fixture.csrs.writes) == 1
 
 
-def test_a_forged_challenge_is_written_over() -> None:
+def test_a_forged_challenge_is_replaced() -> None:
     """The requester may set any annotation when it files the offer."""
-    desk = ReconcilerFixture()
-    forged = desk.scenario.offer_csr(annotations={CHALLENGE_ANNOTATION: "{}"})
-    csr = desk.file(forged)
-    assert desk.look(csr) == DONE
-    decode_challenge(desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
+    fixture = ReconcilerFixture()
+    forged = fixture.scenario.offer_csr(annotations={CHALLENGE_ANNOTATION: "{}"})
+    csr = fixture.file(forged)
+    assert fixture.reconcile(csr) == DONE
+    decode_challenge(fixture.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION])
 
 
-def foreign(desk: ReconcilerFixture) -> Csr:
-    """Return an offer that another signer challenged under its own master key."""
+def foreign(fixture: ReconcilerFixture) -> Csr:
+    """Return an offer that another signer challenged under its own challenge key."""
     theirs = ChallengeKeys(current=sha256(b"theirs"), previous=None)
-    desk.keys.known = desk.keys.live = theirs
-    csr = desk.file(desk.scenario.offer_csr())
-    desk.look(csr)
-    desk.keys.known = desk.keys.live = desk.scenario.challenge_keys
-    desk.csrs.writes.clear()
-    return desk.csrs.stored[csr.name]
+    fixture.keys.known = fixture.keys.live = theirs
+    csr = fixture.file(fixture.scenario.offer_csr())
+    fixture.reconcile(csr)
+    fixture.keys.known = fixture.keys.live = fixture.scenario.challenge_keys
+    fixture.csrs.writes.clear()
+    return fixture.csrs.stored[csr.name]
 
 
-def test_another_signers_challenge_is_left_alone_for_a_minute() -> None:
-    desk = ReconcilerFixture()
-    csr = foreign(desk)
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert (desk.csrs.writes, desk.keys.reads) == ([], 1)
-    desk.scenario.now += timedelta(seconds=61)
-    assert desk.look(csr) == DONE
-    assert len(desk.csrs.writes) == 1
+def test_a_challenge_under_an_unknown_key_is_replaced_after_a_minute() -> None:
+    fixture = ReconcilerFixture()
+    csr = foreign(fixture)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert (fixture.csrs.writes, fixture.keys.reads) == ([], 1)
+    fixture.scenario.now += timedelta(seconds=61)
+    assert fixture.reconcile(csr) == DONE
+    assert len(fixture.csrs.writes) == 1
 
 
-def test_a_key_that_another_replica_rotated_is_read_before_it_is_foreign() -> None:
-    desk = ReconcilerFixture()
-    csr = foreign(desk)
-    desk.keys.live = ChallengeKeys(current=sha256(b"theirs"), previous=None)
-    assert desk.look(csr) == DONE
-    assert desk.csrs.writes == []
+def test_the_secret_is_read_before_a_challenge_key_counts_as_unknown() -> None:
+    fixture = ReconcilerFixture()
+    csr = foreign(fixture)
+    fixture.keys.live = ChallengeKeys(current=sha256(b"theirs"), previous=None)
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.writes == []
 
 
-def test_challenges_are_limited_in_rate() -> None:
-    desk = ReconcilerFixture(rate=Rate(left=0))
-    csr = desk.file(desk.scenario.offer_csr())
-    assert desk.look(csr) == RETRY
-    assert desk.csrs.writes == []
+def test_an_offer_above_the_rate_limit_is_retried() -> None:
+    fixture = ReconcilerFixture(rate=Rate(left=0))
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.writes == []
 
 
-def test_annotations_without_room_deny_the_offer() -> None:
-    desk = ReconcilerFixture()
-    full = {"a": "x" * (256 * 1024 - 10)}
-    csr = desk.file(desk.scenario.offer_csr(annotations=full))
-    assert desk.reason(csr) == "Denied AnnotationsFull"
+def test_an_offer_whose_annotations_leave_no_room_is_denied() -> None:
+    fixture = ReconcilerFixture(csrs=FakeCsrs(annotations_size=10))
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reason(csr) == "Denied AnnotationsFull"
 
 
-def test_annotations_without_room_deny_a_waiting_offer_too() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.store.machines[HOME] = []
-    full = {"a": "x" * (256 * 1024 - 10)}
-    csr = desk.file(desk.scenario.offer_csr(annotations=full))
-    assert desk.reason(csr) == "Denied AnnotationsFull"
+def test_a_waiting_offer_whose_annotations_leave_no_room_is_denied() -> None:
+    fixture = ReconcilerFixture(csrs=FakeCsrs(annotations_size=10))
+    fixture.scenario.store.machines[HOME] = []
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reason(csr) == "Denied AnnotationsFull"
 
 
-def test_a_waiting_offer_says_why_without_an_event() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.store.machines[HOME] = []
-    csr = desk.file(desk.scenario.offer_csr())
-    look = desk.look(csr)
-    assert look == Result(requeue=Requeue.ON_CHANGE, topics=frozenset({NODE, PROVIDER_ID}))
-    told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert told.startswith("MachineNotFound: ")
-    assert desk.csrs.events == []
+def test_a_waiting_offer_gets_a_reason_and_no_event() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.store.machines[HOME] = []
+    csr = fixture.file(fixture.scenario.offer_csr())
+    result = fixture.reconcile(csr)
+    assert result == Result(requeue=Requeue.ON_CHANGE, topics=frozenset({NODE, PROVIDER_ID}))
+    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert reason.startswith("MachineNotFound: ")
+    assert fixture.csrs.events == []
 
 
-def test_the_same_reason_is_written_once() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.store.machines[HOME] = []
-    csr = desk.file(desk.scenario.offer_csr())
-    desk.look(csr)
-    assert desk.look(desk.csrs.stored[csr.name]).requeue is Requeue.ON_CHANGE
-    assert len(desk.csrs.writes) == 1
+def test_an_unchanged_reason_is_written_once() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.store.machines[HOME] = []
+    csr = fixture.file(fixture.scenario.offer_csr())
+    fixture.reconcile(csr)
+    assert fixture.reconcile(fixture.csrs.stored[csr.name]).requeue is Requeue.ON_CHANGE
+    assert len(fixture.csrs.writes) == 1
 
 
-def test_a_waiting_answer_is_told_by_an_event() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.store.machines[HOME] = []
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert desk.csrs.events == [(csr.name, "MachineNotFound")]
-    assert PENDING_REASON_ANNOTATION in desk.csrs.stored[csr.name].annotations
+def test_a_waiting_answer_gets_a_reason_and_an_event() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.store.machines[HOME] = []
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert fixture.csrs.events == [(csr.name, "MachineNotFound")]
+    assert PENDING_REASON_ANNOTATION in fixture.csrs.stored[csr.name].annotations
 
 
-def test_a_waiting_answer_without_room_is_still_told() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.store.machines[HOME] = []
-    full = {"a": "x" * (256 * 1024 - 10)}
-    csr = desk.file(desk.scenario.answer_csr(annotations=full))
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert desk.csrs.events == [(csr.name, "MachineNotFound")]
+def test_a_waiting_answer_whose_annotations_leave_no_room_gets_an_event() -> None:
+    fixture = ReconcilerFixture(csrs=FakeCsrs(annotations_size=10))
+    fixture.scenario.store.machines[HOME] = []
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert fixture.csrs.events == [(csr.name, "MachineNotFound")]
 
 
-def test_a_machine_that_comes_late_is_enough() -> None:
-    desk = ReconcilerFixture()
-    late = desk.scenario.store.machines.pop(HOME)
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    desk.scenario.store.machines[HOME] = late
-    assert desk.result(csr).certificate is not None
+def test_an_answer_is_issued_when_its_machine_appears() -> None:
+    fixture = ReconcilerFixture()
+    late = fixture.scenario.store.machines.pop(HOME)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    fixture.scenario.store.machines[HOME] = late
+    assert fixture.result(csr).certificate is not None
 
 
-def test_a_right_answer_gets_its_certificate() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr) == DONE
-    found = desk.csrs.stored[csr.name]
-    assert found.conditions["Approved"].reason == "Attested"
-    assert found.certificate is not None
-    certificate = x509.load_pem_x509_certificate(found.certificate)
-    assert certificate.public_key() == desk.scenario.kubelet_key.public_key()
-    node = desk.scenario.store.find_node(HOME, NODE)
+def test_a_valid_answer_gets_a_certificate() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == DONE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions["Approved"].reason == "Attested"
+    assert stored.certificate is not None
+    certificate = x509.load_pem_x509_certificate(stored.certificate)
+    assert certificate.public_key() == fixture.scenario.kubelet_key.public_key()
+    node = fixture.scenario.store.find_node(HOME, NODE)
     assert node is not None
     assert node.not_after == certificate.not_valid_after_utc
-    assert desk.csrs.writes == ["Approved Attested", "certify"]
-    assert desk.claims.writes[0].startswith("create key")
+    assert fixture.csrs.writes == ["Approved Attested", "certify"]
+    assert fixture.claims.writes[0].startswith("create key")
 
 
-def test_the_record_of_a_certificate_tells_what_was_attested(
+def test_the_audit_record_of_a_certificate_says_what_was_attested(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whose TPM it was, and what booted: what people look for afterwards, and learn from."""
+    """Operators search it afterwards, and `learn` reads it."""
     caplog.set_level(logging.INFO, logger="signer")
-    desk = ReconcilerFixture()
-    desk.look(desk.file(desk.scenario.answer_csr()))
+    fixture = ReconcilerFixture()
+    fixture.reconcile(fixture.file(fixture.scenario.answer_csr()))
     (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
-    told = vars(record)["fields"]
-    node = desk.scenario.store.find_node(HOME, NODE)
+    fields = vars(record)["fields"]
+    node = fixture.scenario.store.find_node(HOME, NODE)
     assert node is not None
     assert node.boot is not None
-    assert told["outcome"] == "issued"
-    assert (told["node"], told["machine"]) == (NODE, desk.scenario.machine.name)
-    assert (told["endorsementKey"], told["basis"]) == (key_name(desk.scenario.ek), "Record")
-    assert (told["resetCount"], told["restartCount"]) == (5, 6)
+    assert fields["outcome"] == "issued"
+    assert (fields["node"], fields["machine"]) == (NODE, fixture.scenario.machine.name)
+    assert (fields["endorsementKey"], fields["basis"]) == (key_name(fixture.scenario.ek), "Record")
+    assert (fields["resetCount"], fields["restartCount"]) == (5, 6)
     assert (node.boot.reset_count, node.boot.restart_count) == (5, 6)
-    assert told["firmwareVersion"] == f"{node.boot.firmware_version:#018x}"
-    quoted = desk.scenario.pcrs["sha256"]
-    assert told["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
-    assert told["notAfter"] == node.not_after.isoformat()
+    assert fields["firmwareVersion"] == f"{node.boot.firmware_version:#018x}"
+    quoted = fixture.scenario.pcrs["sha256"]
+    assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
+    assert fields["notAfter"] == node.not_after.isoformat()
 
 
-def test_claims_are_made_before_anything_is_approved() -> None:
-    """Whatever is issued is in `notAfter` first, or a name could be free while it lives."""
-    desk = ReconcilerFixture()
-    desk.claims.unavailable = True
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr) == RETRY
-    assert desk.csrs.stored[csr.name] == csr
+def test_claims_are_written_before_the_approval() -> None:
+    """`notAfter` is written first, or a name could be free while a certificate is valid."""
+    fixture = ReconcilerFixture()
+    fixture.claims.unavailable = True
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.stored[csr.name] == csr
 
 
 def test_without_an_authority_nothing_is_claimed() -> None:
-    desk = ReconcilerFixture(authorities=Authorities(away=True))
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr) == RETRY
-    assert (desk.csrs.writes, desk.claims.writes) == ([], [])
+    fixture = ReconcilerFixture(authorities=Authorities(away=True))
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert (fixture.csrs.writes, fixture.claims.writes) == ([], [])
 
 
-def test_a_wrong_answer_is_denied_and_asks_nobody() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.provider_id = PROVIDER_ID
-    wrong = desk.scenario.answer_csr(name="another-name")
-    csr = desk.file(wrong)
-    assert desk.reason(csr) == "Denied AnswerNotBound"
-    assert (desk.authorities.asked, desk.claims.writes, desk.csrs.events) == (0, [], [])
+def test_an_invalid_answer_is_denied_without_other_calls() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.provider_id = PROVIDER_ID
+    wrong = fixture.scenario.answer_csr(name="another-name")
+    csr = fixture.file(wrong)
+    assert fixture.reason(csr) == "Denied AnswerNotBound"
+    assert (fixture.authorities.asked, fixture.claims.writes, fixture.csrs.events) == (0, [], [])
 
 
-def test_approved_by_hand_is_no_input() -> None:
-    """Whoever may approve may not issue: every check runs, and a no is Failed (section 3)."""
-    desk = ReconcilerFixture()
-    wrong = desk.scenario.answer_csr(name="another-name", conditions={"Approved": APPROVED})
-    csr = desk.file(wrong)
-    assert desk.reason(csr) == "Failed AnswerNotBound"
-    assert desk.csrs.stored[csr.name].certificate is None
+def test_an_invalid_answer_that_somebody_approved_is_failed() -> None:
+    """The condition Approved is no input: every check runs (protocol.md, section 3)."""
+    fixture = ReconcilerFixture()
+    wrong = fixture.scenario.answer_csr(name="another-name", conditions={"Approved": APPROVED})
+    csr = fixture.file(wrong)
+    assert fixture.reason(csr) == "Failed AnswerNotBound"
+    assert fixture.csrs.stored[csr.name].certificate is None
 
 
-def test_approved_by_hand_and_right_is_issued() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr(conditions={"Approved": APPROVED}))
-    assert desk.result(csr).certificate is not None
-    assert desk.csrs.writes == ["certify"]
+def test_a_valid_answer_that_somebody_approved_is_issued() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr(conditions={"Approved": APPROVED}))
+    assert fixture.result(csr).certificate is not None
+    assert fixture.csrs.writes == ["certify"]
 
 
-def test_approved_by_hand_and_too_old_is_failed() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr(conditions={"Approved": APPROVED}))
-    desk.scenario.now += timedelta(minutes=16)
-    assert desk.reason(csr) == "Failed AnswerExpired"
+def test_an_expired_answer_that_somebody_approved_is_failed() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr(conditions={"Approved": APPROVED}))
+    fixture.scenario.now += timedelta(minutes=16)
+    assert fixture.reason(csr) == "Failed AnswerExpired"
 
 
 def test_an_approved_offer_is_only_challenged() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.offer_csr(conditions={"Approved": APPROVED}))
-    assert desk.result(csr).certificate is None
-    assert desk.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.offer_csr(conditions={"Approved": APPROVED}))
+    assert fixture.result(csr).certificate is None
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
 
 
-def test_an_answer_under_an_unknown_key_is_left_to_another_signer() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
+def test_an_answer_under_an_unknown_key_is_ignored() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
     other = ChallengeKeys(current=sha256(b"ours"), previous=None)
-    desk.keys.known = desk.keys.live = other
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert (desk.csrs.writes, desk.csrs.events, desk.keys.reads) == ([], [], 1)
+    fixture.keys.known = fixture.keys.live = other
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert (fixture.csrs.writes, fixture.csrs.events, fixture.keys.reads) == ([], [], 1)
 
 
-def test_a_key_that_was_too_new_for_the_last_reading_is_found_by_the_next_look() -> None:
-    """Live readings are limited in rate: none that was left out may cost an answer."""
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.keys.known = desk.keys.live = ChallengeKeys(current=sha256(b"old"), previous=None)
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    desk.keys.live = desk.scenario.challenge_keys
-    assert desk.look(csr) == DONE
-    assert desk.csrs.stored[csr.name].certificate is not None
+def test_a_key_that_the_rate_limit_hid_is_found_by_the_next_reconciliation() -> None:
+    """Readings of the Secret are limited in rate; that must not cost an answer."""
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.keys.known = fixture.keys.live = ChallengeKeys(current=sha256(b"old"), previous=None)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    fixture.keys.live = fixture.scenario.challenge_keys
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
 
 
-def test_an_unknown_key_is_not_believed_before_the_secret_was_read() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.keys.known = ChallengeKeys(current=sha256(b"old"), previous=None)
-    assert desk.result(csr).certificate is not None
+def test_the_secret_is_read_before_the_key_of_an_answer_counts_as_unknown() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.keys.known = ChallengeKeys(current=sha256(b"old"), previous=None)
+    assert fixture.result(csr).certificate is not None
 
 
-def test_an_unknown_version_is_told_what_is_spoken() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(of_version_9(desk.scenario.answer_csr()))
-    assert desk.reason(csr) == "Denied UnsupportedVersion"
-    assert desk.csrs.stored[csr.name].annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v1"
-    assert desk.csrs.writes[0] == f"annotate {SUPPORTED_VERSIONS_ANNOTATION}"
+def test_an_unknown_version_is_denied_with_the_supported_versions() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(of_version_9(fixture.scenario.answer_csr()))
+    assert fixture.reason(csr) == "Denied UnsupportedVersion"
+    assert fixture.csrs.stored[csr.name].annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v1"
+    assert fixture.csrs.writes[0] == f"annotate {SUPPORTED_VERSIONS_ANNOTATION}"
 
 
-def test_an_unknown_version_without_room_is_denied_all_the_same() -> None:
-    desk = ReconcilerFixture()
-    full = {"a": "x" * (256 * 1024 - 10)}
-    csr = desk.file(of_version_9(desk.scenario.answer_csr(annotations=full)))
-    assert desk.reason(csr) == "Denied UnsupportedVersion"
+def test_an_unknown_version_without_room_for_annotations_is_denied() -> None:
+    fixture = ReconcilerFixture(csrs=FakeCsrs(annotations_size=10))
+    csr = fixture.file(of_version_9(fixture.scenario.answer_csr()))
+    assert fixture.reason(csr) == "Denied UnsupportedVersion"
 
 
 @pytest.mark.parametrize("write", [1, 2])
-def test_a_signer_that_dies_at_a_write_is_healed_by_the_next_look(write: int) -> None:
+def test_a_signer_killed_at_a_write_is_healed_by_the_next_reconciliation(write: int) -> None:
     class Killed(BaseException):
         pass
 
     def die() -> None:
         raise Killed
 
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.csrs.interrupt, desk.csrs.interrupt_before = die, write
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.csrs.interrupt, fixture.csrs.interrupt_before = die, write
     with pytest.raises(Killed):
-        desk.look(csr)
-    assert desk.result(csr).certificate is not None
+        fixture.reconcile(csr)
+    assert fixture.result(csr).certificate is not None
 
 
 @pytest.mark.parametrize("write", range(1, 4))
-def test_a_signer_that_dies_at_a_claim_is_healed_by_the_next_look(write: int) -> None:
+def test_a_signer_killed_at_a_claim_is_healed_by_the_next_reconciliation(write: int) -> None:
     class Killed(BaseException):
         pass
 
     def die() -> None:
         raise Killed
 
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.claims.interrupt, desk.claims.interrupt_before = die, write
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.claims.interrupt, fixture.claims.interrupt_before = die, write
     with pytest.raises(Killed):
-        desk.look(csr)
-    assert desk.result(csr).certificate is not None
+        fixture.reconcile(csr)
+    assert fixture.result(csr).certificate is not None
 
 
 @pytest.mark.parametrize("write", [1, 2])
-def test_two_signers_at_once_are_harmless(write: int) -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.csrs.interrupt = lambda: _done(desk.look(csr))
-    desk.csrs.interrupt_before = write
-    assert desk.look(csr) == RETRY
-    first = desk.csrs.stored[csr.name].certificate
+def test_two_signers_at_once_issue_one_certificate(write: int) -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.csrs.interrupt = lambda: _done(fixture.reconcile(csr))
+    fixture.csrs.interrupt_before = write
+    assert fixture.reconcile(csr) == RETRY
+    first = fixture.csrs.stored[csr.name].certificate
     assert first is not None
-    assert desk.result(csr).certificate == first
+    assert fixture.result(csr).certificate == first
 
 
-def _done(look: Result) -> None:
-    assert look == DONE
+def _done(result: Result) -> None:
+    assert result == DONE
 
 
 def test_two_signers_challenge_an_offer_once() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.offer_csr())
-    desk.csrs.interrupt = lambda: _done(desk.look(csr))
-    assert desk.look(csr) == RETRY
-    written = desk.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION]
-    assert desk.result(csr).annotations[CHALLENGE_ANNOTATION] == written
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.offer_csr())
+    fixture.csrs.interrupt = lambda: _done(fixture.reconcile(csr))
+    assert fixture.reconcile(csr) == RETRY
+    written = fixture.csrs.stored[csr.name].annotations[CHALLENGE_ANNOTATION]
+    assert fixture.result(csr).annotations[CHALLENGE_ANNOTATION] == written
 
 
-def test_a_cache_that_is_behind_changes_nothing() -> None:
-    """The watch may not have brought our own certificate yet."""
-    desk = ReconcilerFixture()
-    behind = desk.file(desk.scenario.answer_csr())
-    desk.result(behind)
-    desk.csrs.writes.clear()
-    assert desk.look(behind) == DONE
-    assert desk.csrs.writes == []
+def test_a_stale_cache_causes_no_second_write() -> None:
+    """The watch may not have delivered our own certificate yet."""
+    fixture = ReconcilerFixture()
+    stale = fixture.file(fixture.scenario.answer_csr())
+    fixture.result(stale)
+    fixture.csrs.writes.clear()
+    assert fixture.reconcile(stale) == DONE
+    assert fixture.csrs.writes == []
 
 
-def test_an_answer_that_was_deleted_or_made_anew_is_not_judged() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
-    desk.file(replace(csr, uid="another"))
-    assert desk.look(csr) == RETRY
-    del desk.csrs.stored[csr.name]
-    assert desk.look(csr) == RETRY
-    assert desk.csrs.writes == []
+def test_an_answer_that_was_deleted_or_created_again_gets_no_verdict() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    fixture.file(replace(csr, uid="another"))
+    assert fixture.reconcile(csr) == RETRY
+    del fixture.csrs.stored[csr.name]
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.writes == []
 
 
-def test_a_request_that_was_denied_meanwhile_is_over() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.answer_csr())
+def test_a_request_that_was_denied_meanwhile_gets_no_verdict() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
     denied = Condition(type="Denied", reason="ByHand", message="no")
-    desk.file(replace(csr, conditions={"Denied": denied}))
-    assert desk.look(csr) == DONE
-    assert desk.csrs.writes == []
+    fixture.file(replace(csr, conditions={"Denied": denied}))
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.writes == []
 
 
-def test_caches_that_are_not_filled_decide_nothing() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.offer_csr())
-    desk.scenario.inventory.filled = False
-    assert desk.look(csr) == RETRY
-    assert desk.csrs.writes == []
+def test_no_verdict_while_the_caches_are_not_filled() -> None:
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.offer_csr())
+    fixture.scenario.inventory.filled = False
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.writes == []
 
 
-def test_a_bug_is_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_retried_and_is_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: int) -> bytes:
         raise RuntimeError("a bug")
 
-    desk = ReconcilerFixture(random=broken)
-    csr = desk.file(desk.scenario.offer_csr())
-    assert desk.look(csr) == RETRY
-    assert desk.csrs.writes == []
+    fixture = ReconcilerFixture(random=broken)
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.writes == []
     (record,) = [r for r in caplog.records if r.exc_info]
-    assert record.message == "look failed"
+    assert record.message == "reconciliation failed"
 
 
 def test_a_cluster_without_a_policy_waits() -> None:
-    desk = ReconcilerFixture()
-    csr = desk.file(desk.scenario.offer_csr())
-    policies = PolicySet(by_cluster=MappingProxyType({ABROAD: desk.scenario.policy}), default=None)
-    look = replace(desk.reconciler(), policies=policies).reconcile(csr, desk.side)
-    assert look.requeue is Requeue.ON_CHANGE
-    told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert told.startswith("PolicyMissing: ")
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.offer_csr())
+    policies = PolicySet(
+        by_cluster=MappingProxyType({ABROAD: fixture.scenario.policy}), default=None
+    )
+    result = replace(fixture.reconciler(), policies=policies).reconcile(csr, fixture.side)
+    assert result.requeue is Requeue.ON_CHANGE
+    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert reason.startswith("PolicyMissing: ")
 
 
 @pytest.mark.parametrize("mode", [AutoApproveBindings.REMOVE, AutoApproveBindings.WAIT])
-def test_an_auto_approving_binding_stops_everything(mode: AutoApproveBindings) -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.policy = replace(desk.scenario.policy, auto_approve_bindings=mode)
-    desk.scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-x"}))
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr) == Result(requeue=Requeue.ON_CHANGE)
-    told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert told.startswith("AutoApproveBindingPresent: ")
-    assert "kubeadm:node-autoapprove-x" not in told
+def test_an_auto_approving_binding_makes_requests_wait(mode: AutoApproveBindings) -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.policy = replace(fixture.scenario.policy, auto_approve_bindings=mode)
+    fixture.scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-x"}))
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == Result(requeue=Requeue.ON_CHANGE)
+    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert reason.startswith("AutoApproveBindingPresent: ")
+    assert "kubeadm:node-autoapprove-x" not in reason
 
 
-def test_another_cluster_is_not_told_of() -> None:
-    """A reason that waits for another cluster's node must not name it."""
-    desk = ReconcilerFixture()
-    desk.scenario.put_claim(cluster=ABROAD, node_name="secret-node", provider_id="metal://theirs")
-    desk.scenario.store.machines[ABROAD] = [machine(provider_id="metal://theirs", deleting=True)]
-    csr = desk.file(desk.scenario.answer_csr())
-    look = desk.look(csr)
-    found = desk.csrs.stored[csr.name]
-    assert look.requeue is Requeue.ON_CHANGE
-    said = repr(found.annotations) + repr(found.conditions)
-    assert "secret-node" not in said
-    assert "theirs" not in said
+def test_a_reason_never_names_another_cluster() -> None:
+    """The request waits for a node of another cluster."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim(
+        cluster=ABROAD, node_name="secret-node", provider_id="metal://theirs"
+    )
+    fixture.scenario.store.machines[ABROAD] = [machine(provider_id="metal://theirs", deleting=True)]
+    csr = fixture.file(fixture.scenario.answer_csr())
+    result = fixture.reconcile(csr)
+    stored = fixture.csrs.stored[csr.name]
+    assert result.requeue is Requeue.ON_CHANGE
+    written = repr(stored.annotations) + repr(stored.conditions)
+    assert "secret-node" not in written
+    assert "theirs" not in written
 
 
-def test_a_name_whose_certificate_lives_waits_by_policy() -> None:
-    desk = ReconcilerFixture()
-    policy = replace(desk.scenario.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
-    desk.scenario.policy = policy
-    desk.scenario.put_claim(endorsement_key(2), provider_id="metal://gone")
-    csr = desk.file(desk.scenario.answer_csr())
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert desk.csrs.events == [(csr.name, "NodeNameReserved")]
+def test_a_node_name_is_reserved_until_its_certificate_expires() -> None:
+    fixture = ReconcilerFixture()
+    policy = replace(fixture.scenario.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
+    fixture.scenario.policy = policy
+    fixture.scenario.put_claim(endorsement_key(2), provider_id="metal://gone")
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert fixture.csrs.events == [(csr.name, "NodeNameReserved")]
 
 
 @pytest.mark.parametrize("filed", ["offer_csr", "answer_csr"])
-def test_a_wait_is_for_the_key_too(filed: str) -> None:
-    """The key's object may change, and who holds it may go: neither touches Machine or name."""
-    desk = ReconcilerFixture()
-    desk.scenario.put_claim(node_name="node-2.example", provider_id="metal://leaving")
+def test_the_endorsement_key_is_a_topic_of_a_waiting_request(filed: str) -> None:
+    """A change of the key or of its holder changes neither Machine nor node name."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim(node_name="node-2.example", provider_id="metal://leaving")
     leaving = machine(provider_id="metal://leaving", deleting=True)
-    desk.scenario.store.machines[HOME].append(leaving)
-    csr = desk.file(getattr(desk.scenario, filed)())
-    look = desk.look(csr)
-    told = desk.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert told.startswith("EndorsementKeyHolderDeleting: ")
-    assert look.topics == {NODE, PROVIDER_ID, key_name(desk.scenario.ek)}
+    fixture.scenario.store.machines[HOME].append(leaving)
+    csr = fixture.file(getattr(fixture.scenario, filed)())
+    result = fixture.reconcile(csr)
+    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert reason.startswith("EndorsementKeyHolderDeleting: ")
+    assert result.topics == {NODE, PROVIDER_ID, key_name(fixture.scenario.ek)}
 
 
-def test_a_cluster_that_opts_out_may_opt_in_again() -> None:
-    """As long as it is open, nobody files the request anew in the caches."""
-    desk = ReconcilerFixture()
-    desk.scenario.change_cluster(client_signers=frozenset())
-    csr = desk.file(desk.scenario.offer_csr())
-    assert desk.look(csr) == Result(requeue=Requeue.ON_CHANGE)
-    assert desk.csrs.writes == []
+def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:
+    """No event would bring it back: its caches stay open for a while."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.change_cluster(client_signers=frozenset())
+    csr = fixture.file(fixture.scenario.offer_csr())
+    assert fixture.reconcile(csr) == Result(requeue=Requeue.ON_CHANGE)
+    assert fixture.csrs.writes == []
 
 
-def test_builtin_serving_is_approved_and_never_signed() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.put_claim()
-    csr = desk.file(builtin(desk.scenario, NODE))
-    assert desk.look(csr) == DONE
-    found = desk.csrs.stored[csr.name]
-    assert (found.conditions["Approved"].reason, found.certificate) == ("Attested", None)
-    assert desk.look(found) == DONE
-    assert desk.csrs.writes == ["Approved Attested"]
+def test_kubelet_serving_is_approved_and_not_signed() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = fixture.file(builtin(fixture.scenario, NODE))
+    assert fixture.reconcile(csr) == DONE
+    stored = fixture.csrs.stored[csr.name]
+    assert (stored.conditions["Approved"].reason, stored.certificate) == ("Attested", None)
+    assert fixture.reconcile(stored) == DONE
+    assert fixture.csrs.writes == ["Approved Attested"]
 
 
-def test_builtin_serving_of_another_name_waits_with_an_event() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.put_claim()
-    csr = desk.file(builtin(desk.scenario, "node-2.example"))
-    assert desk.look(csr).requeue is Requeue.ON_CHANGE
-    assert desk.csrs.events == [(csr.name, "AddressNotOfMachine")]
+def test_kubelet_serving_for_another_name_waits_with_an_event() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = fixture.file(builtin(fixture.scenario, "node-2.example"))
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    assert fixture.csrs.events == [(csr.name, "AddressNotOfMachine")]
 
 
 def test_unavailable_is_neither_yes_nor_no() -> None:
-    desk = ReconcilerFixture()
-    desk.scenario.put_claim()
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
 
     def away() -> None:
         raise ApiServerUnavailable("away")
 
-    desk.csrs.interrupt = away
-    csr = desk.file(builtin(desk.scenario, NODE))
-    assert desk.look(csr) == RETRY
+    fixture.csrs.interrupt = away
+    csr = fixture.file(builtin(fixture.scenario, NODE))
+    assert fixture.reconcile(csr) == RETRY
+
+
+def test_annotations_of_255_kib_are_denied_at_once() -> None:
+    """A waiting request with such annotations held the memory of 60 honest ones for a day."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = builtin(fixture.scenario, "198.51.100.7")
+    csr = fixture.file(replace(csr, annotations={"a": "x" * (255 * 1024)}))
+    assert fixture.reason(csr) == "Denied TooLarge"
+    assert fixture.csrs.writes == ["Denied TooLarge"]
+
+
+def test_a_requester_above_its_share_is_denied_until_its_requests_fit() -> None:
+    """Root on one node filed a thousand requests that wait, and honest ones had no room."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = fixture.file(builtin(fixture.scenario, "198.51.100.7"))
+    flood = replace(csr, request=bytes(MAX_BYTES_OF_NODE))
+    fixture.shares.update(None, flood)
+    assert fixture.reason(csr) == "Denied TooManyPendingRequests"
+    another = replace(fixture.scenario.offer_csr(), username="system:bootstrap:fedcba")
+    assert fixture.reconcile(fixture.file(another)) == DONE
+    fixture.shares.update(flood, None)
+    again = fixture.file(replace(csr, name="csr-again"))
+    assert fixture.reconcile(again).requeue is Requeue.ON_CHANGE
+
+
+@pytest.mark.parametrize(("minutes", "denied"), [(19, False), (21, True)])
+def test_kubelet_serving_that_waited_longer_than_the_kubelet_is_denied(
+    minutes: int,
+    denied: bool,  # noqa: FBT001 # a parameter of the case
+) -> None:
+    """Kubernetes deletes a pending request only after 24 hours."""
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = builtin(fixture.scenario, "198.51.100.7")
+    csr = fixture.file(replace(csr, created=fixture.scenario.now - timedelta(minutes=minutes)))
+    conditions = fixture.result(csr).conditions
+    assert [c.reason for c in conditions.values()] == ["ServingRequestExpired"] * denied
+
+
+def test_kubelet_serving_that_can_be_approved_is_approved_at_any_age() -> None:
+    fixture = ReconcilerFixture()
+    fixture.scenario.put_claim()
+    csr = builtin(fixture.scenario, NODE)
+    csr = fixture.file(replace(csr, created=fixture.scenario.now - timedelta(hours=3)))
+    assert fixture.result(csr).conditions["Approved"].reason == "Attested"

@@ -1,13 +1,17 @@
-"""Who is looked at next: fairly, once, and again when there is a reason."""
+"""Work queue: each item once, again when there is a reason, and no worker woken without one."""
 
 import pickle
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
 
-from signer.controller import service
-from signer.controller.workqueue import DONE, RETRY, Item, Requeue, Result, WorkQueue
+from signer.controller.fair_queue import Item
+from signer.controller.workqueue import DONE, RETRY, Requeue, Result, WorkQueue
 from signer.model import ClusterKey
 
 BLUE = ClusterKey(namespace="n", name="blue")
@@ -23,119 +27,90 @@ def waiting(*topics: str) -> Result:
 
 
 @dataclass(slots=True)
-class Queued:
-    """A queue with a clock of its own, which is emptied without waiting."""
+class QueueFixture:
+    """A queue with a clock of its own, whose items are taken without waiting."""
 
-    per_cluster: int = 100
     seconds: float = 0.0
+    workers: int = 1000
     queue: WorkQueue = field(init=False)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(
-            per_cluster=self.per_cluster, monotonic=lambda: self.seconds, jitter=lambda: 1.0
+            workers=self.workers,
+            max_workers_per_cluster=self.workers,
+            monotonic=lambda: self.seconds,
+            jitter=lambda: 1.0,
         )
 
-    def ready(self) -> Item | None:
-        """Take what is ready, `None` when nothing is."""
-        with self.queue._changed:
+    def get_ready(self) -> Item | None:
+        """Take the next ready item, `None` if there is none."""
+        with self.queue._lock:
             self.queue._promote_due()
-            nothing = self.queue._next_cluster() is None
-        return None if nothing else self.queue.get()
+            ready = self.queue._ready.has_next(self.seconds)
+        return self.queue.get() if ready else None
 
-    def names(self) -> list[str]:
-        """Take all that is ready, and leave it in work."""
-        taken = []
-        while (found := self.ready()) is not None:
-            taken.append(found.name)
-        return taken
+    def ready_names(self) -> list[str]:
+        """Take all ready items, and leave them processing."""
+        names = []
+        while (ready := self.get_ready()) is not None:
+            names.append(ready.name)
+        return names
 
-    def look(self, wanted: Item, look: Result) -> None:
-        """Take an item, which is the only one that is ready, and finish it."""
-        assert self.ready() == wanted
-        self.queue.done(wanted, look)
-
-
-def test_requesters_and_clusters_take_turns() -> None:
-    """A flood delays who makes it."""
-    queued = Queued()
-    for n in range(3):
-        queued.queue.add(item(f"flood{n}", "attacker"))
-    queued.queue.add(item("honest", "node"))
-    queued.queue.add(item("other", "node", GREEN))
-    assert queued.names() == ["flood0", "other", "honest", "flood1", "flood2"]
+    def reconcile(self, expected: Item, result: Result) -> None:
+        """Take an item, which must be the only ready one, and end its processing."""
+        assert self.get_ready() == expected
+        self.queue.done(expected, result)
 
 
-def test_an_item_is_there_once() -> None:
-    queued = Queued()
+def test_an_item_is_ready_once() -> None:
+    fixture = QueueFixture()
     for _ in range(3):
-        queued.queue.add(item("a"))
-    assert queued.names() == ["a"]
+        fixture.queue.add(item("a"))
+    assert fixture.ready_names() == ["a"]
 
 
-def test_what_changes_during_a_look_is_looked_at_again() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
-    assert queued.names() == ["a"]
-    queued.queue.add(item("a"))
-    assert queued.names() == []
-    queued.queue.done(item("a"), DONE)
-    assert queued.names() == ["a"]
-    queued.queue.done(item("a"), DONE)
-    assert queued.names() == []
-    assert len(queued.queue) == 0
+def test_an_item_that_changes_while_it_is_processed_is_processed_again() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    assert fixture.ready_names() == ["a"]
+    fixture.queue.add(item("a"))
+    assert fixture.ready_names() == []
+    fixture.queue.done(item("a"), DONE)
+    assert fixture.ready_names() == ["a"]
+    fixture.queue.done(item("a"), DONE)
+    assert fixture.ready_names() == []
+    assert len(fixture.queue) == 0
 
 
-def test_a_cluster_occupies_no_more_than_its_share() -> None:
-    """A workload cluster that hangs would otherwise hold every worker."""
-    queued = Queued(per_cluster=2)
-    for n in range(4):
-        queued.queue.add(item(f"slow{n}"))
-    queued.queue.add(item("quick", cluster=GREEN))
-    assert sorted(queued.names()) == ["quick", "slow0", "slow1"]
-    queued.queue.done(item("slow0"), DONE)
-    assert queued.names() == ["slow2"]
-
-
-def test_clusters_that_hang_leave_workers_for_the_others() -> None:
-    """An outage takes several clusters away at once."""
-    queued = Queued(per_cluster=service._MAX_WORKERS_PER_CLUSTER)
-    for n in range(7):
-        hanging = ClusterKey(namespace="n", name=f"hanging-{n}")
-        for name in "abcdefgh":
-            queued.queue.add(item(f"hanging {name}", cluster=hanging))
-    assert len(queued.names()) < service._WORKERS
-    queued.queue.add(item("quick"))
-    assert queued.names() == ["quick"]
-
-
-def test_a_retry_comes_later_each_time_up_to_a_limit() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
+def test_backoff_grows_up_to_a_limit() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
     delays = []
     for _ in range(12):
-        queued.look(item("a"), RETRY)
-        assert queued.ready() is None
-        delays.append(queued.queue._later[0][0] - queued.seconds)
-        queued.seconds = queued.queue._later[0][0]
+        fixture.reconcile(item("a"), RETRY)
+        assert fixture.get_ready() is None
+        delays.append(fixture.queue._delayed[0][0] - fixture.seconds)
+        fixture.seconds = fixture.queue._delayed[0][0]
     assert delays[:3] == [0.25, 0.5, 1.0]
     assert delays[-1] == 15.0
 
 
-def test_a_waiting_item_is_woken_by_its_topics() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
-    queued.look(item("a"), waiting("node-1", "metal://1"))
-    queued.queue.notify(BLUE, "node-2")
-    queued.queue.notify(GREEN, "node-1")
-    assert queued.ready() is None
-    queued.queue.notify(BLUE, "metal://1")
-    queued.look(item("a"), waiting("node-1"))
-    queued.queue.notify(BLUE, "metal://1")
-    assert queued.ready() is None
-    queued.queue.notify(None, "node-1")
-    queued.look(item("a"), waiting())
-    queued.queue.notify(BLUE, None)
-    queued.look(item("a"), DONE)
+def test_a_topic_makes_the_items_ready_that_wait_for_it() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    fixture.reconcile(item("a"), waiting("node-1", "metal://1"))
+    fixture.queue.notify(BLUE, "node-2")
+    fixture.queue.notify(GREEN, "node-1")
+    assert fixture.get_ready() is None
+    fixture.queue.notify(BLUE, "metal://1")
+    fixture.reconcile(item("a"), waiting("node-1"))
+    fixture.queue.notify(BLUE, "metal://1")
+    assert fixture.get_ready() is None
+    fixture.queue.notify(None, "node-1")
+    fixture.reconcile(item("a"), waiting())
+    fixture.queue.notify(BLUE, None)
+    fixture.reconcile(item("a"), DONE)
+    assert fixture.queue._subscribers == {}
 
 
 @pytest.mark.parametrize(
@@ -150,107 +125,228 @@ def test_a_waiting_item_is_woken_by_its_topics() -> None:
         (GREEN, None, False),
     ],
 )
-def test_a_topic_that_is_touched_during_a_look_is_not_missed(
+def test_a_topic_that_changes_while_an_item_is_processed_is_not_missed(
     cluster: ClusterKey | None,
     topic: str | None,
     again: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
-    """The look may have read what was there before; which topics count is known at its end."""
-    queued = Queued()
-    queued.queue.add(item("a"))
-    assert queued.names() == ["a"]
-    queued.queue.notify(cluster, topic)
-    queued.queue.done(item("a"), waiting("node-1", "metal://1"))
-    assert queued.names() == (["a"] if again else [])
+    """The worker may have read the old state; the topics are known only at the end."""
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    assert fixture.ready_names() == ["a"]
+    fixture.queue.notify(cluster, topic)
+    fixture.queue.done(item("a"), waiting("node-1", "metal://1"))
+    assert fixture.ready_names() == (["a"] if again else [])
 
 
-def test_a_flood_of_topics_during_a_look_takes_no_room() -> None:
-    """A hostile cluster makes up Nodes while it lets a look hang."""
-    queued = Queued()
-    queued.queue.add(item("a"))
-    assert queued.names() == ["a"]
+def test_memory_for_changed_topics_is_bounded() -> None:
+    """A hostile cluster makes up Nodes while one of its items is processed."""
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    assert fixture.ready_names() == ["a"]
     for n in range(5000):
-        queued.queue.notify(BLUE, str(n) + "x" * 1000)
-    (work,) = queued.queue._in_work.values()
-    assert len(pickle.dumps(work.touched)) < 100_000
-    queued.queue.done(item("a"), waiting("node-1"))
-    assert queued.names() == ["a"]
+        fixture.queue.notify(BLUE, str(n) + "x" * 1000)
+    (changes,) = fixture.queue._processing.values()
+    assert len(pickle.dumps(changes.topics)) < 100_000
+    fixture.queue.done(item("a"), waiting("node-1"))
+    assert fixture.ready_names() == ["a"]
 
 
-def test_what_was_touched_during_a_look_counts_for_that_look() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
-    assert queued.names() == ["a"]
-    queued.queue.notify(BLUE, "node-1")
-    queued.queue.done(item("a"), waiting("node-1"))
-    queued.look(item("a"), waiting("node-1"))
-    assert queued.names() == []
+def test_changed_topics_are_forgotten_after_the_processing() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    assert fixture.ready_names() == ["a"]
+    fixture.queue.notify(BLUE, "node-1")
+    fixture.queue.done(item("a"), waiting("node-1"))
+    fixture.reconcile(item("a"), waiting("node-1"))
+    assert fixture.ready_names() == []
 
 
-def test_a_touched_topic_changes_no_decision_and_no_backoff() -> None:
-    queued = Queued()
-    for name, look in (("decided", DONE), ("undecided", RETRY)):
-        queued.queue.add(item(name))
-        assert queued.names() == [name]
-        queued.queue.notify(BLUE, None)
-        queued.queue.done(item(name), look)
-        assert queued.names() == []
-    queued.seconds += 0.25
-    assert queued.names() == ["undecided"]
+def test_a_changed_topic_changes_no_decision_and_no_backoff() -> None:
+    fixture = QueueFixture()
+    for name, result in (("decided", DONE), ("undecided", RETRY)):
+        fixture.queue.add(item(name))
+        assert fixture.ready_names() == [name]
+        fixture.queue.notify(BLUE, None)
+        fixture.queue.done(item(name), result)
+        assert fixture.ready_names() == []
+    fixture.seconds += 0.25
+    assert fixture.ready_names() == ["undecided"]
 
 
-def test_a_waiting_item_is_looked_at_each_minute_whatever_happens() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
+def test_a_waiting_item_is_processed_each_minute_without_any_change() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
     for _ in range(10):
-        queued.look(item("a"), waiting("node-1"))
-        queued.seconds += 60.0
+        fixture.reconcile(item("a"), waiting("node-1"))
+        fixture.seconds += 60.0
 
 
-def test_an_item_that_was_woken_is_not_due_as_well() -> None:
-    queued = Queued()
-    queued.queue.add(item("a"))
-    queued.look(item("a"), waiting("x"))
-    queued.queue.notify(BLUE, "x")
-    queued.look(item("a"), DONE)
-    queued.seconds += 1000.0
-    assert queued.ready() is None
+def test_an_item_that_was_notified_is_not_processed_again_when_its_backoff_ends() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    fixture.reconcile(item("a"), waiting("x"))
+    fixture.queue.notify(BLUE, "x")
+    fixture.reconcile(item("a"), DONE)
+    fixture.seconds += 1000.0
+    assert fixture.get_ready() is None
 
 
 def test_a_forgotten_item_does_not_come_back() -> None:
-    queued = Queued()
-    for name in ("ready", "waiting", "in work"):
-        queued.queue.add(item(name, name))
-    queued.queue.forget(item("ready", "ready"))
-    assert queued.names() == ["waiting", "in work"]
-    queued.queue.done(item("waiting", "waiting"), waiting("x"))
-    queued.queue.forget(item("waiting", "waiting"))
-    queued.queue.add(item("in work", "in work"))
-    queued.queue.forget(item("in work", "in work"))
-    queued.queue.notify(BLUE, "y")
-    queued.queue.done(item("in work", "in work"), waiting("y"))
-    queued.queue.notify(None, "x")
-    queued.seconds += 1000.0
-    assert queued.names() == []
-    assert len(queued.queue) == 0
+    fixture = QueueFixture()
+    for name in ("ready", "waiting", "processing"):
+        fixture.queue.add(item(name, name))
+    fixture.queue.forget(item("ready", "ready"))
+    assert fixture.ready_names() == ["waiting", "processing"]
+    fixture.queue.done(item("waiting", "waiting"), waiting("x"))
+    fixture.queue.forget(item("waiting", "waiting"))
+    fixture.queue.add(item("processing", "processing"))
+    fixture.queue.forget(item("processing", "processing"))
+    fixture.queue.notify(BLUE, "y")
+    fixture.queue.done(item("processing", "processing"), waiting("y"))
+    fixture.queue.notify(None, "x")
+    fixture.seconds += 1000.0
+    assert fixture.ready_names() == []
+    assert len(fixture.queue) == 0
+    assert fixture.queue._pending == {}
 
 
-def test_workers_share_the_work_and_leave_when_it_is_closed() -> None:
-    queue = WorkQueue(per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0)
+def test_a_cluster_whose_calls_are_slow_is_probed_when_its_breaker_becomes_half_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names the cluster and its owner."""
+    fixture = QueueFixture()
+    for n in range(5):
+        fixture.queue.add(item(str(n)))
+    assert len(fixture.ready_names()) == 5
+    for n in range(5):
+        fixture.queue.done(item(str(n)), RETRY, slow=True)
+        fixture.queue.add(item(str(n)))
+    (record,) = [r for r in caplog.records if r.message.startswith("circuit breaker opened")]
+    assert vars(record)["fields"] == {"cluster": "n/blue", "namespace": "n", "alarm": True}
+    assert fixture.queue.state().open_breakers == {BLUE}
+    assert fixture.ready_names() == []
+    assert fixture.queue._delayed[0][0] <= fixture.seconds + 2.0  # a worker wakes up for it
+    fixture.seconds += 2.0
+    assert fixture.ready_names() == ["0"]
+    fixture.queue.done(item("0"), DONE, slow=False)
+    assert fixture.ready_names() == ["1", "2", "3", "4"]
+    assert fixture.queue.state().open_breakers == frozenset()
+
+
+def test_a_closed_cluster_leaves_no_circuit_breaker() -> None:
+    fixture = QueueFixture()
+    for n in range(3):
+        fixture.queue.add(item(str(n)))
+    for name in fixture.ready_names():
+        fixture.queue.done(item(name), DONE, slow=True)
+    assert fixture.queue.state().open_breakers == {BLUE}
+    fixture.queue.reset_circuit_breaker(BLUE)
+    assert fixture.queue.state().open_breakers == frozenset()
+
+
+def test_the_state_names_who_is_pending_and_who_holds_workers() -> None:
+    fixture = QueueFixture()
+    fixture.queue.add(item("a"))
+    fixture.queue.add(item("b"))
+    assert fixture.get_ready() == item("a")
+    state = fixture.queue.state()
+    assert (state.pending, state.busy_workers) == ({BLUE: 2}, {"n": 1})
+
+
+class Workers:
+    """Threads that take items from a queue and count how often each of them is woken."""
+
+    def __init__(self, queue: WorkQueue, count: int, handle: Callable[[Item], Result]) -> None:
+        self._queue = queue
+        self._handle = handle
+        self.wake_ups = 0
+        self._wait = queue._wait
+        queue._wait = self._count_wait  # type: ignore[method-assign]
+        self._pool = ThreadPoolExecutor(count)
+        self._futures = [self._pool.submit(self._work) for _ in range(count)]
+
+    def _count_wait(self) -> None:
+        self._wait()
+        self.wake_ups += 1
+
+    def _work(self) -> None:
+        while (ready := self._queue.get()) is not None:
+            self._queue.done(ready, self._handle(ready))
+
+    def join(self) -> None:
+        for future in self._futures:
+            future.result(timeout=60)
+        self._pool.shutdown()
+
+
+def test_workers_share_the_items_and_return_after_the_shutdown() -> None:
+    queue = WorkQueue(
+        workers=4, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0
+    )
     seen: list[str] = []
 
-    def work() -> None:
-        while (taken := queue.get()) is not None:
-            seen.append(taken.name)
-            queue.done(taken, DONE)
-            if len(seen) == 100:
-                queue.shut_down()
+    def handle(ready: Item) -> Result:
+        seen.append(ready.name)
+        if len(seen) == 100:
+            queue.shut_down()
+        return DONE
 
-    with ThreadPoolExecutor(4) as pool:
-        workers = [pool.submit(work) for _ in range(4)]
-        for n in range(100):
-            queue.add(item(str(n), str(n % 7)))
-        for worker in workers:
-            worker.result()
+    workers = Workers(queue, 4, handle)
+    for n in range(100):
+        queue.add(item(str(n), str(n % 7)))
+    workers.join()
     assert sorted(seen, key=int) == [str(n) for n in range(100)]
     assert queue.get() is None
+
+
+def test_one_event_wakes_one_worker_and_not_all_of_them() -> None:
+    """In a flood, waking 32 workers for each event took 13 % of the CPU."""
+    queue = WorkQueue(
+        workers=32, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0
+    )
+    handled = threading.Semaphore(0)
+
+    def handle(_: Item) -> Result:
+        handled.release()
+        return DONE
+
+    workers = Workers(queue, 32, handle)
+    for n in range(200):
+        queue.add(item(str(n)))
+        assert handled.acquire(timeout=60)
+    before_shutdown = workers.wake_ups
+    queue.shut_down()
+    workers.join()
+    assert before_shutdown < 3 * 200
+
+
+def test_another_worker_waits_for_the_delayed_items_when_one_takes_an_item() -> None:
+    """Else an item would be late for as long as the worker is busy that waited for it."""
+    jitter = iter([0.0, 1.0])
+    queue = WorkQueue(
+        workers=8,
+        max_workers_per_cluster=8,
+        monotonic=time.monotonic,
+        jitter=lambda: next(jitter, 1.0),
+    )
+    attempts: Counter[str] = Counter()
+    late_again = threading.Event()
+    in_time: list[bool] = []
+
+    def handle(ready: Item) -> Result:
+        attempts[ready.name] += 1
+        if attempts[ready.name] == 1:
+            return RETRY
+        if ready.name == "early":
+            in_time.append(late_again.wait(30))
+            queue.shut_down()
+        else:
+            late_again.set()
+        return DONE
+
+    queue.add(item("early"))
+    queue.add(item("late"))
+    workers = Workers(queue, 2, handle)
+    workers.join()
+    assert in_time == [True]

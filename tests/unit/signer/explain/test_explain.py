@@ -313,7 +313,10 @@ def test_a_claim_of_a_cluster_that_is_in_no_file_is_not_decided(directory: Direc
     csr = directory.scenario.answer_csr()
     directory.scenario.put_claim(cluster=ABROAD)
     text, status = directory.report(csr)
-    assert "  K1  cannot decide claim of the endorsement key: ApiServerUnavailable: another Cluster" in text
+    assert (
+        "  K1  cannot decide claim of the endorsement key: ApiServerUnavailable: another Cluster"
+        in text
+    )
     assert status == 3
 
 
@@ -338,7 +341,9 @@ def test_names_of_the_control_plane_are_reported_before_those_of_others(
     directory.scenario.for_serving("api.example")
     text, status = directory.report(directory.scenario.answer_csr())
     assert "  S1  ok            serving names: form\n" in text
-    assert "  S3  denied        serving names: no address of others: AddressOfControlPlane: " in text
+    assert (
+        "  S3  denied        serving names: no address of others: AddressOfControlPlane: " in text
+    )
     assert "  S2  not reached   serving names: addresses of the Machine\n" in text
     assert status == 1
 

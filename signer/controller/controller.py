@@ -1,4 +1,8 @@
-"""The running signer: watches fill the queue, workers empty it, upkeep goes on beside them."""
+"""The controller: watches fill the work queue, and workers reconcile its items.
+
+Threads: the workers; for each workload cluster its watches and its maintenance; for the management
+cluster the watches, the maintenance, the trust bundles and the list of workload clusters.
+"""
 
 import logging
 import random
@@ -6,52 +10,61 @@ import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event, Thread
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from common.errors import AttestationError, Unavailable
 from signer.config import Config
 from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities
+from signer.controller.fair_queue import Item
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
     delete_stale_claims,
+    delete_unclaimed_keys,
     enforce_auto_approve_policy,
 )
-from signer.controller.http_server import HttpServer, build_routes
+from signer.controller.http_server import HttpServer, build_app
+from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import ClusterContext, Reconciler
-from signer.controller.workqueue import DONE, RETRY, Item, Result, WorkQueue
+from signer.controller.requester_share import RequesterShares
+from signer.controller.timed_csrs import TimedCsrWriter
+from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
-from signer.inventory.claims import KubeClaimStore
 from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
-from signer.model import AttestedNodeObject, Csr, Node
+from signer.model import AttestedNodeObject, ClusterKey, Csr, EndorsementKeyObject, Node
 from signer.trust_bundles import TrustBundleFiles
 
 _logger = logging.getLogger(__name__)
 
 _WORKERS: Final = 32
 _MAX_WORKERS_PER_CLUSTER: Final = 4
-"""Workers that one cluster may hold up: each of its requests may take half a minute to fail. Seven
-clusters that are away or hostile still leave some to the others."""
-_TICK: Final = 1.0
+"""Each call to a cluster may take half a minute to fail. `FairQueue` limits the owners."""
+_SYNC_INTERVAL: Final = 1.0
 _TRUST_BUNDLE_INTERVAL: Final = 1.0
 _MAINTENANCE_INTERVAL: Final = 60.0
 _MAINTENANCE_RETRY: Final = 5.0
-_MIN_MAINTENANCE_INTERVAL: Final = 1.0
-"""At least, between two rounds for a cluster: a hostile one may ask for the next all the time."""
+_MIN_MAINTENANCE_INTERVAL: Final = 5.0
+"""Between two rounds for a cluster. A hostile cluster can request the next round at any time, by a
+change of its ClusterRoleBindings."""
 _SHUTDOWN_GRACE: Final = 15.0
-"""Seconds that looks in work are given at the end."""
+"""Seconds in which workers may finish the items that they process."""
 
 
 class Controller:
-    """All threads of the signer; making it raises OSError when there is no address for metrics."""
+    """All threads of the signer.
+
+    Raises `OSError` when it is made and cannot listen on the address for metrics.
+    """
 
     def __init__(self, config: Config, *, agent: str) -> None:
         api = ApiClient("management", config.management, user_agent=agent)
@@ -59,13 +72,16 @@ class Controller:
         self._anchors = TrustBundleFiles(config.policies.all(), config.anchors)
         self._stop = Event()
         self._queue = WorkQueue(
-            per_cluster=_MAX_WORKERS_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
+            workers=_WORKERS,
+            max_workers_per_cluster=_MAX_WORKERS_PER_CLUSTER,
+            monotonic=time.monotonic,
+            jitter=random.random,
         )
         self._management = ManagementCluster(
             api, self._stop, self._queue.notify, namespace=config.watched_namespace
         )
-        self._claims = KubeClaimStore(api)
-        self._masters = ChallengeKeyStore(
+        self._claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
+        self._challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         self._clusters = WorkloadClusters(
@@ -76,11 +92,12 @@ class Controller:
             monotonic=time.monotonic,
         )
         self._authorities = ClusterAuthorities(SecretClient(api), config.policies)
+        self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._reconciler = Reconciler(
             policies=config.policies,
             anchors=self._anchors.current,
             claims=self._claims,
-            challenge_keys=self._masters,
+            challenge_keys=self._challenge_keys,
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             now=_now,
@@ -90,17 +107,17 @@ class Controller:
         self._workers = [
             Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
         ]
-        self._observatory = self._observed_at(config.metrics_address)
+        self._http_server = self._make_http_server(config.metrics_address)
 
     def run(self, stop: Event) -> None:
-        """Work until told to stop; looks that are in work are finished."""
-        if self._observatory is not None:
-            self._observatory.start()
+        """Run until `stop` is set, then let the workers finish what they process."""
+        if self._http_server is not None:
+            self._http_server.start()
         self._management.start()
         for worker in self._workers:
             worker.start()
-        Thread(target=self._maintain_management, name="upkeep", daemon=True).start()
-        Thread(target=self._maintain_trust_bundles, name="trust anchors", daemon=True).start()
+        Thread(target=self._maintain_management, name="maintenance", daemon=True).start()
+        Thread(target=self._maintain_trust_bundles, name="trust bundles", daemon=True).start()
         Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
         _logger.info("signer started")
         stop.wait()
@@ -110,24 +127,27 @@ class Controller:
         deadline = time.monotonic() + _SHUTDOWN_GRACE
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
-        if self._observatory is not None:
-            self._observatory.stop()
+        if self._http_server is not None:
+            self._http_server.stop()
         _logger.info("signer stopped")
 
-    def _observed_at(self, address: tuple[str, int] | None) -> HttpServer | None:
+    def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
         if address is None:
             return None
-        registry = metrics.build_registry(self._anchors)
-        pages = build_routes(registry, healthy=self._healthy, ready=self._management.has_synced)
-        return HttpServer(address, pages)
+        registry = metrics.build_registry(self._anchors, self._queue.state)
+        app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
+        return HttpServer(address, app)
 
     def _healthy(self) -> bool:
         return all(worker.is_alive() for worker in self._workers)
 
     def _on_cluster_added(self, workload: WorkloadCluster) -> None:
+        """Connect the caches of a workload cluster with the queue; start its maintenance."""
         key = workload.key
+        shares = self._shares[workload] = RequesterShares()
 
         def csr_changed(_: str, before: Csr | None, after: Csr | None) -> None:
+            shares.update(before, after)
             if workload.stopped.is_set():
                 return
             if after is not None:
@@ -149,36 +169,48 @@ class Controller:
         workload.csrs.add_event_handler(csr_changed)
         workload.nodes.add_event_handler(node_changed)
         workload.bindings.add_event_handler(bindings_changed)
-        name = f"upkeep {key.namespace}/{key.name}"
+        name = f"maintenance {key.namespace}/{key.name}"
         Thread(target=self._maintain_workload, args=(workload,), name=name, daemon=True).start()
 
     def _worker(self) -> None:
         while (item := self._queue.get()) is not None:
-            look = RETRY
+            result, slow = RETRY, None
             try:
-                look = self._reconcile(item)
+                result, slow = self._reconcile(item)
             except Unavailable:
-                pass
+                pass  # a cache is not filled yet
             except Exception:
-                _logger.exception("look failed", extra={"fields": {"csr": item.name}})
+                fields = {"cluster": f"{item.cluster.namespace}/{item.cluster.name}"}
+                fields |= {"csr": item.name}
+                _logger.exception("reconciliation failed", extra={"fields": fields})
             finally:
-                self._queue.done(item, look)
+                self._queue.done(item, result, slow=slow)
 
-    def _reconcile(self, item: Item) -> Result:
+    def _reconcile(self, item: Item) -> tuple[Result, bool | None]:
+        """Reconcile an item; return the result, and whether a call to the cluster was slow."""
         workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
         if workload is None or csr is None or csr.username != item.requester:
-            return DONE
-        records = CachedInventory(self._management, workload)
-        side = ClusterContext(key=item.cluster, records=records, csrs=workload.writer)
-        return self._reconciler.reconcile(csr, side)
+            return DONE, None
+        writer = TimedCsrWriter(workload.writer, time.monotonic)
+        context = ClusterContext(
+            key=item.cluster,
+            inventory=CachedInventory(self._management, workload),
+            csrs=writer,
+            shares=self._shares[workload],
+        )
+        return self._reconciler.reconcile(csr, context), writer.slow
 
     def _maintain_workload(self, workload: WorkloadCluster) -> None:
         while not workload.stopped.is_set():
-            done = _run_step(lambda: self._maintain_workload_once(workload), "upkeep of a cluster")
+            step = partial(self._maintain_workload_once, workload)
+            succeeded = _run_step(step, "maintenance of a cluster", workload.key)
             workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
-            workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if done else _MAINTENANCE_RETRY)
+            workload.maintenance_due.wait(
+                _MAINTENANCE_INTERVAL if succeeded else _MAINTENANCE_RETRY
+            )
             workload.maintenance_due.clear()
+        self._queue.reset_circuit_breaker(workload.key)
 
     def _maintain_workload_once(self, workload: WorkloadCluster) -> None:
         workload.read_hosts()
@@ -191,53 +223,69 @@ class Controller:
         check_authority(workload.key, self._authorities.authority)
 
     def _sync_clusters(self) -> None:
-        while not self._stop.wait(_TICK):
-            _run_step(self._clusters.sync, "tending clusters")
+        while not self._stop.wait(_SYNC_INTERVAL):
+            _run_step(self._clusters.sync, "sync of the workload clusters")
 
     def _maintain_trust_bundles(self) -> None:
         while not self._stop.wait(_TRUST_BUNDLE_INTERVAL):
-            _run_step(self._reload_trust_bundles, "looking at trust anchors")
+            _run_step(self._reload_trust_bundles, "reload of the trust bundles")
 
     def _reload_trust_bundles(self) -> None:
         if self._anchors.reload():
-            # A revocation list may have been waited for.
+            # CSRs that wait for a revocation list can be decided now.
             self._queue.notify(None, None)
 
     def _maintain_management(self) -> None:
-        done = True
-        while not self._stop.wait(_MAINTENANCE_INTERVAL if done else _MAINTENANCE_RETRY):
-            done = _run_step(self._maintain_keys_and_claims, "upkeep")
-
-    def _maintain_keys_and_claims(self) -> None:
-        self._masters.rotate()
-        delete_stale_claims(
-            self._management.nodes.all(), self._claims, lives=self._is_live, now=_now()
+        steps = (
+            (self._challenge_keys.rotate, "rotation of the challenge keys"),
+            (self._delete_stale_claims, "deletion of stale claims"),
+            (self._delete_unclaimed_keys, "deletion of unclaimed keys"),
         )
+        succeeded = True
+        while not self._stop.wait(_MAINTENANCE_INTERVAL if succeeded else _MAINTENANCE_RETRY):
+            results = [_run_step(step, name) for step, name in steps]
+            succeeded = all(results)
+
+    def _delete_stale_claims(self) -> None:
+        nodes = self._management.nodes.all()
+        delete_stale_claims(nodes, self._claims, is_live=self._is_live, now=_now())
+
+    def _delete_unclaimed_keys(self) -> None:
+        keys = self._management.keys.all()
+        delete_unclaimed_keys(keys, self._claims, is_claimed=self._is_claimed, now=_now())
 
     def _is_live(self, node: AttestedNodeObject) -> bool:
-        """Tell from caches that a claim need not be asked for: its Machine is there, or paused."""
+        """Return whether a claim's Machine is in the caches, or its Cluster is paused."""
         cluster = self._management.clusters.get(f"{node.cluster.namespace}/{node.cluster.name}")
-        under = (node.cluster, node.provider_id)
-        machines = self._management.machines.by_index("provider ID", under)
-        pools = self._management.pools.by_index("provider ID", under)
+        index_key = (node.cluster, node.provider_id)
+        machines = self._management.machines.by_index("provider ID", index_key)
+        pools = self._management.pools.by_index("provider ID", index_key)
         if node.machine_name:
             machines, pools = [m for m in machines if m.name == node.machine_name], ()
         return bool(machines or pools) or (cluster is not None and cluster.paused)
+
+    def _is_claimed(self, key: EndorsementKeyObject) -> bool:
+        """Return whether an AttestedNode in the caches names the key."""
+        return bool(self._management.nodes.by_index("endorsement key", key.name))
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _run_step(step: Callable[[], None], what: str) -> bool:
-    """Do a step that may fail without ending its thread; tell whether it was done."""
+def _run_step(step: Callable[[], None], name: str, cluster: ClusterKey | None = None) -> bool:
+    """Run a step of a loop; log its exception instead of ending the thread; return success."""
+    fields: dict[str, object] = {"step": name}
+    if cluster is not None:
+        fields |= {"cluster": f"{cluster.namespace}/{cluster.name}"}
+        fields |= {"namespace": cluster.namespace}
     try:
         step()
     except AttestationError as e:
-        fields = {"step": what, "message": e.message, "detail": e.detail}
-        _logger.warning("step not done", extra={"fields": fields})
+        fields |= {"message": e.message, "detail": e.detail}
+        _logger.warning("step failed", extra={"fields": fields})
     except Exception:
-        _logger.exception("step failed", extra={"fields": {"step": what}})
+        _logger.exception("step failed", extra={"fields": fields})
     else:
         return True
     return False

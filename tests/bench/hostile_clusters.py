@@ -1,0 +1,305 @@
+"""API servers of hostile workload clusters, all in one process of their own.
+
+    python -m tests.bench.hostile_clusters DIRECTORY
+
+Reads DIRECTORY/clusters.json: port, certificate and behavior of each. Writes DIRECTORY/ready when
+all of them listen. Each behaves well enough that the signer watches it, and then:
+
+silent      answers reads, and no write ever
+flood       one node files serving requests for a foreign address, with 255 KiB of annotations each
+uncounted   CSRs of 2 MiB each, in fields that the requester does not choose
+fat         answers of 15 MiB that consist of tiny objects, to every list and every write
+drip        an event of 3 MiB without end, in small chunks, again and again
+events      Nodes that change all the time, and thousands of auto-approving bindings
+authority   an honest node, in a cluster whose CA key takes OpenSSL seconds to check
+"""
+
+import base64
+import json
+import os
+import socket
+import ssl
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.csr import build_pkcs10
+from common.names import (
+    BUILTIN_SERVING_SIGNER,
+    CHALLENGE_ANNOTATION,
+    CLIENT_SIGNER,
+    CLIENT_USAGES,
+    PEM_REQUEST,
+    SERVING_USAGES,
+)
+from common.pem import encode_block
+from tests.bench.software_node import SoftwareNode
+from tests.harness.controlplane import HOST
+
+Json = dict[str, Any]
+
+CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+NODES: Final = "/api/v1/nodes"
+BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+_FAT: Final = (
+    b'{"metadata":{"resourceVersion":"1"},"items":[],"junk":[' + b"{},[]," * 2_500_000 + b"0]}"
+)
+_DRIP: Final = b'{"type":"ADDED","object":{"metadata":{"x":"' + b"x" * (3 << 20)
+_LIST_LIMIT: Final = 8
+_FLOOD: Final = 1000
+_UNCOUNTED: Final = 50
+_WAITING: Final = 200
+_READ_SECONDS: Final = 300
+
+
+class Cluster:
+    """State and behavior of one cluster."""
+
+    def __init__(self, behavior: str, node: Mapping[str, str]) -> None:
+        self.behavior = behavior
+        self.changed = Event()
+        self.lock = Lock()
+        self.versions = count(1)
+        self.decided: set[str] = set()
+        self.node = SoftwareNode(node["name"], node["providerID"], seed=node["seed"])
+        self.filed: dict[str, Json] = {}
+        """CSRs of the honest node."""
+        self.events: list[Json] = []
+        self._request = base64.b64encode(self._serving_request()).decode()
+        self._stopped = Event()
+        if behavior == "authority":
+            self.file(self.node.offer(uuid.uuid4().hex))
+
+    def csrs(self) -> Iterator[Json]:
+        """Yield the pending CSRs."""
+        sizes = {"flood": _FLOOD, "uncounted": _UNCOUNTED, "silent": _WAITING, "fat": _WAITING}
+        for number in range(sizes.get(self.behavior, 0)):
+            csr = self._serving_csr(number)
+            if csr["metadata"]["name"] not in self.decided:
+                yield csr
+        yield from list(self.filed.values())
+
+    def write(self, name: str, patch: object) -> Json:
+        """Apply a patch as far as the signer looks at the result."""
+        if "status" in repr(patch):
+            self.decided.add(name)
+            self.filed.pop(name, None)
+        csr = self.filed.get(name) or self._serving_csr(0, name)
+        annotations = patch["metadata"].get("annotations", {}) if isinstance(patch, dict) else {}
+        csr["metadata"] |= {"resourceVersion": str(next(self.versions))}
+        csr["metadata"]["annotations"] = csr["metadata"].get("annotations", {}) | annotations
+        if name in self.filed and CHALLENGE_ANNOTATION in annotations:
+            answer = self.node.answer(csr["metadata"]["uid"], annotations[CHALLENGE_ANNOTATION])
+            self.file(answer)
+        return csr
+
+    def file(self, filed: tuple[str, bytes]) -> None:
+        """File a request of the honest node."""
+        name, request = filed
+        csr = self._csr(name, request, CLIENT_SIGNER, "system:bootstrap:abcdef", CLIENT_USAGES)
+        csr["spec"]["groups"] = ["system:bootstrappers", "system:authenticated"]
+        with self.lock:
+            self.filed[name] = csr
+            self.events.append({"type": "ADDED", "object": csr})
+        self.changed.set()
+
+    def file_again(self) -> None:
+        """File an offer every second: the authority is needed for each answer."""
+        while not self._stopped.wait(1.0):
+            self.file(self.node.offer(uuid.uuid4().hex))
+
+    def _serving_csr(self, number: int, name: str = "") -> Json:
+        name = name or f"csr-{number}"
+        request = base64.b64decode(self._request)
+        csr = self._csr(
+            name, request, BUILTIN_SERVING_SIGNER, "system:node:mallory", SERVING_USAGES
+        )
+        csr["spec"]["groups"] = ["system:nodes", "system:authenticated"]
+        if self.behavior == "flood":
+            csr["metadata"]["annotations"] = {"a": "x" * (255 << 10)}
+        if self.behavior == "uncounted":
+            csr["spec"]["extra"] = {str(n): ["x"] for n in range(40_000)}
+            csr["status"] = {
+                "conditions": [{"type": "A", "reason": "r", "message": "x" * (1 << 20)}]
+            }
+        return csr
+
+    def _serving_request(self) -> bytes:
+        key = ec.generate_private_key(ec.SECP256R1())
+        der = build_pkcs10(
+            key, node_name="mallory", provider_id="bench://mallory", dns_names=["victim.example"]
+        )
+        return encode_block(PEM_REQUEST, der)
+
+    def _csr(
+        self, name: str, request: bytes, signer: str, username: str, usages: frozenset[str]
+    ) -> Json:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "metadata": {
+                "name": name,
+                "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
+                "resourceVersion": "1",
+                "creationTimestamp": now,
+            },
+            "spec": {
+                "signerName": signer,
+                "username": username,
+                "usages": sorted(usages),
+                "request": base64.b64encode(request).decode(),
+            },
+        }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # theirs
+        """Say nothing."""
+
+    def do_GET(self) -> None:  # theirs
+        """Answer a list, a watch, or the `kubernetes` service."""
+        url = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        if "watch" in query:
+            self._watch(url.path)
+        elif self.server.cluster.behavior == "fat" and url.path in {NODES, BINDINGS}:
+            self._send(_FAT)
+        elif url.path in {CSRS, NODES, BINDINGS}:
+            self._send_json(self._page(url.path, int(query.get("continue", "0"))))
+        elif url.path.startswith(CSRS):
+            self._send_json(self.server.cluster.filed.get(url.path.rpartition("/")[2], {}))
+        else:
+            self._send_json(
+                {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "192.0.2.1"}}
+            )
+
+    def do_PATCH(self) -> None:  # theirs
+        """Take a write."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        behavior = self.server.cluster.behavior
+        if behavior == "silent":
+            self.rfile.read(1)  # returns when the signer hangs up
+        elif behavior == "fat":
+            self._send(_FAT)
+        else:
+            name = self.path.removeprefix(CSRS + "/").partition("/")[0]
+            self._send_json(self.server.cluster.write(name, body))
+
+    def do_POST(self) -> None:  # theirs
+        """Take an Event."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._send_json({}, status=201)
+
+    def do_DELETE(self) -> None:  # theirs
+        """Take a deletion."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._send_json({})
+
+    def _page(self, path: str, start: int) -> Json:
+        items: list[Json] = []
+        if path == CSRS:
+            items = list(self.server.cluster.csrs())[start : start + _LIST_LIMIT]
+        metadata = {"resourceVersion": str(next(self.server.cluster.versions))}
+        if len(items) == _LIST_LIMIT:
+            metadata["continue"] = str(start + _LIST_LIMIT)
+        return {"metadata": metadata, "items": items}
+
+    def _watch(self, path: str) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        cluster = self.server.cluster
+        if cluster.behavior == "drip" and path == CSRS:
+            for start in range(0, len(_DRIP), 512):
+                self._chunk(_DRIP[start : start + 512])
+            self.close_connection = True
+        elif cluster.behavior == "events" and path != CSRS:
+            self._send_changes(binding=path == BINDINGS)
+        else:
+            self._send_events(path)
+
+    def _send_changes(self, *, binding: bool) -> None:
+        for number in count():
+            name = f"kubeadm:node-autoapprove-{number % 2000}" if binding else f"node-{number}"
+            version = str(next(self.server.cluster.versions))
+            body = {"metadata": {"name": name, "resourceVersion": version}, "spec": {}}
+            self._chunk(json.dumps({"type": "ADDED", "object": body}).encode() + b"\n")
+            time.sleep(0.001)
+
+    def _send_events(self, path: str) -> None:
+        cluster, sent = self.server.cluster, 0
+        while path == CSRS:
+            for event in cluster.events[sent:]:
+                self._chunk(json.dumps(event).encode() + b"\n")
+                sent += 1
+            cluster.changed.wait()
+            cluster.changed.clear()
+        # Until the signer hangs up.
+        self.rfile.read(1)
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def _send_json(self, body: Json, *, status: int = 200) -> None:
+        self._send(json.dumps(body).encode(), status=status)
+
+    def _send(self, content: bytes, *, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port: int, pair: tuple[str, str], cluster: Cluster) -> None:
+        super().__init__((HOST, port), _Handler)
+        self.cluster = cluster
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(*pair)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 # theirs
+        """Shake hands on the thread of the connection."""
+        request.settimeout(_READ_SECONDS)
+        with suppress(OSError):
+            super().finish_request(
+                self._context.wrap_socket(request, server_side=True), client_address
+            )
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: the signer hangs up."""
+
+
+def main(directory: Path) -> None:
+    """Serve all clusters until killed."""
+    # They would not share the CPUs of the signer in the world.
+    os.nice(15)
+    for entry in json.loads((directory / "clusters.json").read_text()):
+        cluster = Cluster(entry["behavior"], entry["node"])
+        server = _Server(entry["port"], tuple(entry["pair"]), cluster)
+        Thread(target=server.serve_forever, daemon=True).start()
+        if cluster.behavior == "authority":
+            (directory / "endorsement-key").write_text(cluster.node.registration())
+            Thread(target=cluster.file_again, daemon=True).start()
+    (directory / "ready").touch()
+    Event().wait()
+
+
+if __name__ == "__main__":
+    socket.setdefaulttimeout(_READ_SECONDS)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,153 @@
+"""Threads of the controller: a hostile cluster neither speeds them up nor outlives its end."""
+
+import time
+from threading import Event, Thread
+from types import MappingProxyType
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.config import Config
+from signer.controller import controller
+from signer.controller.controller import Controller
+from signer.controller.fair_queue import Item
+from signer.controller.workqueue import DONE
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
+from signer.inventory.workload_clusters import WorkloadClusters
+from signer.kube.kubeconfig import parse_kubeconfig
+from signer.policy import PolicySet
+from tests.builders.kube_objects import HOME
+from tests.harness import kubeconfig, pki
+
+
+@pytest.fixture
+def workload() -> WorkloadCluster:
+    ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
+    connection = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
+    return WorkloadCluster(HOME, "uid", connection, agent="test")
+
+
+def make_controller(workload: WorkloadCluster) -> Controller:
+    config = Config(
+        management=workload.connection,
+        own_namespace="n",
+        watched_namespace="",
+        infrastructure_groups=(),
+        policies=PolicySet(by_cluster=MappingProxyType({}), default=None),
+        anchors={},
+        metrics_address=None,
+    )
+    return Controller(config, agent="test")
+
+
+def maintenance_thread(workload: WorkloadCluster) -> Thread:
+    """Return the maintenance thread of a workload cluster."""
+    return Thread(
+        target=make_controller(workload)._maintain_workload, args=(workload,), daemon=True
+    )
+
+
+def test_maintenance_rounds_of_a_cluster_have_a_minimum_interval(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[float] = []
+
+    def read_hosts() -> None:
+        rounds.append(time.monotonic())
+        workload.maintenance_due.set()
+        if len(rounds) == 3:
+            workload.stop()
+
+    monkeypatch.setattr(workload, "read_hosts", read_hosts)
+    monkeypatch.setattr(controller, "_MIN_MAINTENANCE_INTERVAL", 0.2)
+    maintenance = maintenance_thread(workload)
+    maintenance.start()
+    maintenance.join(30)
+    assert not maintenance.is_alive()
+    assert rounds[-1] - rounds[0] >= 0.4
+
+
+def test_maintenance_ends_when_its_cluster_is_closed(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whatever moment: a closed cluster may have opted out, and gets no more requests."""
+    rounds = 0
+
+    def read_hosts() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    clear = workload.maintenance_due.clear
+
+    def close_meanwhile() -> None:
+        workload.stop()
+        clear()
+
+    monkeypatch.setattr(workload, "read_hosts", read_hosts)
+    monkeypatch.setattr(workload.maintenance_due, "clear", close_meanwhile)
+    monkeypatch.setattr(controller, "_MIN_MAINTENANCE_INTERVAL", 0.0)
+    workload.maintenance_due.set()
+    maintenance = maintenance_thread(workload)
+    maintenance.start()
+    maintenance.join(30)
+    assert not maintenance.is_alive()
+    assert rounds == 1
+
+
+def test_the_shutdown_does_not_wait_for_the_management_cluster(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Secret that cannot be read takes half a minute."""
+    called, ended, stop = Event(), Event(), Event()
+
+    def hang(_: WorkloadClusters) -> None:
+        called.set()
+        ended.wait()
+
+    monkeypatch.setattr(ManagementCluster, "start", lambda _: None)
+    monkeypatch.setattr(WorkloadClusters, "sync", hang)
+    running = Thread(target=make_controller(workload).run, args=(stop,), daemon=True)
+    running.start()
+    assert called.wait(30)
+    stop.set()
+    running.join(30)
+    assert not running.is_alive()
+    ended.set()
+
+
+def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Cluster that is created again under the name starts without the failures of the old one."""
+    made = make_controller(workload)
+    for n in range(3):
+        made._queue.add(Item(cluster=HOME, requester="r", name=str(n)))
+        item = made._queue.get()
+        assert item is not None
+        made._queue.done(item, DONE, slow=True)
+    assert made._queue.state().open_breakers == {HOME}
+    monkeypatch.setattr(workload, "read_hosts", workload.stop)
+    made._maintain_workload(workload)
+    assert made._queue.state().open_breakers == frozenset()
+
+
+def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_controller(workload)
+    steps: list[str] = []
+
+    def rotate() -> None:
+        steps.append("rotate")
+        raise ApiServerUnavailable("away")
+
+    def delete_unclaimed_keys() -> None:
+        steps.append("keys")
+        made._stop.set()
+
+    monkeypatch.setattr(controller, "_MAINTENANCE_INTERVAL", 0.0)
+    monkeypatch.setattr(made._challenge_keys, "rotate", rotate)
+    monkeypatch.setattr(made, "_delete_unclaimed_keys", delete_unclaimed_keys)
+    made._maintain_management()
+    assert steps == ["rotate", "keys"]

@@ -1,0 +1,68 @@
+"""Slow calls to a cluster's API server are noticed, whatever they return or raise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
+from signer.controller.timed_csrs import TimedCsrWriter
+from signer.model import Csr
+from tests.builders.scenario import NOW, Scenario
+from tests.fakes.csrs import FakeCsrs
+
+CALLS: dict[str, Callable[[TimedCsrWriter, Csr], object]] = {
+    "read": lambda writer, csr: writer.read(csr.name),
+    "annotate": lambda writer, csr: writer.annotate(csr, {"a": "b"}),
+    "approve": lambda writer, csr: writer.approve(csr, "R", "m"),
+    "deny": lambda writer, csr: writer.deny(csr, "R", "m"),
+    "fail": lambda writer, csr: writer.fail(csr, "R", "m"),
+    "set_certificate": lambda writer, csr: writer.set_certificate(csr, b"c"),
+    "record_event": lambda writer, csr: writer.record_event(csr, "R", "m", NOW),
+}
+
+
+@dataclass(slots=True)
+class SlowCsrs(FakeCsrs):
+    """An API server whose calls take a while, and may fail after that."""
+
+    now: float = 0.0
+    takes: float = 0.0
+    error: Exception | None = None
+    clock: Callable[[], float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = self._tick
+
+    def _tick(self) -> float:
+        # Called before and after each call.
+        self.now += self.takes
+        return self.now
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("takes", [0.0, SLOW_CALL_SECONDS])
+def test_each_call_is_measured_and_passed_on(
+    call: Callable[[TimedCsrWriter, Csr], object], takes: float
+) -> None:
+    csrs = SlowCsrs(takes=takes)
+    writer = TimedCsrWriter(csrs, csrs.clock)
+    assert writer.slow is None
+    call(writer, csrs.put(Scenario().offer_csr()))
+    assert writer.slow == (takes > 0)
+
+
+def test_a_slow_call_that_fails_is_slow() -> None:
+    def fail() -> None:
+        raise ApiServerUnavailable("no answer")
+
+    csrs = SlowCsrs(takes=SLOW_CALL_SECONDS, interrupt=fail)
+    writer = TimedCsrWriter(csrs, csrs.clock)
+    csr = csrs.put(Scenario().offer_csr())
+    with pytest.raises(ApiServerUnavailable):
+        writer.annotate(csr, {"a": "b"})
+    assert writer.slow
+    csrs.takes = 0.0
+    writer.read(csr.name)
+    assert writer.slow
