@@ -48,7 +48,7 @@ def public() -> PublicArea:
 
 
 @pytest.mark.parametrize("scheme", AK_KINDS)
-def test_a1_listed_schemes_are_taken(scheme: str) -> None:
+def test_a1_schemes_of_the_policy_are_accepted(scheme: str) -> None:
     """Each scheme when the policy lists it, and not when it lists the others."""
     ak = attestation_key(AK_KINDS[scheme])
     policy = replace(POLICY, attestation_key_schemes=frozenset({scheme}))
@@ -58,7 +58,7 @@ def test_a1_listed_schemes_are_taken(scheme: str) -> None:
         verify_attestation_key(ak.tpm2b, others)
 
 
-def test_a1_no_dictionary_attack_protection_is_as_good(public: PublicArea) -> None:
+def test_a1_key_may_have_noda(public: PublicArea) -> None:
     """The flag noDA may be set or not; the Name differs."""
     with_noda = replace(public, attributes=public.attributes | ObjectAttributes.NODA)
     name = verify_attestation_key(with_noda.to_tpm2b(), POLICY).name
@@ -66,7 +66,7 @@ def test_a1_no_dictionary_attack_protection_is_as_good(public: PublicArea) -> No
 
 
 @pytest.mark.parametrize("bit", [b for b in ObjectAttributes if b is not ObjectAttributes.NODA])
-def test_a1_every_other_attribute_counts(public: PublicArea, bit: ObjectAttributes) -> None:
+def test_a1_key_with_another_attribute_is_denied(public: PublicArea, bit: ObjectAttributes) -> None:
     """One bit set or cleared makes another kind of key."""
     other = replace(public, attributes=public.attributes ^ bit)
     with pytest.raises(AttestationKeyAttributesNotAllowed):
@@ -172,7 +172,7 @@ def test_a1_a_trivial_key_is_denied(public: PublicArea) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x01\0"])
-def test_a1_what_is_no_public_area_is_denied(data: bytes) -> None:
+def test_a1_malformed_public_area_is_denied(data: bytes) -> None:
     """No structure at all."""
     with pytest.raises(AttestationKeyMalformed):
         verify_attestation_key(data, POLICY)

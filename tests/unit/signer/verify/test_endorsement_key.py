@@ -35,7 +35,7 @@ def keys() -> dict[int, TpmKey]:
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_e1_every_template_is_taken(keys: dict[int, TpmKey], number: int) -> None:
+def test_e1_every_template_is_accepted(keys: dict[int, TpmKey], number: int) -> None:
     """Low range RSA 2048 and P-256, high range also RSA 3072 and P-384."""
     key = keys[number]
     verified = verify_endorsement_key(key.tpm2b)
@@ -59,7 +59,7 @@ def test_e1_exponent_0_and_65537_are_one_key(keys: dict[int, TpmKey]) -> None:
 
 @pytest.mark.parametrize("number", ALL)
 @pytest.mark.parametrize("bit", list(ObjectAttributes))
-def test_e1_every_attribute_counts(
+def test_e1_key_with_another_attribute_is_denied(
     keys: dict[int, TpmKey], number: int, bit: ObjectAttributes
 ) -> None:
     """One bit set or cleared is another key, and may be one that anybody can use."""
@@ -141,7 +141,7 @@ def test_e1_a_trivial_key_is_denied() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x02\0\x01"])
-def test_e1_what_is_no_public_area_is_denied(data: bytes) -> None:
+def test_e1_malformed_public_area_is_denied(data: bytes) -> None:
     """No structure at all."""
     with pytest.raises(EndorsementKeyMalformed):
         verify_endorsement_key(data)

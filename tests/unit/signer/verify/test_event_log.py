@@ -28,7 +28,7 @@ BOTH = ("sha256", "sha384")
 
 
 @pytest.mark.parametrize("banks", [("sha256",), ("sha1", "sha256"), BOTH, ("sha512",)], ids=str)
-def test_a_log_replays_to_what_a_tpm_holds(banks: tuple[str, ...]) -> None:
+def test_log_replays_to_the_pcrs_of_a_tpm(banks: tuple[str, ...]) -> None:
     """Every PCR of every bank; untouched ones stay zero."""
     log = parse_event_log(log_of(firmware(), banks))
     assert log.banks == set(banks)
@@ -75,7 +75,7 @@ def test_events_without_action_extend_nothing() -> None:
     assert len(log.events) == len(firmware())
 
 
-def test_algorithms_that_are_not_known_are_read_over() -> None:
+def test_digests_of_unknown_algorithms_are_skipped() -> None:
     """SM3 beside SHA-256."""
     sm3 = b"\x12\0" + (32).to_bytes(2, "little")
     plain = header(("sha256",))
@@ -100,7 +100,7 @@ def of_algorithms(count: int) -> bytes:
     )
 
 
-def test_sixteen_algorithms_are_the_most() -> None:
+def test_log_has_sixteen_algorithms_at_most() -> None:
     """Five have a number today."""
     assert parse_event_log(of_algorithms(16)).banks == {"sha256"}
     with pytest.raises(EventLogMalformed, match="1 to 16"):
@@ -144,7 +144,7 @@ MALFORMED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("mutate", MALFORMED.values(), ids=MALFORMED)
-def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
+def test_changed_log_is_refused(mutate: Callable[[bytes], bytes]) -> None:
     """One change to a log that is read."""
     good = log_of(firmware())
     parse_event_log(good)
@@ -153,7 +153,7 @@ def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-def test_a_log_that_is_cut_says_so(cut: int) -> None:
+def test_truncated_log_is_refused(cut: int) -> None:
     """And is not read beyond its end."""
     with pytest.raises(EventLogMalformed, match="data ends early"):
         parse_event_log(log_of(firmware())[:-cut])

@@ -65,18 +65,18 @@ def boot(events: Events, rules: EventLogRules, told: Events | None = None) -> No
     verify_event_log(log, extended(events, SELECTION), rules)
 
 
-def test_a_boot_that_keeps_to_all_rules_passes() -> None:
+def test_boot_that_keeps_all_rules_passes() -> None:
     """Secure Boot on, known platform key and database, known loaders."""
     boot(firmware(), ALL_RULES)
 
 
-def test_no_log_is_told() -> None:
+def test_missing_log_has_its_own_reason() -> None:
     """The policy asks for one."""
     with pytest.raises(EventLogMissing):
         verify_event_log(None, extended(firmware(), SELECTION), ALL_RULES)
 
 
-def test_a_log_that_cannot_be_read_is_told() -> None:
+def test_malformed_log_has_its_own_reason() -> None:
     """Whatever the PCRs hold."""
     with pytest.raises(EventLogMalformed):
         verify_event_log(b"junk", extended(firmware(), SELECTION), ALL_RULES)
@@ -96,7 +96,7 @@ TOLD: dict[str, Callable[[Events], Events]] = {
 
 
 @pytest.mark.parametrize("tell", TOLD.values(), ids=TOLD)
-def test_a_log_of_another_boot_is_told(tell: Callable[[Events], Events]) -> None:
+def test_log_of_another_boot_is_refused(tell: Callable[[Events], Events]) -> None:
     """It does not replay to what was quoted."""
     with pytest.raises(EventLogMismatch):
         boot(firmware(), ALL_RULES, tell(firmware()))
@@ -113,7 +113,7 @@ def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
         assert caught.value.detail == f"sha256:{index}"
 
 
-def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
+def test_other_pcrs_without_events_are_not_replayed() -> None:
     """The kernel's measurements of files stand in a log of their own."""
     for index in (8, 10):
         values = extended(firmware(), SELECTION)
@@ -122,7 +122,7 @@ def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
 
 
 @pytest.mark.parametrize("index", range(8))
-def test_a_log_accounts_for_every_pcr_of_the_firmware(index: int) -> None:
+def test_firmware_pcr_without_events_must_have_its_start_value(index: int) -> None:
     """Where it has no event of one, that one is as it was at the start."""
     untouched: Events = [e for e in firmware() if e.pcr != index]
     values = extended(untouched, {"sha256": (index,)})
@@ -132,14 +132,14 @@ def test_a_log_accounts_for_every_pcr_of_the_firmware(index: int) -> None:
         verify_event_log(log_of(untouched), values, NO_RULES)
 
 
-def test_a_bank_that_is_not_in_the_log_is_told() -> None:
+def test_log_without_a_quoted_bank_is_refused() -> None:
     """Nothing of it could be replayed."""
     values = extended(firmware(), {"sha384": range(8)})
     with pytest.raises(EventLogMismatch):
         verify_event_log(log_of(firmware()), values, ALL_RULES)
 
 
-def test_several_banks_are_replayed_each() -> None:
+def test_every_quoted_bank_is_replayed() -> None:
     """And a rule is kept by a digest of any of them."""
     banks = ("sha256", "sha384")
     values = extended(firmware(), dict.fromkeys(banks, range(8)))
@@ -152,16 +152,14 @@ def test_several_banks_are_replayed_each() -> None:
 
 
 @pytest.mark.parametrize(("index", "rules"), [(7, SECURE_BOOT), (4, LOADERS)])
-def test_a_rule_about_a_pcr_that_is_not_quoted_is_not_kept(
-    index: int, rules: EventLogRules
-) -> None:
+def test_rule_about_a_pcr_that_is_not_quoted_fails(index: int, rules: EventLogRules) -> None:
     """Such a policy is refused when it is read; and were it not, nothing would pass."""
     others = extended(firmware(), {"sha256": [i for i in range(8) if i != index]})
     with pytest.raises(EventLogMismatch):
         verify_event_log(log_of(firmware()), others, rules)
 
 
-def test_secure_boot_off_is_told() -> None:
+def test_secure_boot_that_is_off_is_refused() -> None:
     """Its value is in what was measured."""
     with pytest.raises(EventLogPolicyMismatch, match="is off"):
         boot(firmware(secure_boot=False), SECURE_BOOT)
@@ -179,7 +177,7 @@ def relabelled(events: Events) -> Events:
     return [events[0], replace(events[1], type=EV_EFI_ACTION), *events[2:]]
 
 
-def test_data_that_was_not_measured_is_not_believed() -> None:
+def test_data_that_was_not_measured_is_refused() -> None:
     """Secure Boot is off, and the log says that it is on."""
     events = firmware(secure_boot=False)
     told = hidden(events) + events[2:]
@@ -197,7 +195,7 @@ class InOneBank(Measured):
         return hashlib.new(bank, content).digest()
 
 
-def test_data_that_was_not_measured_in_every_bank_is_not_believed() -> None:
+def test_data_that_was_not_measured_in_every_bank_is_refused() -> None:
     """Whoever extends a PCR gives each bank a digest of its own."""
     off = InOneBank(pcr=7, type=1, data=variable("SecureBoot", b"\1").data)
     events = [off, *firmware()[2:]]
@@ -207,14 +205,14 @@ def test_data_that_was_not_measured_in_every_bank_is_not_believed() -> None:
         verify_event_log(log_of(events, banks), values, SECURE_BOOT)
 
 
-def test_types_are_not_believed() -> None:
+def test_event_types_do_not_matter() -> None:
     """Relabelling changes nothing, neither for nor against."""
     with pytest.raises(EventLogPolicyMismatch, match="is off"):
         boot(firmware(secure_boot=False), SECURE_BOOT, relabelled(firmware(secure_boot=False)))
     boot(firmware(), SECURE_BOOT, relabelled(firmware()))
 
 
-def test_what_runs_later_cannot_measure_secure_boot() -> None:
+def test_later_events_of_pcr_7_do_not_show_secure_boot() -> None:
     """Anybody can extend PCR 7 with what an enabled Secure Boot would have."""
     later = [
         variable("SecureBoot", b"\1"),
@@ -245,7 +243,7 @@ def without_value(characters: int) -> Events:
     return [*firmware()[:2], Measured(pcr=7, type=1, data=data), *firmware()[3:]]
 
 
-def test_a_variable_may_have_no_value() -> None:
+def test_variable_without_a_value_is_accepted() -> None:
     """It is its digest that a rule is about."""
     boot(without_value(2), SECURE_BOOT)
 
@@ -281,7 +279,7 @@ SECURE_BOOT_MUTATIONS: dict[str, Events] = {
 
 
 @pytest.mark.parametrize("events", SECURE_BOOT_MUTATIONS.values(), ids=SECURE_BOOT_MUTATIONS)
-def test_secure_boot_is_measured_as_it_has_to_be(events: Events) -> None:
+def test_secure_boot_variables_must_be_the_first_events(events: Events) -> None:
     """The first events of PCR 7, each with the data that was measured."""
     with pytest.raises(EventLogPolicyMismatch):
         boot(events, SECURE_BOOT)
@@ -298,7 +296,7 @@ KEYS: dict[str, EventLogRules] = {
 
 
 @pytest.mark.parametrize("rules", KEYS.values(), ids=KEYS)
-def test_other_keys_are_told(rules: EventLogRules) -> None:
+def test_other_keys_are_refused_and_named_in_the_detail(rules: EventLogRules) -> None:
     """To the operator, with what was measured."""
     with pytest.raises(EventLogPolicyMismatch) as caught:
         boot(firmware(), rules)
@@ -334,7 +332,7 @@ LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
 
 
 @pytest.mark.parametrize(("events", "error"), LOADER_MUTATIONS.values(), ids=LOADER_MUTATIONS)
-def test_every_event_of_pcr_4_is_allowed(
+def test_every_event_of_pcr_4_must_be_allowed(
     events: Events, error: type[AttestationError] | None
 ) -> None:
     """Whatever type it claims."""
@@ -345,7 +343,7 @@ def test_every_event_of_pcr_4_is_allowed(
             boot(events, LOADERS)
 
 
-def test_a_loader_that_calls_itself_an_action_is_a_loader() -> None:
+def test_loader_with_the_type_of_an_action_is_checked() -> None:
     """The digest says what ran."""
     events = [*firmware(), application(b"rootkit")]
     told = [*events[:-1], replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application")]
@@ -354,7 +352,7 @@ def test_a_loader_that_calls_itself_an_action_is_a_loader() -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_published_logs_tell_secure_boot(*, on: bool) -> None:
+def test_published_logs_show_secure_boot(*, on: bool) -> None:
     """Of real machines; see the provenance beside them."""
     data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
     log = parse_event_log(data)
@@ -374,7 +372,7 @@ def measured_scenario(events: Events) -> Scenario:
     return scenario
 
 
-def test_q4_the_event_log_is_part_of_the_answer() -> None:
+def test_q4_event_log_of_the_answer_is_checked() -> None:
     """Present and good, absent, and of another boot."""
     measured_scenario(firmware()).judge_answer()
     scenario = measured_scenario(firmware())
@@ -385,12 +383,12 @@ def test_q4_the_event_log_is_part_of_the_answer() -> None:
         measured_scenario(firmware(secure_boot=False)).judge_answer()
 
 
-def test_q4_an_event_log_that_nobody_asked_for_is_not_looked_at() -> None:
+def test_q4_event_log_that_was_not_requested_is_ignored() -> None:
     """It may be anything."""
     Scenario(event_log=b"junk").judge_answer()
 
 
-def test_what_a_boot_showed_is_told_whatever_was_asked() -> None:
+def test_boot_is_described_whatever_the_rules() -> None:
     """In learning mode a policy asks for little, and is drafted from all that is seen."""
     for rules in (ALL_RULES, SECURE_BOOT, LOADERS):
         shown = verify_event_log(log_of(firmware()), extended(firmware(), SELECTION), rules)
@@ -402,7 +400,7 @@ def test_what_a_boot_showed_is_told_whatever_was_asked() -> None:
         )
 
 
-def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> None:
+def test_incomplete_secure_boot_variables_are_not_described() -> None:
     """Not even the variables before the one that is wrong."""
     events = firmware()
     events[3] = variable("KEK", b"other", measured=b"what is not in the log")
@@ -411,13 +409,13 @@ def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> No
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\2", b"\1\0"])
-def test_secure_boot_shows_as_on_by_one_value_alone(value: bytes) -> None:
+def test_secure_boot_is_on_for_the_value_1_alone(value: bytes) -> None:
     events = [variable("SecureBoot", value), *firmware()[2:]]
     shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
     assert shown.secure_boot is False
 
 
-def test_pcrs_that_are_not_quoted_show_nothing() -> None:
+def test_pcrs_that_are_not_quoted_are_not_described() -> None:
     pcrs = extended(firmware(), {"sha256": (7,)})
     shown = verify_event_log(log_of(firmware()), pcrs, SECURE_BOOT)
     assert shown.secure_boot
@@ -427,7 +425,7 @@ def test_pcrs_that_are_not_quoted_show_nothing() -> None:
     assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
 
 
-def test_a_node_cannot_fill_the_operators_log_with_loaders() -> None:
+def test_number_of_described_loaders_is_limited() -> None:
     """PCR 4 is open to whoever runs the node."""
     few = [*firmware(), *(application(b"%d" % n) for n in range(62))]
     shown = verify_event_log(log_of(few), extended(few, SELECTION), SECURE_BOOT)
@@ -437,7 +435,7 @@ def test_a_node_cannot_fill_the_operators_log_with_loaders() -> None:
     assert shown.boot_loaders == frozenset()
 
 
-def test_a_published_log_shows_secure_boot() -> None:
+def test_boot_of_a_published_log_is_described() -> None:
     data = (VECTORS / "secure-boot-on.bin").read_bytes()
     log = parse_event_log(data)
     pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}

@@ -29,7 +29,7 @@ ASKED = {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
         {"sha256": (0, 7), "sha384": (1,), "sha512": (2,)},
     ],
 )
-def test_q3_the_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
+def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
     """One bank or several; the digest is over all of them, ascending by algorithm."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
@@ -37,7 +37,7 @@ def test_q3_the_selection_of_the_policy_passes(selection: dict[str, tuple[int, .
     assert scenario.judge_answer().pcrs == pcr_values(selection)
 
 
-def test_q3_the_order_in_which_banks_and_values_are_written_says_nothing() -> None:
+def test_q3_order_of_banks_and_values_does_not_matter() -> None:
     """A TPM digests banks by their numbers, and PCRs by theirs."""
     asked = {"sha384": (1, 2), "sha256": (0,)}
     values = pcr_values(asked)
@@ -57,7 +57,7 @@ OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("selection", OTHER_SELECTIONS.values(), ids=OTHER_SELECTIONS)
-def test_q3_another_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
+def test_q3_other_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
     """Quoted and given alike, but not what was asked for (tpm2-tools CVE-2024-29039)."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(selection)
@@ -74,7 +74,7 @@ def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
         scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
 
 
-def test_q3_an_empty_quote_is_denied() -> None:
+def test_q3_empty_quote_is_denied() -> None:
     """A digest over nothing says nothing."""
     scenario = Scenario()
     quote = attest({}, scenario.extra_data("kubelet-tpm-b"))
@@ -82,7 +82,7 @@ def test_q3_an_empty_quote_is_denied() -> None:
         scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
 
 
-def test_q3_a_bank_that_is_not_allocated_is_told() -> None:
+def test_q3_unallocated_bank_has_its_own_reason() -> None:
     """It comes back empty: firmware set-up is the remedy, not the policy."""
     scenario = Scenario()
     quote = attest({"sha256": {}}, scenario.extra_data("kubelet-tpm-b"))
@@ -91,7 +91,7 @@ def test_q3_a_bank_that_is_not_allocated_is_told() -> None:
 
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
-def test_q3_every_value_is_quoted(index: int) -> None:
+def test_q3_changed_value_is_denied(index: int) -> None:
     """One bit of one value."""
     scenario = Scenario()
     answer = scenario.answer()
@@ -133,14 +133,14 @@ def test_q4_allowed_values_pass() -> None:
     scenario.judge_answer()
 
 
-def test_q4_mode_record_takes_any() -> None:
+def test_q4_mode_record_accepts_all_values() -> None:
     """Values are there to be read, and drafted into a policy."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(ASKED, b"other firmware")
     assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
 
 
-def test_q4_values_are_judged_before_any_machine_is_looked_for() -> None:
+def test_q4_values_are_checked_before_the_machine() -> None:
     """Unless they hang on its labels: what is wrong with a quote does not wait for a Machine."""
     scenario = Scenario()
     enforcing(scenario, {})
@@ -150,7 +150,7 @@ def test_q4_values_are_judged_before_any_machine_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
-def test_q4_another_value_in_any_pcr_is_denied(index: int) -> None:
+def test_q4_other_value_in_any_pcr_is_denied(index: int) -> None:
     """The difference is told to the operator by PCR, and to nobody else."""
     scenario = Scenario()
     allowed = exactly(scenario)
@@ -172,7 +172,7 @@ INCOMPLETE: dict[str, tuple[PcrValues, type[AttestationError]]] = {
 
 
 @pytest.mark.parametrize(("allowed", "error"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_q4_an_incomplete_policy_allows_nothing(
+def test_q4_incomplete_policy_allows_no_values(
     allowed: PcrValues, error: type[AttestationError]
 ) -> None:
     """Such a file is refused when it is read; and were it not, nothing would pass."""
@@ -182,7 +182,7 @@ def test_q4_an_incomplete_policy_allows_nothing(
         scenario.judge_answer()
 
 
-def test_q4_no_values_are_not_allowed_ones() -> None:
+def test_q4_empty_values_are_denied() -> None:
     """No policy asks for none; and were it not so, nothing would have been looked at."""
     policy = replace(Scenario().policy, pcr_mode=PcrMode.ENFORCE)
     with pytest.raises(PcrPolicyMismatch):
@@ -190,7 +190,7 @@ def test_q4_no_values_are_not_allowed_ones() -> None:
 
 
 @pytest.mark.parametrize("bank", ["sha256", "sha384"])
-def test_q4_values_count_in_their_own_bank(bank: str) -> None:
+def test_q4_values_of_another_bank_do_not_count(bank: str) -> None:
     """The same PCR number of another bank does not help."""
     scenario = Scenario()
     selection = {"sha256": (0,), "sha384": (0,)}
@@ -203,7 +203,7 @@ def test_q4_values_count_in_their_own_bank(bank: str) -> None:
         scenario.judge_answer()
 
 
-def test_q4_variants_are_for_machines_with_their_labels() -> None:
+def test_q4_variant_applies_to_machines_with_its_labels() -> None:
     """The first variant that fits the Machine says what is allowed, else the general values."""
     scenario = Scenario()
     good: PcrValues = exactly(scenario)
@@ -220,7 +220,7 @@ def test_q4_variants_are_for_machines_with_their_labels() -> None:
         scenario.judge_answer()
 
 
-def test_the_digest_is_of_the_signature_scheme() -> None:
+def test_q3_digest_uses_the_hash_of_the_signature_scheme() -> None:
     """Not of the bank: a SHA-384 bank under a SHA-256 key."""
     scenario = Scenario()
     selection = {"sha384": (0, 1)}

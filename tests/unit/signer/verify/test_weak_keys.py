@@ -43,7 +43,7 @@ def cofactor(far_prime: int) -> int:
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1()])
-def test_ordinary_keys_are_strong(curve: ec.EllipticCurve) -> None:
+def test_ordinary_keys_are_accepted(curve: ec.EllipticCurve) -> None:
     """RSA and both curves."""
     reject_weak_key(rsa_key().public_key())
     reject_weak_key(ec.generate_private_key(curve).public_key())
@@ -59,7 +59,7 @@ def test_trivial_private_keys_are_weak(curve: ec.EllipticCurve, *, from_end: boo
         reject_weak_key(key)
 
 
-def test_roca_is_recognised() -> None:
+def test_roca_fingerprint_is_refused() -> None:
     """Primes of Infineon's form; one in each of two residues."""
     p, q = (
         prime_from(pow(65537, exponent, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
@@ -69,7 +69,7 @@ def test_roca_is_recognised() -> None:
         reject_weak_key(rsa_public(p * q))
 
 
-def test_one_roca_prime_is_not_the_fingerprint(far_prime: int) -> None:
+def test_modulus_with_one_roca_prime_is_accepted(far_prime: int) -> None:
     """The fingerprint is of the modulus."""
     p = prime_from(pow(65537, 7, ROCA_PRODUCT) + ROCA_PRODUCT * (1 << 800), ROCA_PRODUCT)
     reject_weak_key(rsa_public(p * far_prime))
@@ -94,18 +94,18 @@ def modulus_at(distance: int) -> int:
 
 
 @pytest.mark.parametrize("distance", range(1, 16))
-def test_primes_are_close_for_sixteen_rounds(distance: int) -> None:
+def test_primes_within_sixteen_rounds_are_weak(distance: int) -> None:
     """In every round the next larger square is looked at."""
     with pytest.raises(WeakKey, match="close"):
         reject_weak_key(rsa_public(modulus_at(distance)))
 
 
-def test_primes_are_far_after_sixteen_rounds() -> None:
+def test_primes_beyond_sixteen_rounds_are_accepted() -> None:
     """Whoever looks longer finds closer and closer keys among good ones."""
     reject_weak_key(rsa_public(modulus_at(16)))
 
 
-def test_a_square_is_weak(far_prime: int) -> None:
+def test_square_modulus_is_weak(far_prime: int) -> None:
     """Equal primes are as close as can be."""
     with pytest.raises(WeakKey, match="close"):
         reject_weak_key(rsa_public(far_prime * far_prime))

@@ -54,7 +54,7 @@ def verify(*certificates: bytes, lists: tuple[bytes, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
+def test_authority_signed_with_sha1_is_refused(
     kind: Mapping[bytes, bytes],
 ) -> None:
     """Whoever makes two authorities collide has one of them signed."""
@@ -65,7 +65,7 @@ def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
         verify(certificate, old)
 
 
-def test_a_roots_own_signature_may_be_of_any_algorithm() -> None:
+def test_signature_of_a_root_may_use_any_algorithm() -> None:
     """It is configured, and proves nothing; vendors' oldest roots are signed with SHA-1."""
     old = signed_anew(ROOT.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
     configured = load_trust_anchors({"root.der": old}, {})
@@ -74,7 +74,7 @@ def test_a_roots_own_signature_may_be_of_any_algorithm() -> None:
 
 @pytest.mark.parametrize("beside", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_algorithm_beside_the_signature_is_the_signed_one(
+def test_outer_signature_algorithm_must_be_the_signed_one(
     kind: Mapping[bytes, bytes], beside: bytes
 ) -> None:
     """Also where OpenSSL, which compares the two itself, does not check the signature."""
@@ -87,7 +87,7 @@ def test_the_algorithm_beside_the_signature_is_the_signed_one(
 
 @pytest.mark.parametrize("number", ["00", "02"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
+def test_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
     """An authority of another name is another one, though it has the same key."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     other = authority(f"Vendor TPM CA {number}", ROOT, key=rsa_key(number=3))
@@ -96,7 +96,7 @@ def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number:
     verify(certificate, other.der, BELOW.der)
 
 
-def test_a_revocation_list_is_found_by_key_alone() -> None:
+def test_revocation_list_is_matched_by_key_alone() -> None:
     certificate = leaf(BELOW, KEY)
     serial = x509.load_der_x509_certificate(certificate).serial_number
     same_key = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))

@@ -51,7 +51,7 @@ def with_extension(*parts: bytes) -> CertificateFields:
     return with_part(EXTENSIONS, der.encode(EXPLICIT_3, sequence(sequence(*parts))))
 
 
-def test_a_certificate_of_version_1_has_neither_version_nor_extensions() -> None:
+def test_version_1_certificate_has_no_extensions() -> None:
     fields = read_fields(certificate(*PARTS[1:EXTENSIONS]))
     assert (fields.version, fields.serial, fields.extensions) == (1, 7, {})
     assert read_fields(LEAF).version == 3
@@ -62,7 +62,7 @@ def test_a_certificate_of_version_1_has_neither_version_nor_extensions() -> None
     )
 
 
-def test_unique_identifiers_may_stand_before_the_extensions() -> None:
+def test_unique_identifiers_are_skipped() -> None:
     """RFC 5280, section 4.1.2.8: they are obsolete, and read over."""
     unique = der.encode(0x81, b"\0i") + der.encode(0x82, b"\0s")
     fields = read_fields(certificate(*PARTS[:EXTENSIONS], unique, PARTS[EXTENSIONS]))
@@ -78,7 +78,7 @@ EMPTY: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", EMPTY.values(), ids=EMPTY)
-def test_what_lacks_a_part_is_no_certificate(data: bytes) -> None:
+def test_certificate_without_a_part_is_malformed(data: bytes) -> None:
     assert read_fields(sequence(TBS, ALGORITHM, SIGNATURE)).der == LEAF
     with pytest.raises(CertificateMalformed):
         read_fields(data)
@@ -94,7 +94,9 @@ TIMES: dict[tuple[int, bytes], datetime] = {
 
 
 @pytest.mark.parametrize(("written", "moment"), TIMES.items())
-def test_times_of_both_kinds_are_read(written: tuple[int, bytes], moment: datetime) -> None:
+def test_utc_time_and_generalized_time_are_parsed(
+    written: tuple[int, bytes], moment: datetime
+) -> None:
     """RFC 5280, section 4.1.2.5; TPMs have certificates without an end."""
     time = der.encode(*written)
     fields = with_part(VALIDITY, sequence(time, time))
@@ -113,7 +115,7 @@ OTHER_TIMES: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("written", OTHER_TIMES.values(), ids=OTHER_TIMES)
-def test_times_of_other_forms_are_not(written: tuple[int, bytes]) -> None:
+def test_times_in_other_forms_are_refused(written: tuple[int, bytes]) -> None:
     """Two readers might take two, and one of no zone is compared with none."""
     with pytest.raises(CertificateMalformed):
         with_part(VALIDITY, sequence(der.encode(*written), der.encode(*written)))
@@ -150,7 +152,7 @@ KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("key", KEYS_OF_OTHER_KINDS.values(), ids=KEYS_OF_OTHER_KINDS)
-def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
+def test_unsupported_key_is_none_and_certifies_no_key(key: bytes) -> None:
     """The certificate is read: it may be one of several."""
     assert with_part(SPKI, spki(POINT, EC_KEY, P256)).public_key is not None
     fields = with_part(SPKI, key)
@@ -159,12 +161,12 @@ def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\2\1\3"])
-def test_an_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
+def test_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
     with pytest.raises(CertificateMalformed):
         with_part(SPKI, spki(key, RSA_ENCRYPTION, NULL))
 
 
-def test_authorities_may_have_keys_on_p521_and_tpms_not() -> None:
+def test_p521_key_is_parsed_and_certifies_no_key() -> None:
     """So it is no endorsement key's, whichever."""
     key = ec.generate_private_key(ec.SECP521R1()).public_key()
     fields = read_fields(leaf(ROOT, key))
@@ -186,7 +188,7 @@ FLAGS: dict[str, tuple[bytes, bool]] = {
 
 
 @pytest.mark.parametrize(("flag", "critical"), FLAGS.values(), ids=FLAGS)
-def test_an_extension_is_critical_when_it_says_so(
+def test_criticality_is_parsed(
     flag: bytes,
     critical: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
@@ -195,7 +197,7 @@ def test_an_extension_is_critical_when_it_says_so(
 
 
 @pytest.mark.parametrize("value", [b"\2\1\1", b"\x30\0", b""])
-def test_an_extension_without_an_octet_string_is_malformed(value: bytes) -> None:
+def test_extension_without_an_octet_string_is_malformed(value: bytes) -> None:
     with pytest.raises(CertificateMalformed):
         with_extension(NAME, value)
 
@@ -220,7 +222,7 @@ CONSTRAINTS: dict[str, tuple[tuple[bytes, ...], tuple[bool, int | None]]] = {
 
 
 @pytest.mark.parametrize(("parts", "expected"), CONSTRAINTS.values(), ids=CONSTRAINTS)
-def test_basic_constraints_are_an_authoritys_where_they_begin_so(
+def test_basic_constraints_are_parsed(
     parts: tuple[bytes, ...], expected: tuple[bool, int | None]
 ) -> None:
     ca, path_length = expected
@@ -241,12 +243,12 @@ USAGES: dict[bytes, list[int]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), USAGES.items(), ids=str)
-def test_usages_are_counted_from_the_highest_bit(value: bytes, expected: list[int]) -> None:
+def test_key_usage_bits_are_counted_from_the_highest_bit(value: bytes, expected: list[int]) -> None:
     assert key_usage(with_value("0f", value)) == frozenset(expected)
 
 
 @pytest.mark.parametrize("value", [b"\x02\x02\x05\x20", b"\x04\x02\x05\x20", b"\x03\x00"])
-def test_usages_are_a_bit_string(value: bytes) -> None:
+def test_key_usage_must_be_a_bit_string(value: bytes) -> None:
     with pytest.raises(CertificateMalformed, match="key usage"):
         key_usage(with_value("0f", value))
 
@@ -254,7 +256,7 @@ def test_usages_are_a_bit_string(value: bytes) -> None:
 WHOLE = 16 * 1024
 
 
-def test_a_certificate_is_of_16_kib_at_most() -> None:
+def test_certificate_has_16_kib_at_most() -> None:
     """However it is wrapped."""
     longest = der.encode(der.SEQUENCE, bytes(WHOLE - 4))
     assert extract_certificate(longest + b"\xff") == longest
@@ -269,7 +271,7 @@ def test_a_certificate_is_of_16_kib_at_most() -> None:
 
 
 @pytest.mark.parametrize("tag", [0x02, 0x31, 0xA0])
-def test_a_certificate_is_a_sequence(tag: int) -> None:
+def test_certificate_must_be_a_sequence(tag: int) -> None:
     """Whatever it holds."""
     content = der.parse(LEAF).content
     assert extract_certificate(der.encode(der.SEQUENCE, content)) == LEAF

@@ -41,7 +41,7 @@ def verify_with(*lists: bytes, serial: int = 7) -> None:
     )
 
 
-def test_lists_that_do_not_name_it_do_no_harm() -> None:
+def test_certificate_that_no_list_of_its_issuer_names_passes() -> None:
     """Its issuer's, the root's and a namesake's that others signed."""
     other = ec.generate_private_key(ec.SECP256R1())
     verify_with(
@@ -51,14 +51,14 @@ def test_lists_that_do_not_name_it_do_no_harm() -> None:
     )
 
 
-def test_a_revoked_certificate_is_refused() -> None:
+def test_revoked_certificate_is_refused() -> None:
     """Also by a list that is out of date: nothing is ever taken off."""
     for ends in (NOW + timedelta(days=1), NOW - timedelta(hours=1)):
         with pytest.raises(EndorsementCertificateRevoked):
             verify_with(revocation_list(BELOW, 7, ends=ends))
 
 
-def test_a_revoked_authority_certifies_nothing() -> None:
+def test_certificate_below_a_revoked_authority_is_refused() -> None:
     """Its own issuer's list names it."""
     with pytest.raises(EndorsementCertificateRevoked):
         verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
@@ -79,7 +79,7 @@ OTHER_SPELLINGS = {
 
 
 @pytest.mark.parametrize("issuer_name", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
-def test_a_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) -> None:
+def test_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) -> None:
     """The key decides: a list that spelled the name differently was ignored."""
     revoking = revocation_list(BELOW, 7, issuer_name=issuer_name)
     with pytest.raises(EndorsementCertificateRevoked):
@@ -88,7 +88,7 @@ def test_a_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) ->
     assert anchors(ROOT, BELOW, lists=(revoking,)).unmatched_lists == ()
 
 
-def test_a_list_that_no_configured_authority_signed_is_reported() -> None:
+def test_list_that_no_configured_authority_signed_is_reported() -> None:
     """The operator believes that it counts."""
     stranger = authority("Vendor TPM CA 01")
     lists = (revocation_list(BELOW), revocation_list(stranger), revocation_list(ROOT))
@@ -96,7 +96,7 @@ def test_a_list_that_no_configured_authority_signed_is_reported() -> None:
     assert anchors(ROOT, lists=lists).unmatched_lists == ("list-0.der", "list-1.der")
 
 
-def test_an_unmatched_list_revokes_below_an_authority_that_the_tpm_sends() -> None:
+def test_unmatched_list_revokes_below_an_authority_from_the_tpm() -> None:
     between = authority("Vendor TPM CA 02", ROOT)
     configured = anchors(ROOT, lists=(revocation_list(between, 7),))
     assert configured.unmatched_lists == ("list-0.der",)
@@ -105,7 +105,7 @@ def test_an_unmatched_list_revokes_below_an_authority_that_the_tpm_sends() -> No
         verify_endorsement_certificate(certificates, ECC_KEY, anchors=configured, now=NOW)
 
 
-def test_an_old_list_decides_nothing() -> None:
+def test_list_that_is_not_valid_now_decides_nothing() -> None:
     """An operator has to bring a new one; an old one beside a new one does no harm."""
     old = revocation_list(BELOW, ends=NOW - timedelta(hours=1))
     with pytest.raises(RevocationListOutOfDate):
@@ -115,12 +115,12 @@ def test_an_old_list_decides_nothing() -> None:
     verify_with(old, revocation_list(BELOW))
 
 
-def test_a_list_is_valid_from_its_first_to_its_last_second() -> None:
+def test_list_is_valid_from_its_first_to_its_last_second() -> None:
     verify_with(revocation_list(BELOW, begins=NOW))
     verify_with(revocation_list(BELOW, ends=NOW))
 
 
-def test_a_list_without_end_decides_nothing() -> None:
+def test_list_without_next_update_decides_nothing() -> None:
     """Nobody could tell when it is too old."""
     endless = rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
     assert x509.load_der_x509_crl(endless).next_update_utc is None
@@ -133,7 +133,7 @@ def pem(issuer: Issuer) -> bytes:
     return issuer.certificate.public_bytes(Encoding.PEM)
 
 
-def test_anchors_are_read_from_pem_and_der() -> None:
+def test_anchors_are_loaded_from_pem_and_der() -> None:
     """One or several, with text between them as bundles have it."""
     files = {"bundle.pem": b"Vendor\n" + pem(ROOT) + b"\nTPM CA\n" + pem(BELOW), "r.der": ROOT.der}
     loaded = load_trust_anchors(files, {})
@@ -150,7 +150,7 @@ def list_pem(data: bytes) -> bytes:
     return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
 
 
-def test_revocation_lists_are_read_from_pem_too() -> None:
+def test_revocation_lists_are_loaded_from_pem() -> None:
     """One or several, with text between them: every one of them counts."""
     lists = list_pem(revocation_list(ROOT)) + b"\nTPM CA\n" + list_pem(revocation_list(BELOW, 7))
     loaded = load_trust_anchors({"r.der": ROOT.der, "b.der": BELOW.der}, {"lists.pem": lists})
@@ -160,7 +160,7 @@ def test_revocation_lists_are_read_from_pem_too() -> None:
 
 
 @pytest.mark.parametrize("common_name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
-def test_a_root_has_its_own_name_for_its_issuer(common_name: str) -> None:
+def test_root_is_its_own_issuer(common_name: str) -> None:
     """Whichever name comes first in the alphabet."""
     below = authority(common_name, ROOT)
     with pytest.raises(ValueError, match="no root certificate"):
@@ -176,7 +176,7 @@ def twice(extensions: bytes) -> bytes:
     return der.encode(0xA3, der.encode(der.SEQUENCE, listed.content * 2))
 
 
-def test_an_unreadable_authority_is_left_out_and_told() -> None:
+def test_unreadable_authority_is_skipped_and_reported() -> None:
     """Vendors' bundles hold such; a missing one lets nobody in."""
     loaded = load_trust_anchors(
         {
@@ -199,14 +199,14 @@ def test_an_unreadable_authority_is_left_out_and_told() -> None:
     [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}],
     ids=["nothing", "no root", "junk", "empty"],
 )
-def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
+def test_bundle_without_a_root_is_refused(files: dict[str, bytes]) -> None:
     """It would prove nothing, and nobody would notice before the nodes."""
     with pytest.raises(ValueError, match="no root certificate") as caught:
         load_trust_anchors(files, {})
     assert ("not a certificate" in str(caught.value)) is ("junk" in files or "empty" in files)
 
 
-def test_an_unreadable_revocation_list_is_refused() -> None:
+def test_unreadable_revocation_list_is_refused() -> None:
     """A missing one would let somebody in."""
     of_version_3 = rewritten(revocation_list(BELOW), BELOW, 0, lambda _: b"\x02\x01\x02")
     for content in (b"junk", pem(ROOT), b"", of_version_3):
@@ -236,7 +236,7 @@ UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
         (UNKNOWN, True, "a list with the critical extension 1.2.3.4"),
     ],
 )
-def test_a_list_that_does_not_tell_of_all_is_refused(
+def test_partial_list_is_refused(
     extension: x509.ExtensionType,
     critical: bool,  # noqa: FBT001 # a parameter of the case
     what: str,
@@ -247,6 +247,6 @@ def test_a_list_that_does_not_tell_of_all_is_refused(
         verify_with(partial)
 
 
-def test_extensions_of_full_lists_are_taken() -> None:
+def test_known_extensions_of_full_lists_are_accepted() -> None:
     """Every list of a vendor has a number."""
     verify_with(revocation_list(BELOW, 8, extensions={x509.CRLNumber(1): False, UNKNOWN: False}))
