@@ -1,4 +1,4 @@
-"""Q3 and Q4: the PCRs that today's policy asks for, as quoted, and with allowed values."""
+"""PCRs (Q3, Q4): the selection that the policy requires, as quoted, with allowed values."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ ASKED = {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     ],
 )
 def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
-    """One bank or several; the digest is over all of them, ascending by algorithm."""
+    """One bank or several. The digest covers them in ascending order of algorithms."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
     scenario.pcrs = pcr_values(selection)
@@ -38,7 +38,7 @@ def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]
 
 
 def test_q3_order_of_banks_and_values_does_not_matter() -> None:
-    """A TPM digests banks by their numbers, and PCRs by theirs."""
+    """A TPM digests banks and PCRs in ascending order."""
     asked = {"sha384": (1, 2), "sha256": (0,)}
     values = pcr_values(asked)
     quoted = attest(values, b"")
@@ -58,7 +58,7 @@ OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("selection", OTHER_SELECTIONS.values(), ids=OTHER_SELECTIONS)
 def test_q3_other_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
-    """Quoted and given alike, but not what was asked for (tpm2-tools CVE-2024-29039)."""
+    """Quote and values agree, but not with the request (tpm2-tools CVE-2024-29039)."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(selection)
     with pytest.raises(PcrSelectionMismatch):
@@ -66,7 +66,7 @@ def test_q3_other_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> 
 
 
 def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
-    """The quote is of fewer PCRs than are given (go-attestation CVE-2022-0317)."""
+    """The quote covers fewer PCRs than the values (go-attestation CVE-2022-0317)."""
     scenario = Scenario()
     fewer = pcr_values({"sha256": (0, 1, 2)})
     quote = attest(fewer, scenario.extra_data("kubelet-tpm-b"))
@@ -75,7 +75,7 @@ def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
 
 
 def test_q3_empty_quote_is_denied() -> None:
-    """A digest over nothing says nothing."""
+    """A digest over no values proves nothing."""
     scenario = Scenario()
     quote = attest({}, scenario.extra_data("kubelet-tpm-b"))
     with pytest.raises(PcrSelectionMismatch):
@@ -83,7 +83,7 @@ def test_q3_empty_quote_is_denied() -> None:
 
 
 def test_q3_unallocated_bank_has_its_own_reason() -> None:
-    """It comes back empty: firmware set-up is the remedy, not the policy."""
+    """The TPM quotes it as empty. The remedy is firmware set-up, not the policy."""
     scenario = Scenario()
     quote = attest({"sha256": {}}, scenario.extra_data("kubelet-tpm-b"))
     with pytest.raises(PcrBankUnavailable):
@@ -112,14 +112,14 @@ def test_q3_values_in_another_order_are_denied() -> None:
 
 
 def enforcing(scenario: Scenario, allowed: PcrValues, *variants: PcrVariant) -> None:
-    """Put allowed values into force."""
+    """Return a policy that enforces allowed values."""
     scenario.policy = replace(
         scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=allowed, pcr_variants=variants
     )
 
 
 def exactly(scenario: Scenario, *others: bytes) -> dict[str, dict[int, frozenset[bytes]]]:
-    """Allow what the TPM holds, and other values beside it."""
+    """Allow the values of the TPM, and other values."""
     return {
         bank: {index: frozenset({value, *others}) for index, value in values.items()}
         for bank, values in scenario.pcrs.items()
@@ -134,14 +134,14 @@ def test_q4_allowed_values_pass() -> None:
 
 
 def test_q4_mode_record_accepts_all_values() -> None:
-    """Values are there to be read, and drafted into a policy."""
+    """Operators draft a policy from the recorded values."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(ASKED, b"other firmware")
     assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
 
 
 def test_q4_values_are_checked_before_the_machine() -> None:
-    """Unless they hang on its labels: what is wrong with a quote does not wait for a Machine."""
+    """A wrong value is denied without waiting for a Machine, unless the values depend on labels."""
     scenario = Scenario()
     enforcing(scenario, {})
     scenario.store.machines.clear()
@@ -151,7 +151,7 @@ def test_q4_values_are_checked_before_the_machine() -> None:
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
 def test_q4_other_value_in_any_pcr_is_denied(index: int) -> None:
-    """The difference is told to the operator by PCR, and to nobody else."""
+    """Only the detail, for the operator, names the PCR."""
     scenario = Scenario()
     allowed = exactly(scenario)
     allowed["sha256"][index] = frozenset({bytes(32)})
@@ -175,7 +175,7 @@ INCOMPLETE: dict[str, tuple[PcrValues, type[AttestationError]]] = {
 def test_q4_incomplete_policy_allows_no_values(
     allowed: PcrValues, error: type[AttestationError]
 ) -> None:
-    """Such a file is refused when it is read; and were it not, nothing would pass."""
+    """Loading refuses such a policy; if it did not, no value would pass."""
     scenario = Scenario()
     enforcing(scenario, allowed)
     with pytest.raises(error):
@@ -183,7 +183,7 @@ def test_q4_incomplete_policy_allows_no_values(
 
 
 def test_q4_empty_values_are_denied() -> None:
-    """No policy asks for none; and were it not so, nothing would have been looked at."""
+    """No policy selects no PCR; if one did, nothing would be checked."""
     policy = replace(Scenario().policy, pcr_mode=PcrMode.ENFORCE)
     with pytest.raises(PcrPolicyMismatch):
         verify_pcr_policy({}, {}, policy)
@@ -191,7 +191,7 @@ def test_q4_empty_values_are_denied() -> None:
 
 @pytest.mark.parametrize("bank", ["sha256", "sha384"])
 def test_q4_values_of_another_bank_do_not_count(bank: str) -> None:
-    """The same PCR number of another bank does not help."""
+    """The same PCR of another bank does not count."""
     scenario = Scenario()
     selection = {"sha256": (0,), "sha384": (0,)}
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
@@ -204,7 +204,7 @@ def test_q4_values_of_another_bank_do_not_count(bank: str) -> None:
 
 
 def test_q4_variant_applies_to_machines_with_its_labels() -> None:
-    """The first variant that fits the Machine says what is allowed, else the general values."""
+    """The first variant that matches the Machine applies, else the general values."""
     scenario = Scenario()
     good: PcrValues = exactly(scenario)
     bad: PcrValues = {"sha256": {}}
@@ -221,7 +221,7 @@ def test_q4_variant_applies_to_machines_with_its_labels() -> None:
 
 
 def test_q3_digest_uses_the_hash_of_the_signature_scheme() -> None:
-    """Not of the bank: a SHA-384 bank under a SHA-256 key."""
+    """Not that of the bank: a SHA-384 bank under a SHA-256 key."""
     scenario = Scenario()
     selection = {"sha384": (0, 1)}
     scenario.policy = replace(scenario.policy, pcr_selection=selection)

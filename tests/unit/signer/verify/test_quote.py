@@ -1,4 +1,4 @@
-"""C1, Q1 and Q2: the answer is fresh, signed by the attestation key, and bound to everything."""
+"""Quotes (C1, Q1, Q2): fresh, signed by the attestation key, and bound to the exchange."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -26,7 +26,7 @@ from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_k
 
 @pytest.mark.parametrize("scheme", AK_KINDS)
 def test_answer_passes_with_every_type_of_attestation_key(scheme: str) -> None:
-    """Signature scheme and hash follow the key."""
+    """The key determines signature scheme and hash."""
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
     scenario.policy = replace(scenario.policy, attestation_key_schemes=frozenset({scheme}))
     verified = scenario.judge_answer()
@@ -40,7 +40,6 @@ def test_answer_passes_with_every_type_of_attestation_key(scheme: str) -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_answer_passes_with_every_endorsement_key_template(number: int) -> None:
-    """All six."""
     scenario = Scenario(ek=endorsement_key(number))
     scenario.judge_offer()
     assert (
@@ -51,7 +50,7 @@ def test_answer_passes_with_every_endorsement_key_template(number: int) -> None:
 
 @pytest.mark.parametrize("seconds", [0, 899, 900, -60])
 def test_c1_answer_in_time_passes(seconds: int) -> None:
-    """Fifteen minutes; and a minute for another replica's clock."""
+    """Up to 15 minutes old, and up to a minute ahead for another replica's clock."""
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.now += timedelta(seconds=seconds)
@@ -60,7 +59,7 @@ def test_c1_answer_in_time_passes(seconds: int) -> None:
 
 @pytest.mark.parametrize("seconds", [901, -61, 86400])
 def test_c1_expired_answer_is_denied(seconds: int) -> None:
-    """By the signer's clock alone."""
+    """Only the signer's clock counts."""
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.now += timedelta(seconds=seconds)
@@ -69,7 +68,7 @@ def test_c1_expired_answer_is_denied(seconds: int) -> None:
 
 
 def test_c1_previous_challenge_key_is_accepted() -> None:
-    """Until it is destroyed."""
+    """It counts until it is destroyed."""
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=scenario.masters.current)
@@ -78,7 +77,7 @@ def test_c1_previous_challenge_key_is_accepted() -> None:
 
 @pytest.mark.parametrize("previous", [None, sha256(b"other")])
 def test_c1_answer_under_an_unknown_challenge_key_is_ignored(previous: bytes | None) -> None:
-    """It may be another signer's."""
+    """It may belong to another signer."""
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.masters = ChallengeKeys(current=sha256(b"next"), previous=previous)
@@ -87,7 +86,7 @@ def test_c1_answer_under_an_unknown_challenge_key_is_ignored(previous: bytes | N
 
 
 def test_challenge_keys_are_not_in_their_repr() -> None:
-    """Not in a log, not in a traceback."""
+    """So no log and no traceback contains them."""
     masters = Scenario().masters
     assert repr(masters) == "ChallengeKeys()"
 
@@ -112,7 +111,7 @@ def test_q1_both_pss_salt_lengths_of_tpms_are_accepted(size: int) -> None:
 
 
 def test_q2_answer_is_denied_in_another_cluster() -> None:
-    """Even one with equal Machine and Node names."""
+    """Even if Machine and Node have equal names there."""
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.change_cluster(uid="00000000-8888-4777-8666-555555555555")
@@ -134,7 +133,7 @@ def test_q2_keys_swapped_in_the_answer_change_the_secret() -> None:
 
 
 def test_q2_another_request_changes_the_secret() -> None:
-    """The kubelet's key is bound: an attacker's own request does not fit the quote."""
+    """The quote is bound to the kubelet's key, so it does not fit another request."""
     scenario = Scenario()
     answer = scenario.answer()
     scenario.kubelet_key, scenario.request_der = ec.generate_private_key(ec.SECP256R1()), b""
@@ -143,7 +142,7 @@ def test_q2_another_request_changes_the_secret() -> None:
 
 
 def test_q2_secret_is_derived_from_the_named_challenge_key() -> None:
-    """The secret is of the master that is named, not of any that is known."""
+    """Other known challenge keys do not count."""
     scenario = Scenario()
     answer = scenario.answer()
     assert scenario.masters.previous is not None
@@ -153,7 +152,7 @@ def test_q2_secret_is_derived_from_the_named_challenge_key() -> None:
 
 
 def test_errors_contain_no_expected_value() -> None:
-    """No expected value in any message (Keylime CVE-2023-38201)."""
+    """Keylime CVE-2023-38201."""
     scenario = Scenario()
     expected = scenario.extra_data("kubelet-tpm-b").hex()
     answer = scenario.answer(scenario.attest(extra_data=bytes(32)))

@@ -1,4 +1,4 @@
-"""Chains to a root, and what OpenSSL lets pass in them; also where it checks the last link not."""
+"""Certificate chains: rules that OpenSSL does not check, also for leaves with OAEP keys."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from tests.builders.software_tpm import rsa_key
 RSA_ENCRYPTION, OAEP, SHA1, SHA256, SHA384 = (
     bytes.fromhex(f"06092a864886f70d0101{last}") for last in ("01", "07", "05", "0b", "0c")
 )
-"""Object identifiers of one length, so that one may stand in the place of another."""
+"""Object identifiers of equal length, so that one can replace another."""
 
 ROOT = authority("Vendor Root CA", key=rsa_key(number=2))
 BELOW = authority("Vendor TPM CA 01", ROOT, key=rsa_key(number=3))
@@ -38,7 +38,7 @@ def signed_anew(
     changes: Mapping[bytes, bytes],
     digest: hashes.SHA1 | hashes.SHA256 | None = None,
 ) -> bytes:
-    """Change what is signed, and the algorithm beside it, and sign it with an RSA key."""
+    """Change the signed part and the outer algorithm, and sign again with an RSA key."""
     assert isinstance(key, rsa.RSAPrivateKey)
     read = x509.load_der_x509_certificate(certificate)
     tbs, unsigned = read.tbs_certificate_bytes, certificate[: -len(read.signature)]
@@ -57,7 +57,7 @@ def verify(*certificates: bytes, lists: tuple[bytes, ...] = ()) -> None:
 def test_authority_signed_with_sha1_is_refused(
     kind: Mapping[bytes, bytes],
 ) -> None:
-    """Whoever makes two authorities collide has one of them signed."""
+    """An attacker can have one of two colliding certificates signed."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     verify(certificate, BELOW.der)
     old = signed_anew(BELOW.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
@@ -66,7 +66,7 @@ def test_authority_signed_with_sha1_is_refused(
 
 
 def test_signature_of_a_root_may_use_any_algorithm() -> None:
-    """It is configured, and proves nothing; vendors' oldest roots are signed with SHA-1."""
+    """A root is trusted by configuration. Vendors' oldest roots are signed with SHA-1."""
     old = signed_anew(ROOT.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
     configured = load_trust_anchors({"root.der": old}, {})
     verify_endorsement_certificate([leaf(ROOT, KEY)], KEY, anchors=configured, now=NOW)
@@ -77,7 +77,7 @@ def test_signature_of_a_root_may_use_any_algorithm() -> None:
 def test_outer_signature_algorithm_must_be_the_signed_one(
     kind: Mapping[bytes, bytes], beside: bytes
 ) -> None:
-    """Also where OpenSSL, which compares the two itself, does not check the signature."""
+    """Also for OAEP keys, where OpenSSL does not compare the two."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     before, found, after = certificate.rpartition(SHA256)
     assert found
@@ -88,7 +88,7 @@ def test_outer_signature_algorithm_must_be_the_signed_one(
 @pytest.mark.parametrize("number", ["00", "02"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
-    """An authority of another name is another one, though it has the same key."""
+    """An authority with the same key and another name is not the issuer."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     other = authority(f"Vendor TPM CA {number}", ROOT, key=rsa_key(number=3))
     with pytest.raises(EndorsementCertificateUntrusted):

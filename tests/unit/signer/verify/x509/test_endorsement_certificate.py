@@ -1,4 +1,4 @@
-"""E2, certificates: every quirk that occurs passes, and every rule that is broken is told."""
+"""Endorsement certificates (E2): known quirks pass, and each broken rule has its reason."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,12 +79,12 @@ KEYS: dict[str, PublicKey] = {
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize("issuer", [ROOT, BELOW], ids=["root", "authority below"])
 def test_ordinary_certificate_passes(key: PublicKey, issuer: Issuer) -> None:
-    """Under a root, and under an authority of its own."""
+    """Signed by a root, or by an intermediate."""
     verify(leaf(issuer, key), key=key)
 
 
 def test_intermediates_may_come_from_the_tpm() -> None:
-    """In NV beside the certificate, in any order."""
+    """NV holds them with the certificate, in any order."""
     one = authority("Vendor TPM CA 02", ROOT)
     two = authority("Vendor TPM CA 03", one)
     certificate = leaf(two, ECC_KEY)
@@ -93,14 +93,14 @@ def test_intermediates_may_come_from_the_tpm() -> None:
 
 
 def test_only_the_first_sixteen_certificates_are_read() -> None:
-    """And the one after it is not."""
+    """The seventeenth is not read."""
     verify(*[b"junk"] * 15, leaf(BELOW, ECC_KEY))
     with pytest.raises(EndorsementCertificateMalformed):
         verify(*[b"junk"] * 16, leaf(BELOW, ECC_KEY))
 
 
 def test_one_valid_certificate_for_the_key_is_enough() -> None:
-    """Of several; where all are bad, the first one's reason is told."""
+    """If all of them are invalid, the reason is that of the first."""
     good, expired = leaf(BELOW, ECC_KEY), leaf(BELOW, ECC_KEY, ends=NOW - timedelta(days=1))
     authoritys = leaf(BELOW, ECC_KEY, extensions=NOT_ALLOWED["an authority's"])
     verify(expired, authoritys, good)
@@ -111,17 +111,17 @@ def test_one_valid_certificate_for_the_key_is_enough() -> None:
 
 
 def test_certificates_for_other_keys_do_not_matter() -> None:
-    """A TPM has one for each endorsement key."""
+    """A TPM has a certificate for each endorsement key."""
     verify(leaf(ROOT, RSA_KEY), b"junk", leaf(ROOT, ECC_KEY))
 
 
 def wrapped_in_octet_string(certificate: bytes) -> bytes:
-    """Wrap, as some firmware does (Keylime #1891)."""
+    """Wrap the certificate, as some firmware does (Keylime #1891)."""
     return der.encode(der.OCTET_STRING, certificate)
 
 
 def with_nv_header(certificate: bytes) -> bytes:
-    """Put TCG_PCCLIENT_STORED_CERT before it."""
+    """Add the header TCG_PCCLIENT_STORED_CERT."""
     size = (len(certificate) + 2).to_bytes(2, "big")
     return b"\x10\x01\x00" + size + b"\x10\x02" + certificate
 
@@ -138,7 +138,6 @@ AROUND: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 def test_nv_header_wrapper_and_padding_are_removed(around: Callable[[bytes], bytes]) -> None:
-    """Header, wrapping and padding."""
     verify(around(leaf(BELOW, ECC_KEY)))
 
 
@@ -151,7 +150,7 @@ def extension(oid: str, value: bytes, *, flag: bytes = b"") -> bytes:
 
 
 def explicit_defaults(_: bytes) -> bytes:
-    """Write out cA FALSE and critical FALSE, as Intel does."""
+    """Encode the defaults cA FALSE and critical FALSE, as Intel does."""
     constraints = der.encode(der.SEQUENCE, b"\x01\x01\x00")
     written = extension("2.5.29.19", constraints, flag=b"\x01\x01\x00")
     return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
@@ -169,7 +168,7 @@ def oaep(spki: bytes) -> bytes:
 
 
 def unsorted_san(_: bytes) -> bytes:
-    """Put several attributes into one RDN, out of order, as Nuvoton does."""
+    """Put several attributes into one unsorted RDN, as Nuvoton does."""
     attributes = [
         der.encode(
             der.SEQUENCE,
@@ -197,7 +196,7 @@ def certificate_signed_with(
     key: PublicKey,
     change_spki: Callable[[bytes], bytes] = lambda spki: spki,
 ) -> bytes:
-    """Sign by hand: `cryptography` makes no certificates with SHA-1."""
+    """Sign without `cryptography`'s builder, which refuses SHA-1."""
     assert isinstance(issuer.key, rsa.RSAPrivateKey)
     algorithm = RSA_ALGORITHMS[digest.name]
     tbs, _, _ = der.parse(leaf(issuer, key)).children
@@ -218,7 +217,7 @@ OAEP_ISSUERS = {
 
 @pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
 def test_oaep_key_is_read_as_an_rsa_key(issuer: Issuer) -> None:
-    """`cryptography` does not know them, and OpenSSL does not decode them."""
+    """`cryptography` and OpenSSL do not decode keys named id-RSAES-OAEP."""
     certificate = leaf(issuer, RSA_KEY)
     if isinstance(issuer.key, rsa.RSAPrivateKey):
         certificate = certificate_signed_with(hashes.SHA256(), issuer, RSA_KEY, oaep)
@@ -238,14 +237,14 @@ DIGESTS: list[type[Digest]] = [hashes.SHA256, hashes.SHA384, hashes.SHA512]
 @pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.name)
 @pytest.mark.parametrize("issuer", OAEP_ISSUERS.values(), ids=OAEP_ISSUERS)
 def test_signatures_with_sha256_and_better_pass(issuer: Issuer, digest: type[Digest]) -> None:
-    """Of RSA and ECDSA, whoever checks the last link."""
+    """RSA and ECDSA, whether OpenSSL or this project verifies the last link."""
     certificate = leaf(issuer, RSA_KEY, digest=digest)
     verify(certificate, issuer.der, key=RSA_KEY)
     verify(rewritten(certificate, issuer, SPKI, oaep, digest), issuer.der, key=RSA_KEY)
 
 
 def test_oaep_certificate_of_a_configured_root_passes() -> None:
-    """The TPM need not bring what is configured."""
+    """The TPM need not hold a configured authority."""
     verify(oaep_leaf(ROOT), key=RSA_KEY)
 
 
@@ -260,19 +259,19 @@ OAEP_EXTENSIONS: dict[str, dict[x509.ExtensionType, bool]] = {
 def test_oaep_certificate_may_have_the_usual_extensions(
     extensions: dict[x509.ExtensionType, bool],
 ) -> None:
-    """As OpenSSL takes them where it looks."""
+    """OpenSSL accepts them in other certificates."""
     verify(leaf(BELOW, RSA_KEY, extensions=extensions), key=RSA_KEY)
     verify(oaep_leaf(BELOW, extensions=extensions), key=RSA_KEY)
 
 
 @pytest.mark.parametrize("end", ["begins", "ends"])
 def test_oaep_certificate_is_valid_from_its_first_to_its_last_second(end: str) -> None:
-    """RFC 5280, section 4.1.2.5: both are part of the time."""
+    """RFC 5280, section 4.1.2.5: the validity includes both."""
     verify(oaep_leaf(BELOW, **{end: NOW}), key=RSA_KEY)
 
 
 def oaep_under_numbers(key: OddRsa) -> tuple[bytes, bytes]:
-    """Certify it by an authority whose key no library would make."""
+    """Certify it by an authority whose key no library generates."""
     issuer = authority("Vendor TPM CA 94", ROOT)
     tbs, _, _ = der.parse(leaf(issuer, RSA_KEY)).children
     parts = [child.der for child in tbs.children]
@@ -287,7 +286,7 @@ P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP22
 
 
 def oaep_from_rsa_stranger() -> list[bytes]:
-    """Let a stranger certify it under the name of an authority with an RSA key."""
+    """Certify it by another key under the name of an authority with an RSA key."""
     issuer = OAEP_ISSUERS["RSA authority"]
     return [oaep_leaf(replace(issuer, key=rsa_key(number=4))), issuer.der]
 
@@ -298,7 +297,7 @@ OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError
         lambda: [oaep_leaf(BELOW, begins=NOW + timedelta(days=1))],
         EndorsementCertificateOutOfDate,
     ),
-    "under a key of a kind that is not taken": (
+    "under an unsupported key type": (
         lambda: [oaep_leaf(P224), P224.der],
         EndorsementCertificateUntrusted,
     ),
@@ -309,7 +308,7 @@ OAEP_MUTATIONS: dict[str, tuple[Callable[[], list[bytes]], type[AttestationError
 def test_oaep_certificate_must_keep_the_same_rules(
     make: Callable[[], list[bytes]], error: type[AttestationError]
 ) -> None:
-    """Where OpenSSL does not check the last link, it is checked all the same."""
+    """This project checks the last link, since OpenSSL cannot."""
     with pytest.raises(error):
         verify(*make(), key=RSA_KEY)
 
@@ -318,7 +317,7 @@ def test_oaep_certificate_must_keep_the_same_rules(
     "make", [lambda issuer: leaf(issuer, RSA_KEY), oaep_leaf], ids=["ordinary key", "OAEP key"]
 )
 def test_renewed_certificate_of_an_authority_is_used(make: Callable[[Issuer], bytes]) -> None:
-    """The TPM still holds what has expired; what counts is configured."""
+    """The TPM still holds the expired certificate of the authority; the new one is configured."""
     yesterday = NOW - timedelta(days=1)
     old = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3), ends=yesterday)
     new = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3))
@@ -337,7 +336,7 @@ def test_oaep_certificate_is_verified_with_exponents_up_to_32_bits(exponent: int
 
 
 def test_oaep_certificate_is_verified_with_a_key_of_4096_bits() -> None:
-    """The longest that authorities have."""
+    """Authorities have no longer keys."""
     verify(*oaep_under_numbers(BITS_4096), key=RSA_KEY)
 
 
@@ -351,14 +350,14 @@ def test_oaep_certificate_is_verified_with_a_key_of_4096_bits() -> None:
     ids=["exponent over 32 bits", "exponent of 2001 bits", "modulus over 4096 bits"],
 )
 def test_oaep_certificate_is_not_verified_with_an_oversized_key(key: OddRsa) -> None:
-    """Whoever sends the certificates makes up these keys, and each can take milliseconds."""
+    """The TPM's owner chooses these keys, and one verification can take milliseconds."""
     with pytest.raises(EndorsementCertificateUntrusted):
         verify(*oaep_under_numbers(key), key=RSA_KEY)
 
 
 @pytest.mark.parametrize("change", [explicit_defaults, unsorted_san])
 def test_certificate_that_is_not_der_passes(change: Callable[[bytes], bytes]) -> None:
-    """`cryptography` refuses one in seven real certificates for such things."""
+    """`cryptography` refuses one in seven real certificates for such reasons."""
     certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
     with pytest.raises(ValueError, match="parsing"):
         x509.load_der_x509_certificate(certificate).extensions  # noqa: B018 - parsed on access
@@ -366,7 +365,7 @@ def test_certificate_that_is_not_der_passes(change: Callable[[bytes], bytes]) ->
 
 
 def test_long_serial_numbers_pass() -> None:
-    """Over the twenty octets of RFC 5280, as in ChromeOS's."""
+    """More than the 20 octets of RFC 5280, as in ChromeOS's certificates."""
     verify(
         rewritten(
             leaf(BELOW, ECC_KEY),
@@ -378,7 +377,7 @@ def test_long_serial_numbers_pass() -> None:
 
 
 def with_serial(number: int) -> bytes:
-    """Make a certificate with a serial number that no library writes."""
+    """Make a certificate with a serial number that libraries refuse."""
     written = der.encode(der.INTEGER, number.to_bytes(1, "big", signed=True))
     return rewritten(leaf(BELOW, ECC_KEY), BELOW, SERIAL, lambda _: written)
 
@@ -388,7 +387,7 @@ LISTED = anchors(ROOT, BELOW, lists=(revocation_list(BELOW, 5),))
 
 @pytest.mark.parametrize("number", [-5, -1])
 def test_negative_serial_number_is_refused_where_a_list_exists(number: int) -> None:
-    """They pass where nothing is listed, and nowhere else."""
+    """A list cannot name it, so it passes only if its issuer has no list."""
     certificate = with_serial(number)
     verify(certificate)
     with pytest.raises(EndorsementCertificateNotAllowed):
@@ -400,19 +399,19 @@ def test_serial_number_zero_passes_where_a_list_exists() -> None:
 
 
 def bits_behind(_: bytes) -> bytes:
-    """Put a second value into an extension."""
+    """Add a second value to an extension."""
     written = extension("2.5.29.19", b"\x30\0\x30\0", flag=b"\x01\x01\xff")
     return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
 
 
 def usage_of_nothing(_: bytes) -> bytes:
-    """Write a key usage without bits."""
+    """Encode a key usage without bits."""
     written = extension("2.5.29.15", b"\x03\0", flag=b"\x01\x01\xff")
     return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, written))
 
 
 def twice(extensions: bytes) -> bytes:
-    """Write every extension twice."""
+    """Repeat every extension."""
     content = der.parse(extensions).children[0].content
     return der.encode(EXPLICIT_3, der.encode(der.SEQUENCE, content + content))
 
@@ -421,14 +420,14 @@ def twice(extensions: bytes) -> bytes:
 def test_ambiguous_extensions_are_refused(
     change: Callable[[bytes], bytes],
 ) -> None:
-    """Tolerance ends where meaning does."""
+    """Two parsers may read them differently."""
     certificate = rewritten(leaf(BELOW, ECC_KEY), BELOW, EXTENSIONS, change)
     with pytest.raises(EndorsementCertificateMalformed):
         verify(certificate)
 
 
 def without(*kinds: type[x509.ExtensionType]) -> dict[x509.ExtensionType, bool]:
-    """List the ordinary extensions but for some."""
+    """Return the ordinary extensions except for some."""
     return {e: c for e, c in leaf_extensions(ECC_KEY).items() if not isinstance(e, kinds)}
 
 
@@ -453,12 +452,12 @@ OPTIONAL: dict[str, dict[x509.ExtensionType, bool]] = {
 def test_optional_extensions_may_be_absent(
     extensions: dict[x509.ExtensionType, bool],
 ) -> None:
-    """TCG profiles changed over the years."""
+    """The TCG profiles have changed over the years."""
     verify(leaf(BELOW, ECC_KEY, extensions=extensions))
 
 
 def test_certificate_without_any_usage_needs_the_policys_exception() -> None:
-    """Without a usage, it may be any certificate of the vendor."""
+    """Without a usage, it may be any certificate that the vendor signed."""
     certificate = leaf(BELOW, ECC_KEY, extensions={san(): True})
     with pytest.raises(
         EndorsementCertificateNotAllowed, match="policy can set allowCertificatesWithoutUsage"
@@ -487,7 +486,7 @@ VERSIONS = {
 
 @pytest.mark.parametrize("certificate", VERSIONS.values(), ids=VERSIONS)
 def test_certificate_of_x509_version_1_or_2_is_refused(certificate: bytes) -> None:
-    """It has no extensions by definition, so no usage can limit it."""
+    """Such a version has no extensions, so no usage limits it."""
     with pytest.raises(EndorsementCertificateNotAllowed, match="version 3"):
         verify(certificate, allow_without_usage=True)
 
@@ -543,7 +542,7 @@ def test_extension_must_be_exactly_one_value(
 
 
 def test_oversized_purpose_is_malformed() -> None:
-    """Python refuses to write a number of 4300 digits, with an error that is none of ours."""
+    """Python raises ValueError when it formats a number of 4300 digits."""
     endless = der.encode(der.OBJECT_IDENTIFIER, b"\x55\x1d" + b"\xff" * 3000 + b"\x7f")
     purposes = der.encode(der.SEQUENCE, endless)
     usage = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.37"), purposes)
@@ -553,7 +552,7 @@ def test_oversized_purpose_is_malformed() -> None:
 
 
 def test_sha1_signatures_are_refused() -> None:
-    """On the certificate; an older vendor's key has to be registered."""
+    """An operator has to register the key of such a TPM."""
     sha1 = certificate_signed_with(hashes.SHA1(), SHA1_ISSUER, RSA_KEY)  # noqa: S303
     with pytest.raises(EndorsementCertificateNotAllowed, match=r"SHA-256.*register the key"):
         verify(sha1, SHA1_ISSUER.der, key=RSA_KEY)
@@ -562,7 +561,7 @@ def test_sha1_signatures_are_refused() -> None:
 
 
 def test_outer_signature_algorithm_must_be_the_signed_one() -> None:
-    """Two readers might take two."""
+    """Two parsers may use different ones."""
     tbs, _, bits = der.parse(leaf(BELOW, ECC_KEY)).children
     other = bytes.fromhex("300a06082a8648ce3d040303")
     with pytest.raises(EndorsementCertificateNotAllowed):
@@ -575,7 +574,7 @@ def ca(path_length: int | None = None) -> x509.BasicConstraints:
 
 
 def test_path_length_is_enforced() -> None:
-    """An authority that may only certify leaves."""
+    """An authority with path length 0 certifies leaves only."""
     last = authority("last", ROOT, extensions={ca(0): True})
     verify(leaf(last, ECC_KEY), last.der)
     below = authority("below", last)
@@ -595,7 +594,7 @@ WEAK_AUTHORITIES: dict[str, Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePri
 def test_authority_with_a_weak_key_is_refused(
     make: Callable[[], rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey],
 ) -> None:
-    """In the middle of a chain."""
+    """As an intermediate."""
     weak = authority("weak", ROOT, key=make())
     with pytest.raises(EndorsementCertificateNotAllowed):
         verify(leaf(weak, ECC_KEY), weak.der)
@@ -621,13 +620,13 @@ KINDS_OF_KEY: dict[str, Callable[[], PublicKey]] = {
 def test_certificate_for_an_unsupported_key_is_a_mismatch(
     make: Callable[[], PublicKey],
 ) -> None:
-    """Whoever has one, from the right vendor and of any key at all, has none for this key."""
+    """No endorsement key has such a type."""
     with pytest.raises(EndorsementCertificateMismatch):
         verify(leaf(BELOW, make()))
 
 
 def test_missing_certificate_has_its_own_reason() -> None:
-    """Clouds and some vendors have none."""
+    """TPMs of clouds and of some vendors have no certificate."""
     with pytest.raises(EndorsementCertificateMissing, match="register the key"):
         verify()
 
@@ -640,13 +639,12 @@ JUNK = {
 
 @pytest.mark.parametrize("data", JUNK.values(), ids=JUNK)
 def test_data_that_is_not_a_certificate_is_malformed(data: bytes) -> None:
-    """Nothing to read at all."""
     with pytest.raises(EndorsementCertificateMalformed):
         verify(data)
 
 
 def test_every_truncation_and_bit_flip_is_refused() -> None:
-    """And never in a pass: everything is signed."""
+    """The signature covers every byte, and only errors of the tree are raised."""
     certificate = leaf(BELOW, ECC_KEY)
     for position in range(len(certificate)):
         flipped = bytearray(certificate)
@@ -657,7 +655,7 @@ def test_every_truncation_and_bit_flip_is_refused() -> None:
 
 
 def self_signed() -> list[bytes]:
-    """Let the key certify itself."""
+    """Certify the key by itself."""
     own = Issuer(certificate=BELOW.certificate, key=STRANGER)
     certificate = leaf(own, STRANGER.public_key())
     return [
@@ -666,7 +664,7 @@ def self_signed() -> list[bytes]:
 
 
 def from_elsewhere(*, with_root: bool) -> list[bytes]:
-    """Let another vendor certify it."""
+    """Certify it by another vendor."""
     root = authority("Other Root CA")
     given = [leaf(root, STRANGER.public_key())]
     return [*given, root.der] if with_root else given
@@ -682,13 +680,13 @@ UNTRUSTED: dict[str, Callable[[], list[bytes]]] = {
 
 @pytest.mark.parametrize("make", UNTRUSTED.values(), ids=UNTRUSTED)
 def test_unknown_authority_has_its_own_reason(make: Callable[[], list[bytes]]) -> None:
-    """An operator has to know that it is the authority which is missing."""
+    """The operator must learn that an authority is missing."""
     with pytest.raises(EndorsementCertificateUntrusted):
         verify(*make(), key=STRANGER.public_key())
 
 
 def test_no_certificate_is_trusted_without_anchors() -> None:
-    """Not even what is well made."""
+    """Not even a valid one."""
     with pytest.raises(EndorsementCertificateUntrusted):
         verify_endorsement_certificate([leaf(ROOT, ECC_KEY)], ECC_KEY, anchors=NO_ANCHORS, now=NOW)
 
@@ -703,7 +701,7 @@ LEVELS = {
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("moment", ["not yet", "no longer"])
 def test_validity_is_checked_at_every_level(level: str, moment: str) -> None:
-    """At the signer's time."""
+    """The time is the argument."""
     day = timedelta(days=1)
     begins, ends = (NOW + day, NOW + 9 * day) if moment == "not yet" else (NOW - 9 * day, NOW - day)
 
@@ -726,18 +724,18 @@ def test_validity_is_checked_at_every_level(level: str, moment: str) -> None:
 
 
 def test_validity_is_checked_at_the_time_of_the_argument() -> None:
-    """And not that of the machine: this was valid for a day, long ago."""
+    """Not at the time of the machine: this certificate was valid for a day, long ago."""
     then, day = NOW - timedelta(days=5000), timedelta(days=1)
     root = authority("root", begins=then - day, ends=then + day)
     certificate = leaf(root, ECC_KEY, begins=then - day, ends=then + day)
     verify_endorsement_certificate([certificate], ECC_KEY, anchors=anchors(root), now=then)
 
 
-# the policies
+# Policies
 
 
 def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenario:
-    """Make a scenario under a policy that asks for a certificate."""
+    """Make a scenario with a policy that needs a certificate."""
     scenario = Scenario(ek=endorsement_key(), certificates=certificates)
     scenario.policy = replace(scenario.policy, trust=trust)
     scenario.anchors = anchors(ROOT, BELOW)
@@ -749,7 +747,7 @@ def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenari
 
 
 def test_e2_certificate_is_the_basis_of_a_first_claim() -> None:
-    """On the basis of the certificate, where nothing speaks against it."""
+    """A bootstrapper makes the first claim; a node may not."""
     scenario = certified(TrustMode.CERTIFIED, recorded=False)
     scenario.judge_offer()
     assert scenario.judge_answer().holder.basis is TrustBasis.CERTIFICATE
@@ -760,7 +758,7 @@ def test_e2_certificate_is_the_basis_of_a_first_claim() -> None:
 
 @pytest.mark.parametrize("trust", [TrustMode.CERTIFIED, TrustMode.REGISTERED_AND_CERTIFIED])
 def test_e2_record_is_the_basis_if_there_is_also_a_certificate(trust: TrustMode) -> None:
-    """It says more."""
+    """A record names the machine of the TPM."""
     assert certified(trust, recorded=True).judge_answer().holder.basis is TrustBasis.RECORD
 
 
@@ -775,5 +773,4 @@ def test_e2_registered_and_certified_needs_both() -> None:
 
 @pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
 def test_e2_other_policies_ignore_certificates(trust: TrustMode) -> None:
-    """Whatever the TPM holds."""
     certified(trust, b"junk", recorded=trust is TrustMode.REGISTERED).judge_answer()

@@ -1,4 +1,4 @@
-"""Fields of certificates: what is read of each, and what makes a certificate unreadable."""
+"""Fields of certificates: their values, and the rules for a readable certificate."""
 
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def sequence(*parts: bytes) -> bytes:
 
 
 def certificate(*parts: bytes) -> bytes:
-    """Make a certificate of these parts; nothing here looks at its signature."""
+    """Make a certificate of these parts, with an invalid signature."""
     return sequence(sequence(*parts), ALGORITHM, SIGNATURE)
 
 
@@ -63,7 +63,7 @@ def test_version_1_certificate_has_no_extensions() -> None:
 
 
 def test_unique_identifiers_are_skipped() -> None:
-    """RFC 5280, section 4.1.2.8: they are obsolete, and read over."""
+    """RFC 5280, section 4.1.2.8: they are obsolete."""
     unique = der.encode(0x81, b"\0i") + der.encode(0x82, b"\0s")
     fields = read_fields(certificate(*PARTS[:EXTENSIONS], unique, PARTS[EXTENSIONS]))
     assert fields.extensions == read_fields(LEAF).extensions
@@ -97,7 +97,7 @@ TIMES: dict[tuple[int, bytes], datetime] = {
 def test_utc_time_and_generalized_time_are_parsed(
     written: tuple[int, bytes], moment: datetime
 ) -> None:
-    """RFC 5280, section 4.1.2.5; TPMs have certificates without an end."""
+    """RFC 5280, section 4.1.2.5; some TPMs' certificates have no expiration."""
     time = der.encode(*written)
     fields = with_part(VALIDITY, sequence(time, time))
     assert (fields.not_before, fields.not_after) == (moment, moment)
@@ -116,7 +116,7 @@ OTHER_TIMES: dict[str, tuple[int, bytes]] = {
 
 @pytest.mark.parametrize("written", OTHER_TIMES.values(), ids=OTHER_TIMES)
 def test_times_in_other_forms_are_refused(written: tuple[int, bytes]) -> None:
-    """Two readers might take two, and one of no zone is compared with none."""
+    """Parsers may differ, and a time without a zone cannot be compared."""
     with pytest.raises(CertificateMalformed):
         with_part(VALIDITY, sequence(der.encode(*written), der.encode(*written)))
 
@@ -153,7 +153,7 @@ KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("key", KEYS_OF_OTHER_KINDS.values(), ids=KEYS_OF_OTHER_KINDS)
 def test_unsupported_key_is_none_and_certifies_no_key(key: bytes) -> None:
-    """The certificate is read: it may be one of several."""
+    """The certificate stays readable, since it may be one of several."""
     assert with_part(SPKI, spki(POINT, EC_KEY, P256)).public_key is not None
     fields = with_part(SPKI, key)
     assert fields.public_key is None
@@ -167,7 +167,7 @@ def test_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
 
 
 def test_p521_key_is_parsed_and_certifies_no_key() -> None:
-    """So it is no endorsement key's, whichever."""
+    """Authorities may have such keys; endorsement keys may not."""
     key = ec.generate_private_key(ec.SECP521R1()).public_key()
     fields = read_fields(leaf(ROOT, key))
     assert fields.public_key == key
@@ -257,7 +257,7 @@ WHOLE = 16 * 1024
 
 
 def test_certificate_has_16_kib_at_most() -> None:
-    """However it is wrapped."""
+    """With every wrapper."""
     longest = der.encode(der.SEQUENCE, bytes(WHOLE - 4))
     assert extract_certificate(longest + b"\xff") == longest
     with pytest.raises(CertificateMalformed):
@@ -272,7 +272,7 @@ def test_certificate_has_16_kib_at_most() -> None:
 
 @pytest.mark.parametrize("tag", [0x02, 0x31, 0xA0])
 def test_certificate_must_be_a_sequence(tag: int) -> None:
-    """Whatever it holds."""
+    """Whatever its content."""
     content = der.parse(LEAF).content
     assert extract_certificate(der.encode(der.SEQUENCE, content)) == LEAF
     with pytest.raises(CertificateMalformed, match="no certificate in the data"):

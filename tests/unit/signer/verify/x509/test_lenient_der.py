@@ -1,4 +1,4 @@
-"""Certificates' ASN.1 as it occurs: what is let be, and where reading ends."""
+"""The lenient reader of ASN.1: accepted encodings, and its limits."""
 
 import pytest
 
@@ -24,14 +24,14 @@ LENGTHS: dict[str, bytes] = {
 @pytest.mark.parametrize("tag", [0x04, BMP_STRING, 0x30, 0xA3])
 @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
 def test_non_minimal_lengths_are_accepted(length: bytes, tag: int) -> None:
-    """Each element with all of its bytes, also behind another one."""
+    """Each element has its whole encoding, also after another element."""
     first, second = b"\x05\0", bytes([tag]) + length + b"ab"
     found = list(elements(first + second + first))
     assert found == [(5, b"", first), (tag, b"ab", second), (5, b"", first)]
 
 
 def test_long_form_lengths_are_parsed() -> None:
-    """The first one says how many follow."""
+    """The first byte counts the bytes of the length."""
     assert single_element(b"\x04\x81\xc8" + bytes(200))[1] == bytes(200)
     assert single_element(b"\x04\x82\x01\x2c" + bytes(300))[1] == bytes(300)
 
@@ -51,7 +51,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("before", [b"", b"\x04\x03abc"], ids=["first", "second"])
 @pytest.mark.parametrize(("data", "rule"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_element_is_refused(data: bytes, rule: str, before: bytes) -> None:
-    """Within the bounds of what there is, wherever it stands."""
+    """Reading stays within the data, at every position."""
     with pytest.raises(CertificateMalformed, match=rule):
         list(elements(before + data))
 
@@ -90,7 +90,7 @@ IDENTIFIERS: dict[str, str] = {
 
 @pytest.mark.parametrize(("text", "content"), IDENTIFIERS.items())
 def test_object_identifiers_are_formatted_with_dots(text: str, content: str) -> None:
-    """Two arcs stand in the first number (X.690, section 8.19)."""
+    """The first number encodes two arcs (X.690, section 8.19)."""
     assert oid((6, bytes.fromhex(content), b"")) == text
 
 
@@ -105,7 +105,7 @@ NO_IDENTIFIERS: dict[str, tuple[int, bytes, str]] = {
 
 @pytest.mark.parametrize(("tag", "content", "rule"), NO_IDENTIFIERS.values(), ids=NO_IDENTIFIERS)
 def test_malformed_object_identifiers_are_refused(tag: int, content: bytes, rule: str) -> None:
-    """One change to one that is."""
+    """Each is one change to a valid identifier."""
     assert oid((6, b"\x55" * 128, b"")).startswith("2.5.85.85")
     with pytest.raises(CertificateMalformed, match=rule):
         oid((tag, content, b""))
