@@ -110,7 +110,7 @@ def both() -> World:
     return world
 
 
-def given(*certificates: bytes) -> Mutation:
+def sent(*certificates: bytes) -> Mutation:
     """Put these certificates into the TPM."""
 
     def mutate(world: World) -> None:
@@ -155,13 +155,13 @@ def ca(path_length: int | None = None) -> x509.BasicConstraints:
 
 def purposes(*oids: str) -> Extensions:
     """Certify for these purposes."""
-    found = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
-    return {**without(x509.ExtendedKeyUsage), found: False}
+    eku = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
+    return {**without(x509.ExtendedKeyUsage), eku: False}
 
 
 def of_version_1() -> Mutation:
     """Omit the version, which makes extensions meaningless."""
-    return given(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
+    return sent(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
 
 
 def usages(*names: str) -> Extensions:
@@ -171,13 +171,13 @@ def usages(*names: str) -> Extensions:
 
 def as_leaf(extensions: Extensions) -> Mutation:
     """Certify the key with these extensions."""
-    return given(leaf(BELOW, EK, extensions=extensions))
+    return sent(leaf(BELOW, EK, extensions=extensions))
 
 
 def under(extensions: Extensions | None = None, **changes: object) -> Mutation:
     """Certify the key by an authority of these extensions, below the root."""
     between = authority("between", ROOT, extensions=extensions, **changes)  # type: ignore[arg-type]
-    return given(leaf(between, EK), between.der)
+    return sent(leaf(between, EK), between.der)
 
 
 def constrained(*, excluded: bool) -> x509.NameConstraints:
@@ -194,7 +194,7 @@ def too_deep() -> Mutation:
     """Put an authority below one with path length 0."""
     last = authority("last", ROOT, extensions={ca(0): True})
     below = authority("below", last)
-    return given(leaf(below, EK), below.der, last.der)
+    return sent(leaf(below, EK), below.der, last.der)
 
 
 def leaf_as_issuer() -> Mutation:
@@ -203,20 +203,20 @@ def leaf_as_issuer() -> Mutation:
     other = Issuer(
         certificate=x509.load_der_x509_certificate(leaf(BELOW, key.public_key())), key=key
     )
-    return given(leaf(other, EK), other.der)
+    return sent(leaf(other, EK), other.der)
 
 
 def stranger_sent_along() -> Mutation:
     """Send a stranger's root."""
     stranger = authority("Stranger CA")
-    return given(leaf(stranger, EK), stranger.der)
+    return sent(leaf(stranger, EK), stranger.der)
 
 
 def chain_of_strangers() -> Mutation:
     """Send a stranger's whole chain."""
     root = authority("Stranger Root CA")
     below = authority("Stranger CA", root)
-    return given(leaf(below, EK), below.der, root.der)
+    return sent(leaf(below, EK), below.der, root.der)
 
 
 def namesake() -> Issuer:
@@ -246,7 +246,7 @@ def signed_with(
     pad = padding.PSS(padding.MGF1(digest), 32) if pss else padding.PKCS1v15()
     assert isinstance(issuer.key, rsa.RSAPrivateKey)
     bits = der.encode(der.BIT_STRING, b"\0" + issuer.key.sign(signed, pad, digest))
-    return given(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
+    return sent(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
 
 
 @cache
@@ -264,7 +264,7 @@ def changed(certificate: bytes, at: int = -1) -> bytes:
 
 def edited(place: int, change: Callable[[bytes], bytes]) -> Mutation:
     """Change one part of what is signed, by the vendor itself."""
-    return given(rewritten(ordinary(), BELOW, place, change))
+    return sent(rewritten(ordinary(), BELOW, place, change))
 
 
 def twice(extensions: bytes) -> bytes:
@@ -304,13 +304,13 @@ def oaep_leaf(issuer: Issuer, **changes: object) -> bytes:
 def oaep_under(extensions: Extensions, *above: Issuer) -> Mutation:
     """Certify an RSA key under its other name, by an authority of these extensions."""
     between = authority("between", above[0] if above else ROOT, extensions=extensions)
-    return given(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
+    return sent(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
 
 
 def other_outer_algorithm() -> Mutation:
     """Name another algorithm in the outer part than in the signed part."""
     tbs, _, bits = der.parse(ordinary()).children
-    return given(
+    return sent(
         der.encode(der.SEQUENCE, tbs.der + bytes.fromhex("300a06082a8648ce3d040303") + bits.der)
     )
 
@@ -337,34 +337,34 @@ def attack(
 
 
 NOT_ITS_OWN = [
-    attack("no certificate", EndorsementCertificateMissing, given()),
-    attack("no certificate, a record alone", EndorsementCertificateMissing, given(), both),
+    attack("no certificate", EndorsementCertificateMissing, sent()),
+    attack("no certificate, a record alone", EndorsementCertificateMissing, sent(), both),
     attack("no record, a certificate alone", EndorsementKeyNotRegistered, unrecorded, both),
     attack("a certificate against a record", EndorsementKeyMismatch, recorded_for_another),
     attack(
         "a certificate of the TPM next door",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, STRANGER.private.public_key())),
+        sent(leaf(BELOW, STRANGER.private.public_key())),
     ),
     attack(
         "a certificate of the attestation key",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, default_keys()[1].private.public_key())),
+        sent(leaf(BELOW, default_keys()[1].private.public_key())),
     ),
     attack(
         "a certificate of the kubelet's key",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, default_keys()[2].public_key())),
+        sent(leaf(BELOW, default_keys()[2].public_key())),
     ),
     attack(
-        "a certificate of an RSA key", EndorsementCertificateMismatch, given(leaf(BELOW, RSA_EK))
+        "a certificate of an RSA key", EndorsementCertificateMismatch, sent(leaf(BELOW, RSA_EK))
     ),
-    attack("the authority's own certificate", EndorsementCertificateMismatch, given(BELOW.der)),
-    attack("the root's own certificate", EndorsementCertificateMismatch, given(ROOT.der)),
+    attack("the authority's own certificate", EndorsementCertificateMismatch, sent(BELOW.der)),
+    attack("the root's own certificate", EndorsementCertificateMismatch, sent(ROOT.der)),
     attack(
         "the right one after sixteen others",
         EndorsementCertificateMismatch,
-        given(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
+        sent(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
     ),
     attack(
         "a certificate of a ROCA key",
@@ -380,21 +380,21 @@ NOT_ITS_OWN = [
 UNTRUSTED = [
     attack(name, EndorsementCertificateUntrusted, mutate)
     for name, mutate in {
-        "a stranger's authority": given(leaf(authority("Stranger CA"), EK)),
+        "a stranger's authority": sent(leaf(authority("Stranger CA"), EK)),
         "a stranger's authority, sent along": stranger_sent_along(),
         "a chain to a stranger's root, sent along": chain_of_strangers(),
-        "signed by its own kind of key": given(self_signed(default_keys()[0].private)),
+        "signed by its own kind of key": sent(self_signed(default_keys()[0].private)),
         "another TPM of the vendor's for an authority": leaf_as_issuer(),
         "no authority configured": without_anchors,
-        "an authority that is not sent": given(leaf(authority("Vendor TPM CA 77", ROOT), EK)),
+        "an authority that is not sent": sent(leaf(authority("Vendor TPM CA 77", ROOT), EK)),
     }.items()
 ]
 FORGED = [
     attack(name, EndorsementCertificateNotAllowed, mutate)
     for name, mutate in {
-        "a stranger of the authority's name": given(leaf(namesake(), EK)),
-        "a stranger of the root's name": given(leaf(authority("Vendor Root CA"), EK)),
-        "one bit of the signature": given(changed(ordinary())),
+        "a stranger of the authority's name": sent(leaf(namesake(), EK)),
+        "a stranger of the root's name": sent(leaf(authority("Vendor Root CA"), EK)),
+        "one bit of the signature": sent(changed(ordinary())),
         "another outer algorithm": other_outer_algorithm(),
         "signed with SHA-1": signed_with(SHA1),
         "signed with MD5": signed_with(MD5),
@@ -445,9 +445,9 @@ AUTHORITIES = [
 TIMES = [
     attack(name, EndorsementCertificateOutOfDate, mutate)
     for name, mutate in {
-        "expired yesterday": given(leaf(BELOW, EK, ends=NOW - DAY)),
-        "expired a second ago": given(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
-        "valid tomorrow": given(leaf(BELOW, EK, begins=NOW + DAY)),
+        "expired yesterday": sent(leaf(BELOW, EK, ends=NOW - DAY)),
+        "expired a second ago": sent(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
+        "valid tomorrow": sent(leaf(BELOW, EK, begins=NOW + DAY)),
         "an authority expired": under(ends=NOW - DAY),
         "an authority valid tomorrow": under(begins=NOW + DAY),
     }.items()
@@ -455,21 +455,21 @@ TIMES = [
 MALFORMED = [
     attack(name, EndorsementCertificateMalformed, mutate)
     for name, mutate in {
-        "nothing": given(b""),
-        "zeros": given(bytes(1024)),
-        "ones, as in empty NV": given(b"\xff" * 1024),
-        "cut short": given(ordinary()[:-1]),
-        "a header alone": given(b"\x10\x01\x00\x00\x00\x10\x02"),
-        "an empty OCTET STRING": given(b"\x04\0"),
-        "an indefinite length": given(b"\x30\x80" + ordinary()[4:] + b"\0\0"),
-        "a length of four gigabytes": given(b"\x30\x84\xff\xff\xff\xff" + ordinary()[4:]),
-        "PEM": given(b"-----BEGIN CERTIFICATE-----\n"),
-        "a public key": given(ROCA.spki()),
+        "nothing": sent(b""),
+        "zeros": sent(bytes(1024)),
+        "ones, as in empty NV": sent(b"\xff" * 1024),
+        "cut short": sent(ordinary()[:-1]),
+        "a header alone": sent(b"\x10\x01\x00\x00\x00\x10\x02"),
+        "an empty OCTET STRING": sent(b"\x04\0"),
+        "an indefinite length": sent(b"\x30\x80" + ordinary()[4:] + b"\0\0"),
+        "a length of four gigabytes": sent(b"\x30\x84\xff\xff\xff\xff" + ordinary()[4:]),
+        "PEM": sent(b"-----BEGIN CERTIFICATE-----\n"),
+        "a public key": sent(ROCA.spki()),
         "extensions twice": edited(EXTENSIONS, twice),
         "an extension of two values": edited(EXTENSIONS, two_values),
         "a key usage of no bits": edited(EXTENSIONS, no_bits),
         "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
-        "seventeen times nothing": given(*[b""] * 17),
+        "seventeen times nothing": sent(*[b""] * 17),
     }.items()
 ]
 REVOKED = [
@@ -507,13 +507,13 @@ OAEP = [
         (
             "a stranger of the authority's name",
             EndorsementCertificateUntrusted,
-            given(oaep_leaf(namesake())),
+            sent(oaep_leaf(namesake())),
         ),
-        ("expired", EndorsementCertificateOutOfDate, given(oaep_leaf(BELOW, ends=NOW - DAY))),
+        ("expired", EndorsementCertificateOutOfDate, sent(oaep_leaf(BELOW, ends=NOW - DAY))),
         (
             "one bit of the signature",
             EndorsementCertificateUntrusted,
-            given(changed(oaep_leaf(BELOW))),
+            sent(changed(oaep_leaf(BELOW))),
         ),
         (
             "signed with SHA-1",
@@ -523,12 +523,12 @@ OAEP = [
         (
             "another TPM's",
             EndorsementCertificateMismatch,
-            given(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
+            sent(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
         ),
         (
             "an unknown critical extension",
             EndorsementCertificateNotAllowed,
-            given(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
+            sent(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
         ),
         (
             "under CA:FALSE",
@@ -553,7 +553,7 @@ OAEP = [
         (
             "for attestation keys",
             EndorsementCertificateNotAllowed,
-            given(
+            sent(
                 oaep_leaf(
                     BELOW,
                     extensions={

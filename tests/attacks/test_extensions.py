@@ -45,9 +45,9 @@ NAME_CONSTRAINTS = extension("0603551d1e", bytes.fromhex("3000"))
 MICROSOFT_REQUEST = tlv(SEQUENCE, "060a2b060104018237020" + "10e", tlv(SET, EXTENSION_SET))
 
 
-def attributes(*found: bytes) -> Mutation:
+def attributes(*values: bytes) -> Mutation:
     """Request with these attributes."""
-    return forged(attributes=found)
+    return forged(attributes=values)
 
 
 def only(*extensions: bytes) -> Mutation:

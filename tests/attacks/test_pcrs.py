@@ -76,15 +76,15 @@ ENFORCING = enforcing()
 OTHER_POOL = enforcing((of_pool("gpu"),))
 
 
-def answer(world: World, quoted: Pcrs, given: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
+def answer(world: World, quoted: Pcrs, sent: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
     """Answer with a quote of some PCRs and the values of others."""
     statement = attest(quoted, world.extra_data(ANSWER), digest)
-    return world.answer_csr(world.answer(statement, pcrs=given))
+    return world.answer_csr(world.answer(statement, pcrs=sent))
 
 
-def quoting(quoted: Pcrs, given: Pcrs | None = None) -> Mutation:
+def quoting(quoted: Pcrs, sent: Pcrs | None = None) -> Mutation:
     """Quote PCRs that were not requested, and send their values or others."""
-    return lambda world: answer(world, quoted, quoted if given is None else given)
+    return lambda world: answer(world, quoted, quoted if sent is None else sent)
 
 
 def evil(index: int) -> Pcrs:
@@ -116,8 +116,8 @@ def values_alone(world: World) -> Csr:
 
 def moved(world: World) -> Csr:
     """Send the good values, each for the next PCR."""
-    given = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
-    return answer(world, given, given)
+    sent = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
+    return answer(world, sent, sent)
 
 
 def policy_of_yesterday(world: World) -> Csr:

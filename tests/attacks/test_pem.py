@@ -98,9 +98,9 @@ def dangling_bits(world: World) -> Csr:
 def relabelled(label: str, place: int) -> Mutation:
     """Give a block another label."""
 
-    def edit(found: Blocks) -> Blocks:
-        found[place] = (label, found[place][1])
-        return found
+    def edit(parsed: Blocks) -> Blocks:
+        parsed[place] = (label, parsed[place][1])
+        return parsed
 
     return blocks(edit)
 

@@ -186,9 +186,9 @@ def ecdsa(edit: Callable[[EcdsaValue], EcdsaValue]) -> Mutation:
     """Edit r and s of a good signature."""
 
     def change(encoded: bytes) -> bytes:
-        found = Signature.parse(encoded)
-        assert isinstance(found.value, EcdsaValue)
-        return replace(found, value=edit(found.value)).encode()
+        parsed = Signature.parse(encoded)
+        assert isinstance(parsed.value, EcdsaValue)
+        return replace(parsed, value=edit(parsed.value)).encode()
 
     return signature(change)
 

@@ -138,7 +138,7 @@ def key_algorithm_in_a_set(world: World) -> None:
 
 
 ATTACKS = [
-    Attack("P1", "request over 16 KiB", TooLarge, forged(beside=bytes(16 * 1024))),
+    Attack("P1", "request over 16 KiB", TooLarge, forged(trailing=bytes(16 * 1024))),
     Attack("P3", "nothing", RequestMalformed, nothing),
     Attack("P3", "one byte", RequestMalformed, rewritten(lambda _: b"\x30")),
     Attack("P3", "trailing byte", RequestMalformed, rewritten(lambda d: d + b"\0")),
@@ -172,7 +172,7 @@ ATTACKS = [
     Attack("P3", "tag of two bytes", RequestMalformed, rewritten(lambda d: b"\x3f\x10" + d[1:])),
     Attack("P3", "application tag", RequestMalformed, rewritten(lambda d: b"\x70" + d[1:])),
     Attack("P3", "primitive SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x10" + d[1:])),
-    Attack("P3", "an element after the signature", RequestMalformed, forged(beside=b"\5\0")),
+    Attack("P3", "an element after the signature", RequestMalformed, forged(trailing=b"\5\0")),
     Attack("P3", "signature with an unused bit", RequestMalformed, unused_bit),
     Attack("P3", "signature in an OCTET STRING", RequestMalformed, octets),
     Attack("P3", "version 2", RequestMalformed, forged(version="020101")),

@@ -42,8 +42,8 @@ def node(name: str) -> Mutation:
     """Request a node name that is an address of the Machine."""
 
     def mutate(world: World) -> None:
-        given = Address(type="Hostname", address=name)
-        world.change_machine(addresses=(given, *world.machine.addresses))
+        address = Address(type="Hostname", address=name)
+        world.change_machine(addresses=(address, *world.machine.addresses))
         name_of_node = subject(O_RDN, rdn(common_name(name.encode())))
         world.request_der = forgery(world, subject=name_of_node).der()
 

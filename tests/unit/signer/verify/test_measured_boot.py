@@ -59,9 +59,9 @@ LOADERS = replace(NO_RULES, boot_loaders=ALL_RULES.boot_loaders)
 Events = list[Measured]
 
 
-def boot(events: Events, rules: EventLogRules, told: Events | None = None) -> None:
-    """Boot with `events`, and send a log of `told`, by default the same."""
-    log = log_of(events if told is None else told)
+def boot(events: Events, rules: EventLogRules, logged: Events | None = None) -> None:
+    """Boot with `events`, and send a log of `logged`, by default the same."""
+    log = log_of(events if logged is None else logged)
     verify_event_log(log, extended(events, SELECTION), rules)
 
 
@@ -179,10 +179,10 @@ def relabelled(events: Events) -> Events:
 def test_data_that_was_not_measured_is_refused() -> None:
     """Secure Boot is off, and the log claims that it is on."""
     events = firmware(secure_boot=False)
-    told = hidden(events) + events[2:]
-    assert log_of(told) != log_of(events)
+    logged = hidden(events) + events[2:]
+    assert log_of(logged) != log_of(events)
     with pytest.raises(EventLogPolicyMismatch, match="does not contain the measured"):
-        boot(events, SECURE_BOOT, told)
+        boot(events, SECURE_BOOT, logged)
 
 
 class InOneBank(Measured):
@@ -345,9 +345,12 @@ def test_every_event_of_pcr_4_must_be_allowed(
 def test_loader_with_the_type_of_an_action_is_checked() -> None:
     """Its digest shows which code ran."""
     events = [*firmware(), application(b"rootkit")]
-    told = [*events[:-1], replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application")]
+    logged = [
+        *events[:-1],
+        replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application"),
+    ]
     with pytest.raises(EventLogPolicyMismatch):
-        boot(events, LOADERS, told)
+        boot(events, LOADERS, logged)
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -39,11 +39,13 @@ def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]
 
 def test_q3_order_of_banks_and_values_does_not_matter() -> None:
     """A TPM digests banks and PCRs in ascending order."""
-    asked = {"sha384": (1, 2), "sha256": (0,)}
-    values = pcr_values(asked)
+    selection = {"sha384": (1, 2), "sha256": (0,)}
+    values = pcr_values(selection)
     quoted = attest(values, b"")
-    turned = {bank: dict(reversed(found.items())) for bank, found in values.items()}
-    assert verify_pcrs(quoted, turned, requested=asked, signature_hash=TPM_ALG_SHA256) == values
+    reordered = {bank: dict(reversed(digests.items())) for bank, digests in values.items()}
+    assert (
+        verify_pcrs(quoted, reordered, requested=selection, signature_hash=TPM_ALG_SHA256) == values
+    )
 
 
 OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {

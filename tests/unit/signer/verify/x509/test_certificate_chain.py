@@ -79,8 +79,8 @@ def test_outer_signature_algorithm_must_be_the_signed_one(
 ) -> None:
     """Also for OAEP keys, where OpenSSL does not compare the two."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
-    before, found, after = certificate.rpartition(SHA256)
-    assert found
+    before, separator, after = certificate.rpartition(SHA256)
+    assert separator
     with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
         verify(before + beside + after, BELOW.der)
 

@@ -88,8 +88,8 @@ def test_intermediates_may_come_from_the_tpm() -> None:
     one = authority("Vendor TPM CA 02", ROOT)
     two = authority("Vendor TPM CA 03", one)
     certificate = leaf(two, ECC_KEY)
-    for given in ([certificate, two.der, one.der], [one.der, two.der, certificate]):
-        verify(*given)
+    for provided in ([certificate, two.der, one.der], [one.der, two.der, certificate]):
+        verify(*provided)
 
 
 def test_only_the_first_sixteen_certificates_are_read() -> None:
@@ -321,10 +321,10 @@ def test_renewed_certificate_of_an_authority_is_used(make: Callable[[Issuer], by
     yesterday = NOW - timedelta(days=1)
     old = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3), ends=yesterday)
     new = authority("Vendor TPM CA 93", ROOT, key=rsa_key(number=3))
-    given = [make(new), old.der]
-    verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, new), now=NOW)
+    provided = [make(new), old.der]
+    verify_endorsement_certificate(provided, RSA_KEY, anchors=anchors(ROOT, new), now=NOW)
     with pytest.raises(EndorsementCertificateOutOfDate):
-        verify_endorsement_certificate(given, RSA_KEY, anchors=anchors(ROOT, old), now=NOW)
+        verify_endorsement_certificate(provided, RSA_KEY, anchors=anchors(ROOT, old), now=NOW)
 
 
 LARGEST_EXPONENT = 2**32 - 5
@@ -666,8 +666,8 @@ def self_signed() -> list[bytes]:
 def from_elsewhere(*, with_root: bool) -> list[bytes]:
     """Certify it by another vendor."""
     root = authority("Other Root CA")
-    given = [leaf(root, STRANGER.public_key())]
-    return [*given, root.der] if with_root else given
+    provided = [leaf(root, STRANGER.public_key())]
+    return [*provided, root.der] if with_root else provided
 
 
 STRANGER = ec.generate_private_key(ec.SECP256R1())

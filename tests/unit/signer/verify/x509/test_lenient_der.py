@@ -26,8 +26,8 @@ LENGTHS: dict[str, bytes] = {
 def test_non_minimal_lengths_are_accepted(length: bytes, tag: int) -> None:
     """Each element has its whole encoding, also after another element."""
     first, second = b"\x05\0", bytes([tag]) + length + b"ab"
-    found = list(elements(first + second + first))
-    assert found == [(5, b"", first), (tag, b"ab", second), (5, b"", first)]
+    parsed = list(elements(first + second + first))
+    assert parsed == [(5, b"", first), (tag, b"ab", second), (5, b"", first)]
 
 
 def test_long_form_lengths_are_parsed() -> None:

@@ -154,7 +154,7 @@ def test_revocation_lists_are_loaded_from_pem() -> None:
     """One or several per file, with text between them; each list counts."""
     lists = list_pem(revocation_list(ROOT)) + b"\nTPM CA\n" + list_pem(revocation_list(BELOW, 7))
     loaded = load_trust_anchors({"r.der": ROOT.der, "b.der": BELOW.der}, {"lists.pem": lists})
-    assert [found.source for found in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
+    assert [crl.source for crl in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
     with pytest.raises(EndorsementCertificateRevoked):
         verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
 
