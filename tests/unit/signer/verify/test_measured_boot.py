@@ -81,7 +81,7 @@ def test_malformed_log_has_its_own_reason() -> None:
         verify_event_log(b"junk", extended(firmware(), SELECTION), ALL_RULES)
 
 
-TOLD: dict[str, Callable[[Events], Events]] = {
+OTHER_LOGS: dict[str, Callable[[Events], Events]] = {
     "an event left out": lambda events: events[:-3],
     "an event more": lambda events: [*events, separator(4)],
     "two events swapped": lambda events: [*events[:1], events[2], events[1], *events[3:]],
@@ -94,11 +94,11 @@ TOLD: dict[str, Callable[[Events], Events]] = {
 }
 
 
-@pytest.mark.parametrize("tell", TOLD.values(), ids=TOLD)
-def test_log_of_another_boot_is_refused(tell: Callable[[Events], Events]) -> None:
+@pytest.mark.parametrize("change", OTHER_LOGS.values(), ids=OTHER_LOGS)
+def test_log_of_another_boot_is_refused(change: Callable[[Events], Events]) -> None:
     """It does not replay to the quoted PCRs."""
     with pytest.raises(EventLogMismatch):
-        boot(firmware(), ALL_RULES, tell(firmware()))
+        boot(firmware(), ALL_RULES, change(firmware()))
 
 
 def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
@@ -311,7 +311,7 @@ LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
         [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"Booting from network")],
         EventLogPolicyMismatch,
     ),
-    "a separator that tells an error": (
+    "a separator that reports an error": (
         [*firmware(), Measured(pcr=4, type=4, data=b"\1\0\0\0")],
         EventLogPolicyMismatch,
     ),

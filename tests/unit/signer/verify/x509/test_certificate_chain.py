@@ -72,17 +72,17 @@ def test_signature_of_a_root_may_use_any_algorithm() -> None:
     verify_endorsement_certificate([leaf(ROOT, KEY)], KEY, anchors=configured, now=NOW)
 
 
-@pytest.mark.parametrize("beside", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
+@pytest.mark.parametrize("outer", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_outer_signature_algorithm_must_be_the_signed_one(
-    kind: Mapping[bytes, bytes], beside: bytes
+    kind: Mapping[bytes, bytes], outer: bytes
 ) -> None:
     """Also for OAEP keys, where OpenSSL does not compare the two."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     before, separator, after = certificate.rpartition(SHA256)
     assert separator
     with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
-        verify(before + beside + after, BELOW.der)
+        verify(before + outer + after, BELOW.der)
 
 
 @pytest.mark.parametrize("number", ["00", "02"])

@@ -126,9 +126,9 @@ def with_nv_header(certificate: bytes) -> bytes:
     return b"\x10\x01\x00" + size + b"\x10\x02" + certificate
 
 
-AROUND: dict[str, Callable[[bytes], bytes]] = {
-    "zeros behind it": lambda c: c + bytes(300),
-    "ones behind it": lambda c: c + b"\xff" * 300,
+WRAPPERS: dict[str, Callable[[bytes], bytes]] = {
+    "trailing zeros": lambda c: c + bytes(300),
+    "trailing ones": lambda c: c + b"\xff" * 300,
     "OCTET STRING": wrapped_in_octet_string,
     "OCTET STRING with padding": lambda c: wrapped_in_octet_string(c + bytes(9)) + bytes(9),
     "NV header": with_nv_header,
@@ -136,9 +136,9 @@ AROUND: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_nv_header_wrapper_and_padding_are_removed(around: Callable[[bytes], bytes]) -> None:
-    verify(around(leaf(BELOW, ECC_KEY)))
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_nv_header_wrapper_and_padding_are_removed(wrap: Callable[[bytes], bytes]) -> None:
+    verify(wrap(leaf(BELOW, ECC_KEY)))
 
 
 def extension(oid: str, value: bytes, *, flag: bytes = b"") -> bytes:

@@ -71,7 +71,7 @@ def test_unique_identifiers_are_skipped() -> None:
 
 EMPTY: dict[str, bytes] = {
     "no fields": sequence(sequence(), ALGORITHM, SIGNATURE),
-    "no algorithm beside the signature": sequence(TBS, sequence(), SIGNATURE),
+    "no outer algorithm": sequence(TBS, sequence(), SIGNATURE),
     "no signature": sequence(TBS, ALGORITHM),
     "a part more": sequence(TBS, ALGORITHM, SIGNATURE, SIGNATURE),
 }
@@ -142,7 +142,7 @@ POINT = bytes.fromhex(
 KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
     "Ed25519": spki(bytes(32), identifier("2b6570")),
     "for ECDH alone": spki(POINT, EC_DH, P256),
-    "of a curve that is not taken": spki(POINT, EC_KEY, BRAINPOOL),
+    "of an unsupported curve": spki(POINT, EC_KEY, BRAINPOOL),
     "of a curve in numbers": spki(POINT, EC_KEY, sequence(b"\2\1\1")),
     "of no curve": spki(POINT, EC_KEY),
     "off the curve": spki(POINT[:-1] + b"\0", EC_KEY, P256),
@@ -212,11 +212,11 @@ CONSTRAINTS: dict[str, tuple[tuple[bytes, ...], tuple[bool, int | None]]] = {
     "nothing": ((), (False, None)),
     "an authority": ((TRUE,), (True, None)),
     "an authority, not of DER": ((b"\1\1\1",), (True, None)),
-    "none, written out": ((b"\1\1\0",), (False, None)),
+    "explicit default": ((b"\1\1\0",), (False, None)),
     "with a path length": ((TRUE, LENGTH_3), (True, 3)),
     "a path length alone": ((LENGTH_3,), (False, 3)),
     "in another order": ((LENGTH_3, TRUE), (False, 3)),
-    "something else behind it": ((TRUE, b"\4\1\3"), (True, None)),
+    "another element after it": ((TRUE, b"\4\1\3"), (True, None)),
     "something else before it": ((b"\4\1\3", TRUE), (False, None)),
 }
 
