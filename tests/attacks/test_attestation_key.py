@@ -1,10 +1,10 @@
-"""An attestation key that signs for anybody: in software, of another kind, or outside its TPM.
+"""Attestation keys in software, of another type, or with copies outside their TPM.
 
-What a quote proves hangs on the public area of the key under it. A key that is not restricted
-signs a forged TPMS_ATTEST like any other bytes; one without fixedTPM or fixedParent has a copy
-elsewhere; one that decrypts was made for something else; one with a policy or of another scheme is
-not the one that the node made. The Name that the challenge is wrapped for is over these bytes, and
-here the attacker has a challenge to just this key: nothing but A1 is in the way.
+The public area of the key determines what a quote proves. A key that is not restricted signs a
+forged TPMS_ATTEST. A key without fixedTPM or fixedParent has copies elsewhere. A decryption key, a
+key with a policy and a key of another scheme are not the one that the node creates. The challenge
+is wrapped for the Name of these bytes. Here the attacker has a challenge for its key, so only A1
+refuses it.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ NODA = ObjectAttributes.NODA.bit_length() - 1
 
 
 def with_no_da() -> World:
-    """Join with a key that dictionary attack protection does not count for: as good."""
+    """Join with a key that has noDA, which is allowed."""
     world = Scenario()
     public = replace(world.ak.public, attributes=AK_ATTRIBUTES | ObjectAttributes.NODA)
     world.ak = TpmKey(private=world.ak.private, public=public)
@@ -91,7 +91,7 @@ def attributes(*values: ObjectAttributes) -> Mutation:
 
 
 def odd(key: OddRsa, *, bits: int = 2048, before: bytes = b"") -> Mutation:
-    """Take an RSA key that no TPM would make, its modulus padded where that is given."""
+    """Use an RSA key that no TPM generates, with a padded modulus if given."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
         exponent = 0 if key.exponent == 65537 else key.exponent
@@ -111,7 +111,7 @@ def odd(key: OddRsa, *, bits: int = 2048, before: bytes = b"") -> Mutation:
 def rsa(
     parameters: RsaParameters, edit: Callable[[bytes], bytes] = lambda modulus: modulus
 ) -> Mutation:
-    """Take a good RSA key of these parameters, its modulus written otherwise."""
+    """Use a good RSA key of these parameters, with another encoding of the modulus."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
         usual = attestation_key(rsa_parameters(parameters.key_bits))
@@ -124,7 +124,7 @@ def rsa(
 
 
 def on_p384(world: World) -> None:
-    """Take a key on a good curve that the policy does not list."""
+    """Use a key on a supported curve that the policy does not list."""
     world.ak = attestation_key(AK_KINDS["ecdsa-p384-sha384"])
 
 
@@ -134,7 +134,7 @@ def endorsement_key(world: World) -> tuple[Csr, Csr]:
 
 
 def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
-    """Take a key on another curve, a good point of that."""
+    """Use a valid key on another curve."""
     _, point = point_of(0x7654321, curve)
     return ak_fields(parameters=ecdsa_parameters(curve=number), unique=point)
 
@@ -250,8 +250,8 @@ MALFORMED = [
         "size too large": ak_bytes(lambda a: b"\xff\xff" + a[2:]),
         "size one less": ak_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
         "no size": ak_bytes(lambda a: a[2:]),
-        "a byte behind": ak_bytes(lambda a: a + b"\0"),
-        "a byte behind, inside": ak_bytes(
+        "a trailing byte": ak_bytes(lambda a: a + b"\0"),
+        "a trailing byte, inside": ak_bytes(
             lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
         ),
         "the last byte missing": ak_bytes(lambda a: a[:-1]),

@@ -1,9 +1,9 @@
-"""Certificates that certify something else, by somebody else, or long ago.
+"""Certificates for other uses, of other authorities, or of another time.
 
-Where a vendor's CA is the basis of trust, everything that its CAs ever signed is offered as an
-endorsement certificate: other TPMs', attestation keys', servers', authorities that are none, what
-was signed with hashes that break, what was revoked. OpenSSL takes much of that; the policy may not
-(E2). The Machine has no record, so that the certificate alone decides.
+If a vendor's CA is the basis of trust, an attacker can offer everything that the CA ever signed:
+certificates of other TPMs, of attestation keys, of servers, of non-authorities, with broken hashes,
+or revoked ones. OpenSSL accepts many of them; the signer must not (E2). The Machine has no record,
+so the certificate alone decides.
 """
 
 from collections.abc import Callable
@@ -76,13 +76,13 @@ UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
 
 @cache
 def configured(*lists: bytes) -> TrustAnchors:
-    """Configure the vendor's authorities, once for each set of revocation lists."""
+    """Load the vendor's authorities, once for each set of revocation lists."""
     return anchors(ROOT, BELOW, lists=lists)
 
 
 @cache
 def ordinary(*, by_rsa: bool = False) -> bytes:
-    """Make the ordinary certificate of the TPM, once."""
+    """Return the ordinary certificate of the TPM."""
     return leaf(BELOW, RSA_EK if by_rsa else EK)
 
 
@@ -110,8 +110,8 @@ def both() -> World:
     return world
 
 
-def given(*certificates: bytes) -> Mutation:
-    """Let the TPM hold these."""
+def sent(*certificates: bytes) -> Mutation:
+    """Put these certificates into the TPM."""
 
     def mutate(world: World) -> None:
         world.certificates = certificates
@@ -120,7 +120,7 @@ def given(*certificates: bytes) -> Mutation:
 
 
 def with_lists(*lists: bytes) -> Mutation:
-    """Let the operator configure revocation lists."""
+    """Configure revocation lists."""
 
     def mutate(world: World) -> None:
         world.anchors = configured(*lists)
@@ -129,22 +129,22 @@ def with_lists(*lists: bytes) -> Mutation:
 
 
 def without_anchors(world: World) -> None:
-    """Let no authority be configured."""
+    """Configure no authority."""
     world.anchors = NO_ANCHORS
 
 
 def unrecorded(world: World) -> None:
-    """Have the certificate, and no record."""
+    """Remove the record."""
     world.change_machine(registered_keys=())
 
 
 def recorded_for_another(world: World) -> None:
-    """Have the certificate, where another key is on record."""
+    """Record another key."""
     world.change_machine(registered_keys=(record_of(STRANGER),))
 
 
 def without(*kinds: type[x509.ExtensionType]) -> Extensions:
-    """List the ordinary extensions but for some."""
+    """Return the ordinary extensions except for some."""
     return {e: c for e, c in leaf_extensions(EK).items() if not isinstance(e, kinds)}
 
 
@@ -155,13 +155,13 @@ def ca(path_length: int | None = None) -> x509.BasicConstraints:
 
 def purposes(*oids: str) -> Extensions:
     """Certify for these purposes."""
-    found = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
-    return {**without(x509.ExtendedKeyUsage), found: False}
+    eku = x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid) for oid in oids])
+    return {**without(x509.ExtendedKeyUsage), eku: False}
 
 
 def of_version_1() -> Mutation:
-    """Leave out the version: extensions then mean nothing."""
-    return given(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
+    """Omit the version, which makes extensions meaningless."""
+    return sent(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
 
 
 def usages(*names: str) -> Extensions:
@@ -171,13 +171,13 @@ def usages(*names: str) -> Extensions:
 
 def as_leaf(extensions: Extensions) -> Mutation:
     """Certify the key with these extensions."""
-    return given(leaf(BELOW, EK, extensions=extensions))
+    return sent(leaf(BELOW, EK, extensions=extensions))
 
 
 def under(extensions: Extensions | None = None, **changes: object) -> Mutation:
     """Certify the key by an authority of these extensions, below the root."""
     between = authority("between", ROOT, extensions=extensions, **changes)  # type: ignore[arg-type]
-    return given(leaf(between, EK), between.der)
+    return sent(leaf(between, EK), between.der)
 
 
 def constrained(*, excluded: bool) -> x509.NameConstraints:
@@ -191,10 +191,10 @@ def constrained(*, excluded: bool) -> x509.NameConstraints:
 
 
 def too_deep() -> Mutation:
-    """Put an authority under one that may have none under it."""
+    """Put an authority below one with path length 0."""
     last = authority("last", ROOT, extensions={ca(0): True})
     below = authority("below", last)
-    return given(leaf(below, EK), below.der, last.der)
+    return sent(leaf(below, EK), below.der, last.der)
 
 
 def leaf_as_issuer() -> Mutation:
@@ -203,24 +203,24 @@ def leaf_as_issuer() -> Mutation:
     other = Issuer(
         certificate=x509.load_der_x509_certificate(leaf(BELOW, key.public_key())), key=key
     )
-    return given(leaf(other, EK), other.der)
+    return sent(leaf(other, EK), other.der)
 
 
-def brought_along() -> Mutation:
-    """Bring a stranger's root along."""
+def stranger_sent_along() -> Mutation:
+    """Send a stranger's root."""
     stranger = authority("Stranger CA")
-    return given(leaf(stranger, EK), stranger.der)
+    return sent(leaf(stranger, EK), stranger.der)
 
 
 def chain_of_strangers() -> Mutation:
-    """Bring a stranger's whole chain along."""
+    """Send a stranger's whole chain."""
     root = authority("Stranger Root CA")
     below = authority("Stranger CA", root)
-    return given(leaf(below, EK), below.der, root.der)
+    return sent(leaf(below, EK), below.der, root.der)
 
 
 def namesake() -> Issuer:
-    """Make an authority that has the vendor's name, and another key."""
+    """Make an authority with the vendor's name and another key."""
     return authority("Vendor TPM CA 01", authority("Vendor Root CA"))
 
 
@@ -236,7 +236,7 @@ def signed_with(
     change_spki: Callable[[bytes], bytes] = lambda spki: spki,
     key: PublicKey = EK,
 ) -> Mutation:
-    """Sign by hand what no library would, by an authority below the root."""
+    """Sign with parameters that libraries refuse, by an authority below the root."""
     issuer = rsa_authority()
     algorithm = RSA_SIGNATURES[digest.name]
     tbs, _, _ = der.parse(leaf(issuer, key)).children
@@ -246,7 +246,7 @@ def signed_with(
     pad = padding.PSS(padding.MGF1(digest), 32) if pss else padding.PKCS1v15()
     assert isinstance(issuer.key, rsa.RSAPrivateKey)
     bits = der.encode(der.BIT_STRING, b"\0" + issuer.key.sign(signed, pad, digest))
-    return given(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
+    return sent(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
 
 
 @cache
@@ -264,11 +264,11 @@ def changed(certificate: bytes, at: int = -1) -> bytes:
 
 def edited(place: int, change: Callable[[bytes], bytes]) -> Mutation:
     """Change one part of what is signed, by the vendor itself."""
-    return given(rewritten(ordinary(), BELOW, place, change))
+    return sent(rewritten(ordinary(), BELOW, place, change))
 
 
 def twice(extensions: bytes) -> bytes:
-    """Write every extension twice."""
+    """Repeat every extension."""
     content = der.parse(extensions).children[0].content
     return der.encode(0xA3, der.encode(der.SEQUENCE, content + content))
 
@@ -280,7 +280,7 @@ def written(oid: bytes, value: bytes) -> bytes:
 
 
 def two_values(_: bytes) -> bytes:
-    """Write basic constraints of CA:FALSE, and of CA:TRUE behind."""
+    """Encode basic constraints CA:FALSE, followed by CA:TRUE."""
     return written(bytes.fromhex("0603551d13"), bytes.fromhex("3000" + "30030101ff"))
 
 
@@ -304,19 +304,19 @@ def oaep_leaf(issuer: Issuer, **changes: object) -> bytes:
 def oaep_under(extensions: Extensions, *above: Issuer) -> Mutation:
     """Certify an RSA key under its other name, by an authority of these extensions."""
     between = authority("between", above[0] if above else ROOT, extensions=extensions)
-    return given(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
+    return sent(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
 
 
-def other_algorithm_beside() -> Mutation:
-    """Name another algorithm beside the signature than in what is signed."""
+def other_outer_algorithm() -> Mutation:
+    """Name another algorithm in the outer part than in the signed part."""
     tbs, _, bits = der.parse(ordinary()).children
-    return given(
+    return sent(
         der.encode(der.SEQUENCE, tbs.der + bytes.fromhex("300a06082a8648ce3d040303") + bits.der)
     )
 
 
 def unlistable(world: World) -> None:
-    """Have a negative serial number, where an operator has a list."""
+    """Use a negative serial number, where the operator has a list."""
     world.anchors = configured(revocation_list(BELOW, 5))
     world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
 
@@ -337,34 +337,34 @@ def attack(
 
 
 NOT_ITS_OWN = [
-    attack("no certificate", EndorsementCertificateMissing, given()),
-    attack("no certificate, a record alone", EndorsementCertificateMissing, given(), both),
+    attack("no certificate", EndorsementCertificateMissing, sent()),
+    attack("no certificate, a record alone", EndorsementCertificateMissing, sent(), both),
     attack("no record, a certificate alone", EndorsementKeyNotRegistered, unrecorded, both),
     attack("a certificate against a record", EndorsementKeyMismatch, recorded_for_another),
     attack(
         "a certificate of the TPM next door",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, STRANGER.private.public_key())),
+        sent(leaf(BELOW, STRANGER.private.public_key())),
     ),
     attack(
         "a certificate of the attestation key",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, default_keys()[1].private.public_key())),
+        sent(leaf(BELOW, default_keys()[1].private.public_key())),
     ),
     attack(
         "a certificate of the kubelet's key",
         EndorsementCertificateMismatch,
-        given(leaf(BELOW, default_keys()[2].public_key())),
+        sent(leaf(BELOW, default_keys()[2].public_key())),
     ),
     attack(
-        "a certificate of an RSA key", EndorsementCertificateMismatch, given(leaf(BELOW, RSA_EK))
+        "a certificate of an RSA key", EndorsementCertificateMismatch, sent(leaf(BELOW, RSA_EK))
     ),
-    attack("the authority's own certificate", EndorsementCertificateMismatch, given(BELOW.der)),
-    attack("the root's own certificate", EndorsementCertificateMismatch, given(ROOT.der)),
+    attack("the authority's own certificate", EndorsementCertificateMismatch, sent(BELOW.der)),
+    attack("the root's own certificate", EndorsementCertificateMismatch, sent(ROOT.der)),
     attack(
-        "the right one behind sixteen others",
+        "the right one after sixteen others",
         EndorsementCertificateMismatch,
-        given(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
+        sent(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
     ),
     attack(
         "a certificate of a ROCA key",
@@ -380,24 +380,22 @@ NOT_ITS_OWN = [
 UNTRUSTED = [
     attack(name, EndorsementCertificateUntrusted, mutate)
     for name, mutate in {
-        "a stranger's authority": given(leaf(authority("Stranger CA"), EK)),
-        "a stranger's authority, brought along": brought_along(),
-        "a chain to a stranger's root, brought along": chain_of_strangers(),
-        "signed by its own kind of key": given(self_signed(default_keys()[0].private)),
+        "a stranger's authority": sent(leaf(authority("Stranger CA"), EK)),
+        "a stranger's authority, sent along": stranger_sent_along(),
+        "a chain to a stranger's root, sent along": chain_of_strangers(),
+        "signed by its own kind of key": sent(self_signed(default_keys()[0].private)),
         "another TPM of the vendor's for an authority": leaf_as_issuer(),
         "no authority configured": without_anchors,
-        "an authority that is not brought along": given(
-            leaf(authority("Vendor TPM CA 77", ROOT), EK)
-        ),
+        "an authority that is not sent": sent(leaf(authority("Vendor TPM CA 77", ROOT), EK)),
     }.items()
 ]
 FORGED = [
     attack(name, EndorsementCertificateNotAllowed, mutate)
     for name, mutate in {
-        "a stranger of the authority's name": given(leaf(namesake(), EK)),
-        "a stranger of the root's name": given(leaf(authority("Vendor Root CA"), EK)),
-        "one bit of the signature": given(changed(ordinary())),
-        "another algorithm beside the signature": other_algorithm_beside(),
+        "a stranger of the authority's name": sent(leaf(namesake(), EK)),
+        "a stranger of the root's name": sent(leaf(authority("Vendor Root CA"), EK)),
+        "one bit of the signature": sent(changed(ordinary())),
+        "another outer algorithm": other_outer_algorithm(),
         "signed with SHA-1": signed_with(SHA1),
         "signed with MD5": signed_with(MD5),
         "signed with PSS, PKCS#1 named": signed_with(hashes.SHA256(), pss=True),
@@ -447,9 +445,9 @@ AUTHORITIES = [
 TIMES = [
     attack(name, EndorsementCertificateOutOfDate, mutate)
     for name, mutate in {
-        "expired yesterday": given(leaf(BELOW, EK, ends=NOW - DAY)),
-        "expired a second ago": given(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
-        "valid tomorrow": given(leaf(BELOW, EK, begins=NOW + DAY)),
+        "expired yesterday": sent(leaf(BELOW, EK, ends=NOW - DAY)),
+        "expired a second ago": sent(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
+        "valid tomorrow": sent(leaf(BELOW, EK, begins=NOW + DAY)),
         "an authority expired": under(ends=NOW - DAY),
         "an authority valid tomorrow": under(begins=NOW + DAY),
     }.items()
@@ -457,21 +455,21 @@ TIMES = [
 MALFORMED = [
     attack(name, EndorsementCertificateMalformed, mutate)
     for name, mutate in {
-        "nothing": given(b""),
-        "zeros": given(bytes(1024)),
-        "ones, as in empty NV": given(b"\xff" * 1024),
-        "cut short": given(ordinary()[:-1]),
-        "a header alone": given(b"\x10\x01\x00\x00\x00\x10\x02"),
-        "an empty OCTET STRING": given(b"\x04\0"),
-        "an indefinite length": given(b"\x30\x80" + ordinary()[4:] + b"\0\0"),
-        "a length of four gigabytes": given(b"\x30\x84\xff\xff\xff\xff" + ordinary()[4:]),
-        "PEM": given(b"-----BEGIN CERTIFICATE-----\n"),
-        "a public key": given(ROCA.spki()),
+        "nothing": sent(b""),
+        "zeros": sent(bytes(1024)),
+        "ones, as in empty NV": sent(b"\xff" * 1024),
+        "cut short": sent(ordinary()[:-1]),
+        "a header alone": sent(b"\x10\x01\x00\x00\x00\x10\x02"),
+        "an empty OCTET STRING": sent(b"\x04\0"),
+        "an indefinite length": sent(b"\x30\x80" + ordinary()[4:] + b"\0\0"),
+        "a length of four gigabytes": sent(b"\x30\x84\xff\xff\xff\xff" + ordinary()[4:]),
+        "PEM": sent(b"-----BEGIN CERTIFICATE-----\n"),
+        "a public key": sent(ROCA.spki()),
         "extensions twice": edited(EXTENSIONS, twice),
         "an extension of two values": edited(EXTENSIONS, two_values),
         "a key usage of no bits": edited(EXTENSIONS, no_bits),
         "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
-        "seventeen times nothing": given(*[b""] * 17),
+        "seventeen times nothing": sent(*[b""] * 17),
     }.items()
 ]
 REVOKED = [
@@ -509,13 +507,13 @@ OAEP = [
         (
             "a stranger of the authority's name",
             EndorsementCertificateUntrusted,
-            given(oaep_leaf(namesake())),
+            sent(oaep_leaf(namesake())),
         ),
-        ("expired", EndorsementCertificateOutOfDate, given(oaep_leaf(BELOW, ends=NOW - DAY))),
+        ("expired", EndorsementCertificateOutOfDate, sent(oaep_leaf(BELOW, ends=NOW - DAY))),
         (
             "one bit of the signature",
             EndorsementCertificateUntrusted,
-            given(changed(oaep_leaf(BELOW))),
+            sent(changed(oaep_leaf(BELOW))),
         ),
         (
             "signed with SHA-1",
@@ -525,12 +523,12 @@ OAEP = [
         (
             "another TPM's",
             EndorsementCertificateMismatch,
-            given(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
+            sent(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
         ),
         (
             "an unknown critical extension",
             EndorsementCertificateNotAllowed,
-            given(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
+            sent(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
         ),
         (
             "under CA:FALSE",
@@ -555,7 +553,7 @@ OAEP = [
         (
             "for attestation keys",
             EndorsementCertificateNotAllowed,
-            given(
+            sent(
                 oaep_leaf(
                     BELOW,
                     extensions={
@@ -570,18 +568,18 @@ OAEP = [
 
 
 def node_requester(world: World) -> None:
-    """Make a first claim as a node: some TPM of the vendor's is no proof of whose."""
+    """Make a first claim as a node: the certificate does not prove whose TPM it is."""
     world.as_node()
 
 
 def with_node_ref(world: World) -> None:
-    """Make a first claim where the Machine has its Node already."""
+    """Make a first claim for a Machine that already has a Node."""
     world.change_machine(node_ref=world.node_name)
 
 
 FIRST_CLAIMS = [
     attack("a certified first claim by a node", OperatorActionRequired, node_requester),
-    attack("a certified first claim beside a nodeRef", OperatorActionRequired, with_node_ref),
+    attack("a certified first claim with a nodeRef", OperatorActionRequired, with_node_ref),
 ]
 ATTACKS = (
     *(NOT_ITS_OWN + UNTRUSTED + FORGED + USAGES + AUTHORITIES + TIMES),
@@ -590,43 +588,43 @@ ATTACKS = (
 
 
 def with_list() -> World:
-    """Join where a list of the authority's names others."""
+    """Join where the authority's list names other certificates."""
     world = certified()
     world.anchors = configured(revocation_list(BELOW, 8, 9))
     return world
 
 
 def with_negative_serial() -> World:
-    """Join with a negative serial number, where nothing is listed."""
+    """Join with a negative serial number, without a list."""
     world = certified()
     world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
     return world
 
 
-def with_unread_list() -> World:
-    """Join where a namesake's list, which the authority never signed, names the certificate."""
+def with_list_of_namesake() -> World:
+    """Join where a list of another key under the authority's name names the certificate."""
     world = certified()
     stranger = ec.generate_private_key(ec.SECP384R1())
     world.anchors = configured(revocation_list(BELOW, 7, key=stranger))
     return world
 
 
-def with_bytes_behind() -> World:
-    """Join with a certificate as NV holds it, with something behind."""
+def with_trailing_bytes() -> World:
+    """Join with trailing bytes after the certificate, as NV holds it."""
     world = certified()
     world.certificates = (ordinary() + b"\xff" * 300,)
     return world
 
 
 def without_purpose() -> World:
-    """Join with a certificate that tells no purpose, as older ones do."""
+    """Join with a certificate without extended key usage, as older ones are."""
     world = certified()
     world.certificates = (leaf(BELOW, EK, extensions=without(x509.ExtendedKeyUsage)),)
     return world
 
 
 def under_rsa_authority() -> World:
-    """Join by an authority of an RSA key, which says nothing of its key's usage."""
+    """Join by an authority with an RSA key and without key usage."""
     world = certified()
     key = rsa_key(number=2)
     issuer = authority("Vendor TPM CA 91", ROOT, key=key, extensions={ca(): True})
@@ -659,8 +657,8 @@ def with_exotic_serial() -> World:
         both,
         with_list,
         with_negative_serial,
-        with_unread_list,
-        with_bytes_behind,
+        with_list_of_namesake,
+        with_trailing_bytes,
         without_purpose,
         without_usage_by_policy,
         under_rsa_authority,

@@ -1,10 +1,9 @@
-"""An endorsement key that is none: one that opens secrets for anybody, or that software holds.
+"""Endorsement keys that decrypt for other callers, or that software holds.
 
 A key of a TCG template opens a challenge only for an object in its own TPM. A general decryption
-key opens it for whoever asks, a key without fixedTPM anywhere: then the attestation key may be
-software, and the quote says whatever one likes. The attacker got just this key on record, for its
-own Machine (a provider's API that reports keys without looking at them is enough): nothing but E1
-is in the way.
+key opens it for any caller, and a key without fixedTPM opens it elsewhere. Then the attestation key
+may be in software, and its quotes prove nothing. Here the attacker's key is on record for its own
+Machine, for example through a provider's API that reports keys unchecked. Only E1 refuses it.
 """
 
 from collections.abc import Callable
@@ -69,7 +68,7 @@ def rsa_world() -> World:
 
 
 def explicit_exponent() -> World:
-    """Join with exponent 65537 where templates write 0: one key in two forms."""
+    """Join with exponent 65537 instead of 0: both encode the same key."""
     ek = endorsement_key(0)
     public = replace(ek.public, parameters=replace(RSA, exponent=65537))
     return Scenario(ek=TpmKey(private=ek.private, public=public))
@@ -85,7 +84,7 @@ def parameters(**changes: object) -> Mutation:
 
 
 def modulus(edit: Callable[[bytes], bytes]) -> Mutation:
-    """Write the modulus of a good RSA key otherwise."""
+    """Encode the modulus of a good RSA key differently."""
 
     def change(area: PublicArea) -> PublicArea:
         assert isinstance(area.unique, bytes)
@@ -95,12 +94,12 @@ def modulus(edit: Callable[[bytes], bytes]) -> Mutation:
 
 
 def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG_CFB) -> Mutation:
-    """Protect what is under the key otherwise."""
+    """Use another symmetric cipher."""
     return parameters(symmetric=Symmetric(algorithm=algorithm, key_bits=bits, mode=mode))
 
 
 def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
-    """Take an RSA key that no TPM would make, in the template, and on record."""
+    """Use an RSA key that no TPM generates, in the template and on record."""
 
     def mutate(world: World) -> tuple[Csr, Csr]:
         area = replace(L1, unique=before + key.unique)
@@ -112,7 +111,7 @@ def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
 
 
 def trivial(scalar: int) -> Mutation:
-    """Take the endorsement key of a known private key."""
+    """Use an endorsement key with a known private key."""
 
     def mutate(world: World) -> None:
         key, point = point_of(scalar, ec.SECP256R1())
@@ -238,8 +237,8 @@ MALFORMED = [
         "size too large": ek_bytes(lambda a: b"\xff\xff" + a[2:]),
         "size one less": ek_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
         "no size": ek_bytes(lambda a: a[2:]),
-        "a byte behind": ek_bytes(lambda a: a + b"\0"),
-        "a byte behind, inside": ek_bytes(
+        "a trailing byte": ek_bytes(lambda a: a + b"\0"),
+        "a trailing byte, inside": ek_bytes(
             lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
         ),
         "the last byte missing": ek_bytes(lambda a: a[:-1]),

@@ -1,8 +1,8 @@
-"""Extensions and attributes: asking for more than a kubelet's certificate is.
+"""Extensions and attributes for more than a kubelet's certificate.
 
-A signer that copies what is asked for issues CAs and certificates for any purpose. Ours copies
-nothing, and refuses what it would have left out: nobody shall believe that it was granted. The
-provider ID says which Machine it is, so it has one form as well (P5).
+A signer that copies requested extensions issues CAs and certificates for any purpose. This signer
+copies none. It refuses unknown ones, so that no requester believes that they were granted. The
+provider ID identifies the Machine, so it has one form as well (P5).
 """
 
 import pytest
@@ -45,23 +45,23 @@ NAME_CONSTRAINTS = extension("0603551d1e", bytes.fromhex("3000"))
 MICROSOFT_REQUEST = tlv(SEQUENCE, "060a2b060104018237020" + "10e", tlv(SET, EXTENSION_SET))
 
 
-def attributes(*found: bytes) -> Mutation:
-    """Ask with these attributes."""
-    return forged(attributes=found)
+def attributes(*values: bytes) -> Mutation:
+    """Request with these attributes."""
+    return forged(attributes=values)
 
 
 def only(*extensions: bytes) -> Mutation:
-    """Ask with these extensions, and no provider ID but theirs."""
+    """Request with these extensions alone."""
     return forged(attributes=(extension_request(*extensions),))
 
 
 def provider_id(value: bytes, *critical: str) -> Mutation:
-    """Ask with a provider ID of another form, which the Machine has as well."""
+    """Request with a provider ID in another form, and give it to the Machine."""
     return only(extension(OID_PROVIDER_ID, value, *critical))
 
 
 def text(text: str) -> Mutation:
-    """Ask with a provider ID that is the Machine's, but none in form."""
+    """Request with a malformed provider ID, and give it to the Machine."""
 
     def mutate(world: World) -> None:
         world.change_machine(provider_id=text)
@@ -151,7 +151,7 @@ EXTENSIONS = [
         extended(extension("06032a0304", b"\5\0", TRUE)),
     ),
     Attack("P5", "provider ID twice", ExtensionNotAllowed, extended(PROVIDER_EXTENSION)),
-    Attack("P5", "another provider ID behind", ExtensionNotAllowed, extended(OTHER_EXTENSION)),
+    Attack("P5", "a second provider ID", ExtensionNotAllowed, extended(OTHER_EXTENSION)),
     Attack(
         "P3",
         "SAN by an OCTET STRING",
@@ -233,9 +233,9 @@ PROVIDER_IDS = [
         provider_id(tlv(UTF8, b"metal://\xff")),
     ),
     Attack("P5", "empty provider ID", ProviderIDMalformed, text("")),
-    Attack("P5", "provider ID with a space behind", ProviderIDMalformed, text(PROVIDER_ID + " ")),
+    Attack("P5", "provider ID with a trailing space", ProviderIDMalformed, text(PROVIDER_ID + " ")),
     Attack(
-        "P5", "provider ID with a line feed behind", ProviderIDMalformed, text(PROVIDER_ID + "\n")
+        "P5", "provider ID with a trailing line feed", ProviderIDMalformed, text(PROVIDER_ID + "\n")
     ),
     Attack("P5", "provider ID with NUL", ProviderIDMalformed, text(PROVIDER_ID + "\0x")),
     Attack("P5", "provider ID with DEL", ProviderIDMalformed, text(PROVIDER_ID + "\x7f")),
@@ -260,7 +260,7 @@ PROVIDER_IDS = [
     ),
     Attack(
         "M1",
-        "provider ID with a slash behind",
+        "provider ID with a trailing slash",
         MachineNotFound,
         provider_id(tlv(UTF8, PROVIDER_ID.encode() + b"/")),
     ),

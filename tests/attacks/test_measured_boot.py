@@ -1,9 +1,9 @@
-"""Event logs that tell of another boot than the one that was measured.
+"""Event logs of another boot than the measured one.
 
-The log is a plain file on the node: whoever booted a rootkit writes it. Only what replays to the
-quoted PCRs happened, and of that only digests are proved: types never, data where the digest is of
-it (go-attestation, docs/event-log-disclosure.md). The TPM is honest in all of these: PCRs hold what
-was measured, and the attacker chose what ran and what to tell (Q4).
+The log is a file on the node, so root on the node can write any log. Only events that replay to
+the quoted PCRs are proved, and of those only the digests: never a type, and data only if the digest
+is that of the data (go-attestation, docs/event-log-disclosure.md). The TPM works correctly in all
+cases. The attacker chooses which code runs and which log is sent (Q4).
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ SHIM, KERNEL, ROOTKIT = application(b"shim"), application(b"kernel"), applicatio
 
 
 def digests(*events: Measured) -> frozenset[bytes]:
-    """Digest as policies list it."""
+    """Return the digests as policies list them."""
     return frozenset(event.digest("sha256") for event in events)
 
 
@@ -60,26 +60,26 @@ RULES = EventLogRules(
 
 
 def measured() -> World:
-    """Join where the policy asks for the event log."""
+    """Join under a policy that needs the event log."""
     world = Scenario(event_log=log_of(firmware()))
     world.policy = replace(world.policy, event_log=RULES)
     world.pcrs = extended(firmware(), SELECTION)
     return world
 
 
-def booted(events: Events, told: Events | None = None) -> Mutation:
-    """Boot with these events; tell these, or others."""
+def booted(events: Events, logged: Events | None = None) -> Mutation:
+    """Boot with `events`, and send a log of `logged`, by default the same."""
 
     def mutate(world: World) -> Csr:
         world.pcrs = extended(events, SELECTION)
-        world.event_log = log_of(events if told is None else told)
+        world.event_log = log_of(events if logged is None else logged)
         return world.answer_csr()
 
     return mutate
 
 
-def told(log: bytes | None) -> Mutation:
-    """Boot as usual, and tell this."""
+def with_log(log: bytes | None) -> Mutation:
+    """Boot as usual, and send this log."""
 
     def mutate(world: World) -> Csr:
         world.event_log = log
@@ -88,8 +88,8 @@ def told(log: bytes | None) -> Mutation:
     return mutate
 
 
-def good_values_beside(world: World) -> Csr:
-    """Tell a good log and good values beside a quote of a rootkit."""
+def good_values_and_log(world: World) -> Csr:
+    """Send a good log and good values with a quote of a rootkit."""
     answer = world.answer()
     quoted = extended([*firmware(), ROOTKIT], SELECTION)
     world.pcrs = quoted
@@ -97,19 +97,19 @@ def good_values_beside(world: World) -> Csr:
 
 
 def log(*parts: bytes) -> bytes:
-    """Put a log together."""
+    """Concatenate a log."""
     return header(("sha256",)) + b"".join(parts)
 
 
 def raw(pcr: int, kind: int, count: int, body: bytes) -> bytes:
-    """Write the head of an event, and whatever follows."""
+    """Return the head of an event, and these bytes after it."""
     return b"".join(n.to_bytes(4, "little") for n in (pcr, kind, count)) + body
 
 
 def long_locality() -> Measured:
-    """Tell two localities at once."""
-    told = startup_locality(3)
-    return replace(told, data=told.data + b"\0")
+    """Record two localities in one event."""
+    event = startup_locality(3)
+    return replace(event, data=event.data + b"\0")
 
 
 GOOD = log_of(firmware())
@@ -125,7 +125,7 @@ LATER = [
 
 
 def unquoted(index: int) -> Mutation:
-    """Come under a policy that has a rule on a PCR and does not ask for it."""
+    """Use a policy with a rule on a PCR that it does not request."""
 
     def mutate(world: World) -> Csr:
         selection = {"sha256": tuple(i for i in range(8) if i != index)}
@@ -137,7 +137,7 @@ def unquoted(index: int) -> Mutation:
 
 
 def with_rules(**changes: Any) -> Callable[[], World]:  # noqa: ANN401 - fields of EventLogRules
-    """Join where fewer rules hold, after a boot without Secure Boot."""
+    """Join under fewer rules, after a boot without Secure Boot."""
 
     def make() -> World:
         world = measured()
@@ -159,16 +159,16 @@ def attack(
 
 
 MALFORMED = [
-    attack("no log", EventLogMissing, told(None)),
+    attack("no log", EventLogMissing, with_log(None)),
 ] + [
-    attack(name, EventLogMalformed, told(data))
+    attack(name, EventLogMalformed, with_log(data))
     for name, data in {
         "an empty log": b"",
         "zeros": bytes(1000),
         "text": b"Secure Boot: enabled",
         "cut in the header": GOOD[:40],
         "cut in an event": GOOD[:-1],
-        "a byte behind": GOOD + b"\0",
+        "a trailing byte": GOOD + b"\0",
         "two logs": GOOD + GOOD,
         "no header": GOOD[len(header(("sha256",))) :],
         "a log of the old form": GOOD[:28] + b"Spec ID Event02\0" + GOOD[44:],
@@ -189,7 +189,7 @@ MALFORMED = [
         "a header that is measured": GOOD[:4] + b"\4\0\0\0" + GOOD[8:],
         "a header in another PCR": b"\1" + GOOD[1:],
         "a header with a digest": GOOD[:8] + b"\1" + GOOD[9:],
-        "a header with a byte behind": event_1(EV_NO_ACTION, header(("sha256",))[32:] + b"\0"),
+        "a header with a trailing byte": event_1(EV_NO_ACTION, header(("sha256",))[32:] + b"\0"),
         "SHA-256 of 20 bytes": header(("sha256",)).replace(b"\x0b\0\x20\0", b"\x0b\0\x14\0")
         + raw(0, 4, 1, b"\x0b\0" + bytes(20) + bytes(4)),
         "an event of SHA-256 twice, of SHA-384 never": header(("sha256", "sha384"))
@@ -199,15 +199,15 @@ MALFORMED = [
 OTHER_BOOTS = [
     attack(name, EventLogMismatch, booted(events, log_events))
     for name, events, log_events in (
-        ("a rootkit that is not told", [*firmware(), ROOTKIT], firmware()),
-        ("a rootkit told as another loader", [*firmware(), ROOTKIT], [*firmware(), KERNEL]),
+        ("a rootkit that is not logged", [*firmware(), ROOTKIT], firmware()),
+        ("a rootkit logged as another loader", [*firmware(), ROOTKIT], [*firmware(), KERNEL]),
         (
-            "a rootkit told as no action",
+            "a rootkit logged as no action",
             [*firmware(), ROOTKIT],
             [*firmware(), replace(ROOTKIT, type=EV_NO_ACTION)],
         ),
         (
-            "a rootkit told in another PCR",
+            "a rootkit logged in another PCR",
             [*firmware(), ROOTKIT],
             [*firmware(), replace(ROOTKIT, pcr=5)],
         ),
@@ -217,29 +217,33 @@ OTHER_BOOTS = [
             firmware(),
             [*firmware()[:1], *reversed(firmware()[1:3]), *firmware()[3:]],
         ),
-        ("Secure Boot off, told as on", OFF, [OFF[0], ON, *OFF[2:]]),
+        ("Secure Boot off, logged as on", OFF, [OFF[0], ON, *OFF[2:]]),
         (
-            "another platform key, told as ours",
+            "another platform key, logged as ours",
             [*firmware()[:2], variable("PK", b"mine"), *firmware()[3:]],
             firmware(),
         ),
-        ("nothing told", firmware(), []),
-        ("a locality that was none", firmware(), [startup_locality(3), *firmware()]),
+        ("a log without events", firmware(), []),
+        (
+            "a locality that the platform did not start from",
+            firmware(),
+            [startup_locality(3), *firmware()],
+        ),
     )
 ] + [
     attack(
-        "no digests of the quoted bank", EventLogMismatch, told(log_of(firmware(), ("sha384",)))
+        "no digests of the quoted bank", EventLogMismatch, with_log(log_of(firmware(), ("sha384",)))
     ),
     attack("a rule on PCR 7, which is not quoted", EventLogMismatch, unquoted(7)),
     attack("a rule on PCR 4, which is not quoted", EventLogMismatch, unquoted(4)),
-    attack("digests of SHA-1 alone", EventLogMismatch, told(log_of(firmware(), ("sha1",)))),
+    attack("digests of SHA-1 alone", EventLogMismatch, with_log(log_of(firmware(), ("sha1",)))),
 ]
 BAD_BOOTS = [
     attack(name, EventLogPolicyMismatch, booted(events, log_events))
     for name, events, log_events in (
         ("Secure Boot off", OFF, None),
         (
-            "Secure Boot off, other data beside the digest",
+            "Secure Boot off, other data with the digest",
             OFF,
             [OFF[0], replace(OFF[1], data=ON.data, measured=OFF[1].data), *OFF[2:]],
         ),
@@ -291,10 +295,10 @@ BAD_BOOTS = [
             [*firmware()[:4], variable("db", b"signature database"), *firmware()[5:]],
             None,
         ),
-        ("a rootkit that is told", [*firmware(), ROOTKIT], None),
+        ("a rootkit that is logged", [*firmware(), ROOTKIT], None),
         ("a rootkit before the loader", [ROOTKIT, *firmware()], None),
         (
-            "a rootkit told as an action",
+            "a rootkit logged as an action",
             [*firmware(), ROOTKIT],
             [
                 *firmware(),
@@ -314,9 +318,9 @@ BAD_BOOTS = [
 QUOTED = [
     Attack(
         "Q3",
-        "good values and a good log beside an honest quote",
+        "good values and a good log with an honest quote",
         PcrDigestMismatch,
-        good_values_beside,
+        good_values_and_log,
         measured,
     ),
 ]
@@ -328,7 +332,7 @@ def test_the_good_case_passes() -> None:
 
 
 @pytest.mark.parametrize("without", ["platform_keys", "signature_databases", "boot_loaders"])
-def test_what_the_policy_does_not_ask_for_keeps_nobody_out(without: str) -> None:
+def test_rules_that_the_policy_does_not_have_refuse_no_boot(without: str) -> None:
     assert_issued(with_rules(secure_boot=False, **{without: frozenset()}))
 
 

@@ -1,10 +1,10 @@
-"""PCR games: values that nobody quoted, and quotes of what nobody asked for.
+"""PCR values that were not quoted, and quotes of other PCRs than the requested ones.
 
-The values stand beside the quote in the clear; only a digest of them is signed. So a verifier that
-does not compare the selection reads policy values for PCRs that the quote does not cover
-(go-attestation CVE-2022-0317), or takes an empty quote for a good one (tpm2-tools CVE-2024-29039).
-The attacker booted something else, and its TPM says so truly: it cannot make the TPM lie, but it
-chooses what to ask its TPM and what to write beside the answer (Q3, Q4).
+The answer holds the values unsigned; the TPM signs a digest of them. A verifier that does not
+compare the selection accepts values of PCRs that the quote does not cover (go-attestation
+CVE-2022-0317), or an empty quote (tpm2-tools CVE-2024-29039). Here the attacker has booted other
+code, and its TPM works correctly. The attacker chooses what to quote and which values to send
+(Q3, Q4).
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def only(values: Pcrs) -> PcrValues:
 
 
 def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], World]:
-    """Allow the values that the node has, and others to others."""
+    """Allow the values of the node, and other values for other Machines."""
 
     def make() -> World:
         world = Scenario()
@@ -58,7 +58,7 @@ def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], World]:
 
 
 def two_banks() -> World:
-    """Ask for PCRs of two banks."""
+    """Request PCRs of two banks."""
     world = Scenario()
     world.policy = replace(world.policy, pcr_selection=TWO_BANKS)
     world.pcrs = pcr_values(TWO_BANKS)
@@ -66,7 +66,7 @@ def two_banks() -> World:
 
 
 def of_pool(pool: str | None) -> PcrVariant:
-    """Allow something else to the Machines of a pool, or to all."""
+    """Allow other values for the Machines of a pool, or for all."""
     labels = {} if pool is None else {"pool": pool}
     return PcrVariant(match_labels=labels, allowed=only(EVIL))
 
@@ -76,19 +76,19 @@ ENFORCING = enforcing()
 OTHER_POOL = enforcing((of_pool("gpu"),))
 
 
-def answer(world: World, quoted: Pcrs, given: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
+def answer(world: World, quoted: Pcrs, sent: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
     """Answer with a quote of some PCRs and the values of others."""
     statement = attest(quoted, world.extra_data(ANSWER), digest)
-    return world.answer_csr(world.answer(statement, pcrs=given))
+    return world.answer_csr(world.answer(statement, pcrs=sent))
 
 
-def quoting(quoted: Pcrs, given: Pcrs | None = None) -> Mutation:
-    """Quote and give what was not asked for; the same, by default."""
-    return lambda world: answer(world, quoted, quoted if given is None else given)
+def quoting(quoted: Pcrs, sent: Pcrs | None = None) -> Mutation:
+    """Quote PCRs that were not requested, and send their values or others."""
+    return lambda world: answer(world, quoted, quoted if sent is None else sent)
 
 
 def evil(index: int) -> Pcrs:
-    """Boot something else, as far as one PCR shows."""
+    """Boot other code, which changes one PCR."""
     return {"sha256": {**GOOD["sha256"], index: EVIL["sha256"][index]}}
 
 
@@ -100,40 +100,40 @@ def reversed_banks(world: World) -> Csr:
 
 
 def digest_of_bank(world: World) -> Csr:
-    """Digest with the bank's hash, where the signature's is due."""
+    """Digest with the hash of the bank instead of that of the signature."""
     return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA256)
 
 
 def digest_of_sha384(world: World) -> Csr:
-    """Digest with another hash than the signature's."""
+    """Digest with another hash than that of the signature."""
     return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA384)
 
 
 def values_alone(world: World) -> Csr:
-    """Quote what is there, and give what the policy wants."""
+    """Quote the real values, and send the allowed ones."""
     return answer(world, EVIL, GOOD)
 
 
 def moved(world: World) -> Csr:
-    """Give the good values, each in the place of its neighbour."""
-    given = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
-    return answer(world, given, given)
+    """Send the good values, each for the next PCR."""
+    sent = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
+    return answer(world, sent, sent)
 
 
 def policy_of_yesterday(world: World) -> Csr:
-    """Answer the challenge of a policy that asks for something else by now."""
+    """Answer the challenge of a policy that has changed since."""
     csr = world.answer_csr()
     world.policy = replace(world.policy, pcr_selection={"sha256": (*range(8), 11)})
     return csr
 
 
 def other_machines_values(world: World) -> Csr:
-    """Boot what another Machine may boot."""
+    """Boot the code of another Machine."""
     return answer(world, EVIL, EVIL)
 
 
 def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutation:
-    """Come under a policy that allows other values."""
+    """Use a policy that allows other values."""
 
     def mutate(world: World) -> Csr:
         csr = world.answer_csr()
@@ -144,7 +144,7 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
 
 
 def no_selection(world: World) -> Csr:
-    """Forget what to ask for: a policy that selects nothing allows nothing."""
+    """Use a policy that selects no PCR: it allows nothing."""
     world.policy = replace(world.policy, pcr_selection={})
     return answer(world, {}, {"sha256": {}})
 
@@ -170,16 +170,16 @@ SELECTIONS = [
         "an empty quote, values of ours": quoting({}, GOOD),
         "PCR 7 left out": quoting(pcr_values({"sha256": tuple(range(7))})),
         "PCR 23 for PCR 7": quoting(pcr_values({"sha256": (0, 1, 2, 3, 4, 5, 6, 23)})),
-        "the debug PCR besides": quoting(pcr_values({"sha256": (*range(8), 16)})),
+        "the debug PCR in addition": quoting(pcr_values({"sha256": (*range(8), 16)})),
         "every PCR": quoting(pcr_values({"sha256": tuple(range(24))})),
         "one PCR": quoting(pcr_values({"sha256": (16,)})),
         "the SHA-1 bank": quoting(pcr_values({"sha1": tuple(range(8))})),
         "the SHA-384 bank": quoting(pcr_values({"sha384": tuple(range(8))})),
-        "the SHA-1 bank besides": quoting(pcr_values({"sha1": (0,), **EIGHT})),
-        "another bank besides, empty": quoting({**GOOD, "sha384": {}}),
+        "the SHA-1 bank in addition": quoting(pcr_values({"sha1": (0,), **EIGHT})),
+        "another bank in addition, empty": quoting({**GOOD, "sha384": {}}),
         "a value less": quoting(GOOD, {"sha256": {i: GOOD["sha256"][i] for i in range(7)}}),
         "a value more": quoting(GOOD, pcr_values({"sha256": (*range(8), 16)})),
-        "values of another bank besides": quoting(GOOD, {**GOOD, "sha384": {0: bytes(48)}}),
+        "values of another bank in addition": quoting(GOOD, {**GOOD, "sha384": {0: bytes(48)}}),
         "policy of yesterday": policy_of_yesterday,
     }.items()
 ] + [
@@ -199,7 +199,7 @@ DIGESTS = [
 ] + [
     attack(
         "Q3",
-        "the policy's values beside an honest quote",
+        "the policy's values with an honest quote",
         PcrDigestMismatch,
         values_alone,
         ENFORCING,

@@ -1,9 +1,9 @@
-"""Text games: two readers of one request, of whom one skips what the other reads.
+"""Requests whose text two readers parse differently.
 
-The API server takes the first PEM block of `spec.request` and looks no further; a lenient signer
-might find another request behind it, in it or in its headers, and certify what nobody validated.
-So the text has exactly one form (P1, P2). PEM stands outside of everything that is signed: each
-attack here carries a good request and a good answer.
+The API server parses the first PEM block of `spec.request` alone. A lenient signer might find
+another request after it, inside it or in its headers, and certify what the API server did not
+validate. So the text has exactly one form (P1, P2). No signature covers the PEM text, so each
+attack carries a good request and a good answer.
 """
 
 import base64
@@ -37,17 +37,17 @@ def text(edit: Edit) -> Mutation:
 
 
 def blocks(edit: Callable[[Blocks], Blocks]) -> Mutation:
-    """Edit the blocks of a good answer, each written canonically."""
+    """Edit the blocks of a good answer, each in canonical form."""
     return text(lambda t: b"".join(encode_block(*block) for block in edit(list(decode_blocks(t)))))
 
 
 def other_request(world: World) -> bytes:
-    """Make the request of another node, as its own key would sign it."""
+    """Return the request of another node, signed by its own key."""
     return Scenario(node_name="node-2.example", kubelet_key=world.kubelet_key).pkcs10()
 
 
 def smuggled(world: World) -> Csr:
-    """Put another node's request behind the first."""
+    """Put another node's request after the first."""
     request = world.answer_csr().request
     extra = encode_block(PEM_REQUEST, other_request(world))
     return world.answer_csr(request=request + extra)
@@ -75,19 +75,19 @@ def wrapped(columns: int) -> Edit:
 
 
 def headers(good: bytes) -> bytes:
-    """Write RFC 1421 headers, which Go skips."""
+    """Add RFC 1421 headers, which Go skips."""
     first = f"-----BEGIN {PEM_REQUEST}-----\n".encode()
     return good.replace(first, first + b"Proc-Type: 4,ENCRYPTED\n\n")
 
 
 def line_feed_moved(good: bytes) -> bytes:
-    """Break the request's last line before its end, which then stands behind its last character."""
+    """Move the line feed of the request's last line before its last character."""
     at = good.index(END)
     return good[: at - 2] + b"\n" + good[at - 2 : at - 1] + good[at:]
 
 
 def dangling_bits(world: World) -> Csr:
-    """Set a bit under the padding of the last block: base64 that reads the same."""
+    """Set a bit under the padding of the last block, which decoders ignore."""
     data = encode_attestation_data(world.answer())
     data += b" " * (-(len(data) + 2) % 3)
     good = encode_request(world.pkcs10(), data)
@@ -98,9 +98,9 @@ def dangling_bits(world: World) -> Csr:
 def relabelled(label: str, place: int) -> Mutation:
     """Give a block another label."""
 
-    def edit(found: Blocks) -> Blocks:
-        found[place] = (label, found[place][1])
-        return found
+    def edit(parsed: Blocks) -> Blocks:
+        parsed[place] = (label, parsed[place][1])
+        return parsed
 
     return blocks(edit)
 
@@ -111,7 +111,7 @@ def provider(name: bytes) -> Mutation:
 
 
 def huge(world: World) -> Csr:
-    """File more than etcd would hold."""
+    """File more than etcd accepts."""
     good = world.answer_csr().request
     return world.answer_csr(request=good + b"A" * (MAX_REQUEST + 1 - len(good)))
 
@@ -147,14 +147,14 @@ ATTACKS = [
     Attack("P2", "carriage returns", PemNotCanonical, text(lambda t: t.replace(b"\n", b"\r\n"))),
     Attack(
         "P2",
-        "carriage return behind a label",
+        "carriage return after a label",
         PemNotCanonical,
         text(lambda t: t.replace(BEGIN, BEGIN[:-1] + b"\r\n")),
     ),
     Attack("P2", "lines of 63", PemNotCanonical, text(wrapped(63))),
     Attack("P2", "lines of 76", PemNotCanonical, text(wrapped(76))),
     Attack("P2", "one line", PemNotCanonical, text(wrapped(100_000))),
-    Attack("P2", "end of a block behind its last line", PemNotCanonical, text(line_feed_moved)),
+    Attack("P2", "end of a block on its last line", PemNotCanonical, text(line_feed_moved)),
     Attack("P2", "headers in the request", PemNotCanonical, text(headers)),
     Attack("P2", "bits under the padding", PemNotCanonical, dangling_bits),
     Attack(
@@ -162,7 +162,7 @@ ATTACKS = [
     ),
     Attack(
         "P2",
-        "space behind a label",
+        "space after a label",
         PemNotCanonical,
         text(lambda t: t.replace(END, END[:-1] + b" \n")),
     ),
@@ -192,7 +192,7 @@ ATTACKS = [
         text(lambda t: t.replace(b"+", b"-", 1).replace(b"/", b"_", 1)),
     ),
     Attack("P2", "cut in the middle", PemNotCanonical, text(lambda t: t[: len(t) // 2])),
-    Attack("P2", "another node's request behind", PemBlocksUnexpected, smuggled),
+    Attack("P2", "another node's request after it", PemBlocksUnexpected, smuggled),
     Attack("P2", "another node's request before", PemBlocksUnexpected, smuggled_first),
     Attack("P2", "request alone", PemBlocksUnexpected, blocks(lambda b: b[:1])),
     Attack("P2", "no data", PemBlocksUnexpected, blocks(lambda b: b[:2])),
@@ -210,7 +210,7 @@ ATTACKS = [
     Attack("P2", "data before provider", PemBlocksUnexpected, blocks(lambda b: [b[0], b[2], b[1]])),
     Attack(
         "P2",
-        "a certificate besides",
+        "a certificate in addition",
         PemBlocksUnexpected,
         blocks(lambda b: [*b, ("CERTIFICATE", b"")]),
     ),
@@ -226,7 +226,7 @@ ATTACKS = [
     Attack("P2", "provider with line feed", ProviderUnknown, provider(b"tpm\n")),
     Attack("P2", "provider in capitals", ProviderUnknown, provider(b"TPM")),
     Attack("P2", "provider of a cloud", ProviderUnknown, provider(b"aws")),
-    Attack("P2", "provider of nobody", ProviderUnknown, provider(b"none")),
+    Attack("P2", "unknown provider", ProviderUnknown, provider(b"none")),
     Attack("P2", "provider with NUL", ProviderUnknown, provider(b"tpm\0")),
 ]
 

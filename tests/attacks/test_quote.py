@@ -1,10 +1,10 @@
-"""Statements that are no quote, or that nobody's TPM made, or that were made for something else.
+"""Signed statements that are not quotes, that no TPM made, or that belong to another exchange.
 
-A restricted key signs everything that its TPM vouches for, and some of that is what the key's user
-wants: the name of a certified object, a stretch of NV memory, the hash of a session's commands. The
-TPM tells them apart by magic and type, and so has the verifier to (tpm2-tools CVE-2024-29038,
-CVE-2024-29039). Each field of TPMS_ATTEST is changed twice: after signing, which any change has to
-fail at, and before, where the attacker's own key signs it: then the field's own check has to hold.
+A restricted key also signs statements whose content its user chooses: the name of a certified
+object, a range of NV memory, a hash of commands. Magic and type distinguish them, so the verifier
+must check both (tpm2-tools CVE-2024-29038, CVE-2024-29039). Each field of TPMS_ATTEST is changed
+twice. After signing, the signature must fail. Before signing, with a key of the attacker, the check
+of that field must fail.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ ORDER = ec.SECP256R1().group_order
 MAGIC = b"\xffTCG"
 
 
-# Where fields begin in a quote: magic, type, qualifiedSigner (34 + 2), extraData (32 + 2), clock
+# Offsets of the fields in a quote: magic, type, qualifiedSigner (34 + 2), extraData (32 + 2), clock
 FIELDS = {
     "magic": 0,
     "type": 4,
@@ -92,7 +92,7 @@ def unsigned(edit: Callable[[bytes], bytes]) -> Mutation:
 
 
 def signed(edit: Callable[[bytes], bytes]) -> Mutation:
-    """Change the quote, and sign that."""
+    """Change the quote, and sign the result."""
 
     def mutate(world: World) -> Csr:
         quote = world.attest().encode()
@@ -104,7 +104,7 @@ def signed(edit: Callable[[bytes], bytes]) -> Mutation:
 
 
 def statement(kind: int, body: Callable[[World], bytes]) -> Mutation:
-    """Sign what TPMs sign for another command, with the right extraData."""
+    """Sign a statement of another command, with the right extraData."""
 
     def mutate(world: World) -> Csr:
         quote = world.attest().encode()
@@ -115,7 +115,7 @@ def statement(kind: int, body: Callable[[World], bytes]) -> Mutation:
 
 
 def quoted(world: World) -> bytes:
-    """Return what a quote holds: the attacker writes it to where it is certified from."""
+    """Return the body of a quote, which the attacker writes to certified memory."""
     return world.attest().encode()[101:]
 
 
@@ -145,7 +145,7 @@ def nv_digest(_: World) -> bytes:
 
 
 def session(_: World) -> bytes:
-    """TPMS_SESSION_AUDIT_INFO: exclusive, and the digest over commands of the attacker's."""
+    """TPMS_SESSION_AUDIT_INFO: exclusive, and the digest of the attacker's commands."""
     return b"\1" + tpm2b(bytes(32))
 
 
@@ -166,7 +166,7 @@ TYPES = {
 
 
 def raw(scheme: int, digest: int, value: bytes | EcdsaValue) -> bytes:
-    """Write a TPMT_SIGNATURE."""
+    """Encode a TPMT_SIGNATURE."""
     return Signature(scheme=scheme, hash=digest, value=value).encode()
 
 
@@ -186,20 +186,20 @@ def ecdsa(edit: Callable[[EcdsaValue], EcdsaValue]) -> Mutation:
     """Edit r and s of a good signature."""
 
     def change(encoded: bytes) -> bytes:
-        found = Signature.parse(encoded)
-        assert isinstance(found.value, EcdsaValue)
-        return replace(found, value=edit(found.value)).encode()
+        parsed = Signature.parse(encoded)
+        assert isinstance(parsed.value, EcdsaValue)
+        return replace(parsed, value=edit(parsed.value)).encode()
 
     return signature(change)
 
 
 def integer(value: bytes) -> int:
-    """Read a number."""
+    """Decode an integer."""
     return int.from_bytes(value, "big")
 
 
 def ecc_signs(hash_: hashes.HashAlgorithm, digest: int) -> Mutation:
-    """Sign the quote with the right key and another hash, and name that."""
+    """Sign the quote with the right key and another hash, and name that hash."""
 
     def mutate(world: World) -> Csr:
         answer = world.answer()
@@ -229,7 +229,7 @@ PSS = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
 
 
 def by_another_key(world: World) -> Csr:
-    """Sign with a key that is not the one sent."""
+    """Sign with another key than the sent one."""
     answer = world.answer()
     return world.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
 
@@ -245,13 +245,13 @@ def by_the_kubelet_key(world: World) -> Csr:
 
 
 def of_another_answer(world: World) -> Csr:
-    """Take the signature of another quote by the same key."""
+    """Use the signature of another quote by the same key."""
     other = world.answer(world.attest(extra_data=bytes(32)))
     return world.answer_csr(replace(world.answer(), signature=other.signature))
 
 
 def algebraic(world: World) -> Csr:
-    """Take the RSA signature 1, which is right for exponent 1 or a digest of 1."""
+    """Use the RSA signature 1, which is valid for exponent 1 or a digest of 1."""
     value = raw(TPM_ALG_RSASSA, SHA256, bytes(255) + b"\1")
     return world.answer_csr(replace(world.answer(), signature=value))
 
@@ -278,7 +278,7 @@ AFTER_SIGNING = [
 ] + [
     attack("Q1", "cut short after signing", QuoteSignatureInvalid, unsigned(lambda q: q[:-1])),
     attack(
-        "Q1", "a byte behind, after signing", QuoteSignatureInvalid, unsigned(lambda q: q + b"\0")
+        "Q1", "a trailing byte, after signing", QuoteSignatureInvalid, unsigned(lambda q: q + b"\0")
     ),
     attack(
         "Q1",
@@ -319,7 +319,7 @@ BEFORE_SIGNING = (
             "no pcrDigest": lambda q: q[:111],
             "magic and type alone": lambda q: q[:6],
             "nothing": lambda _: b"",
-            "a byte behind": lambda q: q + b"\0",
+            "a trailing byte": lambda q: q + b"\0",
             "two quotes": lambda q: q + q,
             "with its size before it": tpm2b,
             "the bank twice": lambda q: q[:101] + b"\0\0\0\2" + q[105:111] * 2 + q[111:],
@@ -429,7 +429,9 @@ SIGNATURES = [
     ),
     attack("Q1", "empty signature", SignatureMalformed, signature(lambda _: b"")),
     attack("Q1", "signature cut short", SignatureMalformed, signature(lambda s: s[:-1])),
-    attack("Q1", "a byte behind the signature", SignatureMalformed, signature(lambda s: s + b"\0")),
+    attack(
+        "Q1", "a trailing byte in the signature", SignatureMalformed, signature(lambda s: s + b"\0")
+    ),
     attack("Q1", "null signature", SignatureMalformed, signature(lambda _: b"\0\x10")),
     attack("Q1", "HMAC for a signature", SignatureMalformed, signature(lambda s: b"\0\5" + s[2:])),
     attack("Q1", "ECDAA", SignatureMalformed, signature(lambda s: b"\0\x1a" + s[2:])),
@@ -561,8 +563,8 @@ def test_the_good_case_passes(world: Callable[[], World]) -> None:
     assert_issued(world)
 
 
-def test_fields_are_where_they_are_said_to_be() -> None:
-    """Offsets are of this quote: Name of 34 bytes, extraData of 32, one bank."""
+def test_offsets_of_fields_are_right() -> None:
+    """The offsets are those of a Name of 34 bytes, 32 bytes of extraData and one bank."""
     attest = Scenario().attest()
     quote = attest.encode()
     assert quote[:6] == MAGIC + b"\x80\x18"

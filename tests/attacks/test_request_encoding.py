@@ -1,8 +1,8 @@
-"""DER games: one request that two parsers read as two.
+"""Requests that two parsers read differently.
 
-BER has many encodings of everything. What a lenient parser reads out of them (another name, another
-extension, nothing) is up to it, while the digest that binds the quote is over the bytes. So the
-bytes have to be the one DER encoding of what is read (P3). All of them are signed as they stand.
+BER has many encodings of each value. Lenient parsers may read another name, another extension or
+nothing, but the digest in the quote covers the bytes. So the bytes must be the one DER encoding of
+their content (P3). Each request here is signed as it is.
 """
 
 import pytest
@@ -47,19 +47,19 @@ NAME = b"system:node:" + NODE.encode()
 
 
 def long_length(value: bytes) -> bytes:
-    """Write a short length in the long form."""
+    """Encode a short length in the long form."""
     assert value[1] < 0x80
     return value[:1] + b"\x81" + value[1:]
 
 
 def padded_length(value: bytes) -> bytes:
-    """Write a length with a needless zero."""
+    """Encode a length with a leading zero."""
     assert value[1] < 0x80
     return value[:1] + b"\x82\x00" + value[1:]
 
 
 def indefinite(value: bytes) -> bytes:
-    """Write a length that the content ends."""
+    """Encode an indefinite length."""
     return value[:1] + b"\x80" + value[2:] + b"\0\0"
 
 
@@ -91,14 +91,14 @@ def unsorted(world: World) -> None:
 
 
 def signature_at(request: bytes) -> int:
-    """Find the BIT STRING that ends the request: an ECDSA signature takes some 70 bytes."""
+    """Return the position of the final BIT STRING; an ECDSA signature has about 70 bytes."""
     return next(
         len(request) - n - 2 for n in range(60, 80) if request[-n - 2 : -n] == bytes([0x03, n])
     )
 
 
 def unused_bit(world: World) -> None:
-    """Say that the signature's last bit, which is zero, is none."""
+    """Declare the signature's last bit, which is zero, unused."""
     good = outer(world)
     while good[-1] & 1:
         good = outer(world)
@@ -107,7 +107,7 @@ def unused_bit(world: World) -> None:
 
 
 def octets(world: World) -> None:
-    """Write the signature as OCTET STRING."""
+    """Encode the signature as OCTET STRING."""
     good = outer(world)
     at = signature_at(good)
     world.request_der = good[:at] + b"\4" + good[at + 1 :]
@@ -130,7 +130,7 @@ IN_A_SET = f"{SET:02x}{ECDSA_SHA256[2:]}"
 
 
 def key_algorithm_in_a_set(world: World) -> None:
-    """Write the key's AlgorithmIdentifier as another type of the same content."""
+    """Encode the key's AlgorithmIdentifier as a SET."""
     good = spki_of(world.kubelet_key)
     edited = good[:2] + bytes([SET]) + good[3:]
     assert good[2] == SEQUENCE
@@ -138,11 +138,11 @@ def key_algorithm_in_a_set(world: World) -> None:
 
 
 ATTACKS = [
-    Attack("P1", "request over 16 KiB", TooLarge, forged(beside=bytes(16 * 1024))),
+    Attack("P1", "request over 16 KiB", TooLarge, forged(trailing=bytes(16 * 1024))),
     Attack("P3", "nothing", RequestMalformed, nothing),
     Attack("P3", "one byte", RequestMalformed, rewritten(lambda _: b"\x30")),
     Attack("P3", "trailing byte", RequestMalformed, rewritten(lambda d: d + b"\0")),
-    Attack("P3", "another request behind", RequestMalformed, rewritten(lambda d: d + d)),
+    Attack("P3", "another request after it", RequestMalformed, rewritten(lambda d: d + d)),
     Attack("P3", "last byte missing", RequestMalformed, rewritten(lambda d: d[:-1])),
     Attack(
         "P3",
@@ -172,7 +172,7 @@ ATTACKS = [
     Attack("P3", "tag of two bytes", RequestMalformed, rewritten(lambda d: b"\x3f\x10" + d[1:])),
     Attack("P3", "application tag", RequestMalformed, rewritten(lambda d: b"\x70" + d[1:])),
     Attack("P3", "primitive SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x10" + d[1:])),
-    Attack("P3", "something behind the signature", RequestMalformed, forged(beside=b"\5\0")),
+    Attack("P3", "an element after the signature", RequestMalformed, forged(trailing=b"\5\0")),
     Attack("P3", "signature with an unused bit", RequestMalformed, unused_bit),
     Attack("P3", "signature in an OCTET STRING", RequestMalformed, octets),
     Attack("P3", "version 2", RequestMalformed, forged(version="020101")),
@@ -220,7 +220,7 @@ ATTACKS = [
     ),
     Attack(
         "P3",
-        "PrintableString with what is none",
+        "PrintableString with a wrong character",
         RequestMalformed,
         forged(subject=cn_of(tlv(PRINTABLE, NAME + b"*"))),
     ),
@@ -266,7 +266,7 @@ ATTACKS = [
     Attack("P3", "RDN out of order", RequestMalformed, unsorted),
     Attack("P3", "NULL for a name", RequestMalformed, forged(subject=b"\5\0")),
     Attack("P3", "string for a name", RequestMalformed, forged(subject=tlv(UTF8, NAME))),
-    Attack("P3", "NULL beside attributes", RequestMalformed, forged(attributes=(b"\5\0",))),
+    Attack("P3", "NULL among the attributes", RequestMalformed, forged(attributes=(b"\5\0",))),
     Attack(
         "P3",
         "long length of the attributes",

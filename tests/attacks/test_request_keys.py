@@ -1,9 +1,9 @@
-"""The kubelet's key: weak ones, ones of another kind, and signatures that prove no possession.
+"""Kubelets' keys that are weak or unsupported, and signatures that prove no possession.
 
-Whoever can compute the private key of a node's certificate is that node. A request that is not
-signed by its own key could ask for a certificate over a key that somebody else holds. And what two
-libraries read differently (curves, exponents, encodings of one point), two checks see differently.
-The attacker signs all of it as well as such a key can sign (P3).
+The holder of the private key of a node's certificate is that node. A request that its own key did
+not sign could certify the key of another party. Encodings that libraries parse differently (curves,
+exponents, points) give two checks two keys. The attacker signs each request as well as such a key
+can sign (P3).
 """
 
 from collections.abc import Callable
@@ -61,17 +61,17 @@ ED25519_SIGNATURE, ED448_SIGNATURE = "300506032b6570", "300506032b6571"
 
 
 def odd(key: OddRsa) -> Mutation:
-    """Ask with an RSA key that no library would make."""
+    """Use an RSA key that no library generates."""
     return forged(spki=key.spki(), sign=key.sign, algorithm=RSA_SHA256)
 
 
 def on_curve(curve: ec.EllipticCurve, scalar: int = 0x1234567) -> Mutation:
-    """Ask with a key on this curve."""
+    """Use a key on this curve."""
     return forged(key=ec.derive_private_key(scalar, curve))
 
 
 def point(encoded: Callable[[bytes, bytes], bytes]) -> Mutation:
-    """Write the coordinates of the key's point otherwise."""
+    """Encode the coordinates of the key's point differently."""
 
     def mutate(world: World) -> None:
         good = spki_of(world.kubelet_key)[-64:]
@@ -82,22 +82,22 @@ def point(encoded: Callable[[bytes, bytes], bytes]) -> Mutation:
 
 
 def flipped(coordinate: bytes) -> bytes:
-    """Leave the curve."""
+    """Use a point that is not on the curve."""
     return coordinate[:-1] + bytes([coordinate[-1] ^ 1])
 
 
 def compressed(x: bytes, y: bytes) -> bytes:
-    """Write a compressed point."""
+    """Encode a compressed point."""
     return bytes([2 + y[-1] % 2]) + x
 
 
 def hybrid(x: bytes, y: bytes) -> bytes:
-    """Write a hybrid point, which X9.62 had."""
+    """Encode a hybrid point (X9.62)."""
     return bytes([6 + y[-1] % 2]) + x + y
 
 
 def spki_edit(edit: Callable[[bytes], bytes], *, by_rsa: bool = False) -> Mutation:
-    """Edit the SubjectPublicKeyInfo before it is signed over."""
+    """Edit the SubjectPublicKeyInfo before signing."""
 
     def mutate(world: World) -> None:
         if by_rsa:
@@ -112,7 +112,7 @@ def spki_edit(edit: Callable[[bytes], bytes], *, by_rsa: bool = False) -> Mutati
 
 
 def hexed(old: str, new: str) -> Callable[[bytes], bytes]:
-    """Replace bytes by as many others."""
+    """Replace bytes by other bytes of equal length."""
     assert len(old) == len(new)
     return lambda data: data.replace(bytes.fromhex(old), bytes.fromhex(new), 1)
 
@@ -128,27 +128,27 @@ def algorithm_of(*algorithm: str) -> Callable[[bytes], bytes]:
 
 
 def rsa_public_key(*parts: bytes | str) -> bytes:
-    """Write an RSA key whose numbers are encoded already."""
+    """Encode an RSA key from encoded numbers."""
     key = tlv(SEQUENCE, *parts)
     return tlv(SEQUENCE, "300d06092a864886f70d0101010500", tlv(0x03, b"\0", key))
 
 
 def padded_modulus(good: bytes) -> bytes:
-    """Write the modulus with a needless zero."""
+    """Encode the modulus with a leading zero."""
     assert good
     n = rsa_key().public_key().public_numbers().n.to_bytes(258, "big")
     return rsa_public_key(tlv(0x02, n), bytes.fromhex("0203010001"))
 
 
 def negative_modulus(good: bytes) -> bytes:
-    """Leave out the zero that makes the modulus positive."""
+    """Omit the zero that makes the modulus positive."""
     assert good
     n = rsa_key().public_key().public_numbers().n.to_bytes(256, "big")
     return rsa_public_key(tlv(0x02, n), bytes.fromhex("0203010001"))
 
 
 def negative_odd_modulus(good: bytes) -> bytes:
-    """Take an odd modulus of 2048 bits from zero."""
+    """Use a negative odd modulus of 2048 bits."""
     assert good
     n = 1 - (1 << 2048)
     return rsa_public_key(tlv(0x02, n.to_bytes(257, "big", signed=True)), "0203010001")
@@ -156,25 +156,25 @@ def negative_odd_modulus(good: bytes) -> bytes:
 
 @cache
 def dsa_key() -> tuple[bytes, Callable[[bytes], bytes]]:
-    """Make a DSA key of fixed, small parameters: enough to be another kind of key."""
+    """Make a DSA key with fixed, small parameters, as an unsupported type."""
     key = dsa.generate_private_key(1024)  # noqa: S505 - refused for its kind, whatever its size
     return spki_of(key), lambda data: key.sign(data, hashes.SHA256())
 
 
 def with_dsa(world: World) -> None:
-    """Ask with a DSA key."""
+    """Use a DSA key."""
     spki, sign = dsa_key()
     algorithm = "300b0609608648016503040302"
     world.request_der = forgery(world, spki=spki, sign=sign, algorithm=algorithm).der()
 
 
 def edwards(key: ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey, algorithm: str) -> Mutation:
-    """Ask with an Edwards key."""
+    """Use an Edwards key."""
     return forged(spki=spki_of(key), sign=key.sign, algorithm=algorithm)
 
 
 def agreement_key(world: World) -> None:
-    """Ask with an X25519 key, which can sign nothing: another key signs."""
+    """Use an X25519 key, which cannot sign. Another key signs."""
     key = x25519.X25519PrivateKey.from_private_bytes(bytes(32))
     spki = tlv(SEQUENCE, "300506032b656e", tlv(0x03, b"\0", key.public_key().public_bytes_raw()))
     world.request_der = forgery(world, spki=spki).der()
@@ -183,7 +183,7 @@ def agreement_key(world: World) -> None:
 def signs_with(
     hash_: hashes.HashAlgorithm, algorithm: str, *, pss: bool = False, by_rsa: bool = False
 ) -> Mutation:
-    """Sign with another hash or padding, and say so."""
+    """Sign with another hash or padding, and name it."""
 
     def mutate(world: World) -> None:
         if by_rsa:
@@ -205,7 +205,7 @@ def signs_with(
 
 
 def signature(edit: Callable[[int, int], bytes]) -> Mutation:
-    """Write the integers of a good signature otherwise."""
+    """Encode the integers of a good signature differently."""
 
     def mutate(world: World) -> None:
         key = world.kubelet_key
@@ -220,18 +220,18 @@ def signature(edit: Callable[[int, int], bytes]) -> Mutation:
 
 
 def integer(value: int, pad: bytes = b"") -> bytes:
-    """Write an INTEGER, with needless bytes before it where they are given."""
+    """Encode an INTEGER, with leading bytes if given."""
     return tlv(0x02, pad, value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 
 def foreign_key(world: World) -> None:
-    """Ask for a certificate over somebody else's key, signed with one's own."""
+    """Request a certificate for another party's key, signed by the own key."""
     other = ec.derive_private_key(7, P256)
     world.request_der = forgery(world, spki=spki_of(other)).der()
 
 
 def foreign_signature(world: World) -> None:
-    """Take the signature of another request by the same key."""
+    """Use the signature of another request by the same key."""
     key = world.kubelet_key
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     other = key.sign(b"other", ec.ECDSA(hashes.SHA256()))
@@ -239,13 +239,13 @@ def foreign_signature(world: World) -> None:
 
 
 def confused(world: World) -> None:
-    """Say ECDSA over an RSA key, with a signature that RSA makes."""
+    """Name ECDSA for an RSA key, with an RSA signature."""
     world.kubelet_key = rsa_key()
     world.request_der = forgery(world).der()
 
 
 def relabelled(algorithm: str) -> Mutation:
-    """Say another algorithm over a good signature."""
+    """Name another algorithm for a good signature."""
     return forged(algorithm=algorithm)
 
 
@@ -464,7 +464,7 @@ SIGNATURES = [
     ),
     Attack(
         "P3",
-        "trailing byte behind s",
+        "trailing byte after s",
         RequestSignatureInvalid,
         signature(lambda r, s: encode_dss_signature(r, s) + b"\0"),
     ),
@@ -490,7 +490,7 @@ def test_the_good_case_passes(world: Callable[[], World]) -> None:
     assert_issued(world)
 
 
-def test_forging_alone_changes_nothing() -> None:
+def test_unchanged_forgery_is_accepted() -> None:
     def unchanged() -> World:
         world = Scenario()
         world.request_der = forgery(world).der()

@@ -1,10 +1,9 @@
-"""Look-alike names: a subject that one reader takes for another node, or for more than a node.
+"""Subjects that one reader takes for another node, or for more than a node.
 
-The API server makes user name, groups and UID of a certificate's subject: a second O is another
-group (`system:masters` is everything), 1.3.6.1.4.1.57683.2 is the UID in newer releases, and of
-several CNs the last one counts. Names that only look like another's fool whoever compares them with
-case, dots or Unicode folded (P4). The Machine has all of these names as its addresses here, so that
-nothing but the grammar stands against them.
+The API server derives user name, groups and UID from a certificate's subject. A second O is another
+group (`system:masters` has all rights), newer releases take the UID from 1.3.6.1.4.1.57683.2, and
+of several CNs the last one counts. Similar names deceive comparisons that fold case, dots or
+Unicode (P4). The Machine has all these names as its addresses, so only the grammar refuses them.
 """
 
 from dataclasses import replace
@@ -35,16 +34,16 @@ BMP, UNIVERSAL, IA5, T61, VISIBLE = 0x1E, 0x1C, 0x16, 0x14, 0x1A
 
 
 def named(*rdns: bytes) -> Mutation:
-    """Ask with this subject."""
+    """Request with this subject."""
     return forged(subject=subject(*rdns))
 
 
 def node(name: str) -> Mutation:
-    """Ask for a node name that is an address of the Machine."""
+    """Request a node name that is an address of the Machine."""
 
     def mutate(world: World) -> None:
-        given = Address(type="Hostname", address=name)
-        world.change_machine(addresses=(given, *world.machine.addresses))
+        address = Address(type="Hostname", address=name)
+        world.change_machine(addresses=(address, *world.machine.addresses))
         name_of_node = subject(O_RDN, rdn(common_name(name.encode())))
         world.request_der = forgery(world, subject=name_of_node).der()
 
@@ -52,7 +51,7 @@ def node(name: str) -> Mutation:
 
 
 def common(value: bytes, tag: int = UTF8) -> Mutation:
-    """Ask with this CN, of this string type."""
+    """Request with this CN, of this string type."""
     return named(O_RDN, rdn(attribute(OID_CN, value, tag)))
 
 
@@ -72,7 +71,7 @@ SUBJECTS = [
     Attack("P4", "CN twice", SubjectNotAllowed, named(O_RDN, CN_RDN, CN_RDN)),
     Attack(
         "P4",
-        "another node's CN behind",
+        "another node's CN after it",
         SubjectNotAllowed,
         named(O_RDN, CN_RDN, rdn(common_name(b"node-2.example"))),
     ),
@@ -95,7 +94,7 @@ SUBJECTS = [
     ),
     Attack(
         "P4",
-        "UID of Kubernetes beside the CN",
+        "UID of Kubernetes next to the CN",
         SubjectNotAllowed,
         named(O_RDN, rdn(CN, UID_OF_KUBERNETES)),
     ),
@@ -247,21 +246,21 @@ ATTACKS = SUBJECTS + NAMES
 
 
 def exchanged() -> World:
-    """Write the CN before the O: the order of RDNs says nothing."""
+    """Put the CN before the O: the order of RDNs does not matter."""
     world = Scenario()
     world.request_der = forgery(world, subject=subject(CN_RDN, O_RDN)).der()
     return world
 
 
 def one_rdn() -> World:
-    """Write both in one RDN."""
+    """Put both into one RDN."""
     world = Scenario()
     world.request_der = forgery(world, subject=subject(rdn(CN, ORGANIZATION))).der()
     return world
 
 
 def longest() -> World:
-    """Join by the longest name that Kubernetes takes."""
+    """Join with the longest name that Kubernetes accepts."""
     name = ".".join(["a" * 62] * 4) + "a"
     world = Scenario(node_name=name)
     world.change_machine(addresses=(replace(world.machine.addresses[0], address=name),))
@@ -274,7 +273,7 @@ def test_the_good_case_passes(world: type[World]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
-def test_the_longest_name_passes() -> None:
+def test_longest_name_passes() -> None:
     assert_issued(longest)
 
 

@@ -1,4 +1,4 @@
-"""Certificate authorities and endorsement certificates, with the quirks that occur."""
+"""Certificate authorities and endorsement certificates, with the quirks of real ones."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ class Issuer:
 
     @property
     def der(self) -> bytes:
-        """Its certificate."""
+        """Its certificate, DER."""
         return self.certificate.public_bytes(Encoding.DER)
 
 
 def usage(*names: str) -> x509.KeyUsage:
-    """Make a key usage of these."""
+    """Make a key usage with these bits."""
     every = (
         "digital_signature",
         "content_commitment",
@@ -57,7 +57,7 @@ def usage(*names: str) -> x509.KeyUsage:
 
 
 def name(common_name: str) -> x509.Name:
-    """Make a name."""
+    """Make a name with this CN."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
@@ -70,7 +70,7 @@ def authority(  # noqa: PLR0913 - each by name
     ends: datetime = NOW + timedelta(days=3650),
     extensions: Mapping[x509.ExtensionType, bool] | None = None,
 ) -> Issuer:
-    """Make a root, or an authority below an issuer; extensions with their criticality."""
+    """Make a root, or an authority below an issuer. `extensions` maps to criticality."""
     key = ec.generate_private_key(ec.SECP384R1()) if key is None else key
     if extensions is None:
         extensions = {
@@ -89,12 +89,12 @@ def authority(  # noqa: PLR0913 - each by name
     for extension, critical in extensions.items():
         builder = builder.add_extension(extension, critical=critical)
     signer = key if issuer is None else issuer.key
-    made = builder.sign(signer, hashes.SHA256())
-    return Issuer(certificate=made, key=key)
+    signed = builder.sign(signer, hashes.SHA256())
+    return Issuer(certificate=signed, key=key)
 
 
 def san() -> x509.SubjectAlternativeName:
-    """Make the directoryName that tells manufacturer, model and version of a TPM."""
+    """Make the directoryName with manufacturer, model and version of a TPM."""
     attributes = [("1", "id:414D4400"), ("2", "AMD"), ("3", "id:00030002")]
     return x509.SubjectAlternativeName(
         [
@@ -109,7 +109,7 @@ def san() -> x509.SubjectAlternativeName:
 
 
 def leaf_extensions(key: PublicKey) -> dict[x509.ExtensionType, bool]:
-    """List the extensions of an ordinary endorsement certificate."""
+    """Return the extensions of an ordinary endorsement certificate."""
     needed = "key_encipherment" if isinstance(key, rsa.RSAPublicKey) else "key_agreement"
     return {
         san(): True,
@@ -141,8 +141,8 @@ def leaf(  # noqa: PLR0913 - each by name
     )
     for extension, critical in (extensions or leaf_extensions(key)).items():
         builder = builder.add_extension(extension, critical=critical)
-    made = builder.sign(issuer.key, digest())
-    return made.public_bytes(Encoding.DER)
+    signed = builder.sign(issuer.key, digest())
+    return signed.public_bytes(Encoding.DER)
 
 
 def rewritten(
@@ -152,7 +152,7 @@ def rewritten(
     change: Callable[[bytes], bytes],
     digest: type[Digest] = hashes.SHA256,
 ) -> bytes:
-    """Change one part of what is signed, byte by byte, and sign it again; also of a list."""
+    """Change one part of a TBSCertificate or TBSCertList, and sign it again."""
     tbs, algorithm, _ = der.parse(certificate).children
     parts = [child.der for child in tbs.children]
     parts[place] = change(parts[place])
@@ -182,7 +182,7 @@ def revocation_list(  # noqa: PLR0913 - keyword arguments
     issuer_name: x509.Name | None = None,
     extensions: Mapping[x509.ExtensionType, bool] | None = None,
 ) -> bytes:
-    """Make a revocation list, DER; extensions with their criticality."""
+    """Make a revocation list, DER. `extensions` maps to criticality."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer_name or issuer.certificate.subject)
@@ -194,12 +194,12 @@ def revocation_list(  # noqa: PLR0913 - keyword arguments
         builder = builder.add_revoked_certificate(revoked.build())
     for extension, critical in (extensions or {}).items():
         builder = builder.add_extension(extension, critical=critical)
-    made = builder.sign(issuer.key if key is None else key, hashes.SHA256())
-    return made.public_bytes(Encoding.DER)
+    signed = builder.sign(issuer.key if key is None else key, hashes.SHA256())
+    return signed.public_bytes(Encoding.DER)
 
 
 @cache
 def vendor() -> tuple[Issuer, Issuer]:
-    """Make a vendor's root and the authority below it, once."""
+    """Make a vendor's root and the authority below it."""
     root = authority("Vendor Root CA")
     return root, authority("Vendor TPM CA 01", root)

@@ -1,10 +1,9 @@
-"""DER as a tree, to change at any place; and a second opinion on what the signer takes as DER.
+"""A strict DER parser for tests: a tree to edit, and a second opinion on the product's parser.
 
-What is read here has no other encoding, so it would re-encode to itself.
-
-Definite minimal lengths, minimal integers and object identifiers, booleans 0x00 or 0xff, SET in
-order, no unused bits set, strings of their alphabet, nothing trailing. Only what certification
-requests are made of is known in depth; other primitive values are left to the caller as bytes.
+It accepts exactly the values whose encoding re-encodes to itself: definite minimal lengths, minimal
+integers and object identifiers, booleans 0x00 or 0xff, sorted SETs, no unused bits set, strings of
+their alphabet, no trailing bytes. It checks the types of certification requests; the content of
+other primitive types is opaque.
 
 Source: ITU-T X.690, sections 8, 10 and 11.
 """
@@ -51,25 +50,25 @@ _CONSTRUCTED: Final = 0x20
 _CLASS: Final = 0xC0
 _NUMBER: Final = 0x1F
 _MAX_DEPTH: Final = 16
-"""A request of the profile nests 9 deep; recursion ends well before Python's own limit."""
+"""A request of the profile nests 9 deep. The limit is well below Python's recursion limit."""
 _MAX_LENGTH_BYTES: Final = 3
 _LONG: Final = 0x80
-"""The first length byte that is not the length itself (8.1.3.5)."""
+"""Flag of the long form of a length (8.1.3.5)."""
 _TAGS: Final = frozenset(
     tag for tag in range(1, 256) if tag & _CLASS in {0, CONTEXT} and tag & _NUMBER != _NUMBER
 )
-"""First bytes that are a whole tag: universal or context-specific, and of a low number."""
+"""First bytes that are a whole tag: universal or context-specific, with a low number."""
 _STRUCTURES: Final = frozenset({SEQUENCE, SET})
 _PRINTABLE: Final = re.compile(rb"[A-Za-z0-9 '()+,\-./:=?]*")
 _LEADING_ZERO: Final = re.compile(rb"(?:^|[\x00-\x7f])\x80", re.DOTALL)
 
 
 class DerMalformed(ValueError):
-    """The bytes are not DER; the message tells the rule, never the bytes."""
+    """The bytes are not DER. The message names the rule, never the bytes."""
 
 
 class Element(NamedTuple):
-    """One value: its tag, its content, all of its bytes and, where constructed, its parts."""
+    """One value: tag, content, whole encoding and, if constructed, its parts."""
 
     tag: int
     content: bytes
@@ -78,7 +77,7 @@ class Element(NamedTuple):
 
 
 def parse(data: bytes) -> Element:
-    """Read one value and nothing else. The caller has bounded `data`.
+    """Parse exactly one value. The caller has limited the size of `data`.
 
     Raises DerMalformed.
     """
@@ -89,7 +88,7 @@ def parse(data: bytes) -> Element:
 
 
 def whole_bits(element: Element) -> bytes:
-    """Take a BIT STRING of whole bytes.
+    """Return the content of a BIT STRING of whole bytes.
 
     Raises DerMalformed.
     """
@@ -99,7 +98,7 @@ def whole_bits(element: Element) -> bytes:
 
 
 def _read(data: bytes, start: int, limit: int, depth: int) -> tuple[Element, int]:
-    """Read the value that begins at `start` and ends before `limit`; return it and its end."""
+    """Parse the value that begins at `start` and ends before `limit`; return it and its end."""
     if depth == 0:
         raise DerMalformed("nested too deeply")
     if limit < start + 2:
@@ -125,7 +124,7 @@ def _read(data: bytes, start: int, limit: int, depth: int) -> tuple[Element, int
 
 
 def _read_length(data: bytes, begin: int, limit: int) -> tuple[int, int]:
-    """Read a length of the long form, behind its first byte; return it and where it ends."""
+    """Parse a length of the long form, after its first byte; return it and its end."""
     count = data[begin - 1] & 0x7F
     end = begin + count
     if not 1 <= count <= _MAX_LENGTH_BYTES or end > limit:
@@ -137,7 +136,7 @@ def _read_length(data: bytes, begin: int, limit: int) -> tuple[int, int]:
 
 
 def _require_structure(tag: int, children: Sequence[Element]) -> None:
-    """Refuse other universal types that are constructed, and sets out of order (10.2, 11.6)."""
+    """Refuse other constructed universal types, and unsorted sets (10.2, 11.6)."""
     if tag < CONTEXT and tag not in _STRUCTURES:
         raise DerMalformed("content is not DER of its type")
     if tag == SET and len(children) > 1:
@@ -147,7 +146,7 @@ def _require_structure(tag: int, children: Sequence[Element]) -> None:
 
 
 def _require_primitive(tag: int, content: bytes) -> None:
-    """Check what X.690 sections 8 and 11 ask of the content of a type; others are opaque here."""
+    """Check the content of a type by X.690, sections 8 and 11."""
     rule = _RULES.get(tag)
     if rule is not None and not rule(content):
         raise DerMalformed("content is not DER of its type")
@@ -158,21 +157,21 @@ def _is_boolean(content: bytes) -> bool:
 
 
 def _is_integer(content: bytes) -> bool:
-    """No more bytes than two's complement needs (8.3.2)."""
+    """Return whether the integer has no leading bytes (8.3.2)."""
     if len(content) > 1:
         return content[0] not in {0x00, 0xFF} or content[0] >> 7 != content[1] >> 7
     return len(content) == 1
 
 
 def _is_bit_string(content: bytes) -> bool:
-    """At most seven unused bits, all of them zero (8.6.2, 11.2.1)."""
+    """Return whether there are at most seven unused bits, all zero (8.6.2, 11.2.1)."""
     if len(content) > 1:
         return content[0] < 8 and not content[-1] & ((1 << content[0]) - 1)
     return content == b"\0"
 
 
 def _is_object_identifier(content: bytes) -> bool:
-    """Each number ends, and none begins with a zero digit (8.19.2)."""
+    """Return whether each number ends, and has no leading zero digit (8.19.2)."""
     return bool(content) and content[-1] < _LONG and _LEADING_ZERO.search(content) is None
 
 

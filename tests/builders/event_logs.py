@@ -1,4 +1,4 @@
-"""Event logs as firmware writes them, event by event; a test changes one."""
+"""Event logs in the form that firmware writes, event by event, for tests to change."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ CALLING = b"Calling EFI Application from Boot Option"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One event; `measured` is what is digested, the data itself by default."""
+    """One event. `measured` is digested; by default it is the data."""
 
     pcr: int
     type: int
@@ -31,7 +31,7 @@ class Measured:
     measured: bytes | None = None
 
     def digest(self, bank: str) -> bytes:
-        """Digest what is measured."""
+        """Return the digest of the measured bytes."""
         content = self.data if self.measured is None else self.measured
         return hashlib.new(bank, content).digest()
 
@@ -52,19 +52,19 @@ def variable(
 
 
 def application(image: bytes) -> Measured:
-    """Measure an application: its image is digested, and its path is in the log."""
+    """Measure an application: the digest is that of its image, the data is its path."""
     return Measured(
         pcr=4, type=EV_EFI_BOOT_SERVICES_APPLICATION, data=b"path of " + image[:4], measured=image
     )
 
 
 def separator(pcr: int) -> Measured:
-    """End the firmware's part of a PCR."""
+    """Measure the separator, which ends the firmware's part of a PCR."""
     return Measured(pcr=pcr, type=EV_SEPARATOR, data=SEPARATOR)
 
 
 def firmware(*, secure_boot: bool = True) -> list[Measured]:
-    """Boot: Secure Boot's variables, then a shim and a kernel."""
+    """Return the events of a boot: Secure Boot variables, a shim and a kernel."""
     return [
         Measured(pcr=0, type=8, data=b"version 1.0"),
         variable("SecureBoot", b"\1" if secure_boot else b"\0"),
@@ -82,7 +82,7 @@ def firmware(*, secure_boot: bool = True) -> list[Measured]:
 
 
 def header(banks: Iterable[str]) -> bytes:
-    """Write the specification's event, with the sizes of all digests."""
+    """Return the Specification ID event, with the sizes of all digests."""
     algorithms = b"".join(
         BANKS[bank].to_bytes(2, "little") + hashlib.new(bank).digest_size.to_bytes(2, "little")
         for bank in banks
@@ -93,13 +93,13 @@ def header(banks: Iterable[str]) -> bytes:
 
 
 def event_1(event_type: int, data: bytes) -> bytes:
-    """Write an event of the old form, in PCR 0."""
+    """Return an event of the SHA-1 format, in PCR 0."""
     head = bytes(4) + event_type.to_bytes(4, "little") + bytes(20)
     return head + len(data).to_bytes(4, "little") + data
 
 
 def event_2(event: Measured, banks: Iterable[str]) -> bytes:
-    """Write an event with a digest for each bank."""
+    """Return an event with a digest for each bank."""
     digests = [BANKS[bank].to_bytes(2, "little") + event.digest(bank) for bank in banks]
     return (
         event.pcr.to_bytes(4, "little")
@@ -123,7 +123,7 @@ def startup_locality(locality: int) -> Measured:
 
 
 def log_of(events: Iterable[Measured], banks: Iterable[str] = ("sha256",)) -> bytes:
-    """Write a log."""
+    """Return a log."""
     banks = tuple(banks)
     return header(banks) + b"".join(event_2(event, banks) for event in events)
 
@@ -131,7 +131,7 @@ def log_of(events: Iterable[Measured], banks: Iterable[str] = ("sha256",)) -> by
 def extended(
     events: Iterable[Measured], selection: Mapping[str, Iterable[int]], *, locality: int = 0
 ) -> dict[str, dict[int, bytes]]:
-    """Compute what a TPM's PCRs hold after these events."""
+    """Return the values of a TPM's PCRs after these events."""
     events = list(events)
     values: dict[str, dict[int, bytes]] = {}
     for bank, indices in selection.items():

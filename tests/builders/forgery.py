@@ -1,6 +1,6 @@
-"""Requests that no honest node makes: PKCS#10 put together part by part, and signed all the same.
+"""PKCS#10 requests that no honest node makes, built part by part and signed.
 
-So a test changes one thing, and what it finds is not just a broken signature.
+So a test changes one thing, and its request fails for that alone and not for its signature.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ KEY = ec.derive_private_key(0x1234567, ec.SECP256R1())
 
 
 def tlv(tag: int, *parts: bytes | str) -> bytes:
-    """Write one DER value from bytes and hex strings."""
+    """Encode one DER value from bytes and hex strings."""
     content = b"".join(bytes.fromhex(p) if isinstance(p, str) else p for p in parts)
     size = len(content)
     if size < 0x80:
@@ -36,12 +36,12 @@ def tlv(tag: int, *parts: bytes | str) -> bytes:
 
 
 def attribute(oid: str, text: bytes, tag: int = UTF8) -> bytes:
-    """Write an AttributeTypeAndValue."""
+    """Encode an AttributeTypeAndValue."""
     return tlv(SEQUENCE, oid, tlv(tag, text))
 
 
 def rdn(*attributes: bytes) -> bytes:
-    """Write a RelativeDistinguishedName, in the order of DER."""
+    """Encode a RelativeDistinguishedName, sorted as in DER."""
     return tlv(SET, *sorted(attributes))
 
 
@@ -49,17 +49,17 @@ ORGANIZATION = attribute(OID_O, b"system:nodes")
 
 
 def common_name(name: bytes) -> bytes:
-    """Write the CN of a node."""
+    """Encode the CN of a node."""
     return attribute(OID_CN, b"system:node:" + name)
 
 
 def subject(*rdns: bytes) -> bytes:
-    """Write a Name."""
+    """Encode a Name."""
     return tlv(SEQUENCE, *rdns)
 
 
 def extension(oid: str, value: bytes, *critical: str) -> bytes:
-    """Write an Extension; criticality only where it is given."""
+    """Encode an Extension, with criticality only if given."""
     return tlv(SEQUENCE, oid, *critical, tlv(OCTETS, value))
 
 
@@ -67,24 +67,24 @@ PROVIDER_ID = extension(OID_PROVIDER_ID, tlv(UTF8, b"test:///zone-a/i-1"))
 
 
 def alt_names(*names: bytes) -> bytes:
-    """Write the extension with these GeneralNames."""
+    """Encode the extension with these GeneralNames."""
     return extension(OID_SAN, tlv(SEQUENCE, *names))
 
 
 def extension_request(*extensions: bytes) -> bytes:
-    """Write the attribute that requests extensions."""
+    """Encode the attribute extensionRequest."""
     values = tlv(SET, tlv(SEQUENCE, *extensions))
     return tlv(SEQUENCE, OID_EXTENSION_REQUEST, values)
 
 
 def spki_of(key: CertificateIssuerPrivateKeyTypes) -> bytes:
-    """Write a key's SubjectPublicKeyInfo."""
+    """Return the key's SubjectPublicKeyInfo."""
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery:
-    """A good request but for what is changed."""
+    """A good request, except for its changed fields."""
 
     version: str = VERSION_1
     subject: bytes = subject(rdn(ORGANIZATION), rdn(common_name(b"worker-1")))
@@ -92,17 +92,17 @@ class Forgery:
     algorithm: str = ECDSA_SHA256
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = field(default=KEY)
     spki: bytes | None = None
-    beside: bytes = b""
-    """What stands behind the signature."""
+    trailing: bytes = b""
+    """Elements after the signature."""
     sign: Callable[[bytes], bytes] | None = None
-    """Signs otherwise than `key` does with SHA-256."""
+    """Replaces the signature by `key` with SHA-256."""
 
     def der(self) -> bytes:
-        """Sign and write it."""
+        """Sign and encode the request."""
         spki = self.spki or spki_of(self.key)
         info = tlv(SEQUENCE, self.version, self.subject, spki, tlv(0xA0, *self.attributes))
         signature = tlv(0x03, b"\0", self._sign(info))
-        return tlv(SEQUENCE, info, self.algorithm, signature, self.beside)
+        return tlv(SEQUENCE, info, self.algorithm, signature, self.trailing)
 
     def _sign(self, info: bytes) -> bytes:
         if self.sign is not None:

@@ -1,7 +1,7 @@
-"""RSA keys that no library would make, of known primes: weak, odd-sized, or no keys at all.
+"""RSA keys with known primes that no library generates: weak, of unusual size, or invalid.
 
-They sign by plain arithmetic, so that a request under such a key is in order but for the key. The
-primes were searched for once, from the round numbers that stand here, by the Fermat test.
+They sign by plain arithmetic, so that only the key of a request is wrong. A search from the round
+numbers below, with the Fermat test, found the primes.
 """
 
 import math
@@ -16,23 +16,23 @@ _SHA256_DIGEST_INFO = bytes.fromhex("3031300d060960864801650304020105000420")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddRsa:
-    """A modulus of two factors, and an exponent; the factors need not be prime to verify with."""
+    """A modulus of two factors, and an exponent. Verification works without prime factors."""
 
     factors: tuple[int, int]
     exponent: int = 65537
     modulus: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Multiply."""
+        """Multiply the factors."""
         object.__setattr__(self, "modulus", math.prod(self.factors))
 
     @property
     def unique(self) -> bytes:
-        """The modulus as a TPM's unique field has it."""
+        """The modulus in the form of a TPM's unique field."""
         return self.modulus.to_bytes((self.modulus.bit_length() + 7) // 8, "big")
 
     def spki(self) -> bytes:
-        """Write the SubjectPublicKeyInfo."""
+        """Return the SubjectPublicKeyInfo."""
         key = der.encode(der.SEQUENCE, _integer(self.modulus) + _integer(self.exponent))
         return der.encode(der.SEQUENCE, _RSA_ENCRYPTION + der.encode(der.BIT_STRING, b"\0" + key))
 
@@ -58,7 +58,7 @@ _PRODUCT = math.prod(n for n in range(3, 168) if all(n % d for d in range(2, mat
 
 
 def _roca_prime(top: int, steps: int, exponent: int) -> int:
-    """Make a prime as Infineon's library did: k*M + 65537^a mod M."""
+    """Return a prime of Infineon's form: k*M + (65537^a mod M)."""
     return (top // _PRODUCT + steps) * _PRODUCT + pow(65537, exponent, _PRODUCT)
 
 
@@ -74,7 +74,7 @@ SQUARE = OddRsa(factors=(_P, _P))
 SMALL_FACTOR = OddRsa(factors=(997, (3 << 2046) // 997 + 662))
 EVEN = OddRsa(factors=(2, (3 << 2045) + 2345))
 EXPONENT_1 = OddRsa(factors=(_P, _FAR), exponent=1)
-"""Whose signatures are the padded digest itself: everybody can sign."""
+"""Its signature is the padded digest itself, so anyone can sign."""
 EXPONENT_3 = OddRsa(factors=(_P, _FAR), exponent=3)
 EXPONENT_65539 = OddRsa(factors=(_P, _FAR), exponent=65539)
 BITS_1024 = OddRsa(factors=((3 << 510) + 761, (7 << 509) + 15))

@@ -1,6 +1,6 @@
-"""A TPM as far as a verifier can tell: keys of the right form, and signed statements.
+"""A TPM as a verifier sees it: keys of the right form, and signed statements.
 
-It signs whatever a test asks for, which is what makes it useful: a real one refuses most of it.
+It signs everything that a test requests; a real TPM would refuse most of it.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ BYTES = {"sha1": 20, "sha256": 32, "sha384": 48, "sha512": 64}
 
 @cache
 def rsa_key(bits: int = 2048, number: int = 0) -> rsa.RSAPrivateKey:
-    """Return the n-th RSA key of a test run: they are slow to make."""
+    """Return the n-th RSA key of a test run. Generating one is slow."""
     assert number >= 0
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
 def unique_field(key: PrivateKey) -> bytes | EccPoint:
-    """Write a public key as the unique field of a public area."""
+    """Return a public key as the unique field of a public area."""
     if isinstance(key, rsa.RSAPrivateKey):
         return key.public_key().public_numbers().n.to_bytes(key.key_size // 8, "big")
     numbers, size = key.public_key().public_numbers(), (key.key_size + 7) // 8
@@ -57,7 +57,7 @@ def unique_field(key: PrivateKey) -> bytes | EccPoint:
 
 
 def fresh_key_for(parameters: RsaParameters | EccParameters) -> PrivateKey:
-    """Make a private key of the parameters' kind."""
+    """Generate a private key for the parameters."""
     if isinstance(parameters, RsaParameters):
         return rsa_key(parameters.key_bits)
     curve = ec.SECP256R1() if parameters.curve == TPM_ECC_NIST_P256 else ec.SECP384R1()
@@ -65,7 +65,7 @@ def fresh_key_for(parameters: RsaParameters | EccParameters) -> PrivateKey:
 
 
 def ecdsa_parameters(curve: int = TPM_ECC_NIST_P256, digest: int = TPM_ALG_SHA256) -> EccParameters:
-    """Describe an ECDSA signing key."""
+    """Return the parameters of an ECDSA signing key."""
     scheme = Scheme(algorithm=TPM_ALG_ECDSA, hash=digest)
     return EccParameters(symmetric=None, scheme=scheme, curve=curve, kdf=None)
 
@@ -73,7 +73,7 @@ def ecdsa_parameters(curve: int = TPM_ECC_NIST_P256, digest: int = TPM_ALG_SHA25
 def rsa_parameters(
     bits: int = 2048, algorithm: int = TPM_ALG_RSASSA, digest: int = TPM_ALG_SHA256
 ) -> RsaParameters:
-    """Describe an RSA signing key."""
+    """Return the parameters of an RSA signing key."""
     scheme = Scheme(algorithm=algorithm, hash=digest)
     return RsaParameters(symmetric=None, scheme=scheme, key_bits=bits, exponent=0)
 
@@ -152,7 +152,7 @@ def with_key(public: PublicArea, private: PrivateKey) -> TpmKey:
 
 
 def pcr_values(selection: PcrSelection, seed: bytes = b"pcr") -> dict[str, dict[int, bytes]]:
-    """Make up PCR values, every one different."""
+    """Return PCR values that all differ."""
     return {
         bank: {i: hashlib.new(bank, seed + bytes([i])).digest()[: BYTES[bank]] for i in indices}
         for bank, indices in selection.items()
@@ -160,7 +160,7 @@ def pcr_values(selection: PcrSelection, seed: bytes = b"pcr") -> dict[str, dict[
 
 
 def pcr_digest(values: Pcrs, digest: int) -> bytes:
-    """Digest PCR values as a TPM does for a quote."""
+    """Return the digest of PCR values in a quote."""
     hashed = hashlib.new("sha256" if digest == TPM_ALG_SHA256 else "sha384")
     for bank in sorted(values, key=lambda name: BANKS[name]):
         for index in sorted(values[bank]):
@@ -169,7 +169,7 @@ def pcr_digest(values: Pcrs, digest: int) -> bytes:
 
 
 def attest(values: Pcrs, extra_data: bytes, digest: int = TPM_ALG_SHA256) -> Attest:
-    """State what PCRs hold."""
+    """Return a quote of these PCR values."""
     return Attest(
         qualified_signer=b"\x00\x0b" + sha256(b"qualified"),
         extra_data=extra_data,

@@ -1,4 +1,4 @@
-"""A scenario as the files that `verify` reads: objects as kubectl shows them."""
+"""A scenario as the files that `verify` reads: objects in the form of `kubectl get`."""
 
 import base64
 import json
@@ -16,12 +16,12 @@ Body = dict[str, Any]
 
 
 def coded(data: bytes) -> str:
-    """Write bytes as Kubernetes objects hold them."""
+    """Encode bytes as Kubernetes objects hold them."""
     return base64.b64encode(data).decode()
 
 
 def csr_body(csr: Csr) -> Body:
-    """Write a CSR."""
+    """Return a CSR."""
     spec: Body = {
         "request": coded(csr.request),
         "signerName": csr.signer_name,
@@ -50,7 +50,7 @@ def csr_body(csr: Csr) -> Body:
 
 
 def cluster_body(cluster: Cluster) -> Body:
-    """Write a Cluster that has opted in by its annotation."""
+    """Return a Cluster that has opted in by its annotation."""
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
@@ -65,7 +65,7 @@ def cluster_body(cluster: Cluster) -> Body:
 
 
 def machine_body(machine: Machine, cluster: Cluster) -> Body:
-    """Write a Machine, with its records in its own annotation."""
+    """Return a Machine with its registered keys in its annotation."""
     digests = [f"sha256:{record.spki_sha256.hex()}" for record in machine.registered_keys]
     return {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
@@ -88,7 +88,7 @@ def machine_body(machine: Machine, cluster: Cluster) -> Body:
 
 
 def node_body(node: Node) -> Body:
-    """Write a Node."""
+    """Return a Node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -98,7 +98,7 @@ def node_body(node: Node) -> Body:
 
 
 def endorsement_key_body(key: EndorsementKeyObject) -> Body:
-    """Write an EndorsementKey that somebody holds."""
+    """Return an EndorsementKey with a holder."""
     assert key.held_by is not None
     body = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
     body["metadata"]["resourceVersion"] = key.resource_version
@@ -108,7 +108,7 @@ def endorsement_key_body(key: EndorsementKeyObject) -> Body:
 
 
 def objects_of(scenario: Scenario) -> list[Body]:
-    """Write everything that a scenario's records hold."""
+    """Return all objects of a scenario's inventory."""
     cluster, store = scenario.cluster, scenario.store
     return [
         cluster_body(cluster),
@@ -120,7 +120,7 @@ def objects_of(scenario: Scenario) -> list[Body]:
 
 
 def secret_body(masters: ChallengeKeys) -> Body:
-    """Write the Secret with the master keys, which has not been replaced lately."""
+    """Return the Secret with the challenge keys, last rotated long ago."""
     data = {"current": masters.current, "since": b"2026-11-01T00:00:00+00:00"}
     return {
         "apiVersion": "v1",
@@ -135,11 +135,11 @@ def secret_body(masters: ChallengeKeys) -> Body:
 
 
 def write_list(path: Path, bodies: Iterable[Body]) -> Path:
-    """Write objects as `kubectl get -o json` does."""
+    """Return objects in the form of `kubectl get -o json`."""
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(bodies)}))
     return path
 
 
 def denied(reason: str, message: str) -> Condition:
-    """Make the condition of a request that was denied."""
+    """Return the condition of a denied request."""
     return Condition(type="Denied", reason=reason, message=message)

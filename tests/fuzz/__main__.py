@@ -1,8 +1,8 @@
-"""Coverage-guided fuzzing of every parser: `make fuzz`, or for one of them --only NAME.
+"""Coverage-guided fuzzing of every parser: `make fuzz`, or one of them with --only NAME.
 
-Each target runs in a process of its own, as many at a time as there are processors. What breaks
-something is kept under tests/vectors/fuzz/<target>/, where every later `make test` runs over it;
-what only reaches new code is kept in .cache, so that the next run begins where this one ended.
+Each target runs in its own process, as many at a time as there are processors. Findings are stored
+under tests/vectors/fuzz/<target>/, and every `make test` runs them. Inputs that only reach new code
+are stored in .cache, where the next run begins.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tests.fuzz.target import FOUND, Target
+from tests.fuzz.target import FINDINGS, Target
 from tests.fuzz.targets import TARGETS
 
 CORPORA = Path(__file__).parents[2] / ".cache" / "fuzz"
 MAX_SIZE = 16 * 1024
-"""Bytes of an input; what larger ones would reach, smaller ones reach as well."""
+"""Bytes of an input. Larger ones would reach no other code."""
 SLOW_SECONDS = 5
 """An input that takes longer is a finding."""
 MEMORY_MIB = 2048
@@ -30,7 +30,7 @@ _COVERAGE = re.compile(r" cov: (\d+) ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one target."""
+    """The result of one target."""
 
     name: str
     runs: int
@@ -38,11 +38,11 @@ class Outcome:
     branches: int
     findings: tuple[Path, ...]
     failed: bool
-    said: str
+    output: str
 
 
 def main() -> int:
-    """Fuzz; the exit status is 1 when something was found."""
+    """Fuzz. The exit status is 1 after a finding."""
     arguments = _arguments()
     targets = [TARGETS[name] for name in arguments.only or TARGETS]
     _tell(f"{len(targets)} targets, {arguments.seconds} s each, {arguments.jobs} at a time")
@@ -53,7 +53,7 @@ def main() -> int:
             _tell(_line(outcome))
             failed |= outcome.failed
             if outcome.failed:
-                _tell(outcome.said)
+                _tell(outcome.output)
     return int(failed)
 
 
@@ -71,20 +71,20 @@ def _arguments() -> argparse.Namespace:
 
 
 def _fuzz(target: Target, seconds: int) -> Outcome:
-    corpus, found = CORPORA / target.name, FOUND / target.name
-    before = set(target.found())
+    corpus, directory = CORPORA / target.name, FINDINGS / target.name
+    before = set(target.findings())
     _plant(target, corpus)
-    found.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     command = (
         *(sys.executable, "-m", "tests.fuzz.guided", target.name),
         *(f"-max_total_time={seconds}", f"-timeout={SLOW_SECONDS}", f"-max_len={MAX_SIZE}"),
-        *(f"-rss_limit_mb={MEMORY_MIB}", f"-artifact_prefix={found}/", "-print_final_stats=1"),
+        *(f"-rss_limit_mb={MEMORY_MIB}", f"-artifact_prefix={directory}/", "-print_final_stats=1"),
         *("-reload=0", str(corpus)),
     )
     done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
-    findings = tuple(path for path in target.found() if path not in before)
-    if not any(found.iterdir()):
-        found.rmdir()
+    findings = tuple(path for path in target.findings() if path not in before)
+    if not any(directory.iterdir()):
+        directory.rmdir()
     statistics = {name: int(value) for name, value in _STATISTIC.findall(done.stderr)}
     return Outcome(
         name=target.name,
@@ -93,27 +93,27 @@ def _fuzz(target: Target, seconds: int) -> Outcome:
         branches=max(map(int, _COVERAGE.findall(done.stderr)), default=0),
         findings=findings,
         failed=done.returncode != 0,
-        said=_tail(done.stdout + done.stderr),
+        output=_tail(done.stdout + done.stderr),
     )
 
 
 def _plant(target: Target, corpus: Path) -> None:
-    """Begin with our own inputs, and with what was found once."""
+    """Write the seeds: accepted inputs, and earlier findings."""
     corpus.mkdir(parents=True, exist_ok=True)
-    for content in (*target.seeds(), *(path.read_bytes() for path in target.found())):
+    for content in (*target.seeds(), *(path.read_bytes() for path in target.findings())):
         (corpus / sha256(content).hexdigest()).write_bytes(content)
 
 
 def _line(outcome: Outcome) -> str:
-    found = ", ".join(path.name for path in outcome.findings) or ("failed" * outcome.failed or "-")
+    result = ", ".join(path.name for path in outcome.findings) or ("failed" * outcome.failed or "-")
     return (
         f"{outcome.name:26}{outcome.runs:>10}{outcome.runs_per_second:>9}"
-        f"{outcome.branches:>10}  {found}"
+        f"{outcome.branches:>10}  {result}"
     )
 
 
 def _tail(output: str) -> str:
-    """Keep of the output what tells the finding: Python's exception, else the last lines."""
+    """Return the part of the output that names the finding: the exception, or the last lines."""
     lines = [line for line in output.splitlines() if not line.startswith(("#", "INFO:", "stat::"))]
     begin = next((n for n, line in enumerate(lines) if "Uncaught" in line), len(lines) - 12)
     end = next((n for n, line in enumerate(lines) if "libFuzzer" in line), len(lines))

@@ -1,6 +1,6 @@
 """One target under atheris, in a process of its own: libFuzzer does not return.
 
-Started by `python -m tests.fuzz`, with the target's name and libFuzzer's own arguments.
+`python -m tests.fuzz` starts it with the target's name and libFuzzer's arguments.
 """
 
 import logging
@@ -14,11 +14,11 @@ with atheris.instrument_imports(include=["authenticator", "common", "signer"]):
     from tests.fuzz.targets import TARGETS
 
 _OWN_CHANGES = 3
-"""Of four changes, how many keep the input's form; libFuzzer's own are the rest."""
+"""Changes of four that keep the format of the input. The others are those of libFuzzer."""
 
 
 def main() -> None:
-    """Fuzz until the time is up, or something is found."""
+    """Fuzz until the time is over, or until a finding."""
     target = TARGETS[sys.argv[1]]
     logging.disable()
 

@@ -1,7 +1,7 @@
-"""Changes to well-formed input that leave most of it well-formed, so that they get past the door.
+"""Mutations that keep most of an input well-formed, so that it passes the first checks of a parser.
 
-One implementation for both fuzzers: every choice is drawn from a `Random`, which is Hypothesis's
-in `make test` (so it shrinks what it finds), and seeded by libFuzzer in `make fuzz`.
+Both fuzzers share them. Every choice is drawn from a `Random`: Hypothesis's in `make test`, which
+also shrinks findings, and one that libFuzzer seeds in `make fuzz`.
 """
 
 import base64
@@ -24,11 +24,11 @@ MAX_CHANGES = 4
 _NOT_OF_ITS_FORM = (
     *(ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError),
 )
-"""PyYAML raises most of these itself, for tags that it does not expect."""
+"""PyYAML raises most of these errors itself, for unexpected tags."""
 
 
 class Form(Enum):
-    """What an input is made of, which decides how it is changed."""
+    """The format of an input, which decides how to change it."""
 
     BYTES = "bytes"
     LINES = "lines"
@@ -39,7 +39,7 @@ class Form(Enum):
 
 
 def mutate(form: Form, data: bytes, random: Random) -> bytes:
-    """Change the input once or a few times; what is not of its form is changed as bytes."""
+    """Change the input one or more times. Input that is not in its format is changed as bytes."""
     for _ in range(random.randint(1, MAX_CHANGES)):
         change = random.choice(_CHANGES[form])
         try:
@@ -79,13 +79,13 @@ def _insert(data: bytes, start: int, _: int, random: Random) -> bytes:
 
 
 def _stretch(data: bytes, start: int, _: int, random: Random) -> bytes:
-    """Make something very long, where numbers and texts may go on for ever."""
+    """Make a number or text very long."""
     filling = random.choice((b"\xff", b"\x80", b"0", b"a")) * random.choice((200, 3000))
     return data[:start] + filling + data[start:]
 
 
 def _number(data: bytes, start: int, _: int, random: Random) -> bytes:
-    """Write a length or count that is on some edge."""
+    """Return a length or count at a limit."""
     size = random.choice((1, 2, 4, 8))
     value = random.choice((0, 1, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 64) - 1))
     order = cast("Any", random.choice(("big", "little")))
@@ -158,7 +158,7 @@ def _places(document: object) -> Any:  # noqa: ANN401 - pairs of a container and
 
 
 def _change_scalar(value: object, random: Random) -> object:
-    """Change text in its bytes; base64 in what it encodes, so that it stays base64."""
+    """Change the bytes of a text. Base64 is decoded, changed and encoded again."""
     if not isinstance(value, str) or not value:
         return copy.deepcopy(random.choice(_VALUES))
     try:
@@ -179,7 +179,7 @@ def _change_yaml(data: bytes, random: Random) -> bytes:
     changed = _change_document(documents, random)
     if not isinstance(changed, list):
         raise TypeError("no documents")
-    # Without short forms for what stands there twice: those are refused at the door.
+    # Without aliases for repeated values, which the parsers refuse at once.
     return yaml.safe_dump_all(json.loads(json.dumps(changed))).encode("utf-8", "surrogatepass")
 
 
@@ -187,7 +187,7 @@ _TAGS = ("!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!binary", "!!s
 
 
 def _change_yaml_text(data: bytes, random: Random) -> bytes:
-    """Put in what only YAML has: tags, anchors, merges, documents."""
+    """Insert features of YAML: tags, anchors, merges, documents."""
     lines = data.splitlines(keepends=True)
     if not lines:
         raise ValueError("no lines")
@@ -199,7 +199,7 @@ def _change_yaml_text(data: bytes, random: Random) -> bytes:
 
 
 def _change_der(data: bytes, random: Random) -> bytes:
-    """Change one element, and write the lengths around it anew."""
+    """Change one element, and update the lengths around it."""
     try:
         whole = der.parse(data)
     except DerMalformed as error:
@@ -213,7 +213,7 @@ def _count(element: Element) -> int:
 
 
 def _parts(element: Element) -> tuple[Element, ...]:
-    """Take an element apart; extensions hold what they say in an OCTET STRING."""
+    """Return the parts of an element, also those in the OCTET STRING of an extension."""
     if element.tag != der.OCTET_STRING:
         return element.children
     try:
@@ -223,7 +223,7 @@ def _parts(element: Element) -> tuple[Element, ...]:
 
 
 def _written(element: Element, countdown: Any, random: Random) -> bytes:  # noqa: ANN401
-    """Write an element; the one at which the countdown ends is changed."""
+    """Encode an element; change the one at which the countdown ends."""
     if next(countdown, -1) == 0:
         return _change_element(element, random)
     parts = [_written(child, countdown, random) for child in _parts(element)]
@@ -251,7 +251,7 @@ def _change_element(element: Element, random: Random) -> bytes:
 
 
 def _change_pem(data: bytes, random: Random) -> bytes:
-    """Change what a block holds, and write the block anew."""
+    """Change the content of a block, and encode the block again."""
     blocks = list(_BLOCK.finditer(data))
     if not blocks:
         raise ValueError("no blocks")

@@ -52,7 +52,7 @@ from tests.builders import credentials
 from tests.fakes.clock import FakeClock
 from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR, kubeconfigs
-from tests.fuzz.target import Refused, Target, file, folder
+from tests.fuzz.target import Refused, Target, directory, file
 from tests.fuzz.verify_targets import leaves
 
 PROVIDER_ERRORS = (ProviderUnavailable, ProviderAnswerInvalid)
@@ -140,7 +140,7 @@ def _state(data: bytes) -> None:
         data = with_checksum({**json.loads(data), "format": FORMAT})
     for name in (PENDING, COOLDOWN, RUNS, LAST_SERVED):
         file(name, data)
-    with StateDirectory(folder()) as opened:
+    with StateDirectory(directory()) as opened:
         store = FileStore(opened, FakeClock())
         found = (store.load_pending(), store.load_cooldown(), store.run_records())
         store.is_repeat_call(1, 1)
@@ -242,7 +242,7 @@ def _vsphere(data: bytes) -> None:
     tool = file("vmware-rpctool", b"")
     file("product_serial", serial)
     with patch.object(vsphere, "_guestinfo", lambda _tool, key, _deadline: values[key]):
-        _told(vsphere.VSphere("", dmi=folder(), tools=(tool,)))
+        _told(vsphere.VSphere("", dmi=directory(), tools=(tool,)))
 
 
 def _virtual_machines() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The parsers of `common`, which both programs rely on."""
+"""Fuzz targets: the parsers of `common`, which both programs use."""
 
 import base64
 import json
@@ -62,12 +62,12 @@ EVIDENCE_ERRORS = (TooLarge, UnsupportedVersion, AttestationDataMalformed)
 
 @cache
 def scenario() -> Scenario:
-    """Return a world in which everything is in order."""
+    """Return a scenario without any fault."""
     return Scenario()
 
 
 def public_areas() -> list[bytes]:
-    """Write the public areas of keys of several kinds."""
+    """Return public areas of several types of keys."""
     kinds = ("ecdsa-p384-sha384", "rsapss-2048-sha256")
     keys = [*map(endorsement_key, (0, 1, 4)), *(attestation_key(AK_KINDS[kind]) for kind in kinds)]
     return [key.public.encode() for key in (*keys, scenario().ak)]
@@ -118,13 +118,13 @@ def _der(data: bytes) -> None:
 
 
 def _written(element: Element) -> bytes:
-    """Encode an element from its parts alone."""
+    """Encode an element from its parts."""
     content = b"".join(map(_written, element.children)) if element.children else element.content
     return der.encode(element.tag, content)
 
 
 def requests() -> list[bytes]:
-    """Write PKCS#10 requests: ours, and those of OpenSSL and Go."""
+    """Return PKCS#10 requests of this project, OpenSSL and Go."""
     others = [bytes.fromhex(c["der"]) for c in vectors.cases("requests") if "der" in c]
     return [scenario().pkcs10(), forgery.Forgery().der(), *others]
 
@@ -156,7 +156,7 @@ def _pkcs10(data: bytes) -> None:
 
 
 def _pkcs10_signed(data: bytes) -> None:
-    """Sign what comes, so that it is looked at behind the signature as well."""
+    """Sign the input, so that checks after the signature run as well."""
     signature = forgery.KEY.sign(data, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
     bits = der.encode(der.BIT_STRING, b"\0" + signature)
     algorithm = bytes.fromhex(forgery.ECDSA_SHA256)
@@ -167,13 +167,13 @@ def _signed_parts() -> list[bytes]:
     names = forgery.alt_names(b"\x82\x01a", b"\x87\x04\x0a\0\0\1", b"\x86\x03a:b")
     serving = forgery.extension_request(forgery.PROVIDER_ID, names)
     forgeries = (forgery.Forgery(), forgery.Forgery(attributes=(serving,)))
-    return [der.parse(made.der()).children[0].der for made in forgeries]
+    return [der.parse(each.der()).children[0].der for each in forgeries]
 
 
 def _require_same(request: Pkcs10) -> None:
-    """Read what is taken with two other parsers: the API server's is another one as well."""
+    """Compare an accepted request with two other parsers, since the API server uses another one."""
     if not any(isinstance(name, OtherGeneralName) for name in request.subject_alt_names or ()):
-        # What is in another name, which no request may have, is nobody's business
+        # The content of other name types does not matter: no request may have them.
         assert _written(der.parse(request.der)) == request.der
     with allow_long_common_names():
         other = x509.load_der_x509_csr(request.der)
@@ -198,7 +198,7 @@ def _documents() -> list[bytes]:
 
 
 def _gzip(data: bytes) -> None:
-    """Put what comes into the one member that is decompressed."""
+    """Put the input into the compressed member."""
     document = json.loads(evidence.encode_attestation_data(scenario().answer()))
     document["eventLog"] = base64.b64encode(data).decode()
     answer = evidence.decode_attestation_data(json.dumps(document).encode())
@@ -217,7 +217,7 @@ def _gzips() -> list[bytes]:
 
 
 def _challenge(data: bytes) -> None:
-    # JSON of the API server may hold what no UTF-8 does
+    # JSON of the API server may contain lone surrogates.
     challenge = evidence.decode_challenge(data.decode("utf-8", "surrogateescape"))
     assert evidence.decode_challenge(evidence.encode_challenge(challenge)) == challenge
 

@@ -1,4 +1,4 @@
-"""A target: one parser as its caller sees it, and all that may come out of it."""
+"""A fuzz target: one parser as its callers use it, and the errors that it may raise."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from tempfile import mkdtemp
 
 from tests.fuzz.mutations import Form
 
-FOUND = Path(__file__).parents[1] / "vectors" / "fuzz"
-"""What fuzzing found, by target: each of these inputs broke something once."""
+FINDINGS = Path(__file__).parents[1] / "vectors" / "fuzz"
+"""Findings by target: each of these inputs broke a parser once."""
 
 
 class Refused(Exception):
-    """None of the readers that a target offers its input to has taken it."""
+    """No parser of the target accepted the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +22,15 @@ class Target:
 
     name: str
     run: Callable[[bytes], object]
-    """Reads the input, and asserts of what is taken what its readers rely on."""
+    """Parses the input, and asserts what callers rely on."""
     seeds: Callable[[], Sequence[bytes]]
-    """Inputs that are taken, of our own making."""
+    """Inputs that the parser accepts."""
     errors: tuple[type[Exception], ...] = ()
-    """What its documentation says that it raises."""
+    """The errors that its documentation names."""
     form: Form = Form.BYTES
 
     def feed(self, data: bytes) -> bool:
-        """Run over the input; tell whether it was taken. Whatever else is raised is a finding."""
+        """Return whether the parser accepts the input. Any other exception is a finding."""
         try:
             self.run(data)
         except Refused:
@@ -39,20 +39,20 @@ class Target:
             return False
         return True
 
-    def found(self) -> Iterator[Path]:
-        """Yield what was found with this target."""
-        yield from sorted((FOUND / self.name).glob("*"))
+    def findings(self) -> Iterator[Path]:
+        """Yield the findings of this target."""
+        yield from sorted((FINDINGS / self.name).glob("*"))
 
 
 @cache
-def folder() -> Path:
-    """Make one private folder for what has to be read from a file."""
+def directory() -> Path:
+    """Create a private directory for parsers that read files."""
     return Path(mkdtemp(prefix="fuzz-"))
 
 
 def file(name: str, data: bytes) -> Path:
-    """Write a private file for a parser that opens it itself."""
-    path = folder() / name
+    """Write a private file for a parser that opens files."""
+    path = directory() / name
     path.touch(mode=0o600)
     path.write_bytes(data)
     return path

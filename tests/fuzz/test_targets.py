@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import Form, mutate
-from tests.fuzz.target import FOUND, Target
+from tests.fuzz.target import FINDINGS, Target
 from tests.fuzz.targets import TARGETS
 
 EXAMPLES = 60
-FOUND_INPUTS = [(target, path) for target in TARGETS.values() for path in target.found()]
+CASES = [(target, path) for target in TARGETS.values() for path in target.findings()]
 
 
 @cache
@@ -53,7 +53,7 @@ def test_any_bytes_are_taken_or_refused(target: Target, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "path"), FOUND_INPUTS, ids=[f"{t.name}-{path.name}" for t, path in FOUND_INPUTS]
+    ("target", "path"), CASES, ids=[f"{t.name}-{path.name}" for t, path in CASES]
 )
 def test_what_was_found_breaks_nothing_any_more(target: Target, path: Path) -> None:
     target.feed(path.read_bytes())
@@ -61,7 +61,7 @@ def test_what_was_found_breaks_nothing_any_more(target: Target, path: Path) -> N
 
 def test_what_was_found_belongs_to_a_target() -> None:
     """What lies elsewhere would never be looked at again."""
-    assert {path.name for path in FOUND.iterdir() if path.is_dir()} <= TARGETS.keys()
+    assert {path.name for path in FINDINGS.iterdir() if path.is_dir()} <= TARGETS.keys()
 
 
 @pytest.mark.parametrize("form", Form)

@@ -1,4 +1,4 @@
-"""The parsers behind the signer's verdicts: what a node sends."""
+"""Fuzz targets: the signer's parsers of what a node sends."""
 
 from functools import cache
 
@@ -53,19 +53,21 @@ QUOTE_ERRORS = (QuoteMalformed, PcrBankUnavailable, PcrSelectionMismatch, PcrDig
 
 
 def _request(data: bytes) -> None:
-    """Read the text as each kind of request; three blocks are none of the built-in signer's."""
+    """Parse the text as each kind of request. The built-in signer's has a single block."""
     csr = scenario().csr(data)
-    taken = set()
+    accepted = set()
     for kind in CsrKind:
         try:
             parsed = parse_request(csr, kind)
         except Denied:
             continue
         assert parsed.request.node_name
-        taken.add(kind)
-    if not taken:
+        accepted.add(kind)
+    if not accepted:
         raise Refused
-    assert (CsrKind.BUILTIN_SERVING in taken) is (len(taken) == 1 and data.count(b"BEGIN") == 1)
+    assert (CsrKind.BUILTIN_SERVING in accepted) is (
+        len(accepted) == 1 and data.count(b"BEGIN") == 1
+    )
 
 
 def _texts() -> list[bytes]:
@@ -75,7 +77,7 @@ def _texts() -> list[bytes]:
 
 
 def _endorsement_key(data: bytes) -> None:
-    """Challenge what is taken as an endorsement key."""
+    """Make a challenge for each accepted endorsement key."""
     key = verify_endorsement_key(data)
     make_credential(key.public, b"\0\x0b" + bytes(32), bytes(32), random=lambda n: b"\1" * n)
     assert len(key.name) == 64
@@ -96,7 +98,7 @@ def _attestation_keys() -> list[bytes]:
 
 
 def _quote(data: bytes) -> None:
-    """Sign what comes, and expect what it says: then only its form and its PCRs are left."""
+    """Sign the input, and expect its own extraData: only form and PCRs are left to check."""
     world = scenario()
     key = verify_attestation_key(world.ak.tpm2b, POLICY)
     try:
@@ -104,12 +106,12 @@ def _quote(data: bytes) -> None:
     except StructureMalformed:
         bound = b""
     attest = verify_quote(data, world.ak.sign(data), key, bound)
-    asked = POLICY.pcr_selection
-    verify_pcrs(attest, world.pcrs, requested=asked, signature_hash=key.scheme.hash)
+    selection = POLICY.pcr_selection
+    verify_pcrs(attest, world.pcrs, requested=selection, signature_hash=key.scheme.hash)
 
 
 def _certificate(data: bytes) -> None:
-    """Take what comes as a certificate beside the key's own, then as the key's own."""
+    """Use the input as an additional certificate, then as the certificate of the key."""
     key = public_key_from_area(scenario().ek.public)
     verify_endorsement_certificate((_leaf(), data), key, anchors=_anchors(), now=NOW)
     verify_endorsement_certificate((data,), key, anchors=_anchors(), now=NOW)
@@ -117,7 +119,7 @@ def _certificate(data: bytes) -> None:
 
 @cache
 def vendor() -> tuple[certificates.Issuer, certificates.Issuer]:
-    """Make a vendor's root and the authority below it, on the quickest curve."""
+    """Make a vendor's root and the authority below it, on the fastest curve."""
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     root = certificates.authority("Vendor Root CA", key=keys[0])
     return root, certificates.authority("Vendor TPM CA 01", root, key=keys[1])
@@ -134,13 +136,13 @@ def _anchors() -> TrustAnchors:
 
 
 def leaves() -> list[bytes]:
-    """Write endorsement certificates, bare and as an NV index holds them."""
+    """Return endorsement certificates, bare and in the form of an NV index."""
     header = b"\x10\x01\0" + (len(_leaf()) + 2).to_bytes(2, "big") + b"\x10\x02"
     return [_leaf(), header + _leaf() + b"\xff" * 9]
 
 
 def _event_log(data: bytes) -> None:
-    """Quote what the log replays to, so that the rules are reached."""
+    """Quote the PCRs that the log replays to, so that the rules run."""
     log = parse_event_log(data)
     pcrs = {bank: {pcr: log.replay(bank, pcr) for pcr in range(8)} for bank in sorted(log.banks)}
     if not pcrs:

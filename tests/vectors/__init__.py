@@ -1,4 +1,4 @@
-"""Golden vectors made by build.py, for tests to read."""
+"""Golden vectors, which build.py makes."""
 
 import json
 from pathlib import Path

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Make the golden vectors: what openssl, tpm2-tools, swtpm and Go say, and none of our code.
+"""Make the golden vectors with openssl, tpm2-tools, swtpm and Go, without this project's code.
 
-A mistake in `common` would agree with itself on both sides; these files would not. Run it by hand
-(`tests/vectors/build.py`) with openssl 3, tpm2-tools 5, swtpm and Go on the path. Outputs hold
-fresh keys and randomness, so each run makes other, equally good ones. The private keys in them
-are made for this and protect nothing.
+Both programs share `common`, so a mistake in it would agree with itself; these files would not. Run
+this script by hand (`tests/vectors/build.py`) with openssl 3, tpm2-tools 5, swtpm and Go on the
+path. Each run makes other, equally valid files, with fresh keys. The private keys in them protect
+nothing.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-# TCG EK Credential Profile 2.5, B.3: PolicySecret(TPM_RH_ENDORSEMENT), and its kin for SHA-384.
+# TCG EK Credential Profile 2.5, B.3: PolicySecret(TPM_RH_ENDORSEMENT); policy B for both hashes.
 POLICY_A_SHA256 = "837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
 POLICY_B_SHA256 = "ca3d0a99a2b93906f7a3342414efcfb3a385d44cd1fd459089d19b5071c0b7a0"
 POLICY_B_SHA384 = (
@@ -76,7 +76,7 @@ def run(*command: str | bytes | Path, feed: bytes = b"") -> bytes:
 
 
 def version(*command: str) -> str:
-    """Return the first line that a program says of itself."""
+    """Return the first line of a program's version."""
     return run(*command).decode().splitlines()[0]
 
 
@@ -133,9 +133,9 @@ def derive(kdf: str, size: int, options: list[str]) -> str:
     return printed.decode().strip().replace(":", "").lower()
 
 
-# Digests of the exchange, by openssl, over fields laid out by hand
+# HMACs of the exchange, by openssl, over fields written by hand
 
-MASTER = "5c" * 32
+CHALLENGE_KEY = "5c" * 32
 CHALLENGE_FIELDS = (
     ("0000000c", b"challenge/v1".hex()),
     ("00000024", b"99999999-8888-4777-8666-555555555555".hex()),
@@ -157,10 +157,10 @@ ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:2], ("00000000", ""), ANSWER
 
 
 def digest_cases() -> list[dict[str, object]]:
-    """Key ID, secret and extraData as docs/protocol.md section 3 writes them."""
-    secret = mac(MASTER, CHALLENGE_FIELDS)
+    """Return key ID, secret and extraData by docs/protocol.md section 3."""
+    secret = mac(CHALLENGE_KEY, CHALLENGE_FIELDS)
     return [
-        {"name": "key id", "result": mac(MASTER, (("", b"key id".hex()),))[:16]},
+        {"name": "key id", "result": mac(CHALLENGE_KEY, (("", b"key id".hex()),))[:16]},
         {"name": "secret", "result": secret},
         {"name": "extraData", "result": mac(secret, ANSWER_FIELDS)},
         {
@@ -177,18 +177,20 @@ def mac(key: str, fields: Sequence[tuple[str, str]]) -> str:
     return run("openssl", "mac", *options, feed=message).decode().strip().lower()
 
 
-# MakeCredential, by tpm2-tools, for keys of openssl's
+# MakeCredential, by tpm2-tools, for keys of openssl
 
 
-def credential_cases(folder: Path) -> list[dict[str, object]]:
-    """Wrap one secret for each kind of endorsement key."""
-    return [credential(folder, *key) for key in ENDORSEMENT_KEYS]
+def credential_cases(directory: Path) -> list[dict[str, object]]:
+    """Wrap one secret for each type of endorsement key."""
+    return [credential(directory, *key) for key in ENDORSEMENT_KEYS]
 
 
-def credential(folder: Path, name: str, options: tuple[str, str], head: str) -> dict[str, object]:
-    """Wrap for one endorsement key whose private part is known."""
+def credential(
+    directory: Path, name: str, options: tuple[str, str], head: str
+) -> dict[str, object]:
+    """Wrap a secret for one endorsement key with a known private key."""
     algorithm, option = options
-    private, public, blob, secret = (folder / f"{name}.{kind}" for kind in "kpbs")
+    private, public, blob, secret = (directory / f"{name}.{kind}" for kind in "kpbs")
     run("openssl", "genpkey", "-algorithm", algorithm, "-pkeyopt", option, "-out", private)
     area = bytes.fromhex(head) + unique(algorithm, private)
     public.write_bytes(len(area).to_bytes(2, "big") + area)
@@ -214,7 +216,7 @@ def credential(folder: Path, name: str, options: tuple[str, str], head: str) -> 
 
 
 def unique(algorithm: str, private: Path) -> bytes:
-    """Write a key's unique field from what openssl prints about it."""
+    """Return a key's unique field from the output of openssl."""
     if algorithm == "RSA":
         line = run("openssl", "rsa", "-in", private, "-noout", "-modulus").decode()
         parts = [bytes.fromhex(line.strip().partition("=")[2])]
@@ -247,16 +249,16 @@ def tpm(directory: Path, *flags: str) -> Iterator[str]:
             process.terminate()
 
 
-def tpm_cases(folder: Path) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def tpm_cases(directory: Path) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Make keys and quotes in one TPM; return the cases of names.json and quotes.json."""
-    with tpm(folder, "--flags", "startup-clear") as tcti:
+    with tpm(directory, "--flags", "startup-clear") as tcti:
         extend_all(tcti)
-        names = [endorsement_key(folder, tcti, kind) for kind in ("rsa", "ecc")]
+        names = [endorsement_key(directory, tcti, kind) for kind in ("rsa", "ecc")]
         attestation_keys = {
-            kind: attestation_key(folder, tcti, kind, a) for kind, a in AK_TEMPLATES
+            kind: attestation_key(directory, tcti, kind, a) for kind, a in AK_TEMPLATES
         }
         quotes = [
-            quote(folder, tcti, selection, kind, scheme)
+            quote(directory, tcti, selection, kind, scheme)
             | {
                 "public": attestation_keys[kind]["public"],
                 "spki": attestation_keys[kind]["spki"],
@@ -267,7 +269,7 @@ def tpm_cases(folder: Path) -> tuple[list[dict[str, object]], list[dict[str, obj
 
 
 def extend_all(tcti: str) -> None:
-    """Extend PCRs differently: a fresh swtpm's are all alike. 17 to 22 need a late launch."""
+    """Extend all PCRs differently, for those of a fresh swtpm are equal. 17 to 22 need a DRTM."""
     for index in (*range(17), 23):
         digests = ",".join(
             f"{bank}={index + 1:02x}{'00' * (size - 1)}"
@@ -276,9 +278,9 @@ def extend_all(tcti: str) -> None:
         run("tpm2_pcrextend", "-Q", "-T", tcti, f"{index}:{digests}")
 
 
-def read_public(folder: Path, tcti: str, context: Path, what: str) -> dict[str, object]:
-    """Have the TPM tell public area and Name, and tpm2-tools the key as openssl has it."""
-    public, name, der = (folder / f"{what}.{kind}" for kind in ("pub", "name", "der"))
+def read_public(directory: Path, tcti: str, context: Path, what: str) -> dict[str, object]:
+    """Read public area and Name from the TPM, and the key in the form of openssl."""
+    public, name, der = (directory / f"{what}.{kind}" for kind in ("pub", "name", "der"))
     read = ("tpm2_readpublic", "-Q", "-T", tcti, "-c", context)
     run(*read, "-o", public, "-n", name)
     run(*read, "-f", "der", "-o", der)
@@ -292,29 +294,29 @@ def read_public(folder: Path, tcti: str, context: Path, what: str) -> dict[str, 
     }
 
 
-def endorsement_key(folder: Path, tcti: str, kind: str) -> dict[str, object]:
+def endorsement_key(directory: Path, tcti: str, kind: str) -> dict[str, object]:
     """Make the endorsement key of the profile's template L-1 or L-2."""
-    context = folder / f"ek-{kind}.ctx"
+    context = directory / f"ek-{kind}.ctx"
     run("tpm2_createek", "-Q", "-T", tcti, "-G", kind, "-c", context)
     run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
-    return read_public(folder, tcti, context, f"ek-{kind}")
+    return read_public(directory, tcti, context, f"ek-{kind}")
 
 
-def attestation_key(folder: Path, tcti: str, kind: str, algorithm: str) -> dict[str, object]:
+def attestation_key(directory: Path, tcti: str, kind: str, algorithm: str) -> dict[str, object]:
     """Make an attestation key of the protocol's template."""
-    context = folder / f"ak-{kind}.ctx"
+    context = directory / f"ak-{kind}.ctx"
     run(
         *("tpm2_createprimary", "-Q", "-T", tcti, "-C", "e", "-g", "sha256", "-G", algorithm),
         *("-a", AK_ATTRIBUTES, "-c", context),
     )
     run("tpm2_flushcontext", "-Q", "-T", tcti, "-t")
-    return read_public(folder, tcti, context, f"ak-{kind}")
+    return read_public(directory, tcti, context, f"ak-{kind}")
 
 
-def quote(folder: Path, tcti: str, selection: str, kind: str, scheme: str) -> dict[str, object]:
+def quote(directory: Path, tcti: str, selection: str, kind: str, scheme: str) -> dict[str, object]:
     """Quote a selection, and read the same PCRs."""
-    attest, signature, values = (folder / f"quote.{what}" for what in ("attest", "sig", "pcrs"))
-    context = folder / f"ak-{kind}.ctx"
+    attest, signature, values = (directory / f"quote.{what}" for what in ("attest", "sig", "pcrs"))
+    context = directory / f"ak-{kind}.ctx"
     run(
         *("tpm2_quote", "-Q", "-T", tcti, "-c", context, "-l", selection, "-q", "d4" * 32),
         *("-g", "sha256", "--scheme", scheme, "-m", attest, "-s", signature),
@@ -345,12 +347,12 @@ HCRTM_BANKS = (("sha256", "0b00", "2000"), ("sha384", "0c00", "3000"))
 
 
 def write_hcrtm_log(directory: Path) -> None:
-    """Measure as an H-CRTM and firmware do; write the log, and the PCRs that the TPM then holds."""
+    """Measure as an H-CRTM and firmware do; write the log and the PCRs of the TPM."""
     with tpm(directory) as tcti:
         server = tcti.removeprefix("swtpm:path=")
         control = ("swtpm_ioctl", "--unix", f"{server}.ctrl")
         run(*control, "-i")
-        # The hash sequence comes before TPM2_Startup: so the TPM starts PCR 0 at locality 4.
+        # The hash sequence comes before TPM2_Startup, so the TPM starts PCR 0 at locality 4.
         run(*control, "-h", HCRTM_EVENTS[0][3])
         run("tpm2_startup", "-T", tcti, "-c")
         for pcr, _, _, measured in HCRTM_EVENTS[1:]:
@@ -368,7 +370,7 @@ def write_hcrtm_log(directory: Path) -> None:
 
 
 def hcrtm_log() -> bytes:
-    """Lay out the crypto-agile log by hand."""
+    """Write the crypto-agile log by hand."""
     banks = "".join(algorithm + size for _, algorithm, size in HCRTM_BANKS)
     count = f"{len(HCRTM_BANKS):02x}000000"
     header = f"{b'Spec ID Event03'.hex()}00{'00' * 4}00020002{count}{banks}00"
@@ -400,10 +402,10 @@ def read_pcr(directory: Path, tcti: str, bank: str, pcr: int) -> str:
 # Requests, by openssl and Go
 
 
-def request_cases(folder: Path) -> list[dict[str, object]]:
-    """Make requests of the profile: keys, string types and RDNs as other programs write them."""
+def request_cases(directory: Path) -> list[dict[str, object]]:
+    """Make requests of the profile with the encodings of other programs."""
     cases = [
-        openssl_request(folder, f"openssl-{key[1].rpartition(':')[2]}-{mask}", key, mask)
+        openssl_request(directory, f"openssl-{key[1].rpartition(':')[2]}-{mask}", key, mask)
         for key in (key for _, key, _ in ENDORSEMENT_KEYS[::2])
         for mask in ("utf8only", "default")
     ]
@@ -411,9 +413,11 @@ def request_cases(folder: Path) -> list[dict[str, object]]:
     return [*cases, {"name": "go-kubelet-serving", "pem": go}]
 
 
-def openssl_request(folder: Path, name: str, key: tuple[str, str], mask: str) -> dict[str, object]:
+def openssl_request(
+    directory: Path, name: str, key: tuple[str, str], mask: str
+) -> dict[str, object]:
     """Make a client request; `mask` decides between UTF8String and PrintableString."""
-    config, private = folder / "request.cnf", folder / "request.key"
+    config, private = directory / "request.cnf", directory / "request.key"
     config.write_text(
         f"[req]\nprompt=no\ndistinguished_name=dn\nreq_extensions=ext\nstring_mask={mask}\n"
         "[dn]\nO=system:nodes\nCN=system:node:worker-1.example.com\n"
@@ -426,21 +430,21 @@ def openssl_request(folder: Path, name: str, key: tuple[str, str], mask: str) ->
 
 
 def main() -> None:
-    """Write every file beside this one."""
+    """Write every file next to this one."""
     openssl, tools = version("openssl", "version"), version("tpm2_quote", "--version")
-    folder = Path(tempfile.mkdtemp())
+    directory = Path(tempfile.mkdtemp())
     try:
         write("kdf.json", [openssl], kdf_cases())
         write("digests.json", [openssl], digest_cases())
-        write("credentials.json", [openssl, tools], credential_cases(folder))
-        names, quotes = tpm_cases(folder)
+        write("credentials.json", [openssl, tools], credential_cases(directory))
+        names, quotes = tpm_cases(directory)
         made_with = [version("swtpm", "--version"), tools, openssl]
         write("tpm_names.json", made_with, names)
         write("quotes.json", made_with, quotes)
-        write_hcrtm_log(folder / "h-crtm")
-        write("requests.json", [openssl, version("go", "version")], request_cases(folder))
+        write_hcrtm_log(directory / "h-crtm")
+        write("requests.json", [openssl, version("go", "version")], request_cases(directory))
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
 
 
 if __name__ == "__main__":

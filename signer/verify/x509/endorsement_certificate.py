@@ -142,8 +142,8 @@ def _require_leaf(leaf: CertificateFields, *, allow_without_usage: bool) -> None
     purposes = extended_key_usage(leaf)
     if purposes is not None and _ENDORSEMENT_KEY_PURPOSE not in purposes:
         raise _not_allowed("its extended key usage must be that of an endorsement key")
-    # A vendor's authority may sign more than endorsement certificates. Only a usage tells them
-    # apart; the TCG profile requires both, and older TPMs' certificates have none.
+    # A vendor's authority may sign more than endorsement certificates, and only a usage
+    # distinguishes them. The TCG profile requires both; certificates of older TPMs lack them.
     if usage is None and purposes is None and not allow_without_usage:
         raise _not_allowed(
             "must have a key usage or an extended key usage"

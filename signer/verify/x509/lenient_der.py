@@ -56,10 +56,10 @@ def elements(data: bytes) -> Iterator[Element]:
 
 def single_element(data: bytes) -> Element:
     """Return the element that makes up all of the data. Raises CertificateMalformed."""
-    found = list(elements(data))
-    if len(found) != 1:
+    parsed = list(elements(data))
+    if len(parsed) != 1:
         raise CertificateMalformed("there is not exactly one element")
-    return found[0]
+    return parsed[0]
 
 
 def children(element: Element) -> list[Element]:

@@ -106,7 +106,7 @@ def test_challenge_with_all_pcrs_and_largest_keys_fits() -> None:
     assert decode_challenge(encode_challenge(widest)) == widest
 
 
-INDICES = st.sets(st.integers(0, 23), min_size=1).map(lambda found: tuple(sorted(found)))
+INDICES = st.sets(st.integers(0, 23), min_size=1).map(lambda indices: tuple(sorted(indices)))
 BANKS = st.sampled_from(["sha1", "sha256", "sha384", "sha512"])
 
 

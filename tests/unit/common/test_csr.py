@@ -72,7 +72,7 @@ def test_plain_request_has_exactly_one_block() -> None:
         pytest.param(GOOD + b"x", id="text after"),
         pytest.param(GOOD[:-1], id="no final LF"),
         pytest.param(GOOD.replace(b"\n", b"\r\n"), id="CRLF"),
-        pytest.param(GOOD.replace(b"\n", b"\r\n", 1), id="CRLF behind the first line"),
+        pytest.param(GOOD.replace(b"\n", b"\r\n", 1), id="CRLF after the first line"),
         pytest.param(encode_block("", PKCS10) + PROVIDER + LAST, id="no label"),
         pytest.param(GOOD.replace(b"\nMII", b"\n MII", 1), id="space"),
         pytest.param(GOOD.replace(b"REQUEST-----\n", b"REQUEST-----\nA: b\n\n", 1), id="header"),

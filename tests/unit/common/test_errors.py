@@ -48,8 +48,8 @@ def test_final_verdicts_raise_no_alarm() -> None:
 
 
 def test_detail_is_not_in_the_public_message() -> None:
-    error = signer.errors.MachineNotFound("no such Machine", detail="looked for secret-cluster")
+    error = signer.errors.MachineNotFound("no such Machine", detail="searched secret-cluster")
     assert (str(error), error.message) == ("no such Machine", "no such Machine")
-    assert error.detail == "looked for secret-cluster"
+    assert error.detail == "searched secret-cluster"
     assert "secret" not in f"{error!r}{error}"
     assert signer.errors.MachineNotFound("no such Machine").detail == ""

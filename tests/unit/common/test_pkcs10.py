@@ -367,7 +367,7 @@ TWO_VALUES = tlv(SET, tlv(SEQUENCE, PROVIDER_ID), tlv(SEQUENCE, PROVIDER_ID))
         pytest.param(b"", id="nothing"),
         pytest.param(GOOD + b"\0", id="trailing byte"),
         pytest.param(GOOD[:-1], id="truncated"),
-        pytest.param(Forgery(beside=b"\5\0").der(), id="something behind the signature"),
+        pytest.param(Forgery(trailing=b"\5\0").der(), id="an element after the signature"),
         pytest.param(Forgery(version="020101").der(), id="version 2"),
         pytest.param(Forgery(version="0500").der(), id="no version"),
         *(

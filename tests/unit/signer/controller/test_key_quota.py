@@ -36,6 +36,7 @@ def key(number: int, cluster: ClusterKey, **changes: Any) -> EndorsementKeyObjec
             "name": str(number),
             "resource_version": "1",
             "registered_for": (),
+            "released_from": (),
             "banned": False,
             "held_by": holder(cluster),
             **changes,

@@ -1,4 +1,4 @@
-"""A1: the attestation key is a restricted signing key that never left its TPM."""
+"""The attestation key (A1) is a restricted signing key that cannot leave its TPM."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,13 +43,13 @@ AES = Symmetric(algorithm=TPM_ALG_AES, key_bits=128, mode=TPM_ALG_CFB)
 
 @pytest.fixture(scope="module")
 def public() -> PublicArea:
-    """Give the public area of a key that passes."""
+    """Return the public area of a key that passes."""
     return attestation_key().public
 
 
 @pytest.mark.parametrize("scheme", AK_KINDS)
-def test_a1_listed_schemes_are_taken(scheme: str) -> None:
-    """Each scheme when the policy lists it, and not when it lists the others."""
+def test_a1_schemes_of_the_policy_are_accepted(scheme: str) -> None:
+    """Each scheme passes if the policy lists it, and fails if it lists the others."""
     ak = attestation_key(AK_KINDS[scheme])
     policy = replace(POLICY, attestation_key_schemes=frozenset({scheme}))
     assert verify_attestation_key(ak.tpm2b, policy).name == ak.public.name()
@@ -58,16 +58,16 @@ def test_a1_listed_schemes_are_taken(scheme: str) -> None:
         verify_attestation_key(ak.tpm2b, others)
 
 
-def test_a1_no_dictionary_attack_protection_is_as_good(public: PublicArea) -> None:
-    """The flag noDA may be set or not; the Name differs."""
+def test_a1_key_may_have_noda(public: PublicArea) -> None:
+    """The attribute noDA may be set or not. The Name differs."""
     with_noda = replace(public, attributes=public.attributes | ObjectAttributes.NODA)
     name = verify_attestation_key(with_noda.to_tpm2b(), POLICY).name
     assert name == with_noda.name() != public.name()
 
 
 @pytest.mark.parametrize("bit", [b for b in ObjectAttributes if b is not ObjectAttributes.NODA])
-def test_a1_every_other_attribute_counts(public: PublicArea, bit: ObjectAttributes) -> None:
-    """One bit set or cleared makes another kind of key."""
+def test_a1_key_with_another_attribute_is_denied(public: PublicArea, bit: ObjectAttributes) -> None:
+    """Each other attribute changes what the key can do."""
     other = replace(public, attributes=public.attributes ^ bit)
     with pytest.raises(AttestationKeyAttributesNotAllowed):
         verify_attestation_key(other.to_tpm2b(), POLICY)
@@ -127,7 +127,7 @@ MUTATIONS: dict[str, tuple[dict[str, Any], type[AttestationError]]] = {
 def test_a1_other_keys_are_denied(
     public: PublicArea, changes: dict[str, Any], error: type[AttestationError]
 ) -> None:
-    """One change to a key that passes."""
+    """Each is one change to a key that passes."""
     with pytest.raises(error):
         verify_attestation_key(replace(public, **changes).to_tpm2b(), POLICY)
 
@@ -165,15 +165,15 @@ def test_a1_other_rsa_keys_are_denied(
 
 
 def test_a1_a_trivial_key_is_denied(public: PublicArea) -> None:
-    """Everybody can sign with the private key 1."""
+    """Anyone can sign with the private key 1."""
     weak = with_key(public, ec.derive_private_key(1, ec.SECP256R1()))
     with pytest.raises(AttestationKeyWeak):
         verify_attestation_key(weak.tpm2b, POLICY)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x01\0"])
-def test_a1_what_is_no_public_area_is_denied(data: bytes) -> None:
-    """No structure at all."""
+def test_a1_malformed_public_area_is_denied(data: bytes) -> None:
+    """The bytes are not a TPM2B_PUBLIC."""
     with pytest.raises(AttestationKeyMalformed):
         verify_attestation_key(data, POLICY)
 

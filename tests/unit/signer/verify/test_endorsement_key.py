@@ -1,4 +1,4 @@
-"""E1: the endorsement key is of a TCG template, and strong."""
+"""The endorsement key (E1): a TCG template created it, and it is strong."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,12 +30,12 @@ assert isinstance(RSA_PARAMETERS, RsaParameters)
 
 @pytest.fixture(scope="module")
 def keys() -> dict[int, TpmKey]:
-    """Give one key of each template."""
+    """Return one key of each template."""
     return {number: endorsement_key(number) for number in ALL}
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_e1_every_template_is_taken(keys: dict[int, TpmKey], number: int) -> None:
+def test_e1_every_template_is_accepted(keys: dict[int, TpmKey], number: int) -> None:
     """Low range RSA 2048 and P-256, high range also RSA 3072 and P-384."""
     key = keys[number]
     verified = verify_endorsement_key(key.tpm2b)
@@ -45,7 +45,7 @@ def test_e1_every_template_is_taken(keys: dict[int, TpmKey], number: int) -> Non
 
 
 def test_e1_exponent_0_and_65537_are_one_key(keys: dict[int, TpmKey]) -> None:
-    """Two Names, one digest."""
+    """They have two Names and one digest."""
     public = keys[RSA].public
     assert isinstance(public.parameters, RsaParameters)
     written_out = replace(public, parameters=replace(public.parameters, exponent=65537))
@@ -59,10 +59,10 @@ def test_e1_exponent_0_and_65537_are_one_key(keys: dict[int, TpmKey]) -> None:
 
 @pytest.mark.parametrize("number", ALL)
 @pytest.mark.parametrize("bit", list(ObjectAttributes))
-def test_e1_every_attribute_counts(
+def test_e1_key_with_another_attribute_is_denied(
     keys: dict[int, TpmKey], number: int, bit: ObjectAttributes
 ) -> None:
-    """One bit set or cleared is another key, and may be one that anybody can use."""
+    """Each other attribute may allow other callers to use the key."""
     public = keys[number].public
     other = replace(public, attributes=public.attributes ^ bit)
     with pytest.raises(EndorsementKeyNotTemplate):
@@ -127,27 +127,27 @@ def test_e1_other_keys_are_denied(
     changes: dict[str, Any],
     error: type[AttestationError],
 ) -> None:
-    """One change to a key that passes."""
+    """Each is one change to a key that passes."""
     other = replace(keys[number].public, **changes)
     with pytest.raises(error):
         verify_endorsement_key(other.to_tpm2b())
 
 
 def test_e1_a_trivial_key_is_denied() -> None:
-    """Software that knows the private key can open every challenge."""
+    """Software that knows the private key can decrypt every challenge."""
     weak = with_key(TEMPLATES[ECC], ec.derive_private_key(1, ec.SECP256R1()))
     with pytest.raises(EndorsementKeyWeak):
         verify_endorsement_key(weak.tpm2b)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\x02\0\x01"])
-def test_e1_what_is_no_public_area_is_denied(data: bytes) -> None:
-    """No structure at all."""
+def test_e1_malformed_public_area_is_denied(data: bytes) -> None:
+    """The bytes are not a TPM2B_PUBLIC."""
     with pytest.raises(EndorsementKeyMalformed):
         verify_endorsement_key(data)
 
 
 def test_e1_trailing_bytes_are_denied(keys: dict[int, TpmKey]) -> None:
-    """Nothing is skipped."""
+    """Parsing covers every byte."""
     with pytest.raises(EndorsementKeyMalformed):
         verify_endorsement_key(keys[ECC].tpm2b + b"\0")

@@ -1,4 +1,4 @@
-"""Q4, event logs: parsed within bounds, and replayed as a TPM extends."""
+"""Event logs (Q4): parsing within limits, and replay as a TPM extends."""
 
 import hashlib
 import json
@@ -28,8 +28,8 @@ BOTH = ("sha256", "sha384")
 
 
 @pytest.mark.parametrize("banks", [("sha256",), ("sha1", "sha256"), BOTH, ("sha512",)], ids=str)
-def test_a_log_replays_to_what_a_tpm_holds(banks: tuple[str, ...]) -> None:
-    """Every PCR of every bank; untouched ones stay zero."""
+def test_log_replays_to_the_pcrs_of_a_tpm(banks: tuple[str, ...]) -> None:
+    """Every PCR of every bank; PCRs without events stay zero."""
     log = parse_event_log(log_of(firmware(), banks))
     assert log.banks == set(banks)
     for bank, values in extended(firmware(), dict.fromkeys(banks, range(24))).items():
@@ -40,7 +40,7 @@ def test_a_log_replays_to_what_a_tpm_holds(banks: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("locality", [0, 3, 4])
 def test_pcr_0_starts_with_the_locality(locality: int) -> None:
-    """Of TPM2_Startup, or of a hardware root of trust."""
+    """The locality of TPM2_Startup, or of an H-CRTM."""
     events = [startup_locality(locality), *firmware()]
     log = parse_event_log(log_of(events))
     values = extended(events, {"sha256": (0, 1)}, locality=locality)["sha256"]
@@ -69,14 +69,14 @@ def test_an_hcrtm_event_of_another_pcr_does_not_change_the_start_of_pcr_0() -> N
 
 
 def test_events_without_action_extend_nothing() -> None:
-    """Whatever PCR they name."""
+    """Whatever their PCR."""
     nothing = Measured(pcr=0xFFFFFFFF, type=EV_NO_ACTION, data=b"SP800-155 Event\0")
     log = parse_event_log(log_of([nothing, *firmware()]))
     assert len(log.events) == len(firmware())
 
 
-def test_algorithms_that_are_not_known_are_read_over() -> None:
-    """SM3 beside SHA-256."""
+def test_digests_of_unknown_algorithms_are_skipped() -> None:
+    """SM3 next to SHA-256."""
     sm3 = b"\x12\0" + (32).to_bytes(2, "little")
     plain = header(("sha256",))
     head = plain[:28] + (len(plain) - 32 + 4).to_bytes(4, "little") + plain[32:56]
@@ -91,7 +91,7 @@ def test_algorithms_that_are_not_known_are_read_over() -> None:
 
 
 def of_algorithms(count: int) -> bytes:
-    """Write the specification's event with so many algorithms, most of them not known."""
+    """Return a Specification ID event with this many algorithms, most of them unknown."""
     plain = header(("sha256",))
     more = b"".join(n.to_bytes(2, "little") + b"\x20\0" for n in range(0x100, 0xFF + count))
     size = (len(plain) - 32 + len(more)).to_bytes(4, "little")
@@ -100,8 +100,8 @@ def of_algorithms(count: int) -> bytes:
     )
 
 
-def test_sixteen_algorithms_are_the_most() -> None:
-    """Five have a number today."""
+def test_log_has_sixteen_algorithms_at_most() -> None:
+    """The TCG has assigned five so far."""
     assert parse_event_log(of_algorithms(16)).banks == {"sha256"}
     with pytest.raises(EventLogMalformed, match="1 to 16"):
         parse_event_log(of_algorithms(17))
@@ -144,8 +144,8 @@ MALFORMED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("mutate", MALFORMED.values(), ids=MALFORMED)
-def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
-    """One change to a log that is read."""
+def test_changed_log_is_refused(mutate: Callable[[bytes], bytes]) -> None:
+    """Each is one change to a log that passes."""
     good = log_of(firmware())
     parse_event_log(good)
     with pytest.raises(EventLogMalformed):
@@ -153,14 +153,14 @@ def test_other_logs_are_refused(mutate: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-def test_a_log_that_is_cut_says_so(cut: int) -> None:
-    """And is not read beyond its end."""
+def test_truncated_log_is_refused(cut: int) -> None:
+    """Reading stops at the end of the data."""
     with pytest.raises(EventLogMalformed, match="data ends early"):
         parse_event_log(log_of(firmware())[:-cut])
 
 
 def test_two_digests_of_one_algorithm_are_refused() -> None:
-    """Which of them was extended is nobody's guess."""
+    """Either of them may have been extended."""
     good = log_of([separator(4)], BOTH)
     second = good.rindex(b"\x0c\0")
     with pytest.raises(EventLogMalformed):

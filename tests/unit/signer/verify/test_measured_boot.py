@@ -1,4 +1,4 @@
-"""Q4, measured boot: the log is of this boot, and shows one that the policy allows."""
+"""The measured boot (Q4): the log is of the quoted boot, and the boot keeps the policy's rules."""
 
 import hashlib
 from collections.abc import Callable
@@ -41,7 +41,7 @@ NO_RULES = EventLogRules(
 
 
 def digest(event: Measured, bank: str = "sha256") -> bytes:
-    """Digest as the policy lists it."""
+    """Return the digest as policies list it."""
     return event.digest(bank)
 
 
@@ -59,30 +59,29 @@ LOADERS = replace(NO_RULES, boot_loaders=ALL_RULES.boot_loaders)
 Events = list[Measured]
 
 
-def boot(events: Events, rules: EventLogRules, told: Events | None = None) -> None:
-    """Boot with these events, and tell these in the log."""
-    log = log_of(events if told is None else told)
+def boot(events: Events, rules: EventLogRules, logged: Events | None = None) -> None:
+    """Boot with `events`, and send a log of `logged`, by default the same."""
+    log = log_of(events if logged is None else logged)
     verify_event_log(log, extended(events, SELECTION), rules)
 
 
-def test_a_boot_that_keeps_to_all_rules_passes() -> None:
+def test_boot_that_keeps_all_rules_passes() -> None:
     """Secure Boot on, known platform key and database, known loaders."""
     boot(firmware(), ALL_RULES)
 
 
-def test_no_log_is_told() -> None:
-    """The policy asks for one."""
+def test_missing_log_has_its_own_reason() -> None:
+    """The policy needs one."""
     with pytest.raises(EventLogMissing):
         verify_event_log(None, extended(firmware(), SELECTION), ALL_RULES)
 
 
-def test_a_log_that_cannot_be_read_is_told() -> None:
-    """Whatever the PCRs hold."""
+def test_malformed_log_has_its_own_reason() -> None:
     with pytest.raises(EventLogMalformed):
         verify_event_log(b"junk", extended(firmware(), SELECTION), ALL_RULES)
 
 
-TOLD: dict[str, Callable[[Events], Events]] = {
+OTHER_LOGS: dict[str, Callable[[Events], Events]] = {
     "an event left out": lambda events: events[:-3],
     "an event more": lambda events: [*events, separator(4)],
     "two events swapped": lambda events: [*events[:1], events[2], events[1], *events[3:]],
@@ -95,15 +94,15 @@ TOLD: dict[str, Callable[[Events], Events]] = {
 }
 
 
-@pytest.mark.parametrize("tell", TOLD.values(), ids=TOLD)
-def test_a_log_of_another_boot_is_told(tell: Callable[[Events], Events]) -> None:
-    """It does not replay to what was quoted."""
+@pytest.mark.parametrize("change", OTHER_LOGS.values(), ids=OTHER_LOGS)
+def test_log_of_another_boot_is_refused(change: Callable[[Events], Events]) -> None:
+    """It does not replay to the quoted PCRs."""
     with pytest.raises(EventLogMismatch):
-        boot(firmware(), ALL_RULES, tell(firmware()))
+        boot(firmware(), ALL_RULES, change(firmware()))
 
 
 def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
-    """Also those that no rule is about, and those beyond the firmware's."""
+    """Also PCRs without a rule, and PCRs that firmware does not extend."""
     events = firmware()
     for index in (0, 3, 9):
         values = extended(events, {"sha256": (*range(8), 9)})
@@ -113,8 +112,8 @@ def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
         assert caught.value.detail == f"sha256:{index}"
 
 
-def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
-    """The kernel's measurements of files stand in a log of their own."""
+def test_other_pcrs_without_events_are_not_replayed() -> None:
+    """The kernel logs its measurements of files elsewhere."""
     for index in (8, 10):
         values = extended(firmware(), SELECTION)
         values["sha256"][index] = hashlib.sha256(b"ima").digest()
@@ -122,8 +121,8 @@ def test_pcrs_that_the_log_does_not_account_for_are_let_be() -> None:
 
 
 @pytest.mark.parametrize("index", range(8))
-def test_a_log_accounts_for_every_pcr_of_the_firmware(index: int) -> None:
-    """Where it has no event of one, that one is as it was at the start."""
+def test_firmware_pcr_without_events_must_have_its_start_value(index: int) -> None:
+    """Firmware would have logged its events."""
     untouched: Events = [e for e in firmware() if e.pcr != index]
     values = extended(untouched, {"sha256": (index,)})
     verify_event_log(log_of(untouched), values, NO_RULES)
@@ -132,15 +131,15 @@ def test_a_log_accounts_for_every_pcr_of_the_firmware(index: int) -> None:
         verify_event_log(log_of(untouched), values, NO_RULES)
 
 
-def test_a_bank_that_is_not_in_the_log_is_told() -> None:
-    """Nothing of it could be replayed."""
+def test_log_without_a_quoted_bank_is_refused() -> None:
+    """The quoted values of that bank cannot be replayed."""
     values = extended(firmware(), {"sha384": range(8)})
     with pytest.raises(EventLogMismatch):
         verify_event_log(log_of(firmware()), values, ALL_RULES)
 
 
-def test_several_banks_are_replayed_each() -> None:
-    """And a rule is kept by a digest of any of them."""
+def test_every_quoted_bank_is_replayed() -> None:
+    """A digest of any bank satisfies a rule."""
     banks = ("sha256", "sha384")
     values = extended(firmware(), dict.fromkeys(banks, range(8)))
     verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
@@ -152,40 +151,38 @@ def test_several_banks_are_replayed_each() -> None:
 
 
 @pytest.mark.parametrize(("index", "rules"), [(7, SECURE_BOOT), (4, LOADERS)])
-def test_a_rule_about_a_pcr_that_is_not_quoted_is_not_kept(
-    index: int, rules: EventLogRules
-) -> None:
-    """Such a policy is refused when it is read; and were it not, nothing would pass."""
+def test_rule_about_a_pcr_that_is_not_quoted_fails(index: int, rules: EventLogRules) -> None:
+    """Loading refuses such a policy; if it did not, no boot would pass."""
     others = extended(firmware(), {"sha256": [i for i in range(8) if i != index]})
     with pytest.raises(EventLogMismatch):
         verify_event_log(log_of(firmware()), others, rules)
 
 
-def test_secure_boot_off_is_told() -> None:
-    """Its value is in what was measured."""
+def test_secure_boot_that_is_off_is_refused() -> None:
+    """The measured data contains its value."""
     with pytest.raises(EventLogPolicyMismatch, match="is off"):
         boot(firmware(secure_boot=False), SECURE_BOOT)
     boot(firmware(secure_boot=False), replace(ALL_RULES, secure_boot=False))
 
 
 def hidden(events: Events) -> Events:
-    """Tell other data beside the digest of what was measured."""
+    """Log other data with the digest of the measured data."""
     off = events[1]
     return [events[0], replace(off, data=variable("SecureBoot", b"\1").data, measured=off.data)]
 
 
 def relabelled(events: Events) -> Events:
-    """Tell another type: it is covered by no digest."""
+    """Log another type, which no digest covers."""
     return [events[0], replace(events[1], type=EV_EFI_ACTION), *events[2:]]
 
 
-def test_data_that_was_not_measured_is_not_believed() -> None:
-    """Secure Boot is off, and the log says that it is on."""
+def test_data_that_was_not_measured_is_refused() -> None:
+    """Secure Boot is off, and the log claims that it is on."""
     events = firmware(secure_boot=False)
-    told = hidden(events) + events[2:]
-    assert log_of(told) != log_of(events)
+    logged = hidden(events) + events[2:]
+    assert log_of(logged) != log_of(events)
     with pytest.raises(EventLogPolicyMismatch, match="does not contain the measured"):
-        boot(events, SECURE_BOOT, told)
+        boot(events, SECURE_BOOT, logged)
 
 
 class InOneBank(Measured):
@@ -197,8 +194,8 @@ class InOneBank(Measured):
         return hashlib.new(bank, content).digest()
 
 
-def test_data_that_was_not_measured_in_every_bank_is_not_believed() -> None:
-    """Whoever extends a PCR gives each bank a digest of its own."""
+def test_data_that_was_not_measured_in_every_bank_is_refused() -> None:
+    """The extending code chooses a digest for each bank."""
     off = InOneBank(pcr=7, type=1, data=variable("SecureBoot", b"\1").data)
     events = [off, *firmware()[2:]]
     banks = ("sha256", "sha384")
@@ -207,15 +204,15 @@ def test_data_that_was_not_measured_in_every_bank_is_not_believed() -> None:
         verify_event_log(log_of(events, banks), values, SECURE_BOOT)
 
 
-def test_types_are_not_believed() -> None:
-    """Relabelling changes nothing, neither for nor against."""
+def test_event_types_do_not_matter() -> None:
+    """Another type changes no verdict."""
     with pytest.raises(EventLogPolicyMismatch, match="is off"):
         boot(firmware(secure_boot=False), SECURE_BOOT, relabelled(firmware(secure_boot=False)))
     boot(firmware(), SECURE_BOOT, relabelled(firmware()))
 
 
-def test_what_runs_later_cannot_measure_secure_boot() -> None:
-    """Anybody can extend PCR 7 with what an enabled Secure Boot would have."""
+def test_later_events_of_pcr_7_do_not_show_secure_boot() -> None:
+    """Later code can extend PCR 7 with the events of an enabled Secure Boot."""
     later = [
         variable("SecureBoot", b"\1"),
         variable("PK", b"platform key"),
@@ -227,7 +224,7 @@ def test_what_runs_later_cannot_measure_secure_boot() -> None:
 
 
 def without(events: Events, index: int) -> Events:
-    """Leave out one event."""
+    """Omit one event."""
     return events[:index] + events[index + 1 :]
 
 
@@ -239,14 +236,14 @@ def on_with(position: int, value: bytes) -> Events:
 
 
 def without_value(characters: int) -> Events:
-    """Say that the name of a platform key without a value is of so many characters."""
+    """Claim this length for the name of a platform key without a value."""
     data = variable("PK", b"").data
     data = data[:16] + characters.to_bytes(8, "little") + data[24:]
     return [*firmware()[:2], Measured(pcr=7, type=1, data=data), *firmware()[3:]]
 
 
-def test_a_variable_may_have_no_value() -> None:
-    """It is its digest that a rule is about."""
+def test_variable_without_a_value_is_accepted() -> None:
+    """A rule is about its digest."""
     boot(without_value(2), SECURE_BOOT)
 
 
@@ -281,8 +278,8 @@ SECURE_BOOT_MUTATIONS: dict[str, Events] = {
 
 
 @pytest.mark.parametrize("events", SECURE_BOOT_MUTATIONS.values(), ids=SECURE_BOOT_MUTATIONS)
-def test_secure_boot_is_measured_as_it_has_to_be(events: Events) -> None:
-    """The first events of PCR 7, each with the data that was measured."""
+def test_secure_boot_variables_must_be_the_first_events(events: Events) -> None:
+    """The first events of PCR 7, each with its measured data."""
     with pytest.raises(EventLogPolicyMismatch):
         boot(events, SECURE_BOOT)
 
@@ -298,8 +295,8 @@ KEYS: dict[str, EventLogRules] = {
 
 
 @pytest.mark.parametrize("rules", KEYS.values(), ids=KEYS)
-def test_other_keys_are_told(rules: EventLogRules) -> None:
-    """To the operator, with what was measured."""
+def test_other_keys_are_refused_and_named_in_the_detail(rules: EventLogRules) -> None:
+    """The detail, for the operator, names the measured digest."""
     with pytest.raises(EventLogPolicyMismatch) as caught:
         boot(firmware(), rules)
     measured = PLATFORM_KEY if rules.platform_keys else DATABASE
@@ -314,7 +311,7 @@ LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
         [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"Booting from network")],
         EventLogPolicyMismatch,
     ),
-    "a separator that tells an error": (
+    "a separator that reports an error": (
         [*firmware(), Measured(pcr=4, type=4, data=b"\1\0\0\0")],
         EventLogPolicyMismatch,
     ),
@@ -334,10 +331,10 @@ LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
 
 
 @pytest.mark.parametrize(("events", "error"), LOADER_MUTATIONS.values(), ids=LOADER_MUTATIONS)
-def test_every_event_of_pcr_4_is_allowed(
+def test_every_event_of_pcr_4_must_be_allowed(
     events: Events, error: type[AttestationError] | None
 ) -> None:
-    """Whatever type it claims."""
+    """Whatever its type."""
     if error is None:
         boot(events, LOADERS)
     else:
@@ -345,17 +342,20 @@ def test_every_event_of_pcr_4_is_allowed(
             boot(events, LOADERS)
 
 
-def test_a_loader_that_calls_itself_an_action_is_a_loader() -> None:
-    """The digest says what ran."""
+def test_loader_with_the_type_of_an_action_is_checked() -> None:
+    """Its digest shows which code ran."""
     events = [*firmware(), application(b"rootkit")]
-    told = [*events[:-1], replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application")]
+    logged = [
+        *events[:-1],
+        replace(events[-1], type=EV_EFI_ACTION, data=b"Calling EFI Application"),
+    ]
     with pytest.raises(EventLogPolicyMismatch):
-        boot(events, LOADERS, told)
+        boot(events, LOADERS, logged)
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_published_logs_tell_secure_boot(*, on: bool) -> None:
-    """Of real machines; see the provenance beside them."""
+def test_published_logs_show_secure_boot(*, on: bool) -> None:
+    """Logs of real machines; README.md has their sources."""
     data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
     log = parse_event_log(data)
     pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
@@ -367,15 +367,15 @@ def test_published_logs_tell_secure_boot(*, on: bool) -> None:
 
 
 def measured_scenario(events: Events) -> Scenario:
-    """Make an exchange whose policy asks for the event log."""
+    """Make an exchange with a policy that needs the event log."""
     scenario = Scenario(event_log=log_of(events))
     scenario.policy = replace(scenario.policy, event_log=ALL_RULES)
     scenario.pcrs = extended(events, SELECTION)
     return scenario
 
 
-def test_q4_the_event_log_is_part_of_the_answer() -> None:
-    """Present and good, absent, and of another boot."""
+def test_q4_event_log_of_the_answer_is_checked() -> None:
+    """Valid, missing, and of another boot."""
     measured_scenario(firmware()).judge_answer()
     scenario = measured_scenario(firmware())
     scenario.event_log = None
@@ -385,13 +385,13 @@ def test_q4_the_event_log_is_part_of_the_answer() -> None:
         measured_scenario(firmware(secure_boot=False)).judge_answer()
 
 
-def test_q4_an_event_log_that_nobody_asked_for_is_not_looked_at() -> None:
-    """It may be anything."""
+def test_q4_event_log_that_was_not_requested_is_ignored() -> None:
+    """Its content does not matter."""
     Scenario(event_log=b"junk").judge_answer()
 
 
-def test_what_a_boot_showed_is_told_whatever_was_asked() -> None:
-    """In learning mode a policy asks for little, and is drafted from all that is seen."""
+def test_boot_is_described_whatever_the_rules() -> None:
+    """In mode Record a policy has few rules, and its draft needs all digests."""
     for rules in (ALL_RULES, SECURE_BOOT, LOADERS):
         shown = verify_event_log(log_of(firmware()), extended(firmware(), SELECTION), rules)
         assert shown == MeasuredBoot(
@@ -402,8 +402,8 @@ def test_what_a_boot_showed_is_told_whatever_was_asked() -> None:
         )
 
 
-def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> None:
-    """Not even the variables before the one that is wrong."""
+def test_incomplete_secure_boot_variables_are_not_described() -> None:
+    """Not even the variables before the wrong one."""
     events = firmware()
     events[3] = variable("KEK", b"other", measured=b"what is not in the log")
     shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
@@ -411,13 +411,13 @@ def test_secure_boot_that_was_not_measured_as_it_has_to_be_shows_nothing() -> No
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\2", b"\1\0"])
-def test_secure_boot_shows_as_on_by_one_value_alone(value: bytes) -> None:
+def test_secure_boot_is_on_for_the_value_1_alone(value: bytes) -> None:
     events = [variable("SecureBoot", value), *firmware()[2:]]
     shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
     assert shown.secure_boot is False
 
 
-def test_pcrs_that_are_not_quoted_show_nothing() -> None:
+def test_pcrs_that_are_not_quoted_are_not_described() -> None:
     pcrs = extended(firmware(), {"sha256": (7,)})
     shown = verify_event_log(log_of(firmware()), pcrs, SECURE_BOOT)
     assert shown.secure_boot
@@ -427,8 +427,8 @@ def test_pcrs_that_are_not_quoted_show_nothing() -> None:
     assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
 
 
-def test_a_node_cannot_fill_the_operators_log_with_loaders() -> None:
-    """PCR 4 is open to whoever runs the node."""
+def test_number_of_described_loaders_is_limited() -> None:
+    """Root on the node can extend PCR 4."""
     few = [*firmware(), *(application(b"%d" % n) for n in range(62))]
     shown = verify_event_log(log_of(few), extended(few, SELECTION), SECURE_BOOT)
     assert len(shown.boot_loaders) == 64
@@ -437,7 +437,7 @@ def test_a_node_cannot_fill_the_operators_log_with_loaders() -> None:
     assert shown.boot_loaders == frozenset()
 
 
-def test_a_published_log_shows_secure_boot() -> None:
+def test_boot_of_a_published_log_is_described() -> None:
     data = (VECTORS / "secure-boot-on.bin").read_bytes()
     log = parse_event_log(data)
     pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}

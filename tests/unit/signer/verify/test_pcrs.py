@@ -1,4 +1,4 @@
-"""Q3 and Q4: the PCRs that today's policy asks for, as quoted, and with allowed values."""
+"""PCRs (Q3, Q4): the selection that the policy requires, as quoted, with allowed values."""
 
 from dataclasses import replace
 
@@ -29,21 +29,23 @@ ASKED = {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
         {"sha256": (0, 7), "sha384": (1,), "sha512": (2,)},
     ],
 )
-def test_q3_the_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
-    """One bank or several; the digest is over all of them, ascending by algorithm."""
+def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
+    """One bank or several. The digest covers them in ascending order of algorithms."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
     scenario.pcrs = pcr_values(selection)
     assert scenario.judge_answer().pcrs == pcr_values(selection)
 
 
-def test_q3_the_order_in_which_banks_and_values_are_written_says_nothing() -> None:
-    """A TPM digests banks by their numbers, and PCRs by theirs."""
-    asked = {"sha384": (1, 2), "sha256": (0,)}
-    values = pcr_values(asked)
+def test_q3_order_of_banks_and_values_does_not_matter() -> None:
+    """A TPM digests banks and PCRs in ascending order."""
+    selection = {"sha384": (1, 2), "sha256": (0,)}
+    values = pcr_values(selection)
     quoted = attest(values, b"")
-    turned = {bank: dict(reversed(found.items())) for bank, found in values.items()}
-    assert verify_pcrs(quoted, turned, requested=asked, signature_hash=TPM_ALG_SHA256) == values
+    reordered = {bank: dict(reversed(digests.items())) for bank, digests in values.items()}
+    assert (
+        verify_pcrs(quoted, reordered, requested=selection, signature_hash=TPM_ALG_SHA256) == values
+    )
 
 
 OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -57,8 +59,8 @@ OTHER_SELECTIONS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("selection", OTHER_SELECTIONS.values(), ids=OTHER_SELECTIONS)
-def test_q3_another_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
-    """Quoted and given alike, but not what was asked for (tpm2-tools CVE-2024-29039)."""
+def test_q3_other_selection_is_denied(selection: dict[str, tuple[int, ...]]) -> None:
+    """Quote and values agree, but not with the request (tpm2-tools CVE-2024-29039)."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(selection)
     with pytest.raises(PcrSelectionMismatch):
@@ -66,7 +68,7 @@ def test_q3_another_selection_is_denied(selection: dict[str, tuple[int, ...]]) -
 
 
 def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
-    """The quote is of fewer PCRs than are given (go-attestation CVE-2022-0317)."""
+    """The quote covers fewer PCRs than the values (go-attestation CVE-2022-0317)."""
     scenario = Scenario()
     fewer = pcr_values({"sha256": (0, 1, 2)})
     quote = attest(fewer, scenario.extra_data("kubelet-tpm-b"))
@@ -74,16 +76,16 @@ def test_q3_values_that_the_quote_does_not_cover_are_denied() -> None:
         scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
 
 
-def test_q3_an_empty_quote_is_denied() -> None:
-    """A digest over nothing says nothing."""
+def test_q3_empty_quote_is_denied() -> None:
+    """A digest over no values proves nothing."""
     scenario = Scenario()
     quote = attest({}, scenario.extra_data("kubelet-tpm-b"))
     with pytest.raises(PcrSelectionMismatch):
         scenario.judge_answer(scenario.answer_csr(scenario.answer(quote)))
 
 
-def test_q3_a_bank_that_is_not_allocated_is_told() -> None:
-    """It comes back empty: firmware set-up is the remedy, not the policy."""
+def test_q3_unallocated_bank_has_its_own_reason() -> None:
+    """The TPM quotes it as empty. The remedy is firmware set-up, not the policy."""
     scenario = Scenario()
     quote = attest({"sha256": {}}, scenario.extra_data("kubelet-tpm-b"))
     with pytest.raises(PcrBankUnavailable):
@@ -91,7 +93,7 @@ def test_q3_a_bank_that_is_not_allocated_is_told() -> None:
 
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
-def test_q3_every_value_is_quoted(index: int) -> None:
+def test_q3_changed_value_is_denied(index: int) -> None:
     """One bit of one value."""
     scenario = Scenario()
     answer = scenario.answer()
@@ -112,14 +114,14 @@ def test_q3_values_in_another_order_are_denied() -> None:
 
 
 def enforcing(scenario: Scenario, allowed: PcrValues, *variants: PcrVariant) -> None:
-    """Put allowed values into force."""
+    """Return a policy that enforces allowed values."""
     scenario.policy = replace(
         scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=allowed, pcr_variants=variants
     )
 
 
 def exactly(scenario: Scenario, *others: bytes) -> dict[str, dict[int, frozenset[bytes]]]:
-    """Allow what the TPM holds, and other values beside it."""
+    """Allow the values of the TPM, and other values."""
     return {
         bank: {index: frozenset({value, *others}) for index, value in values.items()}
         for bank, values in scenario.pcrs.items()
@@ -133,15 +135,15 @@ def test_q4_allowed_values_pass() -> None:
     scenario.judge_answer()
 
 
-def test_q4_mode_record_takes_any() -> None:
-    """Values are there to be read, and drafted into a policy."""
+def test_q4_mode_record_accepts_all_values() -> None:
+    """Operators draft a policy from the recorded values."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(ASKED, b"other firmware")
     assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
 
 
-def test_q4_values_are_judged_before_any_machine_is_looked_for() -> None:
-    """Unless they hang on its labels: what is wrong with a quote does not wait for a Machine."""
+def test_q4_values_are_checked_before_the_machine() -> None:
+    """A wrong value is denied without waiting for a Machine, unless the values depend on labels."""
     scenario = Scenario()
     enforcing(scenario, {})
     scenario.store.machines.clear()
@@ -150,8 +152,8 @@ def test_q4_values_are_judged_before_any_machine_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
-def test_q4_another_value_in_any_pcr_is_denied(index: int) -> None:
-    """The difference is told to the operator by PCR, and to nobody else."""
+def test_q4_other_value_in_any_pcr_is_denied(index: int) -> None:
+    """Only the detail, for the operator, names the PCR."""
     scenario = Scenario()
     allowed = exactly(scenario)
     allowed["sha256"][index] = frozenset({bytes(32)})
@@ -172,26 +174,26 @@ INCOMPLETE: dict[str, tuple[PcrValues, type[AttestationError]]] = {
 
 
 @pytest.mark.parametrize(("allowed", "error"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_q4_an_incomplete_policy_allows_nothing(
+def test_q4_incomplete_policy_allows_no_values(
     allowed: PcrValues, error: type[AttestationError]
 ) -> None:
-    """Such a file is refused when it is read; and were it not, nothing would pass."""
+    """Loading refuses such a policy; if it did not, no value would pass."""
     scenario = Scenario()
     enforcing(scenario, allowed)
     with pytest.raises(error):
         scenario.judge_answer()
 
 
-def test_q4_no_values_are_not_allowed_ones() -> None:
-    """No policy asks for none; and were it not so, nothing would have been looked at."""
+def test_q4_empty_values_are_denied() -> None:
+    """No policy selects no PCR; if one did, nothing would be checked."""
     policy = replace(Scenario().policy, pcr_mode=PcrMode.ENFORCE)
     with pytest.raises(PcrPolicyMismatch):
         verify_pcr_policy({}, {}, policy)
 
 
 @pytest.mark.parametrize("bank", ["sha256", "sha384"])
-def test_q4_values_count_in_their_own_bank(bank: str) -> None:
-    """The same PCR number of another bank does not help."""
+def test_q4_values_of_another_bank_do_not_count(bank: str) -> None:
+    """The same PCR of another bank does not count."""
     scenario = Scenario()
     selection = {"sha256": (0,), "sha384": (0,)}
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
@@ -203,8 +205,8 @@ def test_q4_values_count_in_their_own_bank(bank: str) -> None:
         scenario.judge_answer()
 
 
-def test_q4_variants_are_for_machines_with_their_labels() -> None:
-    """The first variant that fits the Machine says what is allowed, else the general values."""
+def test_q4_variant_applies_to_machines_with_its_labels() -> None:
+    """The first variant that matches the Machine applies, else the general values."""
     scenario = Scenario()
     good: PcrValues = exactly(scenario)
     bad: PcrValues = {"sha256": {}}
@@ -220,8 +222,8 @@ def test_q4_variants_are_for_machines_with_their_labels() -> None:
         scenario.judge_answer()
 
 
-def test_the_digest_is_of_the_signature_scheme() -> None:
-    """Not of the bank: a SHA-384 bank under a SHA-256 key."""
+def test_q3_digest_uses_the_hash_of_the_signature_scheme() -> None:
+    """Not that of the bank: a SHA-384 bank under a SHA-256 key."""
     scenario = Scenario()
     selection = {"sha384": (0, 1)}
     scenario.policy = replace(scenario.policy, pcr_selection=selection)

@@ -1,4 +1,4 @@
-"""Chains to a root, and what OpenSSL lets pass in them; also where it checks the last link not."""
+"""Certificate chains: rules that OpenSSL does not check, also for leaves with OAEP keys."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from tests.builders.software_tpm import rsa_key
 RSA_ENCRYPTION, OAEP, SHA1, SHA256, SHA384 = (
     bytes.fromhex(f"06092a864886f70d0101{last}") for last in ("01", "07", "05", "0b", "0c")
 )
-"""Object identifiers of one length, so that one may stand in the place of another."""
+"""Object identifiers of equal length, so that one can replace another."""
 
 ROOT = authority("Vendor Root CA", key=rsa_key(number=2))
 BELOW = authority("Vendor TPM CA 01", ROOT, key=rsa_key(number=3))
@@ -38,7 +38,7 @@ def signed_anew(
     changes: Mapping[bytes, bytes],
     digest: hashes.SHA1 | hashes.SHA256 | None = None,
 ) -> bytes:
-    """Change what is signed, and the algorithm beside it, and sign it with an RSA key."""
+    """Change the signed part and the outer algorithm, and sign again with an RSA key."""
     assert isinstance(key, rsa.RSAPrivateKey)
     read = x509.load_der_x509_certificate(certificate)
     tbs, unsigned = read.tbs_certificate_bytes, certificate[: -len(read.signature)]
@@ -54,10 +54,10 @@ def verify(*certificates: bytes, lists: tuple[bytes, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
+def test_authority_signed_with_sha1_is_refused(
     kind: Mapping[bytes, bytes],
 ) -> None:
-    """Whoever makes two authorities collide has one of them signed."""
+    """An attacker can have one of two colliding certificates signed."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     verify(certificate, BELOW.der)
     old = signed_anew(BELOW.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
@@ -65,30 +65,30 @@ def test_an_authority_that_is_signed_with_sha1_certifies_nothing(
         verify(certificate, old)
 
 
-def test_a_roots_own_signature_may_be_of_any_algorithm() -> None:
-    """It is configured, and proves nothing; vendors' oldest roots are signed with SHA-1."""
+def test_signature_of_a_root_may_use_any_algorithm() -> None:
+    """A root is trusted by configuration. Vendors' oldest roots are signed with SHA-1."""
     old = signed_anew(ROOT.der, ROOT.key, {SHA256: SHA1}, hashes.SHA1())  # noqa: S303
     configured = load_trust_anchors({"root.der": old}, {})
     verify_endorsement_certificate([leaf(ROOT, KEY)], KEY, anchors=configured, now=NOW)
 
 
-@pytest.mark.parametrize("beside", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
+@pytest.mark.parametrize("outer", [SHA384, RSA_ENCRYPTION], ids=["SHA-384", "no digest"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_algorithm_beside_the_signature_is_the_signed_one(
-    kind: Mapping[bytes, bytes], beside: bytes
+def test_outer_signature_algorithm_must_be_the_signed_one(
+    kind: Mapping[bytes, bytes], outer: bytes
 ) -> None:
-    """Also where OpenSSL, which compares the two itself, does not check the signature."""
+    """Also for OAEP keys, where OpenSSL does not compare the two."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
-    before, found, after = certificate.rpartition(SHA256)
-    assert found
+    before, separator, after = certificate.rpartition(SHA256)
+    assert separator
     with pytest.raises(EndorsementCertificateNotAllowed, match="SHA-256 or better"):
-        verify(before + beside + after, BELOW.der)
+        verify(before + outer + after, BELOW.der)
 
 
 @pytest.mark.parametrize("number", ["00", "02"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
-    """An authority of another name is another one, though it has the same key."""
+def test_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number: str) -> None:
+    """An authority with the same key and another name is not the issuer."""
     certificate = signed_anew(leaf(BELOW, KEY), BELOW.key, kind)
     other = authority(f"Vendor TPM CA {number}", ROOT, key=rsa_key(number=3))
     with pytest.raises(EndorsementCertificateUntrusted):
@@ -96,7 +96,7 @@ def test_an_issuer_is_found_by_name_and_key(kind: Mapping[bytes, bytes], number:
     verify(certificate, other.der, BELOW.der)
 
 
-def test_a_revocation_list_is_found_by_key_alone() -> None:
+def test_revocation_list_is_matched_by_key_alone() -> None:
     certificate = leaf(BELOW, KEY)
     serial = x509.load_der_x509_certificate(certificate).serial_number
     same_key = authority("Vendor TPM CA 02", ROOT, key=rsa_key(number=3))

@@ -1,4 +1,4 @@
-"""Fields of certificates: what is read of each, and what makes a certificate unreadable."""
+"""Fields of certificates: their values, and the rules for a readable certificate."""
 
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def sequence(*parts: bytes) -> bytes:
 
 
 def certificate(*parts: bytes) -> bytes:
-    """Make a certificate of these parts; nothing here looks at its signature."""
+    """Make a certificate of these parts, with an invalid signature."""
     return sequence(sequence(*parts), ALGORITHM, SIGNATURE)
 
 
@@ -51,7 +51,7 @@ def with_extension(*parts: bytes) -> CertificateFields:
     return with_part(EXTENSIONS, der.encode(EXPLICIT_3, sequence(sequence(*parts))))
 
 
-def test_a_certificate_of_version_1_has_neither_version_nor_extensions() -> None:
+def test_version_1_certificate_has_no_extensions() -> None:
     fields = read_fields(certificate(*PARTS[1:EXTENSIONS]))
     assert (fields.version, fields.serial, fields.extensions) == (1, 7, {})
     assert read_fields(LEAF).version == 3
@@ -62,8 +62,8 @@ def test_a_certificate_of_version_1_has_neither_version_nor_extensions() -> None
     )
 
 
-def test_unique_identifiers_may_stand_before_the_extensions() -> None:
-    """RFC 5280, section 4.1.2.8: they are obsolete, and read over."""
+def test_unique_identifiers_are_skipped() -> None:
+    """RFC 5280, section 4.1.2.8: they are obsolete."""
     unique = der.encode(0x81, b"\0i") + der.encode(0x82, b"\0s")
     fields = read_fields(certificate(*PARTS[:EXTENSIONS], unique, PARTS[EXTENSIONS]))
     assert fields.extensions == read_fields(LEAF).extensions
@@ -71,14 +71,14 @@ def test_unique_identifiers_may_stand_before_the_extensions() -> None:
 
 EMPTY: dict[str, bytes] = {
     "no fields": sequence(sequence(), ALGORITHM, SIGNATURE),
-    "no algorithm beside the signature": sequence(TBS, sequence(), SIGNATURE),
+    "no outer algorithm": sequence(TBS, sequence(), SIGNATURE),
     "no signature": sequence(TBS, ALGORITHM),
     "a part more": sequence(TBS, ALGORITHM, SIGNATURE, SIGNATURE),
 }
 
 
 @pytest.mark.parametrize("data", EMPTY.values(), ids=EMPTY)
-def test_what_lacks_a_part_is_no_certificate(data: bytes) -> None:
+def test_certificate_without_a_part_is_malformed(data: bytes) -> None:
     assert read_fields(sequence(TBS, ALGORITHM, SIGNATURE)).der == LEAF
     with pytest.raises(CertificateMalformed):
         read_fields(data)
@@ -94,8 +94,10 @@ TIMES: dict[tuple[int, bytes], datetime] = {
 
 
 @pytest.mark.parametrize(("written", "moment"), TIMES.items())
-def test_times_of_both_kinds_are_read(written: tuple[int, bytes], moment: datetime) -> None:
-    """RFC 5280, section 4.1.2.5; TPMs have certificates without an end."""
+def test_utc_time_and_generalized_time_are_parsed(
+    written: tuple[int, bytes], moment: datetime
+) -> None:
+    """RFC 5280, section 4.1.2.5; some TPMs' certificates have no expiration."""
     time = der.encode(*written)
     fields = with_part(VALIDITY, sequence(time, time))
     assert (fields.not_before, fields.not_after) == (moment, moment)
@@ -113,8 +115,8 @@ OTHER_TIMES: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("written", OTHER_TIMES.values(), ids=OTHER_TIMES)
-def test_times_of_other_forms_are_not(written: tuple[int, bytes]) -> None:
-    """Two readers might take two, and one of no zone is compared with none."""
+def test_times_in_other_forms_are_refused(written: tuple[int, bytes]) -> None:
+    """Parsers may differ, and a time without a zone cannot be compared."""
     with pytest.raises(CertificateMalformed):
         with_part(VALIDITY, sequence(der.encode(*written), der.encode(*written)))
 
@@ -140,7 +142,7 @@ POINT = bytes.fromhex(
 KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
     "Ed25519": spki(bytes(32), identifier("2b6570")),
     "for ECDH alone": spki(POINT, EC_DH, P256),
-    "of a curve that is not taken": spki(POINT, EC_KEY, BRAINPOOL),
+    "of an unsupported curve": spki(POINT, EC_KEY, BRAINPOOL),
     "of a curve in numbers": spki(POINT, EC_KEY, sequence(b"\2\1\1")),
     "of no curve": spki(POINT, EC_KEY),
     "off the curve": spki(POINT[:-1] + b"\0", EC_KEY, P256),
@@ -150,8 +152,8 @@ KEYS_OF_OTHER_KINDS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("key", KEYS_OF_OTHER_KINDS.values(), ids=KEYS_OF_OTHER_KINDS)
-def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
-    """The certificate is read: it may be one of several."""
+def test_unsupported_key_is_none_and_certifies_no_key(key: bytes) -> None:
+    """The certificate stays readable, since it may be one of several."""
     assert with_part(SPKI, spki(POINT, EC_KEY, P256)).public_key is not None
     fields = with_part(SPKI, key)
     assert fields.public_key is None
@@ -159,13 +161,13 @@ def test_a_key_of_another_kind_is_no_key_and_nobodys(key: bytes) -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\2\1\3"])
-def test_an_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
+def test_rsa_key_without_its_numbers_is_malformed(key: bytes) -> None:
     with pytest.raises(CertificateMalformed):
         with_part(SPKI, spki(key, RSA_ENCRYPTION, NULL))
 
 
-def test_authorities_may_have_keys_on_p521_and_tpms_not() -> None:
-    """So it is no endorsement key's, whichever."""
+def test_p521_key_is_parsed_and_certifies_no_key() -> None:
+    """Authorities may have such keys; endorsement keys may not."""
     key = ec.generate_private_key(ec.SECP521R1()).public_key()
     fields = read_fields(leaf(ROOT, key))
     assert fields.public_key == key
@@ -186,7 +188,7 @@ FLAGS: dict[str, tuple[bytes, bool]] = {
 
 
 @pytest.mark.parametrize(("flag", "critical"), FLAGS.values(), ids=FLAGS)
-def test_an_extension_is_critical_when_it_says_so(
+def test_criticality_is_parsed(
     flag: bytes,
     critical: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
@@ -195,7 +197,7 @@ def test_an_extension_is_critical_when_it_says_so(
 
 
 @pytest.mark.parametrize("value", [b"\2\1\1", b"\x30\0", b""])
-def test_an_extension_without_an_octet_string_is_malformed(value: bytes) -> None:
+def test_extension_without_an_octet_string_is_malformed(value: bytes) -> None:
     with pytest.raises(CertificateMalformed):
         with_extension(NAME, value)
 
@@ -210,17 +212,17 @@ CONSTRAINTS: dict[str, tuple[tuple[bytes, ...], tuple[bool, int | None]]] = {
     "nothing": ((), (False, None)),
     "an authority": ((TRUE,), (True, None)),
     "an authority, not of DER": ((b"\1\1\1",), (True, None)),
-    "none, written out": ((b"\1\1\0",), (False, None)),
+    "explicit default": ((b"\1\1\0",), (False, None)),
     "with a path length": ((TRUE, LENGTH_3), (True, 3)),
     "a path length alone": ((LENGTH_3,), (False, 3)),
     "in another order": ((LENGTH_3, TRUE), (False, 3)),
-    "something else behind it": ((TRUE, b"\4\1\3"), (True, None)),
+    "another element after it": ((TRUE, b"\4\1\3"), (True, None)),
     "something else before it": ((b"\4\1\3", TRUE), (False, None)),
 }
 
 
 @pytest.mark.parametrize(("parts", "expected"), CONSTRAINTS.values(), ids=CONSTRAINTS)
-def test_basic_constraints_are_an_authoritys_where_they_begin_so(
+def test_basic_constraints_are_parsed(
     parts: tuple[bytes, ...], expected: tuple[bool, int | None]
 ) -> None:
     ca, path_length = expected
@@ -241,12 +243,12 @@ USAGES: dict[bytes, list[int]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), USAGES.items(), ids=str)
-def test_usages_are_counted_from_the_highest_bit(value: bytes, expected: list[int]) -> None:
+def test_key_usage_bits_are_counted_from_the_highest_bit(value: bytes, expected: list[int]) -> None:
     assert key_usage(with_value("0f", value)) == frozenset(expected)
 
 
 @pytest.mark.parametrize("value", [b"\x02\x02\x05\x20", b"\x04\x02\x05\x20", b"\x03\x00"])
-def test_usages_are_a_bit_string(value: bytes) -> None:
+def test_key_usage_must_be_a_bit_string(value: bytes) -> None:
     with pytest.raises(CertificateMalformed, match="key usage"):
         key_usage(with_value("0f", value))
 
@@ -254,8 +256,8 @@ def test_usages_are_a_bit_string(value: bytes) -> None:
 WHOLE = 16 * 1024
 
 
-def test_a_certificate_is_of_16_kib_at_most() -> None:
-    """However it is wrapped."""
+def test_certificate_has_16_kib_at_most() -> None:
+    """With every wrapper."""
     longest = der.encode(der.SEQUENCE, bytes(WHOLE - 4))
     assert extract_certificate(longest + b"\xff") == longest
     with pytest.raises(CertificateMalformed):
@@ -269,8 +271,8 @@ def test_a_certificate_is_of_16_kib_at_most() -> None:
 
 
 @pytest.mark.parametrize("tag", [0x02, 0x31, 0xA0])
-def test_a_certificate_is_a_sequence(tag: int) -> None:
-    """Whatever it holds."""
+def test_certificate_must_be_a_sequence(tag: int) -> None:
+    """Whatever its content."""
     content = der.parse(LEAF).content
     assert extract_certificate(der.encode(der.SEQUENCE, content)) == LEAF
     with pytest.raises(CertificateMalformed, match="no certificate in the data"):

@@ -1,4 +1,4 @@
-"""Certificates' ASN.1 as it occurs: what is let be, and where reading ends."""
+"""The lenient reader of ASN.1: accepted encodings, and its limits."""
 
 import pytest
 
@@ -23,15 +23,15 @@ LENGTHS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("tag", [0x04, BMP_STRING, 0x30, 0xA3])
 @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
-def test_lengths_may_be_longer_than_they_need_be(length: bytes, tag: int) -> None:
-    """Each element with all of its bytes, also behind another one."""
+def test_non_minimal_lengths_are_accepted(length: bytes, tag: int) -> None:
+    """Each element has its whole encoding, also after another element."""
     first, second = b"\x05\0", bytes([tag]) + length + b"ab"
-    found = list(elements(first + second + first))
-    assert found == [(5, b"", first), (tag, b"ab", second), (5, b"", first)]
+    parsed = list(elements(first + second + first))
+    assert parsed == [(5, b"", first), (tag, b"ab", second), (5, b"", first)]
 
 
-def test_two_hundred_bytes_have_a_length_of_two() -> None:
-    """The first one says how many follow."""
+def test_long_form_lengths_are_parsed() -> None:
+    """The first byte counts the bytes of the length."""
     assert single_element(b"\x04\x81\xc8" + bytes(200))[1] == bytes(200)
     assert single_element(b"\x04\x82\x01\x2c" + bytes(300))[1] == bytes(300)
 
@@ -50,26 +50,26 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("before", [b"", b"\x04\x03abc"], ids=["first", "second"])
 @pytest.mark.parametrize(("data", "rule"), MALFORMED.values(), ids=MALFORMED)
-def test_what_cannot_be_read_ends_it(data: bytes, rule: str, before: bytes) -> None:
-    """Within the bounds of what there is, wherever it stands."""
+def test_malformed_element_is_refused(data: bytes, rule: str, before: bytes) -> None:
+    """Reading stays within the data, at every position."""
     with pytest.raises(CertificateMalformed, match=rule):
         list(elements(before + data))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x05\0\x05\0"], ids=["none", "two"])
-def test_one_element_is_one(data: bytes) -> None:
+def test_single_element_must_be_alone(data: bytes) -> None:
     assert single_element(b"\x05\0") == (5, b"", b"\x05\0")
     with pytest.raises(CertificateMalformed, match="exactly one"):
         single_element(data)
 
 
 @pytest.mark.parametrize("tag", [0x30, 0x31], ids=["SEQUENCE", "SET"])
-def test_a_sequence_and_a_set_have_parts(tag: int) -> None:
+def test_sequence_and_set_have_children(tag: int) -> None:
     assert children((tag, b"\x05\0\x05\0", b"")) == [(5, b"", b"\x05\0")] * 2
 
 
 @pytest.mark.parametrize("tag", [0x04, 0x10, 0xA0])
-def test_nothing_else_has_parts(tag: int) -> None:
+def test_other_types_have_no_children(tag: int) -> None:
     with pytest.raises(CertificateMalformed, match="a part is missing"):
         children((tag, b"\x05\0", b""))
 
@@ -89,8 +89,8 @@ IDENTIFIERS: dict[str, str] = {
 
 
 @pytest.mark.parametrize(("text", "content"), IDENTIFIERS.items())
-def test_object_identifiers_are_written_with_dots(text: str, content: str) -> None:
-    """Two arcs stand in the first number (X.690, section 8.19)."""
+def test_object_identifiers_are_formatted_with_dots(text: str, content: str) -> None:
+    """The first number encodes two arcs (X.690, section 8.19)."""
     assert oid((6, bytes.fromhex(content), b"")) == text
 
 
@@ -104,8 +104,8 @@ NO_IDENTIFIERS: dict[str, tuple[int, bytes, str]] = {
 
 
 @pytest.mark.parametrize(("tag", "content", "rule"), NO_IDENTIFIERS.values(), ids=NO_IDENTIFIERS)
-def test_no_others_are_object_identifiers(tag: int, content: bytes, rule: str) -> None:
-    """One change to one that is."""
+def test_malformed_object_identifiers_are_refused(tag: int, content: bytes, rule: str) -> None:
+    """Each is one change to a valid identifier."""
     assert oid((6, b"\x55" * 128, b"")).startswith("2.5.85.85")
     with pytest.raises(CertificateMalformed, match=rule):
         oid((tag, content, b""))
@@ -120,7 +120,7 @@ NO_BITS: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize(("tag", "content"), NO_BITS.values(), ids=NO_BITS)
-def test_bit_strings_are_of_whole_bytes(tag: int, content: bytes) -> None:
+def test_bit_strings_must_have_whole_bytes(tag: int, content: bytes) -> None:
     assert bits((3, b"\0ab", b"")) == b"ab"
     with pytest.raises(CertificateMalformed, match="bit string"):
         bits((tag, content, b""))

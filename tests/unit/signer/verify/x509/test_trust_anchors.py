@@ -1,4 +1,4 @@
-"""E2, anchors: which authorities and revocation lists count, and what a list says."""
+"""Trust anchors (E2): accepted authorities and revocation lists, and the effect of a list."""
 
 from datetime import timedelta
 
@@ -41,8 +41,8 @@ def verify_with(*lists: bytes, serial: int = 7) -> None:
     )
 
 
-def test_lists_that_do_not_name_it_do_no_harm() -> None:
-    """Its issuer's, the root's and a namesake's that others signed."""
+def test_certificate_that_no_list_of_its_issuer_names_passes() -> None:
+    """Lists of its issuer, of the root, and of another key under the issuer's name."""
     other = ec.generate_private_key(ec.SECP256R1())
     verify_with(
         revocation_list(BELOW, 8),
@@ -51,15 +51,15 @@ def test_lists_that_do_not_name_it_do_no_harm() -> None:
     )
 
 
-def test_a_revoked_certificate_is_refused() -> None:
-    """Also by a list that is out of date: nothing is ever taken off."""
+def test_revoked_certificate_is_refused() -> None:
+    """Also by an expired list, since revocations are permanent."""
     for ends in (NOW + timedelta(days=1), NOW - timedelta(hours=1)):
         with pytest.raises(EndorsementCertificateRevoked):
             verify_with(revocation_list(BELOW, 7, ends=ends))
 
 
-def test_a_revoked_authority_certifies_nothing() -> None:
-    """Its own issuer's list names it."""
+def test_certificate_below_a_revoked_authority_is_refused() -> None:
+    """The list of the authority's issuer names it."""
     with pytest.raises(EndorsementCertificateRevoked):
         verify_with(revocation_list(ROOT, BELOW.certificate.serial_number))
 
@@ -79,8 +79,8 @@ OTHER_SPELLINGS = {
 
 
 @pytest.mark.parametrize("issuer_name", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
-def test_a_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) -> None:
-    """The key decides: a list that spelled the name differently was ignored."""
+def test_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) -> None:
+    """The key decides. A list that spelled the name differently was ignored."""
     revoking = revocation_list(BELOW, 7, issuer_name=issuer_name)
     with pytest.raises(EndorsementCertificateRevoked):
         verify_with(revoking)
@@ -88,15 +88,15 @@ def test_a_list_revokes_however_its_issuer_is_spelled(issuer_name: x509.Name) ->
     assert anchors(ROOT, BELOW, lists=(revoking,)).unmatched_lists == ()
 
 
-def test_a_list_that_no_configured_authority_signed_is_reported() -> None:
-    """The operator believes that it counts."""
+def test_list_that_no_configured_authority_signed_is_reported() -> None:
+    """Otherwise the operator believes that it revokes something."""
     stranger = authority("Vendor TPM CA 01")
     lists = (revocation_list(BELOW), revocation_list(stranger), revocation_list(ROOT))
     assert anchors(ROOT, BELOW, lists=lists).unmatched_lists == ("list-1.der",)
     assert anchors(ROOT, lists=lists).unmatched_lists == ("list-0.der", "list-1.der")
 
 
-def test_an_unmatched_list_revokes_below_an_authority_that_the_tpm_sends() -> None:
+def test_unmatched_list_revokes_below_an_authority_from_the_tpm() -> None:
     between = authority("Vendor TPM CA 02", ROOT)
     configured = anchors(ROOT, lists=(revocation_list(between, 7),))
     assert configured.unmatched_lists == ("list-0.der",)
@@ -105,8 +105,8 @@ def test_an_unmatched_list_revokes_below_an_authority_that_the_tpm_sends() -> No
         verify_endorsement_certificate(certificates, ECC_KEY, anchors=configured, now=NOW)
 
 
-def test_an_old_list_decides_nothing() -> None:
-    """An operator has to bring a new one; an old one beside a new one does no harm."""
+def test_list_that_is_not_valid_now_decides_nothing() -> None:
+    """The operator has to configure a current one; an expired one next to it does not matter."""
     old = revocation_list(BELOW, ends=NOW - timedelta(hours=1))
     with pytest.raises(RevocationListOutOfDate):
         verify_with(old)
@@ -115,13 +115,13 @@ def test_an_old_list_decides_nothing() -> None:
     verify_with(old, revocation_list(BELOW))
 
 
-def test_a_list_is_valid_from_its_first_to_its_last_second() -> None:
+def test_list_is_valid_from_its_first_to_its_last_second() -> None:
     verify_with(revocation_list(BELOW, begins=NOW))
     verify_with(revocation_list(BELOW, ends=NOW))
 
 
-def test_a_list_without_end_decides_nothing() -> None:
-    """Nobody could tell when it is too old."""
+def test_list_without_next_update_decides_nothing() -> None:
+    """Its age has no limit."""
     endless = rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
     assert x509.load_der_x509_crl(endless).next_update_utc is None
     with pytest.raises(RevocationListOutOfDate):
@@ -129,12 +129,12 @@ def test_a_list_without_end_decides_nothing() -> None:
 
 
 def pem(issuer: Issuer) -> bytes:
-    """Write as PEM."""
+    """Return its certificate as PEM."""
     return issuer.certificate.public_bytes(Encoding.PEM)
 
 
-def test_anchors_are_read_from_pem_and_der() -> None:
-    """One or several, with text between them as bundles have it."""
+def test_anchors_are_loaded_from_pem_and_der() -> None:
+    """One or several per file, with text between them as in vendors' bundles."""
     files = {"bundle.pem": b"Vendor\n" + pem(ROOT) + b"\nTPM CA\n" + pem(BELOW), "r.der": ROOT.der}
     loaded = load_trust_anchors(files, {})
     assert [a.source for a in loaded.roots] == ["bundle.pem (1)", "r.der"]
@@ -150,18 +150,18 @@ def list_pem(data: bytes) -> bytes:
     return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
 
 
-def test_revocation_lists_are_read_from_pem_too() -> None:
-    """One or several, with text between them: every one of them counts."""
+def test_revocation_lists_are_loaded_from_pem() -> None:
+    """One or several per file, with text between them; each list counts."""
     lists = list_pem(revocation_list(ROOT)) + b"\nTPM CA\n" + list_pem(revocation_list(BELOW, 7))
     loaded = load_trust_anchors({"r.der": ROOT.der, "b.der": BELOW.der}, {"lists.pem": lists})
-    assert [found.source for found in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
+    assert [crl.source for crl in loaded.revocation_lists] == ["lists.pem (1)", "lists.pem (2)"]
     with pytest.raises(EndorsementCertificateRevoked):
         verify_endorsement_certificate([leaf(BELOW, ECC_KEY)], ECC_KEY, anchors=loaded, now=NOW)
 
 
 @pytest.mark.parametrize("common_name", ["Vendor AAAA CA", "Vendor ZZZZ CA"])
-def test_a_root_has_its_own_name_for_its_issuer(common_name: str) -> None:
-    """Whichever name comes first in the alphabet."""
+def test_root_is_its_own_issuer(common_name: str) -> None:
+    """The order of the names does not matter."""
     below = authority(common_name, ROOT)
     with pytest.raises(ValueError, match="no root certificate"):
         load_trust_anchors({"below.der": below.der}, {})
@@ -171,13 +171,13 @@ def test_a_root_has_its_own_name_for_its_issuer(common_name: str) -> None:
 
 
 def twice(extensions: bytes) -> bytes:
-    """Write every extension twice, which OpenSSL reads."""
+    """Repeat every extension, which OpenSSL accepts."""
     (listed,) = der.parse(extensions).children
     return der.encode(0xA3, der.encode(der.SEQUENCE, listed.content * 2))
 
 
-def test_an_unreadable_authority_is_left_out_and_told() -> None:
-    """Vendors' bundles hold such; a missing one lets nobody in."""
+def test_unreadable_authority_is_skipped_and_reported() -> None:
+    """Vendors' bundles hold such certificates. Without one, fewer certificates are trusted."""
     loaded = load_trust_anchors(
         {
             "r.der": ROOT.der,
@@ -199,15 +199,15 @@ def test_an_unreadable_authority_is_left_out_and_told() -> None:
     [{}, {"below.der": BELOW.der}, {"junk": b"junk"}, {"empty": b""}],
     ids=["nothing", "no root", "junk", "empty"],
 )
-def test_a_bundle_without_root_is_refused(files: dict[str, bytes]) -> None:
-    """It would prove nothing, and nobody would notice before the nodes."""
+def test_bundle_without_a_root_is_refused(files: dict[str, bytes]) -> None:
+    """No certificate would be valid, and only refused nodes would show it."""
     with pytest.raises(ValueError, match="no root certificate") as caught:
         load_trust_anchors(files, {})
     assert ("not a certificate" in str(caught.value)) is ("junk" in files or "empty" in files)
 
 
-def test_an_unreadable_revocation_list_is_refused() -> None:
-    """A missing one would let somebody in."""
+def test_unreadable_revocation_list_is_refused() -> None:
+    """Without it, revoked certificates would pass."""
     of_version_3 = rewritten(revocation_list(BELOW), BELOW, 0, lambda _: b"\x02\x01\x02")
     for content in (b"junk", pem(ROOT), b"", of_version_3):
         with pytest.raises(ValueError, match=r"list\.pem"):
@@ -236,17 +236,17 @@ UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
         (UNKNOWN, True, "a list with the critical extension 1.2.3.4"),
     ],
 )
-def test_a_list_that_does_not_tell_of_all_is_refused(
+def test_partial_list_is_refused(
     extension: x509.ExtensionType,
     critical: bool,  # noqa: FBT001 # a parameter of the case
     what: str,
 ) -> None:
-    """Whom it does not name may be revoked all the same."""
+    """A certificate that it does not name may be revoked."""
     partial = revocation_list(BELOW, 8, extensions={extension: critical})
     with pytest.raises(ValueError, match=f"list-0.der: {what}; configure the full list"):
         verify_with(partial)
 
 
-def test_extensions_of_full_lists_are_taken() -> None:
-    """Every list of a vendor has a number."""
+def test_known_extensions_of_full_lists_are_accepted() -> None:
+    """Every list of a vendor has a CRL number."""
     verify_with(revocation_list(BELOW, 8, extensions={x509.CRLNumber(1): False, UNKNOWN: False}))
