@@ -30,7 +30,7 @@ LEAVES = [
 ]
 ELSEWHERE = {
     errors.PolicyMissing: "needs no request at all: tests/unit/signer/controller/test_reconcile.py",
-    errors.AuthorityUnavailable: "the cluster's own fault: tests/unit/signer/issue/test_certificate.py",
+    errors.AuthorityUnavailable: "no attack: tests/unit/signer/issue/test_certificate.py",
 }
 """Reasons that no request brings about, and where they are tested."""
 
