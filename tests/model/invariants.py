@@ -45,7 +45,8 @@ def lost_by(model: Model, step: Step) -> Iterator[Invariant]:
             yield from lost_by_two(model, step.after)
         case Denied(answer=it, informed=True):
             for host in model.scenario.hosts:
-                own = it.key == host.key and it in model.honest_answers
+                is_host = (it.key, it.place) == (host.key, host.place)
+                own = is_host and it in model.honest_answers
                 if own and is_entitled(model, step.after, host):
                     yield Invariant.NO_DENIAL
         case _:
