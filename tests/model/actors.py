@@ -29,7 +29,8 @@ def steps(model: Model, state: State) -> Iterator[Step]:
 
 def node(model: Model, state: State, host: Host) -> Iterator[Step]:
     """Let an honest node offer, answer its challenge, renew, and start over when denied."""
-    mine = next((e for e in state.exchanges if e.answer.key == host.key), None)
+    own = (host.key, host.place)
+    mine = next((e for e in state.exchanges if (e.answer.key, e.answer.place) == own), None)
     others = state.exchanges - {mine}
     if mine is None:
         if state.acts >= host.since and host.place in model.world(state).machines:
@@ -87,7 +88,8 @@ def operator(model: Model, state: State) -> Iterator[Step]:
     after = state._replace(
         acts=state.acts + 1, joined=state.joined - (before.machines - world.machines)
     )
-    for key in world.banned - before.banned:
+    released = {key for key, _ in world.released - before.released}
+    for key in (world.banned - before.banned) | released:
         after = touch_key(after, key)
     yield Step(OPERATOR, world.done, after)
 

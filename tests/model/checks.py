@@ -2,7 +2,7 @@
 
 from tests.model.messages import Answer, Place
 from tests.model.rules import Rule
-from tests.model.state import State, claim
+from tests.model.state import State, claim, holder, is_whole
 from tests.model.world import Model, World
 
 
@@ -14,9 +14,23 @@ def admit(model: Model, state: State, it: Answer, seen: World) -> bool | str | N
         return None
     if is_node(it.requester) and it.requester != f"node:{it.place.name}":
         return "M5: the requester is another node"
-    if it.key in seen.banned:
-        return "E3: banned"
+    if not has_free_name(model, state, it, seen):
+        return "M3: the Machine has another node name"
+    if seen.refuses(it.key, it.place):
+        return "E3: banned or released"
     return trusted(model, state, it, seen)
+
+
+def has_free_name(model: Model, state: State, it: Answer, seen: World) -> bool:
+    """M3: a complete claim for this Machine fixes its node name."""
+    hardware = (it.place.cluster, it.place.provider_id)
+    return not any(
+        is_whole(holder(state, named.key), named)
+        and (named.place.cluster, named.place.provider_id) == hardware
+        and named.place != it.place
+        and (named.place in seen.machines or not model.keeps(Rule.GONE_MACHINE_FREES_NAME))
+        for named in state.named
+    )
 
 
 def trusted(model: Model, state: State, it: Answer, seen: World) -> bool | str | None:

@@ -26,13 +26,19 @@ from tests.model.world import Model
 
 
 def is_living(model: Model, state: State, held: Held | None, named: Named | None) -> bool:
-    """Tell whether a claim is whole, and a provider ID of it in the Cluster."""
+    """Return whether a claim is complete and its Machine exists."""
     if not (held and named and is_whole(held, named)):
         return False
-    if held.key in model.world(state).banned and model.keeps(Rule.BANNED_IS_DEAD):
+    world = model.world(state)
+    if held.key in world.banned and model.keeps(Rule.BANNED_IS_DEAD):
         return is_kept(model, named)
-    there = {held.place, named.place} & model.world(state).machines
-    return bool(there) or is_kept(model, named)
+    if world.is_released(held.key, held.place) and model.keeps(Rule.RELEASED_IS_DEAD):
+        return False
+    places = {held.place, named.place}
+    if not model.keeps(Rule.GONE_MACHINE_FREES_CLAIM):
+        hardware = {(place.cluster, place.provider_id) for place in places}
+        places = {m for m in world.machines if (m.cluster, m.provider_id) in hardware}
+    return bool(places & world.machines) or is_kept(model, named)
 
 
 def is_kept(model: Model, named: Named) -> bool:
@@ -71,9 +77,10 @@ def stands(model: Model, *, living: bool, kept: Rule) -> bool:
 def k1_read(model: Model, state: State, verdict: Verdict) -> State | str:
     """Read the EndorsementKey, and whether it is banned by now."""
     key = verdict.answer.key
-    verdict = verdict._replace(banned=key in model.world(state).banned)
-    if verdict.banned and model.keeps(Rule.BAN_READ_LIVE):
-        return "E3: banned"
+    refused = model.world(state).refuses(key, verdict.answer.place)
+    verdict = verdict._replace(banned=refused)
+    if refused and model.keeps(Rule.BAN_READ_LIVE):
+        return "E3: banned or released"
     held = holder(state, key)
     if held is None:
         return go(state, verdict._replace(key=Version.ABSENT), At.K1_WRITE)

@@ -45,6 +45,9 @@ LOSSES: Mapping[str, Losses] = {
     "two keys, no TPM": _losses(Mode.REGISTERED, Mode.FIRST_USE, lost=_TWO_NODES),
     "new Machine": _EVERYWHERE_OLD,
     "new Machine, claims held": _NOWHERE,
+    "same hardware": _EVERYWHERE_OLD,
+    "same hardware, claims held": _NOWHERE,
+    "hardware passed on": _EVERYWHERE_OLD,
     "TPM replaced": _EVERYWHERE_OLD,
     "TPM replaced, no ban": {
         mode: _STUCK if mode.needs_record else _OLD_CERTIFICATE for mode in Mode
@@ -133,6 +136,24 @@ MUTATIONS = (
     _mutation(
         Rule.BANNED_IS_DEAD,
         scenario="TPM replaced",
+        mode=Mode.REGISTERED,
+        lost=Invariant.LIVENESS,
+    ),
+    _mutation(
+        Rule.RELEASED_IS_DEAD,
+        scenario="hardware passed on",
+        mode=Mode.REGISTERED,
+        lost=Invariant.LIVENESS,
+    ),
+    _mutation(
+        Rule.GONE_MACHINE_FREES_NAME,
+        scenario="same hardware",
+        mode=Mode.REGISTERED,
+        lost=Invariant.NO_DENIAL,
+    ),
+    _mutation(
+        Rule.GONE_MACHINE_FREES_CLAIM,
+        scenario="same hardware",
         mode=Mode.REGISTERED,
         lost=Invariant.LIVENESS,
     ),

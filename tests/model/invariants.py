@@ -18,7 +18,7 @@ class Invariant(StrEnum):
     ONE_KEY = "one endorsement key never serves two living nodes"
     ONE_TPM = "one TPM never serves two living nodes, whatever its keys"
     EXCLUSIVE = "while a certificate is valid its key serves no other node, its node no other key"
-    BANNED = "a verdict that reaches K1 after a ban gives the banned key nothing"
+    BANNED = "a verdict that reaches K1 after a ban or a release gives the key nothing there"
     NO_DENIAL = "an honest node's answer is not denied by a signer whose caches are up to date"
     LIVENESS = "an honest node gets its certificate once the attacker stops"
 
@@ -45,7 +45,8 @@ def lost_by(model: Model, step: Step) -> Iterator[Invariant]:
             yield from lost_by_two(model, step.after)
         case Denied(answer=it, informed=True):
             for host in model.scenario.hosts:
-                own = it.key == host.key and it in model.honest_answers
+                is_host = (it.key, it.place) == (host.key, host.place)
+                own = is_host and it in model.honest_answers
                 if own and is_entitled(model, step.after, host):
                     yield Invariant.NO_DENIAL
         case _:
@@ -78,11 +79,16 @@ def is_own(model: Model, it: Certificate) -> bool:
 
 def lost_by_two(model: Model, state: State) -> Iterator[Invariant]:
     """Compare valid certificates two by two; those of nodes that are gone live on (section 7)."""
-    machines = model.world(state).machines
+    world = model.world(state)
     for one in state.certificates:
         for two in state.certificates - {one}:
             two_nodes = one.place.node != two.place.node
-            if two_nodes and {one.place, two.place} <= machines:
+            live = {
+                it.place
+                for it in (one, two)
+                if it.place in world.machines and not world.is_released(it.key, it.place)
+            }
+            if two_nodes and len(live) == 2:
                 if one.key == two.key:
                     yield Invariant.ONE_KEY
                 if tpm_of(one.key) == tpm_of(two.key):
@@ -97,7 +103,7 @@ def is_entitled(model: Model, state: State, host: Host) -> bool:
     on_record = {key for key, place in world.records if place == host.place}
     wanted = host.key in on_record if model.mode.needs_record else on_record <= {host.key}
     there = state.acts >= host.since and host.place in world.machines
-    return wanted and there and host.key not in world.banned
+    return wanted and there and not world.refuses(host.key, host.place)
 
 
 def is_served(model: Model, state: State, host: Host) -> bool:

@@ -17,6 +17,8 @@ OTHER_N = Place("b", "n", "p1")
 """Equal in name and provider ID, in another cluster."""
 NEW_N = Place("a", "n", "p3")
 """A new Machine under an old node name."""
+NEXT = Place("a", "r", "p1")
+"""The next Machine on the hardware of `n`, under another node name."""
 
 Records = frozenset[tuple[str, Place]]
 
@@ -113,6 +115,50 @@ def new_machine(mode: Mode, *, hold: bool) -> Scenario:
     )
 
 
+def same_hardware(mode: Mode, *, hold: bool = False) -> Scenario:
+    """Replace a Machine on its hardware: same provider ID and TPM, another node name."""
+    records = registered(mode, ("T1", N), ("T1", NEXT))
+    return Scenario(
+        worlds=(
+            World(machines=frozenset({N}), records=records),
+            World(done="deletes n", machines=frozenset(), records=records),
+            World(done="makes r on its hardware", machines=frozenset({NEXT}), records=records),
+        ),
+        hosts=(
+            Host(place=N, key="T1", token="token of p1"),
+            Host(place=NEXT, key="T1", token="token of p1", since=2),
+        ),
+        attacker_keys=("T9",),
+        attacker_requesters=("node:n",),
+        targets=(NEXT,),
+        own_tokens=True,
+        hold=hold,
+        replicas=1,
+    )
+
+
+def hardware_passed_on(mode: Mode) -> Scenario:
+    """Give hardware to another Cluster; the former tenant keeps its Machine and its record."""
+    former, records = registered(mode, ("T2", M)), registered(mode, ("T2", M), ("T2", OTHER_N))
+    machines, released = frozenset({M, OTHER_N}), frozenset({("T2", "a")})
+    return Scenario(
+        worlds=(
+            World(machines=frozenset({M}), records=former),
+            World(done="gives the hardware of m to b", machines=machines, records=records),
+            World(done="releases T2 from a", machines=machines, records=records, released=released),
+        ),
+        hosts=(
+            Host(place=M, key="T2", token="token of p2"),
+            Host(place=OTHER_N, key="T2", token="token of p1", since=2),
+        ),
+        attacker_keys=("T9",),
+        attacker_requesters=("token of p2", "node:m"),
+        targets=(OTHER_N,),
+        own_tokens=True,
+        replicas=1,
+    )
+
+
 def tpm_replaced(mode: Mode, *, ban: bool) -> Scenario:
     """Replace the TPM of a Machine; the attacker has the old one, which is banned last or not."""
     machines, banned = frozenset({N}), frozenset({"T1"})
@@ -161,6 +207,9 @@ SCENARIOS: Mapping[str, Callable[[Mode], Scenario]] = {
     "two keys, no TPM": lambda mode: two_keys(mode, keys=("soft-1", "soft-2"), registered_keys=2),
     "new Machine": lambda mode: new_machine(mode, hold=False),
     "new Machine, claims held": lambda mode: new_machine(mode, hold=True),
+    "same hardware": same_hardware,
+    "same hardware, claims held": lambda mode: same_hardware(mode, hold=True),
+    "hardware passed on": hardware_passed_on,
     "TPM replaced": lambda mode: tpm_replaced(mode, ban=True),
     "TPM replaced, no ban": lambda mode: tpm_replaced(mode, ban=False),
     "name won back": name_won_back,

@@ -51,7 +51,7 @@ def picks(model: Model, state: State) -> Iterator[Step]:
             elif found is not None:
                 verdict = Verdict(it, At.K1_READ, on_record=found, informed=informed)
                 if it in state.approved:
-                    banned = it.key in model.world(state).banned
+                    banned = model.world(state).refuses(it.key, it.place)
                     verdict = verdict._replace(at=At.ISSUE, banned=banned)
                 after = with_verdicts(state, (*state.verdicts, verdict))
                 yield Step(actor, f"takes up {it.label}", after)

@@ -19,6 +19,16 @@ class World:
     machines: frozenset[Place]
     records: frozenset[tuple[str, Place]] = frozenset()
     banned: frozenset[str] = frozenset()
+    released: frozenset[tuple[str, str]] = frozenset()
+    """Keys, each with a Cluster that it was released from."""
+
+    def refuses(self, key: str, place: Place) -> bool:
+        """Return whether an operator banned the key, or released it from this node."""
+        return key in self.banned or self.is_released(key, place)
+
+    def is_released(self, key: str, place: Place) -> bool:
+        """Return whether the key was released from this node."""
+        return (key, place.cluster) in self.released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
