@@ -39,8 +39,12 @@ class Signer:
         *,
         policy: Mapping[str, Any] | None = None,
         kubeconfig: str | None = None,
+        namespace: str = "",
     ) -> None:
-        """Write the configuration; `policy` is the `spec` of the one policy for all clusters."""
+        """Write the configuration; `policy` is the `spec` of the one policy for all clusters.
+
+        The signer watches the objects of `namespace`, or of all namespaces if it is empty.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self._address = f"{HOST}:{process.free_port()}"
         self.log = directory / "signer.log"
@@ -48,6 +52,7 @@ class Signer:
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
         self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
+        self._namespace = namespace
         self._process: Any = None
 
     def start(self) -> None:
@@ -56,6 +61,7 @@ class Signer:
             [
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
                 "--policy", self._policy, "--own-namespace", NAMESPACE,
+                "--namespace", self._namespace,
                 "--metrics-address", self._address,
             ],
             log=self.log,

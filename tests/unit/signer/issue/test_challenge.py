@@ -69,7 +69,7 @@ def test_a_challenge_has_the_selection_and_event_log_of_the_policy() -> None:
     assert scenario.challenge_keys.current.hex() not in challenge(scenario)
 
 
-def test_each_challenge_is_encrypted_anew() -> None:
+def test_each_challenge_has_a_new_seed() -> None:
     """The secret is derived; the seed that encrypts it is random."""
     scenario = Scenario()
     one, other = (decode_challenge(challenge(scenario, seed=seed)) for seed in (1, 2))

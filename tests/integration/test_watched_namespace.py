@@ -1,0 +1,25 @@
+"""A signer that watches one namespace, as clusterctl's contract for providers allows."""
+
+from pathlib import Path
+
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer, opt_in
+
+
+def test_a_signer_serves_only_the_clusters_of_its_namespace(
+    fleet: Fleet, machines: Machines, tmp_path: Path
+) -> None:
+    for tenant in fleet.tenants:
+        opt_in(fleet, tenant)
+    tenant = fleet.first
+    node = machines.registered(tenant)
+    with Signer(fleet, tmp_path / "signer", namespace=tenant.namespace) as signer:
+        assert node.call().status == 0
+        wait_until(
+            lambda: any(line.get("outcome") == "issued" for line in signer.lines),
+            what="the signer has issued the certificate",
+        )
+        opened = {line["cluster"] for line in signer.lines if line["event"] == "cluster opened"}
+    assert opened == {f"{tenant.namespace}/{tenant.name}"}
