@@ -17,8 +17,8 @@ compares them with the topics of the result.
 Wake-ups. Waking all workers for each event costs more than the work. At most one idle worker waits
 with a timeout, for the next delayed item (`_timer`); the others wait without one (`_idle`). Each
 change wakes one worker. A worker that takes an item wakes the next one, if there is a further item
-that may start or if no worker waits for the delayed items. `done` wakes no worker: the one that calls
-it calls `get` next.
+that may start, or if no worker waits for the delayed items. `done` wakes no worker, because the
+worker that calls `done` calls `get` next.
 """
 
 import heapq
