@@ -4,8 +4,8 @@ closed     Calls are allowed. Slow calls in a row are counted; a fast call sets 
 open       No calls until `retry_at`.
 half-open  One call at a time. A fast call closes the breaker; a slow one opens it again, longer.
 
-Only the duration of a call counts. A call that fails fast holds no worker, and whoever can make
-one request fail (422, 403) must not be able to stop the requests of the whole cluster.
+Only the duration of a call counts. A call that fails fast holds no worker, and a requester that can
+make its own request fail (422) must not be able to stop the requests of the whole cluster.
 """
 
 from enum import Enum
@@ -43,7 +43,7 @@ class CircuitBreaker:
 
     @property
     def is_pristine(self) -> bool:
-        """Whether it is as a new one, so that it need not be kept."""
+        """Whether it equals a new breaker, so that it can be forgotten."""
         return self._slow_calls == self._times_opened == 0
 
     def max_workers(self, most: int, now: float) -> int:

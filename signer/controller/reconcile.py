@@ -358,8 +358,8 @@ class _Reconciliation:
     def _wait(self, error: Waiting) -> Result:
         """Leave the CSR pending and write the reason to it; requeue on change of its topics.
 
-        For an answer or a serving request the reason is an Event, too. An offer gets none, since
-        anybody with a bootstrap token can file offers.
+        For an answer or a serving request it also creates an Event. An offer gets none, since it is
+        not proved: a stolen bootstrap token suffices to file offers.
         """
         if self._is_expired_serving_request():
             detail = f"it waited for: {error.reason}: {error.message}"

@@ -17,8 +17,8 @@ compares them with the topics of the result.
 Wake-ups. Waking all workers for each event costs more than the work. At most one idle worker waits
 with a timeout, for the next delayed item (`_timer`); the others wait without one (`_idle`). Each
 change wakes one worker. A worker that takes an item wakes the next one, if there is a further item
-that may start or if nobody waits for the delayed items. `done` wakes nobody: the worker that calls
-it calls `get` next.
+that may start, or if no worker waits for the delayed items. `done` wakes no worker, because the
+worker that calls `done` calls `get` next.
 """
 
 import heapq
@@ -312,7 +312,7 @@ class WorkQueue:
         (self._idle if self._idle_workers else self._timer).notify()
 
     def _wake_next(self) -> None:
-        """Wake another worker if there is an item for it, or if nobody waits for the delayed."""
+        """Wake another worker if there is an item for it, or if none waits for the delayed."""
         unattended = bool(self._delayed) and not self._timer_attended
         if unattended or self._ready.has_next(self._monotonic()):
             self._wake_one()

@@ -91,7 +91,7 @@ class Cluster:
         yield from list(self.filed.values())
 
     def write(self, name: str, patch: object) -> Json:
-        """Apply a patch as far as the signer looks at the result."""
+        """Apply a patch as far as the signer reads the result."""
         if "status" in repr(patch):
             self.decided.add(name)
             self.filed.pop(name, None)

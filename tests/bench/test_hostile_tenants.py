@@ -157,18 +157,18 @@ def register_cluster(management: ManagementCluster, namespace: str, name: str, u
 class HostileTenants:
     """The hostile owners: their API servers, and what they write on the management cluster."""
 
-    def __init__(self, management: ManagementCluster, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, management: ManagementCluster, directory: Path, stack: ExitStack) -> None:
         self._management = management
-        self._folder = folder
+        self._directory = directory
         self._authority = pki.Authority.make("hostile", pki.ec_key())
         self._stack = stack
         self.names = [(owner, f"{behavior}-{n}") for owner, behavior, n in _hostile()]
 
     def attack(self) -> None:
         """Start everything at once."""
-        folder = self._folder
-        folder.mkdir()
-        files = [str(folder / "server.crt"), str(folder / "server.key")]
+        directory = self._directory
+        directory.mkdir()
+        files = [str(directory / "server.crt"), str(directory / "server.key")]
         pair = self._authority.server(HOST)
         for file, content in zip(files, (pair.certificate, pair.key), strict=True):
             Path(file).write_bytes(content)
@@ -181,11 +181,11 @@ class HostileTenants:
             }
             for owner, behavior, _ in _hostile()
         ]
-        (folder / "clusters.json").write_text(json.dumps(entries))
-        argv = [sys.executable, "-m", "tests.bench.hostile_clusters", str(folder)]
-        log = folder / "hostile.log"
+        (directory / "clusters.json").write_text(json.dumps(entries))
+        argv = [sys.executable, "-m", "tests.bench.hostile_clusters", str(directory)]
+        log = directory / "hostile.log"
         running = self._stack.enter_context(process.running(argv, log=log))
-        ready = (folder / "ready").exists
+        ready = (directory / "ready").exists
         process.wait_until_ready(running, ready, what="the hostile clusters listen", log=log)
         for owner in HOSTILE:
             self._management.create_namespace(owner)
@@ -201,7 +201,7 @@ class HostileTenants:
         if name.startswith("authority"):
             key = rsa.generate_private_key(65537, CA_BITS)
             pair = pki.Authority.make("hostile", key).pair
-            registration = (self._folder / "endorsement-key").read_text()
+            registration = (self._directory / "endorsement-key").read_text()
             machine = objects.Machine(
                 "node-1",
                 provider_id=f"bench://{owner}/node-1",
@@ -244,13 +244,15 @@ def measure(clusters: Sequence[HonestCluster], seconds: float) -> list[float]:
     return sorted(latency for each in latencies for latency in each)
 
 
-def start(folder: Path, stack: ExitStack) -> tuple[ManagementCluster, list[HonestCluster]]:
+def start(directory: Path, stack: ExitStack) -> tuple[ManagementCluster, list[HonestCluster]]:
     """Start the control planes."""
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     assets = provide.kubernetes(version, provide.ALL)
-    management = ManagementCluster("management", folder / "management", assets)
+    management = ManagementCluster("management", directory / "management", assets)
     clusters = [
-        HonestCluster(f"honest-{n}", WorkloadCluster(f"honest-{n}", folder / f"honest-{n}", assets))
+        HonestCluster(
+            f"honest-{n}", WorkloadCluster(f"honest-{n}", directory / f"honest-{n}", assets)
+        )
         for n in range(HONEST)
     ]
     for server in (management, *(cluster.workload for cluster in clusters)):

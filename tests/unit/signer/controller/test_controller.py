@@ -120,22 +120,22 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Cluster that is created again under the name starts without the failures of the old one."""
-    made = make_controller(workload)
+    signer = make_controller(workload)
     for n in range(3):
-        made._queue.add(Item(cluster=HOME, requester="r", name=str(n)))
-        item = made._queue.get()
+        signer._queue.add(Item(cluster=HOME, requester="r", name=str(n)))
+        item = signer._queue.get()
         assert item is not None
-        made._queue.done(item, DONE, slow=True)
-    assert made._queue.state().open_breakers == {HOME}
+        signer._queue.done(item, DONE, slow=True)
+    assert signer._queue.state().open_breakers == {HOME}
     monkeypatch.setattr(workload, "read_hosts", workload.stop)
-    made._maintain_workload(workload)
-    assert made._queue.state().open_breakers == frozenset()
+    signer._maintain_workload(workload)
+    assert signer._queue.state().open_breakers == frozenset()
 
 
 def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_controller(workload)
+    signer = make_controller(workload)
     steps: list[str] = []
 
     def rotate() -> None:
@@ -144,10 +144,10 @@ def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
 
     def delete_unclaimed_keys() -> None:
         steps.append("keys")
-        made._stop.set()
+        signer._stop.set()
 
     monkeypatch.setattr(controller, "_MAINTENANCE_INTERVAL", 0.0)
-    monkeypatch.setattr(made._challenge_keys, "rotate", rotate)
-    monkeypatch.setattr(made, "_delete_unclaimed_keys", delete_unclaimed_keys)
-    made._maintain_management()
+    monkeypatch.setattr(signer._challenge_keys, "rotate", rotate)
+    monkeypatch.setattr(signer, "_delete_unclaimed_keys", delete_unclaimed_keys)
+    signer._maintain_management()
     assert steps == ["rotate", "keys"]

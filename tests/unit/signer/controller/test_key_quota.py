@@ -47,10 +47,10 @@ def key(number: int, cluster: ClusterKey, **changes: Any) -> EndorsementKeyObjec
 @pytest.fixture
 def caches(monkeypatch: pytest.MonkeyPatch) -> Caches:
     monkeypatch.setattr(key_quota, "MIN_QUOTA", 3)
-    made = Caches()
-    made.machines.replace({})
-    made.pools.replace({})
-    return made
+    empty = Caches()
+    empty.machines.replace({})
+    empty.pools.replace({})
+    return empty
 
 
 def put(caches: Caches, *keys: EndorsementKeyObject) -> EndorsementKeyQuota:

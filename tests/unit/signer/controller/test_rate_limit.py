@@ -10,7 +10,7 @@ from signer.errors import TooManyChallenges
 
 @dataclass(slots=True)
 class LimiterFixture:
-    """A limiter with a clock of its own."""
+    """A limiter and its clock."""
 
     seconds: float = 0.0
     limiter: ChallengeRateLimiter = field(init=False)

@@ -41,8 +41,8 @@ APPROVED = Condition(type="Approved", reason="ByHand", message="trust me")
 
 @cache
 def authority() -> CertificateAuthority:
-    made = pki.Authority.make("workload", pki.ec_key())
-    return CertificateAuthority(certificate=made.certificate, private_key=made.key)
+    ca = pki.Authority.make("workload", pki.ec_key())
+    return CertificateAuthority(certificate=ca.certificate, private_key=ca.key)
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ def waiting(*topics: str) -> Result:
 
 @dataclass(slots=True)
 class QueueFixture:
-    """A queue with a clock of its own, whose items are taken without waiting."""
+    """A queue and its clock. Items are taken without waiting."""
 
     seconds: float = 0.0
     workers: int = 1000
