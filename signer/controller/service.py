@@ -28,6 +28,7 @@ from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.issue.authority import ClusterAuthorities
+from signer.kube.budget import MemoryBudget
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, Csr, Node
@@ -60,7 +61,10 @@ class Controller:
         self._queue = WorkQueue(
             per_cluster=_MAX_WORKERS_PER_CLUSTER, monotonic=time.monotonic, jitter=random.random
         )
-        self._management = ManagementCluster(api, self._stop, self._queue.notify)
+        self._budget = MemoryBudget()
+        self._management = ManagementCluster(
+            api, self._stop, self._queue.notify, budget=self._budget
+        )
         self._claims = KubeClaimStore(api)
         self._masters = ChallengeKeyStore(
             SecretClient(api), config.namespace, now=_now, random=secrets.token_bytes
@@ -68,9 +72,9 @@ class Controller:
         self._clusters = WorkloadClusters(
             self._management,
             SecretClient(api),
-            agent=agent,
+            user_agent=agent,
+            budget=self._budget,
             opened=self._on_cluster_added,
-            monotonic=time.monotonic,
         )
         self._reconciler = Reconciler(
             policies=config.policies,

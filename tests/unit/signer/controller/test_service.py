@@ -12,6 +12,7 @@ from signer.controller.service import Controller
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
+from signer.kube.budget import MemoryBudget
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.policy import PolicySet
 from tests.builders.kube_objects import HOME
@@ -22,7 +23,7 @@ from tests.harness import kubeconfig, pki
 def workload() -> WorkloadCluster:
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
     made = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
-    return WorkloadCluster(HOME, "uid", made, agent="test")
+    return WorkloadCluster(HOME, "uid", made, user_agent="test", budget=MemoryBudget())
 
 
 def service_of(workload: WorkloadCluster) -> Controller:

@@ -467,7 +467,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "no CSR": ('{"kind": "List", "items": []}', "holds no CertificateSigningRequest"),
     "half a CSR": (
         '{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}',
-        "metadata.name is missing",
+        "missing required field `metadata`",
     ),
     "no object": ("[1]", "something else than Kubernetes objects"),
     "no objects": ('{"kind": "List", "items": [1]}', "something else than objects"),
@@ -498,7 +498,7 @@ def test_records_that_cannot_be_read_are_all_told(folder: Folder) -> None:
     stored.write_list(files.records[0], [cluster, nameless, stray])
     told = problem(files)
     assert "Machine: metadata.name is missing" in told
-    assert "Machine machine-1: spec.clusterName is missing" in told
+    assert "Machine machine-1: Object missing required field `clusterName`" in told
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -91,7 +91,7 @@ def test_times_are_written_in_utc() -> None:
 def test_a_time_without_a_zone_is_no_time() -> None:
     body = stored(NODE)
     body["spec"]["notAfter"] = "2026-11-28T09:30:00"
-    with pytest.raises(ValueError, match="time zone"):
+    with pytest.raises(ValueError, match="notAfter"):
         read_attested_node(body)
 
 
@@ -110,8 +110,6 @@ def test_boot_counters_are_read() -> None:
     [
         {},
         *({k: v for k, v in BOOT.items() if k != left_out} for left_out in BOOT),
-        {**BOOT, "resetCount": "1"},
-        {**BOOT, "restartCount": "1"},
         {**BOOT, "firmwareVersion": "x"},
     ],
     ids=str,

@@ -1,5 +1,6 @@
 """Who lives, as the management cluster says now: what it does not say frees no key and no name."""
 
+import json
 from collections.abc import Container, Mapping
 from typing import Any, cast
 
@@ -7,7 +8,8 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.claims import KubeClaimStore
-from signer.kube.client import ApiClient, Json, Response
+from signer.kube.client import ApiClient, Response
+from signer.kube.decode import Json
 from signer.model import MachineState
 from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
 
@@ -38,8 +40,12 @@ class Server:
         accepted: Container[int] = (200,),
     ) -> Response:
         assert 200 in accepted
-        assert query is None or query["limit"]
-        return Response(status=200, body=self._answers[path])
+        assert query is None
+        return Response(status=200, content=json.dumps(self._answers[path]).encode())
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        assert query["limit"]
+        return self.get(path)
 
 
 def liveness(*machines: Any, pools: tuple[Any, ...] = ()) -> MachineState:  # noqa: ANN401 # objects
@@ -74,5 +80,6 @@ def test_what_cannot_be_read_leaves_it_undecided() -> None:
         assert caught.value.message == f"a {kind} cannot be read"
         name = (*machines, *pools)[0]["metadata"]["name"]
         assert (
-            caught.value.detail == f"team-a/{name}: metadata.labels holds something else than texts"
+            caught.value.detail
+            == f"team-a/{name}: Expected `str`, got `bool` - at `$.metadata.labels[...]`"
         )

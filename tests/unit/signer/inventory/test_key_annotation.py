@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from common.names import ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
 from common.public_keys import spki_sha256
 from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
@@ -49,9 +48,7 @@ def certificate_of_version_5() -> str:
 
 
 def read(value: str) -> KeyAnnotation:
-    return read_key_annotation(
-        {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}, "here"
-    )
+    return read_key_annotation(value, "here")
 
 
 def digests(value: str) -> list[bytes]:
@@ -62,7 +59,7 @@ def digests(value: str) -> list[bytes]:
 
 
 def test_an_object_without_the_annotation_says_nothing() -> None:
-    assert read_key_annotation({"metadata": {}}, "here") is NO_ANNOTATION
+    assert read_key_annotation(None, "here") is NO_ANNOTATION
 
 
 @pytest.mark.parametrize(
@@ -132,7 +129,7 @@ def test_openssls_words_are_not_for_the_record() -> None:
     ):
         error = read(broken).error
         assert error is not None
-        assert error.endswith(" cannot be read; sha256:<hex> can always")
+        assert error.endswith(" cannot be read: give its key's digest as sha256:<hex>")
 
 
 def test_one_bad_entry_spoils_the_others() -> None:

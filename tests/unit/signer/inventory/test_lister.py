@@ -13,8 +13,10 @@ from common.names import CLIENT_SIGNER
 from signer.host_names import HostName
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.inventory.infrastructure import _Watch
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import (
+    InfrastructureObject,
     MachineObject,
     read_bootstrap,
     read_infrastructure,
@@ -23,6 +25,7 @@ from signer.inventory.machine import (
 )
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
+from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
@@ -108,8 +111,13 @@ class RealWorld:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
-        self.management = ManagementCluster(api, Event(), lambda _cluster, _topic: None)
-        self.workload = WorkloadCluster(HOME, "uid-blue", connection, agent="test")
+        self.budget = MemoryBudget()
+        self.management = ManagementCluster(
+            api, Event(), lambda _cluster, _name: None, budget=self.budget
+        )
+        self.workload = WorkloadCluster(
+            HOME, "uid-blue", connection, user_agent="test", budget=self.budget
+        )
         self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
         self.management.clusters.replace({"team-a/blue": read_cluster(body)})
@@ -146,10 +154,15 @@ class RealWorld:
 
     def infrastructure(self, name: str, **annotations: str) -> None:
         """Add an infrastructure object, as its watch would."""
-        kind = (kube_objects.INFRASTRUCTURE, "TestMachine")
-        cache = self.management._infrastructure.setdefault(kind, Cache("TestMachines"))
         value = read_infrastructure(kube_objects.infrastructure(name, **annotations))
-        cache.replace({f"team-a/{name}": value})
+        self.infrastructure_cache("TestMachine").replace({f"team-a/{name}": value})
+
+    def infrastructure_cache(self, kind: str) -> Cache[InfrastructureObject]:
+        """Return the cache of a new watch of that kind."""
+        cache: Cache[InfrastructureObject] = Cache(f"{kind}s")
+        watches = self.management._infrastructure._watches
+        watches[kube_objects.INFRASTRUCTURE, kind] = _Watch(cache=cache)
+        return cache
 
     def node(self, node: Node) -> None:
         self.workload.nodes.upsert(node.name, node)
@@ -293,9 +306,7 @@ def test_what_a_machine_refers_to_counts() -> None:
 def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
     world = RealWorld()
     world.add(kube_objects.machine())
-    world.management._infrastructure[kube_objects.INFRASTRUCTURE, "TestMachine"] = Cache(
-        "TestMachines"
-    )
+    world.infrastructure_cache("TestMachine")
     with pytest.raises(ApiServerUnavailable, match="TestMachines are not known yet"):
         world.records.machines(PROVIDER_ID)
 
@@ -313,9 +324,7 @@ def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> N
     world, body = RealWorld(), kube_objects.cluster()
     infrastructure = {**kube_objects.infrastructure("blue"), "kind": "TestCluster"}
     infrastructure["status"] = {"kubeletClientCertificateSigner": signer}
-    cache = world.management._infrastructure.setdefault(
-        (kube_objects.INFRASTRUCTURE, "TestCluster"), Cache("TestClusters")
-    )
+    cache = world.infrastructure_cache("TestCluster")
     cache.replace({"team-a/blue": read_infrastructure(infrastructure)})
     world.management.clusters.upsert("team-a/blue", read_cluster(body))
     assert world.records.cluster().client_signers == frozenset()
@@ -335,7 +344,24 @@ def test_a_cluster_that_was_made_anew_is_another() -> None:
     body = kube_objects.cluster()
     body["metadata"]["uid"] = "another"
     world.management.clusters.upsert("team-a/blue", read_cluster(body))
-    with pytest.raises(ApiServerUnavailable, match="gone"):
+    with pytest.raises(ApiServerUnavailable, match="does not exist any more"):
+        world.records.cluster()
+
+
+def test_nothing_is_decided_while_objects_of_the_namespace_exceed_its_budget() -> None:
+    """A Machine that is not cached may have the same host name as the one that asks."""
+    world = RealWorld()
+    world.budget._per_owner = 0
+    body = kube_objects.machine("too-much")
+    assert not world.management.machines.upsert("team-a/too-much", read_machine(body))
+    with pytest.raises(ApiServerUnavailable, match="Machines of namespace team-a exceed"):
+        world.records.cluster()
+
+
+def test_nothing_is_decided_while_infrastructure_objects_exceed_the_budget() -> None:
+    world = RealWorld()
+    world.infrastructure_cache("TestMachine")._incomplete.add("team-a")
+    with pytest.raises(ApiServerUnavailable, match="TestMachines of namespace team-a exceed"):
         world.records.cluster()
 
 

@@ -5,9 +5,9 @@ from threading import Event
 
 import pytest
 
-from common.errors import ApiServerUnavailable
 from signer.inventory.claim_objects import read_endorsement_key
 from signer.inventory.cluster import read_cluster
+from signer.inventory.infrastructure import InfrastructureWatches
 from signer.inventory.machine import (
     MachineObject,
     Reference,
@@ -16,6 +16,7 @@ from signer.inventory.machine import (
     read_pool,
 )
 from signer.inventory.management import ManagementCluster
+from signer.kube.budget import MemoryBudget
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
@@ -45,7 +46,10 @@ class Landscape:
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
         self.management = ManagementCluster(
-            api, Event(), lambda cluster, topic: self.woken.add((cluster, topic))
+            api,
+            Event(),
+            lambda cluster, topic: self.woken.add((cluster, topic)),
+            budget=MemoryBudget(),
         )
         self.management.start()
         for cache in (self.management.machines, self.management.pools, self.management.keys):
@@ -73,7 +77,8 @@ def claimed() -> AttestedNodeObject:
 
 @pytest.fixture
 def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
-    monkeypatch.setattr(ManagementCluster, "_follow", lambda *_: None)
+    monkeypatch.setattr(ManagementCluster, "_watch_path", lambda *_: None)
+    monkeypatch.setattr(InfrastructureWatches, "start", lambda _: None)
     return Landscape()
 
 
@@ -140,29 +145,15 @@ def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape
     management = landscape.management
     kind = (kube_objects.INFRASTRUCTURE, "TestCluster")
     reference = Reference(group=kind[0], kind=kind[1], namespace="team-a", name=HOME.name)
-    with pytest.raises(ApiServerUnavailable):
-        management.infrastructure(reference)
     landscape.woken.clear()
     read = read_infrastructure(kube_objects.infrastructure(HOME.name))
-    management._infrastructure[kind].replace({"team-a/blue": read})
+    management._infrastructure._object_changed(kind, reference.key, None, read)
     assert landscape.woken == {ANY}
 
 
-def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
-    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There may be no more threads for a while."""
-    machine = read_machine(kube_objects.machine())
-    assert machine.infrastructure is not None
-    watched: list[str] = []
-
-    def follow(_: ManagementCluster, what: str, *_more: object) -> None:
-        watched.append(what)
-        if len(watched) == 1:
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(ManagementCluster, "_follow", follow)
-    for error in (RuntimeError, ApiServerUnavailable, ApiServerUnavailable):
-        with pytest.raises(error):
-            landscape.management.infrastructure(machine.infrastructure)
-    assert watched == ["TestMachines", "TestMachines"]
+def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: Landscape) -> None:
+    landscape.put(read_machine(kube_objects.machine()))
+    group = kube_objects.INFRASTRUCTURE
+    assert landscape.management.used_kinds() >= {(group, "TestMachine"), (group, "TestCluster")}
+    landscape.management.machines.replace({})
+    assert landscape.management.used_kinds() == {(group, "TestCluster")}

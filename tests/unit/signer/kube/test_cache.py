@@ -1,9 +1,12 @@
 """A cache: complete before it is read, changed at once, and quiet while nothing changes."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube.cache import Cache, Capacity
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
 
 
 def words() -> Cache[str]:
@@ -71,20 +74,83 @@ def test_a_listener_finds_the_whole_list() -> None:
     assert found == [3, 3, 3]
 
 
-def test_what_has_no_room_is_not_kept() -> None:
-    cache = Cache("words", room=Capacity(size=5, size_of=len))
-    cache.replace({"1": "aaa"})
+def test_value_over_the_budget_is_not_stored() -> None:
+    budget = MemoryBudget(per_owner=size("n/1", "a" * 1000) + size("n/2", "b" * 100))
+    cache = Cache[str]("words", budget=budget)
+    cache.replace({"n/1": "a" * 1000})
     heard: list[tuple[str, str | None, str | None]] = []
     cache.add_event_handler(lambda *change: heard.append(change))
-    assert cache.upsert("2", "bb")
-    assert not cache.upsert("3", "c")
-    assert cache.upsert("1", "a")
-    assert cache.upsert("3", "c")
-    assert not cache.upsert("2", "bbbb")
-    assert set(cache.all()) == {"a", "c"}
+    assert cache.upsert("n/2", "b")
+    assert not cache.upsert("n/3", "c" * 1000)
+    assert cache.incomplete == {"n"}
+    with pytest.raises(ApiServerUnavailable, match="words of namespace n exceed its memory budget"):
+        cache.require_complete("n")
+    cache.require_complete("m")
+    assert cache.upsert("n/1", "d")
+    assert cache.upsert("n/3", "c" * 600)
+    assert not cache.upsert("n/2", "b" * 1000)
+    assert set(cache.all()) == {"d", "c" * 600}
     assert heard == [
-        ("2", None, "bb"),
-        ("1", "aaa", "a"),
-        ("3", None, "c"),
-        ("2", "bb", None),
+        ("n/2", None, "b"),
+        ("n/1", "a" * 1000, "d"),
+        ("n/3", None, "c" * 600),
+        ("n/2", "b", None),
     ]
+    cache.replace({})
+    cache.require_complete("n")
+    assert budget.used() == {}
+
+
+def test_values_of_a_fixed_owner_count_for_it() -> None:
+    budget = MemoryBudget()
+    cache = Cache[str]("nodes", budget=budget, owner="team-a")
+    cache.upsert("node-1", "x")
+    assert budget.used().keys() == {"team-a"}
+
+
+def test_closed_cache_gives_its_memory_back() -> None:
+    """Its watch may still bring an event, after the cluster is closed."""
+    budget = MemoryBudget()
+    cache = Cache[str]("words", budget=budget)
+    cache.replace({"n/1": "a"})
+    cache.close()
+    assert not cache.upsert("n/2", "b")
+    assert budget.used() == {}
+    with pytest.raises(ApiServerUnavailable):
+        cache.get("n/1")
+
+
+def test_list_that_fails_half_way_deletes_nothing() -> None:
+    cache = words()
+    cache.replace({"1": "a", "2": "b"})
+
+    def broken() -> Iterator[tuple[str, str]]:
+        yield "3", "c"
+        raise ApiServerUnavailable("gone")
+
+    with pytest.raises(ApiServerUnavailable):
+        cache.load(broken())
+    assert set(cache.all()) == {"a", "b", "c"}
+
+
+def test_first_list_that_fails_half_way_is_not_lost_for_handlers() -> None:
+    cache = words()
+    heard: list[str] = []
+    cache.add_event_handler(lambda key, _before, _after: heard.append(key))
+
+    def broken() -> Iterator[tuple[str, str]]:
+        yield "1", "a"
+        raise ApiServerUnavailable("gone")
+
+    with pytest.raises(ApiServerUnavailable):
+        cache.load(broken())
+    assert heard == []
+    cache.replace({"1": "a"})
+    assert heard == ["1"]
+
+
+def size(key: str, value: str) -> int:
+    """Return what the cache counts for an entry."""
+    budget = MemoryBudget()
+    Cache[str]("words", budget=budget).upsert(key, value)
+    return budget.used()["n"]

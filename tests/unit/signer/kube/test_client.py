@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ from cryptography.x509.oid import NameOID
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
 from signer.kube import client, tls
-from signer.kube.client import ApiClient, Expired
+from signer.kube.client import ApiClient, Expired, PageTooLarge
+from signer.kube.decode import object_key
 from signer.kube.kubeconfig import ClientCertificate, Connection
 from signer.kube.tls import client_context
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
@@ -31,6 +33,7 @@ from tests.fakes.clock import FakeClock
 from tests.harness import pki
 
 PATH = "/api/v1/things"
+MAX_RESPONSE = 1 << 20
 
 
 def connection(server: FakeApiServer) -> Connection:
@@ -44,7 +47,7 @@ def serving(
     handler: Handler, folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
 ) -> Iterator[tuple[FakeApiServer, ApiClient]]:
     with api_server(handler, folder, names=names) as server:
-        api = ApiClient("fake", connection(server), user_agent="test")
+        api = ApiClient("fake", connection(server), user_agent="test", max_response=MAX_RESPONSE)
         yield server, api
         api.close()
         gc.collect()
@@ -58,7 +61,7 @@ def unavailable(handler: Handler, folder: Path) -> ApiServerUnavailable:
 
 def test_a_request_says_who_asks(tmp_path: Path) -> None:
     with serving(lambda a: a.give({"kind": "Thing"}), tmp_path) as (server, api):
-        assert api.get(PATH, {"limit": "5"}).body == {"kind": "Thing"}
+        assert json.loads(api.get(PATH, {"limit": "5"}).content) == {"kind": "Thing"}
     request = server.requests[0]
     assert (request.method, request.path) == ("GET", f"{PATH}?limit=5")
     assert request.headers["Authorization"] == "Bearer very-secret"
@@ -119,17 +122,23 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"[1]", b'{"a":', b"[" * 100_000, b"\xff"])
-def test_what_is_no_json_object_is_no_answer(content: bytes, tmp_path: Path) -> None:
-    assert "is not" in unavailable(lambda a: a.give(content), tmp_path).message
+@pytest.mark.parametrize("content", [b"<html>", b"[1]", b'{"a":', b"[" * 100_000, b"\xff", b"{}"])
+def test_answer_that_is_no_such_object_is_unavailable(content: bytes, tmp_path: Path) -> None:
+    with serving(lambda a: a.give(content), tmp_path) as (_, api):
+        response = api.get(PATH)
+    with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
+        response.read(object_key)
 
 
 def test_an_endless_answer_is_left(tmp_path: Path) -> None:
     def endless(answering: Answering) -> None:
         answering.give_chunks(itertools.repeat(b"x" * 65536))
 
-    with patch.object(client, "_MAX_ANSWER", 1 << 20):
-        assert unavailable(endless, tmp_path).message == "the API server's answer is too large"
+    with serving(endless, tmp_path) as (_, api):
+        with pytest.raises(ApiServerUnavailable, match="answer is too large"):
+            api.get(PATH)
+        with pytest.raises(PageTooLarge):
+            api.get_page(PATH, {})
 
 
 DRIPS = {
@@ -192,10 +201,13 @@ def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
 
 def test_compression_is_not_undone(tmp_path: Path) -> None:
     """A few kilobytes could become gigabytes."""
-    error = unavailable(
-        lambda a: a.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"}), tmp_path
-    )
-    assert error.message == "the API server's answer is not JSON"
+
+    def zipped(answering: Answering) -> None:
+        answering.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"})
+
+    with serving(zipped, tmp_path) as (_, api):
+        response = api.get(PATH)
+    assert response.content == b"\x1f\x8b"
 
 
 def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
@@ -229,7 +241,7 @@ def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> No
     """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
     with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
         api = ApiClient("fake", connection(server), user_agent="test")
-        assert api.get(PATH).body == {}
+        assert api.get(PATH).content == b"{}"
         api.close()
 
 
@@ -239,7 +251,7 @@ def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
             ApiClient("fake", connection(server), user_agent="test").get(PATH)
         named = replace(connection(server), server_name="kubernetes")
         api = ApiClient("fake", named, user_agent="test")
-        assert api.get(PATH).body == {}
+        assert api.get(PATH).content == b"{}"
         api.close()
 
 
@@ -247,8 +259,29 @@ def test_a_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
     chunks = [b'{"type":"ADDED"', b',"object":{}}\n{"type":', b'"DELETED","object":{}}\n\n']
     with serving(lambda a: a.give_chunks(iter(chunks)), tmp_path) as (server, api):
         events = list(api.watch(PATH, {"resourceVersion": "7"}))
-    assert [event["type"] for event in events] == ["ADDED", "DELETED"]
+    assert [json.loads(event)["type"] for event in events] == ["ADDED", "DELETED"]
     assert server.requests[0].path == f"{PATH}?resourceVersion=7&watch=true"
+
+
+@pytest.mark.parametrize("cut", [1, 7, 4096, 1 << 20])
+def test_lines_are_found_however_they_are_cut(cut: int) -> None:
+    lines = [b"a" * 5000, b"b", b"c" * 100, b"d"]
+    text = b"\n\n".join(lines) + b"\nrest"
+    chunks = [text[at : at + cut] for at in range(0, len(text), cut)]
+    assert list(client._lines(chunks)) == lines
+
+
+def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
+    """Each chunk used to copy all chunks before it: 4 MiB in pieces of 64 bytes took minutes."""
+
+    def seconds(size: int) -> float:
+        chunks = itertools.chain(itertools.repeat(b"x" * 64, size // 64), [b"\n"])
+        begun = time.process_time()
+        assert [len(line) for line in client._lines(chunks)] == [size]
+        return time.process_time() - begun
+
+    seconds(1 << 16)
+    assert seconds(client._MAX_EVENT) < 40 * max(seconds(client._MAX_EVENT // 8), 0.005)
 
 
 def test_a_watch_that_is_too_old_says_so(tmp_path: Path) -> None:

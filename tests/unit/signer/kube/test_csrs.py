@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SIGNER, SERVING_SIGNER
 from signer.kube.csrs import read_csr, read_pending_csr
 from signer.model import Condition
 
@@ -18,7 +18,7 @@ def body(**status: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of status
             "uid": "u",
             "resourceVersion": "7",
             "creationTimestamp": "2026-11-21T09:30:00Z",
-            "annotations": {"a": "b"},
+            "annotations": {CHALLENGE_ANNOTATION: "c", "of-no-interest": "x"},
         },
         "spec": {
             "signerName": CLIENT_SIGNER,
@@ -45,7 +45,7 @@ def test_everything_that_is_judged_is_read() -> None:
     assert csr.groups == {"system:bootstrappers", "system:authenticated"}
     assert csr.usages == ("digital signature", "client auth")
     assert csr.expiration_seconds == 3600
-    assert csr.annotations == {"a": "b"}
+    assert csr.annotations == {CHALLENGE_ANNOTATION: "c"}
     assert csr.conditions == {"Approved": Condition(type="Approved", reason="R", message="m")}
     assert csr.certificate is None
 
