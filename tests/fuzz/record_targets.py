@@ -2,8 +2,10 @@
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import yaml
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from common import strict_yaml
 from common.errors import ApiServerUnavailable
-from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
+from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER
 from common.pem import encode_block
 from common.public_keys import public_key_from_area
 from signer.errors import AuthorityUnavailable, KubeconfigRefused
@@ -32,8 +34,8 @@ from signer.inventory.key_annotation import read_key_annotation
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
 from signer.issue.authority import parse_authority
-from signer.kube.client import _object
 from signer.kube.csrs import read_csr
+from signer.kube.decode import Source
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.policy import PolicyFileInvalid, load_policies
 from signer.verify.x509.endorsement_certificate import load_trust_anchors
@@ -49,7 +51,7 @@ CSR: Final = {
         "name": "csr",
         "uid": "u",
         "resourceVersion": "1",
-        "annotations": {"a": "b"},
+        "annotations": {CHALLENGE_ANNOTATION: "b"},
         "creationTimestamp": "2026-11-21T09:30:00Z",
     },
     "spec": {
@@ -170,10 +172,9 @@ def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 def _key_records(data: bytes) -> None:
     """Read all of a record or nothing: half of it would be another record."""
     value = data.decode("utf-8", "surrogateescape")
-    body = {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}
-    found = read_key_annotation(body, "Machine annotation")
-    assert bool(found.keys) is (found.error is None)
-    if found.error is not None:
+    annotation = read_key_annotation(value, "Machine annotation")
+    assert bool(annotation.keys) is (annotation.error is None)
+    if annotation.error is not None:
         raise Refused
 
 
@@ -192,17 +193,27 @@ _READERS = (
 
 
 def _objects(data: bytes) -> None:
-    """Read an object as each kind; those that cannot read it say so by `ValueError`."""
-    body = _object(data)
-    taken = 0
-    for read in _READERS:
-        try:
-            read(body)
-        except ValueError:
-            continue
-        taken += 1
-    if not taken:
+    """Read an object as each kind; a reader that cannot read it raises `ValueError`.
+
+    Plain values, as `explain` has them, are read as the wire is.
+    """
+    readable = [_from_wire_and_values(data, read) for read in _READERS]
+    if not any(readable):
         raise Refused
+
+
+def _from_wire_and_values(data: bytes, read: Callable[[Source], object]) -> bool:
+    try:
+        value = read(data)
+    except ValueError:
+        return False
+    try:
+        values = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        # A field that is not read need not be text in UTF-8.
+        return True
+    assert read(values) == value
+    return True
 
 
 def _bodies() -> list[bytes]:

@@ -175,7 +175,11 @@ def test_a_version_that_the_server_never_had_is_given_up() -> None:
 
 
 def test_pages_that_expire_are_begun_anew() -> None:
-    lists = [page(5, thing("a", 1, "1"), more="next"), Expired(), page(9, thing("b", 8, "2"))]
+    lists: list[Step] = [
+        page(5, thing("a", 1, "1"), more="next"),
+        Expired(),
+        page(9, thing("b", 8, "2")),
+    ]
     played = Played(lists, [])
     assert played.cache.all() == ("2",)
 
