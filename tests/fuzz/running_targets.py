@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import Any, Final
 
