@@ -64,14 +64,14 @@ def other() -> dict[str, Any]:
     return body
 
 
-def test_machines_and_members_of_pools_live() -> None:
+def test_machines_and_pool_members_are_present() -> None:
     assert liveness(other()) is MachineState.ABSENT
     assert liveness(other(), machine()) is MachineState.PRESENT
     assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is MachineState.ABSENT
     assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is MachineState.PRESENT
 
 
-def test_what_cannot_be_read_leaves_it_undecided() -> None:
+def test_unreadable_machine_leaves_the_state_undecided() -> None:
     """It is tried again, and the log says what to mend; nothing is freed meanwhile."""
     bodies = unreadable(machine()), unreadable(pool("pool-1", PROVIDER_ID))
     for machines, pools, kind in (((bodies[0],), (), "Machine"), ((), (bodies[1],), "MachinePool")):

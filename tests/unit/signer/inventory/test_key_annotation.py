@@ -58,7 +58,7 @@ def digests(value: str) -> list[bytes]:
     return [record.spki_sha256 for record in records.keys]
 
 
-def test_an_object_without_the_annotation_says_nothing() -> None:
+def test_object_without_the_annotation_registers_no_key() -> None:
     assert read_key_annotation(None, "here") is NO_ANNOTATION
 
 
@@ -78,14 +78,14 @@ def test_each_form_names_the_same_key(value: str) -> None:
     assert digests(value) == [DIGEST]
 
 
-def test_a_point_is_one_key_in_every_encoding() -> None:
+def test_compressed_point_is_the_same_key() -> None:
     """A record with a compressed point is for the same TPM."""
     digest = f"sha256:{OTHER_DIGEST.hex()}"
     assert digests(pem(OTHER)) == digests(digest)
 
 
 @pytest.mark.parametrize("between", ["\n", " ", ", ", ",\n\n"])
-def test_several_are_taken(between: str) -> None:
+def test_several_entries_are_read(between: str) -> None:
     value = between.join([f"sha256:{OTHER_DIGEST.hex()}", pem(KEY).strip()])
     assert digests(value) == [OTHER_DIGEST, DIGEST]
     assert digests(between.join([certificate(), pem(KEY)])) == [DIGEST]
@@ -111,7 +111,7 @@ def test_several_are_taken(between: str) -> None:
     ],
     ids=count(),
 )
-def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
+def test_malformed_annotation_is_an_error_and_registers_no_key(value: str) -> None:
     """Who reads half of it would take another record than the operator wrote."""
     records = read(value)
     assert records.keys == ()
@@ -119,7 +119,7 @@ def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
     assert records.error.startswith("here: ")
 
 
-def test_openssls_words_are_not_for_the_record() -> None:
+def test_message_names_the_form_that_can_always_be_read() -> None:
     """The operator has a form that always works."""
     for broken in (
         "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
@@ -132,10 +132,10 @@ def test_openssls_words_are_not_for_the_record() -> None:
         assert error.endswith(" cannot be read: give its key's digest as sha256:<hex>")
 
 
-def test_one_bad_entry_spoils_the_others() -> None:
+def test_one_malformed_entry_makes_the_annotation_an_error() -> None:
     assert read(f"sha256:{DIGEST.hex()} sha256:00").keys == ()
 
 
-def test_keys_that_no_tpm_has_are_told() -> None:
+def test_key_of_an_unsupported_curve_is_an_error() -> None:
     weak = ec.generate_private_key(ec.SECP256K1())
     assert read(pem(weak)).error is not None

@@ -183,7 +183,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return made()
 
 
-def test_the_cluster_is_known(world: World) -> None:
+def test_cluster_is_returned(world: World) -> None:
     cluster = world.records.cluster()
     assert (cluster.key, cluster.uid) == (HOME, "uid-blue")
     assert cluster.client_signers == {CLIENT_SIGNER}
@@ -231,7 +231,7 @@ def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) 
     assert not world.records.machines_with_node_ref("")
 
 
-def test_several_machines_of_one_provider_id_are_all_told(world: World) -> None:
+def test_all_machines_of_one_provider_id_are_returned(world: World) -> None:
     world.machine("machine-1", PROVIDER_ID, HOME)
     world.machine("machine-2", PROVIDER_ID, HOME)
     assert {m.name for m in world.records.machines(PROVIDER_ID)} == {"machine-1", "machine-2"}
@@ -280,7 +280,7 @@ def test_attested_nodes_are_found(world: World) -> None:
     assert not world.records.attested_nodes_with_provider_id("metal://2")
 
 
-def test_a_pools_member_counts_once() -> None:
+def test_pool_member_with_a_machine_is_returned_once() -> None:
     """A pool and its Machine are one."""
     world = RealWorld()
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID, "metal://2"))
@@ -292,7 +292,7 @@ def test_a_pools_member_counts_once() -> None:
     assert (member.is_pool_member, member.name) == (False, "machine-1")
 
 
-def test_what_a_machine_refers_to_counts() -> None:
+def test_objects_that_a_machine_refers_to_are_joined() -> None:
     world = RealWorld()
     world.add(kube_objects.machine())
     world.infrastructure("infra-machine-1", **kube_objects.RECORD)
@@ -303,7 +303,7 @@ def test_what_a_machine_refers_to_counts() -> None:
     assert (found.registered_keys_error, found.bootstrap_token_id) == (None, "abcdef")
 
 
-def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
+def test_infrastructure_that_is_not_listed_yet_is_unavailable() -> None:
     world = RealWorld()
     world.add(kube_objects.machine())
     world.infrastructure_cache("TestMachine")
@@ -311,7 +311,7 @@ def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
         world.records.machines(PROVIDER_ID)
 
 
-def test_the_control_planes_addresses_come_from_both_clusters() -> None:
+def test_control_plane_hosts_come_from_both_clusters() -> None:
     world = RealWorld()
     world.workload.bindings.upsert("kubeadm:node-autoapprove-x", "kubeadm:node-autoapprove-x")
     cluster = world.records.cluster()
@@ -320,7 +320,7 @@ def test_the_control_planes_addresses_come_from_both_clusters() -> None:
 
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, None])
-def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
+def test_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
     world, body = RealWorld(), kube_objects.cluster()
     infrastructure = {**kube_objects.infrastructure("blue"), "kind": "TestCluster"}
     infrastructure["status"] = {"kubeletClientCertificateSigner": signer}
@@ -338,7 +338,7 @@ def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> N
     assert world.records.cluster().client_signers == frozenset()
 
 
-def test_a_cluster_that_was_made_anew_is_another() -> None:
+def test_cluster_with_a_new_uid_is_unavailable() -> None:
     """Its predecessor's exchanges are bound to a UID that is gone."""
     world = RealWorld()
     body = kube_objects.cluster()
@@ -366,7 +366,7 @@ def test_nothing_is_decided_while_infrastructure_objects_exceed_the_budget() -> 
 
 
 @pytest.mark.parametrize("missing", ["bindings", "hosts"])
-def test_nothing_is_decided_before_the_workload_cluster_is_known(missing: str) -> None:
+def test_cluster_is_unavailable_until_its_workload_caches_have_synced(missing: str) -> None:
     world = RealWorld()
     setattr(world.workload, missing, Cache(missing))
     with pytest.raises(ApiServerUnavailable, match="not known yet"):

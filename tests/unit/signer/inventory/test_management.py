@@ -82,7 +82,7 @@ def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
     return Landscape()
 
 
-def test_a_machine_wakes_who_waits_for_its_claims(landscape: Landscape) -> None:
+def test_machine_notifies_requests_that_wait_for_its_claims(landscape: Landscape) -> None:
     """A key or a name is free once its holder's Machine is gone; addresses come late (S2)."""
     machine = read_machine(kube_objects.machine())
     assert landscape.put(machine) >= {MACHINE, NODE, KEY}
@@ -93,7 +93,7 @@ def test_a_machine_wakes_who_waits_for_its_claims(landscape: Landscape) -> None:
     assert landscape.woken >= {MACHINE, NODE, KEY}
 
 
-def test_a_machine_wakes_both_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
+def test_machine_notifies_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
     machine = read_machine(kube_objects.machine())
     landscape.put(replace(machine, provider_id=""))
     assert landscape.put(machine) >= {MACHINE, NODE, KEY}
@@ -105,7 +105,7 @@ def test_a_machine_wakes_both_its_old_and_its_new_provider_id(landscape: Landsca
     }
 
 
-def test_a_machine_wakes_the_node_that_it_names(landscape: Landscape) -> None:
+def test_machine_notifies_the_node_of_its_node_ref(landscape: Landscape) -> None:
     """By policy, kubelet-serving requests go by nodeRef."""
     machine = read_machine(kube_objects.machine())
     landscape.put(machine)
@@ -113,19 +113,21 @@ def test_a_machine_wakes_the_node_that_it_names(landscape: Landscape) -> None:
     assert (HOME, "node-2") in landscape.put(machine)
 
 
-def test_a_machine_without_a_claim_wakes_its_own_requests_alone(landscape: Landscape) -> None:
+def test_machine_without_a_claim_notifies_only_its_own_requests(landscape: Landscape) -> None:
     machine = replace(read_machine(kube_objects.machine()), provider_id="metal://other")
     assert landscape.put(machine) == {(HOME, "metal://other")}
 
 
-def test_a_pool_wakes_who_waits_for_its_members_claims(landscape: Landscape) -> None:
+def test_pool_notifies_requests_that_wait_for_its_members_claims(landscape: Landscape) -> None:
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID))
     landscape.woken.clear()
     landscape.management.pools.upsert("team-a/pool-1", pool)
     assert landscape.woken == {MACHINE, NODE, KEY}
 
 
-def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -> None:
+def test_endorsement_key_notifies_requests_that_wait_for_it_and_its_holder(
+    landscape: Landscape,
+) -> None:
     """A claim counts once both its objects are known, whichever comes last."""
     held_by = {
         "clusterNamespace": HOME.namespace,
@@ -140,7 +142,7 @@ def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -
     assert landscape.woken == {KEY, NODE}
 
 
-def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape) -> None:
+def test_infrastructure_cluster_notifies_all_requests_of_its_cluster(landscape: Landscape) -> None:
     """It may name the client signer (R0)."""
     management = landscape.management
     kind = (kube_objects.INFRASTRUCTURE, "TestCluster")

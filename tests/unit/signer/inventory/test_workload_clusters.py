@@ -105,7 +105,7 @@ def landscape(monkeypatch: pytest.MonkeyPatch) -> Iterator[Landscape]:
     made.clusters.stop()
 
 
-def test_a_cluster_that_opted_in_is_opened_once(landscape: Landscape) -> None:
+def test_cluster_that_opted_in_is_opened_once(landscape: Landscape) -> None:
     workload = landscape.after(0)
     assert workload is not None
     assert (workload.key, workload.uid) == (HOME, "uid")
@@ -115,13 +115,13 @@ def test_a_cluster_that_opted_in_is_opened_once(landscape: Landscape) -> None:
     assert landscape.opened == [workload]
 
 
-def test_nothing_is_opened_before_clusters_are_known(landscape: Landscape) -> None:
+def test_nothing_is_opened_before_clusters_are_listed(landscape: Landscape) -> None:
     landscape.management.clusters._synced = False
     assert landscape.after(0) is None
 
 
 @pytest.mark.parametrize("signers", ["", INSECURE_CLIENT_SIGNER])
-def test_a_cluster_that_has_not_opted_in_is_not_connected_to(
+def test_cluster_that_has_not_opted_in_is_not_connected_to(
     landscape: Landscape, signers: str
 ) -> None:
     landscape.put(landscape.body(signers))
@@ -129,7 +129,7 @@ def test_a_cluster_that_has_not_opted_in_is_not_connected_to(
     assert landscape.secrets.reads == 0
 
 
-def test_a_cluster_that_names_two_signers_is_opened_and_told_of(landscape: Landscape) -> None:
+def test_cluster_that_names_two_signers_is_opened(landscape: Landscape) -> None:
     """Its requests wait, and say why (R0)."""
     landscape.put(landscape.body(f"{CLIENT_SIGNER},{INSECURE_CLIENT_SIGNER}"))
     assert landscape.after(0) is not None
@@ -146,7 +146,9 @@ Change = Callable[[Landscape], None]
     ],
     ids=["opted out", "deleted"],
 )
-def test_a_cluster_that_leaves_is_closed(landscape: Landscape, change: Change) -> None:
+def test_cluster_that_opts_out_or_is_deleted_is_closed(
+    landscape: Landscape, change: Change
+) -> None:
     workload = landscape.after(0)
     assert workload is not None
     change(landscape)
@@ -163,7 +165,7 @@ def test_a_cluster_that_leaves_is_closed(landscape: Landscape, change: Change) -
     ],
     ids=["moved", "renewed", "made anew"],
 )
-def test_a_cluster_that_changed_is_opened_again(landscape: Landscape, change: Change) -> None:
+def test_cluster_that_changed_is_opened_again(landscape: Landscape, change: Change) -> None:
     first = landscape.after(0)
     assert first is not None
     change(landscape)
@@ -319,13 +321,13 @@ def test_cluster_that_is_closed_while_it_is_opened_is_not_left_open(landscape: L
     assert connector.workload.stopped.is_set()
 
 
-def test_a_secret_that_is_spoilt_later_leaves_the_connection(landscape: Landscape) -> None:
+def test_secret_that_becomes_unreadable_leaves_the_connection_open(landscape: Landscape) -> None:
     workload = landscape.after(0)
     landscape.store(b"spoilt")
     assert landscape.after(60) is workload
 
 
-def test_a_cluster_that_could_not_be_opened_is_opened_again(
+def test_cluster_that_could_not_be_opened_is_retried(
     landscape: Landscape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be no more threads for a while."""
@@ -365,7 +367,7 @@ def test_cluster_stays_open_while_its_infrastructure_is_unknown(
     assert landscape.after(1) is workload
 
 
-def test_everything_is_closed_at_the_end(landscape: Landscape) -> None:
+def test_stop_closes_every_cluster(landscape: Landscape) -> None:
     workload = landscape.after(0)
     assert workload is not None
     landscape.clusters.stop()

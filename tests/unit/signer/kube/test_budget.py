@@ -98,7 +98,7 @@ def test_fifty_hostile_csrs_weigh_what_they_take() -> None:
 
 
 def test_fields_that_are_not_read_are_not_built() -> None:
-    """The standard decoder built 1.5 million values of this object, with all other threads waiting."""
+    """The standard decoder built every value of such an object, while all threads waited."""
     body = hostile(1)
     del body["status"]
     body["status"] = {}

@@ -13,7 +13,7 @@ def words() -> Cache[str]:
     return Cache("words", indexes={"letter": list})
 
 
-def test_nothing_is_known_before_everything_was_seen_once() -> None:
+def test_nothing_can_be_read_before_the_first_list_is_complete() -> None:
     """Else *not there yet* would be taken for *not there*."""
     cache = words()
     cache.upsert("a", "one")
@@ -25,7 +25,7 @@ def test_nothing_is_known_before_everything_was_seen_once() -> None:
     assert cache.get("b") is None
 
 
-def test_indexes_follow() -> None:
+def test_indexes_follow_changes() -> None:
     cache = words()
     cache.replace({"1": "ab", "2": "bb"})
     assert cache.by_index("letter", "b") == ("ab", "bb")
@@ -38,7 +38,7 @@ def test_indexes_follow() -> None:
     assert cache.all() == ("cd",)
 
 
-def test_a_list_replaces_what_was_there() -> None:
+def test_list_replaces_all_values() -> None:
     cache = words()
     cache.replace({"1": "a", "2": "b"})
     cache.replace({"2": "b", "3": "c"})
@@ -46,7 +46,7 @@ def test_a_list_replaces_what_was_there() -> None:
     assert cache.by_index("letter", "a") == ()
 
 
-def test_listeners_hear_of_changes_only() -> None:
+def test_handlers_are_called_for_changes_only() -> None:
     """A node's heartbeats change nothing that is kept: they must wake nobody."""
     cache = words()
     heard: list[tuple[str, str | None, str | None]] = []
@@ -65,7 +65,7 @@ def test_listeners_hear_of_changes_only() -> None:
     ]
 
 
-def test_a_listener_finds_the_whole_list() -> None:
+def test_handler_can_read_the_whole_list() -> None:
     """Half a list of Machines would make the other half look gone."""
     cache = words()
     found: list[int] = []

@@ -59,7 +59,7 @@ def unavailable(handler: Handler, folder: Path) -> ApiServerUnavailable:
     return caught.value
 
 
-def test_a_request_says_who_asks(tmp_path: Path) -> None:
+def test_request_has_credential_and_user_agent(tmp_path: Path) -> None:
     with serving(lambda a: a.give({"kind": "Thing"}), tmp_path) as (server, api):
         assert json.loads(api.get(PATH, {"limit": "5"}).content) == {"kind": "Thing"}
     request = server.requests[0]
@@ -68,7 +68,7 @@ def test_a_request_says_who_asks(tmp_path: Path) -> None:
     assert request.headers["User-Agent"] == "test"
 
 
-def test_a_renewed_token_is_used(tmp_path: Path) -> None:
+def test_renewed_token_is_used(tmp_path: Path) -> None:
     """Service account tokens are renewed in their file before they expire."""
     file = tmp_path / "token"
     with api_server(lambda a: a.give({}), tmp_path) as server:
@@ -82,7 +82,7 @@ def test_a_renewed_token_is_used(tmp_path: Path) -> None:
     assert sent == ["Bearer first", "Bearer second"]
 
 
-def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
+def test_writes_have_method_and_media_type(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}), tmp_path) as (server, api):
         api.create(PATH, {"a": 1}, accepted=(200,))
         api.replace(PATH, {"a": 2})
@@ -99,19 +99,19 @@ def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
     assert sent[4][2]["preconditions"] == {"uid": "u"}
 
 
-def test_an_unexpected_status_is_no_answer(tmp_path: Path) -> None:
+def test_unexpected_status_is_unavailable(tmp_path: Path) -> None:
     error = unavailable(lambda a: a.give({"message": "go away"}, 403), tmp_path)
     assert error.message == "the API server answered with status 403"
     assert "go away" in error.detail
     assert "very-secret" not in error.detail
 
 
-def test_an_expected_status_is_an_answer(tmp_path: Path) -> None:
+def test_expected_status_is_returned(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}, 404), tmp_path) as (_, api):
         assert api.get(PATH, accepted=(200, 404)).status == 404
 
 
-def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+def test_redirect_is_not_followed(tmp_path: Path) -> None:
     """A workload cluster could send us, and our token, to the management cluster."""
     with serving(lambda a: a.give({}, 307, Location="/api/v1/elsewhere"), tmp_path) as (
         server,
@@ -130,7 +130,7 @@ def test_answer_that_is_no_such_object_is_unavailable(content: bytes, tmp_path: 
         response.read(object_key)
 
 
-def test_an_endless_answer_is_left(tmp_path: Path) -> None:
+def test_endless_answer_is_abandoned(tmp_path: Path) -> None:
     def endless(answering: Answering) -> None:
         answering.give_chunks(itertools.repeat(b"x" * 65536))
 
@@ -165,7 +165,7 @@ def dripping(drip: str) -> Handler:
 
 
 @pytest.mark.parametrize("drip", DRIPS)
-def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
+def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
     """Each byte would renew the time that a socket is given: only the whole has a limit."""
     with patch.object(client, "_ANSWER_SECONDS", 0.5):
         begun = time.monotonic()
@@ -174,7 +174,7 @@ def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
     assert "timed out" in error.detail
 
 
-def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
+def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
     """A connection is used again and again, for longer than one answer may take."""
     clock = FakeClock()
     with (
@@ -187,7 +187,7 @@ def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
-def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
+def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
     """It would hold its thread long after its cluster is closed."""
     begun = time.monotonic()
     with (
@@ -199,7 +199,7 @@ def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
     assert time.monotonic() - begun < 5.0
 
 
-def test_compression_is_not_undone(tmp_path: Path) -> None:
+def test_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
     """A few kilobytes could become gigabytes."""
 
     def zipped(answering: Answering) -> None:
@@ -210,14 +210,14 @@ def test_compression_is_not_undone(tmp_path: Path) -> None:
     assert response.content == b"\x1f\x8b"
 
 
-def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+def test_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         made = connection(server)
     with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
         ApiClient("fake", made, user_agent="test").get(PATH)
 
 
-def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> None:
+def test_server_with_another_ca_gets_no_request(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         stranger = pki.Authority.make("stranger", pki.ec_key()).pair.certificate.decode()
         api = ApiClient("fake", replace(connection(server), ca=stranger), user_agent="test")
@@ -237,7 +237,7 @@ def intermediate() -> pki.Authority:
     return pki.Authority(certificate=builder.sign(root.key, SHA256()), key=key)
 
 
-def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> None:
+def test_intermediate_ca_is_trusted_without_its_root(tmp_path: Path) -> None:
     """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
     with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
         api = ApiClient("fake", connection(server), user_agent="test")
@@ -245,7 +245,7 @@ def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> No
         api.close()
 
 
-def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
+def test_server_name_of_the_kubeconfig_is_verified(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path, names=("kubernetes",)) as server:
         with pytest.raises(ApiServerUnavailable):
             ApiClient("fake", connection(server), user_agent="test").get(PATH)
@@ -255,7 +255,7 @@ def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
         api.close()
 
 
-def test_a_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
+def test_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
     chunks = [b'{"type":"ADDED"', b',"object":{}}\n{"type":', b'"DELETED","object":{}}\n\n']
     with serving(lambda a: a.give_chunks(iter(chunks)), tmp_path) as (server, api):
         events = list(api.watch(PATH, {"resourceVersion": "7"}))
@@ -284,12 +284,12 @@ def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
     assert seconds(client._MAX_EVENT) < 40 * max(seconds(client._MAX_EVENT // 8), 0.005)
 
 
-def test_a_watch_that_is_too_old_says_so(tmp_path: Path) -> None:
+def test_watch_of_an_expired_version_raises_expired(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}, 410), tmp_path) as (_, api), pytest.raises(Expired):
         list(api.watch(PATH, {}))
 
 
-def test_a_watch_that_is_refused_says_so(tmp_path: Path) -> None:
+def test_watch_with_another_status_is_unavailable(tmp_path: Path) -> None:
     with (
         serving(lambda a: a.give({}, 401), tmp_path) as (_, api),
         pytest.raises(ApiServerUnavailable, match="status 401"),
@@ -297,7 +297,7 @@ def test_a_watch_that_is_refused_says_so(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_an_endless_event_ends_the_watch(tmp_path: Path) -> None:
+def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
     with (
         patch.object(client, "_MAX_EVENT", 1 << 20),
         serving(lambda a: a.give_chunks(itertools.repeat(b"x" * 65536)), tmp_path) as (_, api),
@@ -306,7 +306,7 @@ def test_an_endless_event_ends_the_watch(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_a_silent_watch_ends(tmp_path: Path) -> None:
+def test_silent_watch_ends(tmp_path: Path) -> None:
     """The other end may hang with its connection open."""
     lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
 
@@ -326,7 +326,7 @@ def test_a_silent_watch_ends(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_a_client_certificate_is_shown_and_touches_no_disk(
+def test_client_certificate_is_used_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Temporary files with keys outlive a killed process."""
@@ -358,14 +358,14 @@ def context_of(ca: bytes, certificate: bytes, key: bytes) -> None:
     client_context(Connection(server="https://x", ca=ca.decode(), certificate=shown))
 
 
-def test_a_pair_that_does_not_match_is_refused() -> None:
+def test_certificate_and_key_that_do_not_match_are_refused() -> None:
     authority, pair = credentials()
     context_of(authority.pair.certificate, pair.certificate, pair.key)
     with pytest.raises(KubeconfigRefused, match="client certificate"):
         context_of(authority.pair.certificate, pair.certificate, authority.client("x").key)
 
 
-def test_an_encrypted_key_is_refused_without_asking_a_terminal() -> None:
+def test_encrypted_key_is_refused_without_a_prompt() -> None:
     authority, pair = credentials()
     encrypted = pki.ec_key().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
@@ -374,7 +374,7 @@ def test_an_encrypted_key_is_refused_without_asking_a_terminal() -> None:
         context_of(authority.pair.certificate, pair.certificate, encrypted)
 
 
-def test_an_authority_that_is_none_is_refused() -> None:
+def test_ca_that_cannot_be_read_is_refused() -> None:
     _, pair = credentials()
     broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     with pytest.raises(KubeconfigRefused, match="CA"):

@@ -63,5 +63,7 @@ def resources(*names: str, kind: str = "Machine") -> Json:
         ),
     ],
 )
-def test_a_kind_is_found_where_it_is_served(paths: Mapping[str, Json], found: str | None) -> None:
+def test_kind_is_found_in_the_preferred_version_that_serves_it(
+    paths: Mapping[str, Json], found: str | None
+) -> None:
     assert collection_path(Server(paths), GROUP, "Machine") == found

@@ -108,7 +108,7 @@ def _read(source: Source) -> str | None:
     return value or None
 
 
-def test_events_after_the_list_count() -> None:
+def test_events_after_the_list_are_applied() -> None:
     played = Played(
         [page(5, thing("a", 1, "1"), thing("b", 2, "2"))],
         [
@@ -127,18 +127,18 @@ def test_events_after_the_list_count() -> None:
     assert played.versions == [None, "5", "8"]
 
 
-def test_what_is_not_wanted_any_more_is_dropped() -> None:
+def test_object_that_is_no_longer_kept_is_deleted() -> None:
     played = Played([page(5, thing("a", 1, "1"))], [[event("MODIFIED", thing("a", 6, ""))]])
     assert played.cache.all() == ()
 
 
-def test_lists_come_in_pages() -> None:
+def test_list_is_read_in_pages() -> None:
     played = Played([page(5, thing("a", 1, "1"), more="next"), page(5, thing("b", 2, "2"))], [])
     assert set(played.cache.all()) == {"1", "2"}
     assert played.server.queries[:2] == [{"limit": "2"}, {"limit": "2", "continue": "next"}]
 
 
-def test_bookmarks_move_on_without_an_object() -> None:
+def test_bookmark_advances_the_version() -> None:
     bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
     played = Played([page(5)], [[bookmark]])
     assert played.versions == [None, "5", "99"]
@@ -146,7 +146,7 @@ def test_bookmarks_move_on_without_an_object() -> None:
     assert 240 <= int(played.server.queries[1]["timeoutSeconds"]) <= 300
 
 
-def test_a_broken_watch_goes_on_where_it_was() -> None:
+def test_interrupted_watch_continues_from_its_version() -> None:
     played = Played(
         [page(5)], [[event("ADDED", thing("a", 6, "1")), ApiServerUnavailable("gone")], []]
     )
@@ -158,7 +158,7 @@ def error(code: int) -> Json:
 
 
 @pytest.mark.parametrize("expired", [Expired(), error(410), error(500)])
-def test_an_expired_version_means_a_new_list(expired: Step) -> None:
+def test_expired_version_is_listed_again(expired: Step) -> None:
     """Over HTTP, or as an event in a watch that has begun."""
     lists = [page(5, thing("a", 1, "1")), page(9, thing("b", 8, "2"))]
     played = Played(lists, [[expired]])
@@ -166,7 +166,7 @@ def test_an_expired_version_means_a_new_list(expired: Step) -> None:
     assert played.cache.all() == ("2",)
 
 
-def test_a_version_that_the_server_never_had_is_given_up() -> None:
+def test_version_that_the_server_never_had_is_abandoned() -> None:
     """An etcd that was restored may be behind what we have seen; it refuses us for ever."""
     refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
     played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
@@ -174,7 +174,7 @@ def test_a_version_that_the_server_never_had_is_given_up() -> None:
     assert played.cache.all() == ("2",)
 
 
-def test_pages_that_expire_are_begun_anew() -> None:
+def test_list_that_expires_between_pages_starts_again() -> None:
     lists: list[Step] = [
         page(5, thing("a", 1, "1"), more="next"),
         Expired(),
@@ -184,13 +184,13 @@ def test_pages_that_expire_are_begun_anew() -> None:
     assert played.cache.all() == ("2",)
 
 
-def test_a_list_that_fails_is_tried_again_and_nothing_is_known_meanwhile() -> None:
+def test_list_that_fails_is_retried() -> None:
     played = Played([ApiServerUnavailable("away"), page(5, thing("a", 1, "1"))], [])
     assert played.versions == [None, None, "5"]
     assert played.cache.all() == ("1",)
 
 
-def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_answers_do_not_end_the_reflector(caplog: pytest.LogCaptureFixture) -> None:
     lists = [{"items": 1}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
     played = Played(lists, [[{"unexpected": 1}]])
     assert played.cache.has_synced
@@ -201,7 +201,7 @@ def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCapture
     ]
 
 
-def test_one_unreadable_object_costs_the_others_nothing() -> None:
+def test_unreadable_object_is_left_out_alone() -> None:
     played = Played(
         [page(5, thing("a", 1, "unreadable"), thing("b", 2, "2"))],
         [[event("MODIFIED", thing("b", 6, "unreadable")), event("ADDED", thing("c", 7, "3"))]],
@@ -209,7 +209,7 @@ def test_one_unreadable_object_costs_the_others_nothing() -> None:
     assert played.cache.all() == ("3",)
 
 
-def test_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_objects_are_logged_once_per_list(caplog: pytest.LogCaptureFixture) -> None:
     bad = [thing(str(n), 1, "unreadable") for n in range(10)]
     Played([page(5, *bad)], [[event("ADDED", thing("x", 6, "unreadable"))]])
     assert [r.message for r in caplog.records].count("unreadable object") == 1
@@ -279,7 +279,7 @@ def test_list_of_many_tiny_items_is_refused_before_they_take_memory() -> None:
     assert kept < 1 << 20
 
 
-def test_a_list_without_an_end_is_given_up() -> None:
+def test_list_without_an_end_is_abandoned() -> None:
     endless = itertools.chain(
         (page(5, more="next") for _ in range(3)), [page(9, thing("a", 8, "1"))]
     )
@@ -289,7 +289,7 @@ def test_a_list_without_an_end_is_given_up() -> None:
     assert played.versions == [None] * 4 + ["9"]
 
 
-def test_a_kind_that_is_not_there_has_no_objects() -> None:
+def test_kind_that_is_not_served_has_no_objects() -> None:
     """Not every management cluster has MachinePools; "unknown" would make everybody wait."""
     stop = Event()
     cache: Cache[str] = Cache("things")
@@ -308,7 +308,7 @@ def test_a_kind_that_is_not_there_has_no_objects() -> None:
     assert waited[0] == watch._ABSENT_SECONDS
 
 
-def test_a_watch_that_ends_at_once_is_not_asked_for_at_once() -> None:
+def test_watch_that_ends_at_once_is_restarted_after_a_pause() -> None:
     """A server, or a proxy before it, that answers and hangs up would be run over."""
     stop = Event()
     waited: list[float] = []
