@@ -1,4 +1,4 @@
-"""The signer's other parsers: policies, kubeconfigs and objects, from operators and API servers."""
+"""Other parsers of the signer: policies, kubeconfigs, and objects of API servers."""
 
 import base64
 import json
@@ -67,11 +67,11 @@ CSR: Final = {
         "certificate": "QUJD",
     },
 }
-"""A CertificateSigningRequest, as the API server shows it."""
+"""A CertificateSigningRequest, as the API server returns it."""
 
 
 def _trust_anchors(data: bytes) -> None:
-    """Take what comes as an authority beside a root, then as a revocation list."""
+    """Load the input as an intermediate authority, then as a revocation list."""
     root = vendor()[0].der
     assert load_trust_anchors({"root": root, "other": data}, {}).roots
     load_trust_anchors({"root": root}, {"list": data})
@@ -92,7 +92,7 @@ def _kubeconfig(data: bytes) -> None:
 
 
 def kubeconfigs() -> list[bytes]:
-    """Write kubeconfigs of Cluster API's form."""
+    """Return kubeconfigs as Cluster API writes them."""
     pem = base64.b64encode(encode_block("CERTIFICATE", b"der")).decode()
     cluster = {"server": "https://api.example:6443", "certificate-authority-data": pem}
     users = ({"client-certificate-data": pem, "client-key-data": pem}, {"token": "abc.def"})
@@ -112,7 +112,7 @@ def _kubeconfig_of(cluster: dict[str, str], user: dict[str, str]) -> bytes:
 
 
 def _plain_yaml(data: bytes) -> None:
-    """Write what was read, and read it again."""
+    """Read the input, write the result, and read that again."""
     documents = strict_yaml.load_all(data)
     again = strict_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
     assert repr(again) == repr(documents)
@@ -169,8 +169,8 @@ def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _key_records(data: bytes) -> None:
-    """Read all of a record or nothing: half of it would be another record."""
+def _key_annotation(data: bytes) -> None:
+    """Read the whole annotation or none of it: half would register other keys."""
     value = data.decode("utf-8", "surrogateescape")
     annotation = read_key_annotation(value, "Machine annotation")
     assert bool(annotation.keys) is (annotation.error is None)
@@ -241,18 +241,18 @@ def _bodies() -> list[bytes]:
 
 
 def _dump(data: bytes) -> None:
-    """Read objects from a file, and put them together as records."""
+    """Read objects from a file, and read an inventory of them."""
     dump = Dump(read_objects(file("objects", data)))
     workload = dump.workload(kube_objects.HOME)
-    records = CachedInventory(dump, workload)
+    inventory = CachedInventory(dump, workload)
     try:
-        assert records.cluster().key == kube_objects.HOME
+        assert inventory.cluster().key == kube_objects.HOME
     except ApiServerUnavailable as error:
         raise Refused from error
     for machine in dump.machines.all():
-        found = [*records.machines(machine.provider_id)]
+        found = [*inventory.machines(machine.provider_id)]
         for name in (name for a in machine.addresses for name in equivalent_names(a.address)):
-            found += records.machines_with_host_name(name)
+            found += inventory.machines_with_host_name(name)
         assert all(each.name for each in found)
 
 
@@ -315,7 +315,7 @@ TARGETS = (
         errors=(PolicyFileInvalid,),
         form=Form.YAML,
     ),
-    Target(name="key-records", run=_key_records, seeds=_annotations, form=Form.PEM),
+    Target(name="key-records", run=_key_annotation, seeds=_annotations, form=Form.PEM),
     Target(
         name="objects",
         run=_objects,

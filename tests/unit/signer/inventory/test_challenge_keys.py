@@ -1,4 +1,4 @@
-"""The master keys: made once, shared, rotated, and never made up over what somebody damaged."""
+"""The challenge keys: created once, shared, rotated, and never replaced when damaged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,10 +40,10 @@ class Replicas:
 
 def test_key_is_created_when_the_secret_is_absent() -> None:
     replicas = Replicas()
-    masters = replicas.replica().cached()
-    assert len(masters.current) == 32
-    assert masters.previous is None
-    assert replicas.data["current"] == masters.current
+    challenge_keys = replicas.replica().cached()
+    assert len(challenge_keys.current) == 32
+    assert challenge_keys.previous is None
+    assert replicas.data["current"] == challenge_keys.current
 
 
 def test_cached_keys_are_read_once() -> None:
@@ -66,7 +66,7 @@ def _ignored(_: object) -> None:
 
 
 def test_every_installation_has_another_key() -> None:
-    """A nonce that is the same everywhere is none (Keylime CVE-2026-6420)."""
+    """A nonce that is equal everywhere proves nothing (Keylime CVE-2026-6420)."""
     made = {Replicas(random=Random(seed).randbytes).replica().cached().current for seed in "abc"}
     assert len(made) == 3
 
@@ -85,7 +85,7 @@ def test_refresh_reads_the_key_of_another_replica() -> None:
 
 
 def test_refreshes_are_rate_limited() -> None:
-    """Anybody can file answers under keys that nobody knows."""
+    """Any requester can file answers under key IDs that do not exist."""
     replicas = Replicas()
     keys = replicas.replica()
     for _ in range(100):
@@ -98,23 +98,23 @@ def test_refreshes_are_rate_limited() -> None:
 
 
 def test_refreshes_that_fail_are_rate_limited() -> None:
-    """An API server in trouble is not asked the more for it."""
+    """An API server in trouble must not get more requests for that."""
     replicas = Replicas()
     keys = replicas.replica()
-    known = keys.cached()
+    before = keys.cached()
     replicas.secrets.away = True
     replicas.now += MIN_REFRESH_INTERVAL
     with pytest.raises(ApiServerUnavailable):
         keys.refresh()
     for _ in range(100):
-        assert keys.refresh() == known
+        assert keys.refresh() == before
     assert replicas.secrets.reads == 2
 
 
 def test_refresh_in_progress_blocks_no_other_thread() -> None:
     replicas = Replicas()
     keys = replicas.replica()
-    known = keys.cached()
+    before = keys.cached()
     replicas.now += MIN_REFRESH_INTERVAL
     others: list[ChallengeKeys] = []
 
@@ -123,8 +123,8 @@ def test_refresh_in_progress_blocks_no_other_thread() -> None:
         others.extend((keys.cached(), keys.refresh()))
 
     replicas.secrets.meanwhile = meanwhile
-    assert keys.refresh() == known
-    assert others == [known, known]
+    assert keys.refresh() == before
+    assert others == [before, before]
     assert replicas.secrets.reads == 2
 
 
@@ -167,7 +167,7 @@ def test_previous_key_is_deleted_after_its_ttl() -> None:
 
 
 def test_two_replicas_rotate_the_key_once() -> None:
-    """Rotating twice would destroy the key that challenges in flight were made under."""
+    """Rotating twice would delete the key of challenges that are not answered yet."""
     replicas = Replicas()
     first, second = replicas.replica(), replicas.replica()
     old = first.cached().current
@@ -209,7 +209,7 @@ def test_secret_without_a_key_is_damaged() -> None:
 
 def test_repr_shows_no_challenge_key() -> None:
     replicas = Replicas()
-    masters = replicas.replica().cached()
-    shown = repr(masters) + repr(replicas.secrets.stored)
-    assert masters.current.hex() not in shown
-    assert repr(masters.current) not in shown
+    challenge_keys = replicas.replica().cached()
+    shown = repr(challenge_keys) + repr(replicas.secrets.stored)
+    assert challenge_keys.current.hex() not in shown
+    assert repr(challenge_keys.current) not in shown

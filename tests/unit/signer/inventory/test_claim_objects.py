@@ -1,4 +1,4 @@
-"""EndorsementKey and AttestedNode: what is written can be read, and nothing else is taken."""
+"""EndorsementKey and AttestedNode: encoded objects can be read, and others are refused."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -43,7 +43,7 @@ NODE = AttestedNodeObject(
 
 
 def stored(node: AttestedNodeObject) -> dict[str, Any]:
-    """Write an AttestedNode as the API server would give it back."""
+    """Return the body of an AttestedNode as the API server returns it."""
     return encode_attested_node(node, node.resource_version)
 
 
@@ -65,7 +65,7 @@ def test_new_attested_node_has_no_version_and_the_move_label() -> None:
 
 
 def test_each_write_names_the_version_that_it_replaces() -> None:
-    """Without it an API server would take a write that changes nothing for none."""
+    """Otherwise an API server would not count a write that changes nothing."""
     expected = {
         "resourceVersion": "7",
         "annotations": {"attestation.cluster.x-k8s.io/written-under": "7"},
@@ -75,7 +75,7 @@ def test_each_write_names_the_version_that_it_replaces() -> None:
 
 
 def test_attested_node_under_another_name_is_unreadable() -> None:
-    """Two objects could otherwise claim one node name."""
+    """Otherwise two objects could claim one node name."""
     body = stored(NODE)
     body["spec"]["nodeName"] = "node-2"
     with pytest.raises(ValueError, match="another name"):

@@ -1,4 +1,4 @@
-"""Who lives, as the management cluster says now: what it does not say frees no key and no name."""
+"""Whether a Machine exists, by the API server: what cannot be read frees no key and no name."""
 
 import json
 from collections.abc import Container, Mapping
@@ -72,7 +72,7 @@ def test_machines_and_pool_members_are_present() -> None:
 
 
 def test_unreadable_machine_leaves_the_state_undecided() -> None:
-    """It is tried again, and the log says what to mend; nothing is freed meanwhile."""
+    """It is retried, and the log names the object to repair; nothing is freed before."""
     bodies = unreadable(machine()), unreadable(pool("pool-1", PROVIDER_ID))
     for machines, pools, kind in (((bodies[0],), (), "Machine"), ((), (bodies[1],), "MachinePool")):
         with pytest.raises(ApiServerUnavailable) as caught:

@@ -1,4 +1,4 @@
-"""Clusters: whether they opted in (R0), and whose names are the control plane's."""
+"""Clusters: whether they opted in (R0), and which names are the control plane's."""
 
 import pytest
 

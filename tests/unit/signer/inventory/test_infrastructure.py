@@ -1,4 +1,4 @@
-"""Watches of infrastructure kinds: tenants name kinds, and must not decide how many are watched."""
+"""Watches of infrastructure kinds: tenants name kinds, and must not start watches without end."""
 
 import json
 from collections.abc import Container, Iterator, Mapping
@@ -132,7 +132,7 @@ def test_watch_of_an_unused_kind_ends(landscape: Landscape, unused: str) -> None
 def test_kind_whose_thread_did_not_start_is_watched_by_the_next_round(
     landscape: Landscape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be no more threads for a while."""
+    """The process may have no threads left for a while."""
 
     def fails(_: Thread) -> None:
         raise RuntimeError("can't start new thread")

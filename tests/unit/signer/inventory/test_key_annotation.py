@@ -1,4 +1,4 @@
-"""The endorsement key annotation: every form, several at once, and nothing half understood."""
+"""The endorsement key annotation: every form, several at once, and no half-read annotation."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -41,7 +41,7 @@ def certificate() -> str:
 
 
 def certificate_of_version_5() -> str:
-    """Write a version that there is not: the first value of a TBSCertificate."""
+    """Return a certificate with a version that does not exist."""
     der = x509.load_pem_x509_certificate(certificate().encode()).public_bytes(Encoding.DER)
     changed = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
     return encode_block("CERTIFICATE", changed).decode()
@@ -79,7 +79,7 @@ def test_each_form_names_the_same_key(value: str) -> None:
 
 
 def test_compressed_point_is_the_same_key() -> None:
-    """A record with a compressed point is for the same TPM."""
+    """An entry with a compressed point registers the same TPM."""
     digest = f"sha256:{OTHER_DIGEST.hex()}"
     assert digests(pem(OTHER)) == digests(digest)
 
@@ -112,7 +112,7 @@ def test_several_entries_are_read(between: str) -> None:
     ids=count(),
 )
 def test_malformed_annotation_is_an_error_and_registers_no_key(value: str) -> None:
-    """Who reads half of it would take another record than the operator wrote."""
+    """Half of it would register other keys than the operator wrote."""
     records = read(value)
     assert records.keys == ()
     assert records.error is not None
@@ -120,7 +120,7 @@ def test_malformed_annotation_is_an_error_and_registers_no_key(value: str) -> No
 
 
 def test_message_names_the_form_that_can_always_be_read() -> None:
-    """The operator has a form that always works."""
+    """OpenSSL's messages do not help an operator; the digest form does."""
     for broken in (
         "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",

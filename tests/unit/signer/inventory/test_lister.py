@@ -1,4 +1,4 @@
-"""`Records`, over the fake and over the real caches: one contract."""
+"""`Inventory`: one contract for the fake and for the caches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ ABROAD = ClusterKey(namespace="team-b", name=HOME.name)
 
 
 class World(Protocol):
-    """Something that `Records` can be had of, and what it is told."""
+    """An inventory, and ways to add objects to it."""
 
     records: Inventory
 
@@ -59,7 +59,7 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class FakeWorld:
-    """The fake that the pure core is tested with."""
+    """The fake that tests of the pure core use."""
 
     store: StoredClaims = field(default_factory=StoredClaims)
     records: FakeRecords = field(init=False)
@@ -105,7 +105,7 @@ class FakeWorld:
 
 
 class RealWorld:
-    """The caches that watches fill, filled by hand."""
+    """The caches, filled by the test instead of by watches."""
 
     def __init__(self) -> None:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
@@ -153,7 +153,7 @@ class RealWorld:
         self.add(body)
 
     def infrastructure(self, name: str, **annotations: str) -> None:
-        """Add an infrastructure object, as its watch would."""
+        """Add an infrastructure object to the cache of its watch."""
         value = read_infrastructure(kube_objects.infrastructure(name, **annotations))
         self.infrastructure_cache("TestMachine").replace({f"team-a/{name}": value})
 
@@ -281,7 +281,7 @@ def test_attested_nodes_are_found(world: World) -> None:
 
 
 def test_pool_member_with_a_machine_is_returned_once() -> None:
-    """A pool and its Machine are one."""
+    """A pool and the Machine of its member are not two Machines."""
     world = RealWorld()
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID, "metal://2"))
     world.management.pools.upsert("team-a/pool-1", pool)
@@ -339,7 +339,7 @@ def test_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
 
 
 def test_cluster_with_a_new_uid_is_unavailable() -> None:
-    """Its predecessor's exchanges are bound to a UID that is gone."""
+    """Exchanges of the earlier Cluster are bound to its UID."""
     world = RealWorld()
     body = kube_objects.cluster()
     body["metadata"]["uid"] = "another"
@@ -349,7 +349,7 @@ def test_cluster_with_a_new_uid_is_unavailable() -> None:
 
 
 def test_nothing_is_decided_while_objects_of_the_namespace_exceed_its_budget() -> None:
-    """A Machine that is not cached may have the same host name as the one that asks."""
+    """A Machine that is not cached may have the same host name as the one that is verified."""
     world = RealWorld()
     world.budget._per_owner = 0
     body = kube_objects.machine("too-much")

@@ -61,8 +61,8 @@ def test_both_api_versions_are_read_alike(body: dict[str, Any]) -> None:
     ],
 )
 def test_bootstrap_is_ready_by_the_field_of_any_version(
-    status: dict[str, Any], ready: bool
-) -> None:  # noqa: FBT001
+    status: dict[str, Any], *, ready: bool
+) -> None:
     body = machine()
     body["status"] = status
     assert read_machine(body).bootstrap_ready is ready
@@ -108,7 +108,7 @@ def test_machine_without_a_provider_id_has_an_empty_one() -> None:
 
 @pytest.mark.parametrize("key", ["annotations", "labels"])
 def test_machine_with_metadata_that_are_no_texts_is_unreadable(key: str) -> None:
-    """A record that is not understood must not be as good as none."""
+    """An annotation that cannot be read must not count as absent."""
     body = machine()
     body["metadata"][key] = {"cluster-x-k8s-io/tpm-endorsement-key": True}
     with pytest.raises(ValueError, match=key):
@@ -146,7 +146,7 @@ def test_annotation_that_cannot_be_read_is_an_error(where: str) -> None:
 
 
 def test_missing_infrastructure_object_does_not_prove_that_no_key_is_registered() -> None:
-    """Under Certified and FirstUse a Machine without a record is whose comes first."""
+    """By policy, the first TPM may claim a Machine without a registered key."""
     found = build_machine(read_machine(machine()), None, TOKEN)
     assert found.registered_keys_error == (
         "the infrastructure object does not exist, or its API group is not configured"
@@ -170,7 +170,7 @@ def test_machine_without_infrastructure_reference_has_no_error() -> None:
 def test_token_is_that_of_the_bootstrap_configuration(
     made: BootstrapObject | None, token_id: str | None
 ) -> None:
-    """A configuration that is not there must not make any token as good as its own."""
+    """A missing configuration must not make every token valid for the Machine."""
     found = build_machine(read_machine(machine()), NOTHING, made)
     assert found.bootstrap_token_id == token_id
 
@@ -246,7 +246,7 @@ def test_empty_provider_ids_are_left_out() -> None:
 def test_field_of_another_type_or_size_makes_the_machine_unreadable(
     changes: dict[str, Any],
 ) -> None:
-    """No API server stores one that has the schema; as *absent* it would count for a statement."""
+    """An API server with the schema stores no such object; *absent* would be a statement."""
     body = machine()
     body["spec"] |= changes
     for source in (body, json.dumps(body).encode()):

@@ -1,4 +1,4 @@
-"""Which requests a change in the management cluster wakes: all whose verdict may hang on it."""
+"""Changes in the management cluster notify every request whose verdict may depend on them."""
 
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -29,16 +29,16 @@ ANY = (HOME, None)
 NODE = (HOME, "node-1")
 MACHINE = (HOME, PROVIDER_ID)
 KEY = (None, DIGEST)
-"""An endorsement key may be waited for in every Cluster."""
+"""Requests of any Cluster may wait for an endorsement key."""
 
-Woken = set[tuple[ClusterKey | None, str | None]]
+Notified = set[tuple[ClusterKey | None, str | None]]
 
 
 @dataclass(slots=True)
 class Landscape:
-    """The caches of a management cluster, and who is woken."""
+    """The caches of a management cluster, and the notifications."""
 
-    woken: Woken = field(default_factory=set)
+    notified: Notified = field(default_factory=set)
     management: ManagementCluster = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Landscape:
         self.management = ManagementCluster(
             api,
             Event(),
-            lambda cluster, topic: self.woken.add((cluster, topic)),
+            lambda cluster, topic: self.notified.add((cluster, topic)),
             budget=MemoryBudget(),
         )
         self.management.start()
@@ -57,11 +57,11 @@ class Landscape:
         self.management.clusters.replace({"team-a/blue": read_cluster(kube_objects.cluster())})
         self.management.nodes.replace({"team-a/node": claimed()})
 
-    def put(self, machine: MachineObject) -> Woken:
-        """Let a Machine come or change; return who is woken."""
-        self.woken.clear()
+    def put(self, machine: MachineObject) -> Notified:
+        """Create or change a Machine; return the notifications."""
+        self.notified.clear()
         self.management.machines.upsert("team-a/machine-1", machine)
-        return set(self.woken)
+        return set(self.notified)
 
 
 def claimed() -> AttestedNodeObject:
@@ -83,14 +83,14 @@ def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
 
 
 def test_machine_notifies_requests_that_wait_for_its_claims(landscape: Landscape) -> None:
-    """A key or a name is free once its holder's Machine is gone; addresses come late (S2)."""
+    """A key or name is free once its holder's Machine is deleted; addresses are set late (S2)."""
     machine = read_machine(kube_objects.machine())
     assert landscape.put(machine) >= {MACHINE, NODE, KEY}
     assert landscape.put(machine) == set()
     assert landscape.put(replace(machine, addresses=())) >= {MACHINE, NODE, KEY}
-    landscape.woken.clear()
+    landscape.notified.clear()
     landscape.management.machines.delete("team-a/machine-1")
-    assert landscape.woken >= {MACHINE, NODE, KEY}
+    assert landscape.notified >= {MACHINE, NODE, KEY}
 
 
 def test_machine_notifies_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
@@ -106,7 +106,7 @@ def test_machine_notifies_its_old_and_its_new_provider_id(landscape: Landscape) 
 
 
 def test_machine_notifies_the_node_of_its_node_ref(landscape: Landscape) -> None:
-    """By policy, kubelet-serving requests go by nodeRef."""
+    """By policy, nodeRef decides kubelet-serving requests."""
     machine = read_machine(kube_objects.machine())
     landscape.put(machine)
     assert (HOME, "node-2") in landscape.put(replace(machine, node_ref="node-2"))
@@ -120,15 +120,15 @@ def test_machine_without_a_claim_notifies_only_its_own_requests(landscape: Lands
 
 def test_pool_notifies_requests_that_wait_for_its_members_claims(landscape: Landscape) -> None:
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID))
-    landscape.woken.clear()
+    landscape.notified.clear()
     landscape.management.pools.upsert("team-a/pool-1", pool)
-    assert landscape.woken == {MACHINE, NODE, KEY}
+    assert landscape.notified == {MACHINE, NODE, KEY}
 
 
 def test_endorsement_key_notifies_requests_that_wait_for_it_and_its_holder(
     landscape: Landscape,
 ) -> None:
-    """A claim counts once both its objects are known, whichever comes last."""
+    """A claim is complete once both its objects are cached, in either order."""
     held_by = {
         "clusterNamespace": HOME.namespace,
         "clusterName": HOME.name,
@@ -136,10 +136,10 @@ def test_endorsement_key_notifies_requests_that_wait_for_it_and_its_holder(
         "providerID": PROVIDER_ID,
         "basis": "Record",
     }
-    landscape.woken.clear()
+    landscape.notified.clear()
     read = read_endorsement_key(kube_objects.endorsement_key(heldBy=held_by))
     landscape.management.keys.upsert(DIGEST, read)
-    assert landscape.woken == {KEY, NODE}
+    assert landscape.notified == {KEY, NODE}
 
 
 def test_infrastructure_cluster_notifies_all_requests_of_its_cluster(landscape: Landscape) -> None:
@@ -147,10 +147,10 @@ def test_infrastructure_cluster_notifies_all_requests_of_its_cluster(landscape: 
     management = landscape.management
     kind = (kube_objects.INFRASTRUCTURE, "TestCluster")
     reference = Reference(group=kind[0], kind=kind[1], namespace="team-a", name=HOME.name)
-    landscape.woken.clear()
+    landscape.notified.clear()
     read = read_infrastructure(kube_objects.infrastructure(HOME.name))
     management._infrastructure._object_changed(kind, reference.key, None, read)
-    assert landscape.woken == {ANY}
+    assert landscape.notified == {ANY}
 
 
 def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: Landscape) -> None:

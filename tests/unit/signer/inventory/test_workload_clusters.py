@@ -1,4 +1,4 @@
-"""Which workload clusters are open: those that opted in, by the Secret as it is now."""
+"""Workload clusters: opened for Clusters that opted in, and by their current Secret."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def unconnected() -> Connection:
 
 @dataclass(slots=True)
 class Landscape:
-    """A management cluster with one Cluster, and what became of its workload cluster."""
+    """A management cluster with one Cluster, and the workload clusters that were opened."""
 
     secrets: FakeSecrets = field(default_factory=FakeSecrets)
     seconds: float = 0.0
@@ -130,7 +130,7 @@ def test_cluster_that_has_not_opted_in_is_not_connected_to(
 
 
 def test_cluster_that_names_two_signers_is_opened(landscape: Landscape) -> None:
-    """Its requests wait, and say why (R0)."""
+    """Its requests wait, and report why (R0)."""
     landscape.put(landscape.body(f"{CLIENT_SIGNER},{INSECURE_CLIENT_SIGNER}"))
     assert landscape.after(0) is not None
 
@@ -163,7 +163,7 @@ def test_cluster_that_opts_out_or_is_deleted_is_closed(
         lambda at: at.store(text(credential="renewed")),
         lambda at: at.put(at.body(uid="another")),
     ],
-    ids=["moved", "renewed", "made anew"],
+    ids=["moved", "renewed", "new UID"],
 )
 def test_cluster_that_changed_is_opened_again(landscape: Landscape, change: Change) -> None:
     first = landscape.after(0)
@@ -216,7 +216,7 @@ POISONED = {
 def test_poisoned_kubeconfig_secret_does_not_stop_later_clusters(
     landscape: Landscape, caplog: pytest.LogCaptureFixture, poison: str
 ) -> None:
-    """YAML errors of another type ended the loop before all Clusters that came later."""
+    """Unusual errors of the YAML parser ended the loop before it reached later Clusters."""
     body = landscape.body()
     body["metadata"]["name"] = "a-first"
     landscape.management.clusters.upsert("team-a/a-first", read_cluster(body))
@@ -330,7 +330,7 @@ def test_secret_that_becomes_unreadable_leaves_the_connection_open(landscape: La
 def test_cluster_that_could_not_be_opened_is_retried(
     landscape: Landscape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be no more threads for a while."""
+    """The process may have no threads left for a while."""
 
     def fails(_: WorkloadCluster) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""Budgets of memory: what is counted is what is taken, and no owner takes it from another."""
+"""Memory budgets: an owner is charged what its values take, and leaves the others their share."""
 
 import base64
 import gc
@@ -49,7 +49,7 @@ def test_owners_that_use_the_total_up_leave_the_others_their_reserve() -> None:
 
 
 def hostile(number: int, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of spec
-    """Return a CSR that fills fields which were not weighed, with letters of four bytes."""
+    """Return a CSR that fills fields which once had no weight, with letters of four bytes."""
     wide = "\U0001f600" * 4000
     condition = {"status": "True", "reason": f"r{number}{wide}", "message": wide}
     return {
@@ -64,17 +64,17 @@ def hostile(number: int, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 # field
             "signerName": CLIENT_SIGNER,
             "request": base64.b64encode(b"request").decode(),
             "username": f"{number}",
-            "groups": [f"{number} group {n}" for n in range(900)],
-            "usages": [f"{number} usage {n}" for n in range(900)],
+            "groups": [f"{number} group {n}" for n in range(100)],
+            "usages": [f"{number} usage {n}" for n in range(100)],
             **spec,
         },
-        "status": {"conditions": [{"type": f"{number} {n}", **condition} for n in range(20)]},
+        "status": {"conditions": [{"type": f"{number} {n}", **condition} for n in range(5)]},
     }
 
 
 @contextmanager
 def traced() -> Iterator[Callable[[], tuple[int, int]]]:
-    """Trace memory; give the bytes that are in use, and those that were at most."""
+    """Trace memory; yield a function that returns the bytes in use, and their maximum so far."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -93,7 +93,7 @@ def test_fifty_hostile_csrs_weigh_what_they_take() -> None:
             assert cache.upsert(str(number), read_csr(body))
         taken, _ = memory()
     weighed = made.used()["team-a"]
-    assert taken > 10 << 20
+    assert taken > 2 << 20
     assert taken * 0.9 < weighed < taken * 1.2
 
 
@@ -103,7 +103,7 @@ def test_fields_that_are_not_read_are_not_built() -> None:
     del body["status"]
     body["status"] = {}
     body["metadata"]["annotations"] = {}
-    body["metadata"]["managedFields"] = [{"f:x": [0] * 10} for _ in range(50_000)]
+    body["metadata"]["managedFields"] = [{"f:x": [0] * 20} for _ in range(20_000)]
     content = json.dumps(body).encode()
     with traced() as memory:
         assert read_pending_csr(content) is not None

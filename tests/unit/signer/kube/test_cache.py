@@ -1,4 +1,4 @@
-"""A cache: complete before it is read, changed at once, and quiet while nothing changes."""
+"""A cache: it can be read once it is complete, and calls its handlers for changes only."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ def words() -> Cache[str]:
 
 
 def test_nothing_can_be_read_before_the_first_list_is_complete() -> None:
-    """Else *not there yet* would be taken for *not there*."""
+    """Otherwise *not listed yet* would look like *absent*."""
     cache = words()
     cache.upsert("a", "one")
     for read in (lambda: cache.get("a"), cache.all, lambda: cache.by_index("letter", "o")):
@@ -47,17 +47,17 @@ def test_list_replaces_all_values() -> None:
 
 
 def test_handlers_are_called_for_changes_only() -> None:
-    """A node's heartbeats change nothing that is kept: they must wake nobody."""
+    """A node's heartbeats change nothing that is kept: they must start no work."""
     cache = words()
-    heard: list[tuple[str, str | None, str | None]] = []
-    cache.add_event_handler(lambda *change: heard.append(change))
+    calls: list[tuple[str, str | None, str | None]] = []
+    cache.add_event_handler(lambda *change: calls.append(change))
     cache.replace({"1": "a"})
     cache.replace({"1": "a", "2": "b"})
     cache.upsert("2", "b")
     cache.upsert("2", "c")
     cache.delete("1")
     cache.delete("1")
-    assert heard == [
+    assert calls == [
         ("1", None, "a"),
         ("2", None, "b"),
         ("2", "b", "c"),
@@ -66,7 +66,7 @@ def test_handlers_are_called_for_changes_only() -> None:
 
 
 def test_handler_can_read_the_whole_list() -> None:
-    """Half a list of Machines would make the other half look gone."""
+    """With half a list of Machines, the others would look deleted."""
     cache = words()
     found: list[int] = []
     cache.add_event_handler(lambda *_: found.append(len(cache.all())))
@@ -78,8 +78,8 @@ def test_value_over_the_budget_is_not_stored() -> None:
     budget = MemoryBudget(per_owner=size("n/1", "a" * 1000) + size("n/2", "b" * 100))
     cache = Cache[str]("words", budget=budget)
     cache.replace({"n/1": "a" * 1000})
-    heard: list[tuple[str, str | None, str | None]] = []
-    cache.add_event_handler(lambda *change: heard.append(change))
+    calls: list[tuple[str, str | None, str | None]] = []
+    cache.add_event_handler(lambda *change: calls.append(change))
     assert cache.upsert("n/2", "b")
     assert not cache.upsert("n/3", "c" * 1000)
     assert cache.incomplete == {"n"}
@@ -90,7 +90,7 @@ def test_value_over_the_budget_is_not_stored() -> None:
     assert cache.upsert("n/3", "c" * 600)
     assert not cache.upsert("n/2", "b" * 1000)
     assert set(cache.all()) == {"d", "c" * 600}
-    assert heard == [
+    assert calls == [
         ("n/2", None, "b"),
         ("n/1", "a" * 1000, "d"),
         ("n/3", None, "c" * 600),
@@ -109,7 +109,7 @@ def test_values_of_a_fixed_owner_count_for_it() -> None:
 
 
 def test_closed_cache_gives_its_memory_back() -> None:
-    """Its watch may still bring an event, after the cluster is closed."""
+    """The watch of a closed cluster may still deliver an event."""
     budget = MemoryBudget()
     cache = Cache[str]("words", budget=budget)
     cache.replace({"n/1": "a"})
@@ -135,8 +135,8 @@ def test_list_that_fails_half_way_deletes_nothing() -> None:
 
 def test_first_list_that_fails_half_way_is_not_lost_for_handlers() -> None:
     cache = words()
-    heard: list[str] = []
-    cache.add_event_handler(lambda key, _before, _after: heard.append(key))
+    calls: list[str] = []
+    cache.add_event_handler(lambda key, _before, _after: calls.append(key))
 
     def broken() -> Iterator[tuple[str, str]]:
         yield "1", "a"
@@ -144,13 +144,13 @@ def test_first_list_that_fails_half_way_is_not_lost_for_handlers() -> None:
 
     with pytest.raises(ApiServerUnavailable):
         cache.load(broken())
-    assert heard == []
+    assert calls == []
     cache.replace({"1": "a"})
-    assert heard == ["1"]
+    assert calls == ["1"]
 
 
 def size(key: str, value: str) -> int:
-    """Return what the cache counts for an entry."""
+    """Return the bytes that the cache charges for an entry."""
     budget = MemoryBudget()
     Cache[str]("words", budget=budget).upsert(key, value)
     return budget.used()["n"]

@@ -112,7 +112,7 @@ def test_expected_status_is_returned(tmp_path: Path) -> None:
 
 
 def test_redirect_is_not_followed(tmp_path: Path) -> None:
-    """A workload cluster could send us, and our token, to the management cluster."""
+    """A workload cluster could redirect the signer, with its token, to the management cluster."""
     with serving(lambda a: a.give({}, 307, Location="/api/v1/elsewhere"), tmp_path) as (
         server,
         api,
@@ -148,11 +148,11 @@ DRIPS = {
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n\n\r\n"),
     "one chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"x"),
 }
-"""How an answer begins, and what then comes now and then."""
+"""The start of an answer, and the bytes that then follow slowly."""
 
 
 def dripping(drip: str) -> Handler:
-    """Return what sends a byte now and then, for much longer than it may."""
+    """Return a handler that sends single bytes for much longer than the limit."""
     start, unit = DRIPS[drip]
 
     def drips(answering: Answering) -> None:
@@ -166,7 +166,7 @@ def dripping(drip: str) -> Handler:
 
 @pytest.mark.parametrize("drip", DRIPS)
 def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
-    """Each byte would renew the time that a socket is given: only the whole has a limit."""
+    """Each byte renews the timeout of a socket: only a limit for the whole answer helps."""
     with patch.object(client, "_ANSWER_SECONDS", 0.5):
         begun = time.monotonic()
         error = unavailable(dripping(drip), tmp_path)
@@ -175,7 +175,7 @@ def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
 
 
 def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
-    """A connection is used again and again, for longer than one answer may take."""
+    """A connection is reused for longer than one answer may take."""
     clock = FakeClock()
     with (
         patch.object(tls, "time", SimpleNamespace(monotonic=clock.boottime)),
@@ -188,7 +188,7 @@ def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
 def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
-    """It would hold its thread long after its cluster is closed."""
+    """Otherwise it would hold its thread long after the cluster is closed."""
     begun = time.monotonic()
     with (
         patch.object(client, "_WATCH_SECONDS", 0.5),
@@ -200,7 +200,7 @@ def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
 
 
 def test_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
-    """A few kilobytes could become gigabytes."""
+    """A few kilobytes could become gigabytes in memory."""
 
     def zipped(answering: Answering) -> None:
         answering.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"})
@@ -228,7 +228,7 @@ def test_server_with_another_ca_gets_no_request(tmp_path: Path) -> None:
 
 
 def intermediate() -> pki.Authority:
-    """Make an authority that another one certified."""
+    """Return an intermediate CA."""
     root, key = pki.Authority.make("root", pki.ec_key()), pki.ec_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intermediate")])
     builder = pki._builder(name, root.certificate.subject, key)
@@ -238,7 +238,7 @@ def intermediate() -> pki.Authority:
 
 
 def test_intermediate_ca_is_trusted_without_its_root(tmp_path: Path) -> None:
-    """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
+    """A user may bring an intermediate CA; the kubeconfig then has no root."""
     with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
         api = ApiClient("fake", connection(server), user_agent="test")
         assert api.get(PATH).content == b"{}"
@@ -307,7 +307,7 @@ def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
 
 
 def test_silent_watch_ends(tmp_path: Path) -> None:
-    """The other end may hang with its connection open."""
+    """A server may hang with its connection open."""
     lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
 
     def silent(answering: Answering) -> None:
@@ -329,15 +329,15 @@ def test_silent_watch_ends(tmp_path: Path) -> None:
 def test_client_certificate_is_used_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporary files with keys outlive a killed process."""
+    """A killed process would leave temporary files with keys behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     seen: list[object] = []
 
-    def look(answering: Answering) -> None:
+    def note_subject(answering: Answering) -> None:
         seen.append(answering.connection.getpeercert()["subject"])
         answering.give({})
 
-    with api_server(look, tmp_path) as server:
+    with api_server(note_subject, tmp_path) as server:
         pair = server.authority.client("signer", "group")
         shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
         made = replace(connection(server), token=None, certificate=shown)

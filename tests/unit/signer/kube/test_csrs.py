@@ -1,4 +1,4 @@
-"""CSRs as the API server gives them, and which of them are anybody's business."""
+"""Reading CSRs, and which of them are kept."""
 
 import base64
 from datetime import UTC, datetime

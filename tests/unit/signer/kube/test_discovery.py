@@ -1,4 +1,4 @@
-"""Where kinds are: by what the API server serves today."""
+"""Discovery of the path of a kind."""
 
 import json
 from collections.abc import Container, Mapping

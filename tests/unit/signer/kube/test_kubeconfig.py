@@ -1,4 +1,4 @@
-"""A kubeconfig Secret: what is taken, and that everything else is refused by name."""
+"""Kubeconfigs: what is accepted, and that every other key is refused by name."""
 
 import base64
 import time
@@ -95,7 +95,7 @@ def test_repr_shows_no_secret() -> None:
     ],
 )
 def test_user_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: object) -> None:
-    """The usual loaders run `exec` and read files: whoever writes the Secret would own the pod."""
+    """The usual loaders run `exec` and read files: a writer of the Secret would control the pod."""
     made = document()
     made["users"][0]["user"][key] = value
     assert refused(made) == f"the user has {key}, which is not accepted"
@@ -215,7 +215,7 @@ def test_entries_must_be_lists(key: str) -> None:
 
 
 def test_ambiguous_yaml_is_refused() -> None:
-    """Aliases can make a document of any size, and of two equal keys each reader takes another."""
+    """Aliases can build documents of any size; readers of two equal keys choose differently."""
     assert refused(b"a: &x [1]\nb: *x\n") == "YAML aliases are not accepted"
     assert refused(b"kind: Config\nkind: Config\n") == "a key occurs twice"
     assert refused(b"- a\n") == "the kubeconfig must be a mapping"

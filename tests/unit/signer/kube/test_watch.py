@@ -1,4 +1,4 @@
-"""List, watch and again: through everything that an API server may do."""
+"""A reflector keeps its cache right, whatever the API server does."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from signer.kube.pages import _read_page
 from signer.kube.watch import Reflector, ResourceSpec
 
 Step = Json | Exception
-"""What the server does next: an answer to a list, or an exception."""
+"""The server's next answer, or an exception."""
 
 
 def thing(name: str, version: int, value: str = "") -> dict[str, Any]:
@@ -37,7 +37,7 @@ def event(kind: str, body: Json) -> Json:
 
 
 class Server:
-    """Plays steps one after another: `lists` for lists, `watches` for watches; then it is over."""
+    """Plays the steps of `lists` and `watches` one after another, then stops the reflector."""
 
     name = "fake"
 
@@ -74,7 +74,7 @@ class Server:
 
 
 class Played:
-    """A watch that has been run against a server until the server had no more to play."""
+    """A reflector that has run until the server had no more steps."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Played:
 
     @property
     def versions(self) -> list[str | None]:
-        """The resource version that each request went on from; `None` for a list."""
+        """Return the resource version that each watch continued from; `None` for a list."""
         return [query.get("resourceVersion") for query in self.server.queries]
 
 
@@ -159,7 +159,7 @@ def error(code: int) -> Json:
 
 @pytest.mark.parametrize("expired", [Expired(), error(410), error(500)])
 def test_expired_version_is_listed_again(expired: Step) -> None:
-    """Over HTTP, or as an event in a watch that has begun."""
+    """Servers report it as a status, or as an event of a watch."""
     lists = [page(5, thing("a", 1, "1")), page(9, thing("b", 8, "2"))]
     played = Played(lists, [[expired]])
     assert played.versions == [None, "5", None, "9"]
@@ -167,7 +167,7 @@ def test_expired_version_is_listed_again(expired: Step) -> None:
 
 
 def test_version_that_the_server_never_had_is_abandoned() -> None:
-    """An etcd that was restored may be behind what we have seen; it refuses us for ever."""
+    """A restored etcd may be behind the version of the watch, and refuses it every time."""
     refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
     played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
     assert played.versions == [None, *["500"] * 7, None, "9"]
@@ -216,7 +216,7 @@ def test_unreadable_objects_are_logged_once_per_list(caplog: pytest.LogCaptureFi
 
 
 def size(key: str, value: str) -> int:
-    """Return what the cache counts for an entry."""
+    """Return the bytes that the cache charges for an entry."""
     budget = MemoryBudget()
     Cache[str]("things", budget=budget).upsert(key, value)
     return budget.used()["n"]
@@ -290,7 +290,7 @@ def test_list_without_an_end_is_abandoned() -> None:
 
 
 def test_kind_that_is_not_served_has_no_objects() -> None:
-    """Not every management cluster has MachinePools; "unknown" would make everybody wait."""
+    """Not every management cluster has MachinePools; *unknown* would block every request."""
     stop = Event()
     cache: Cache[str] = Cache("things")
     collection = ResourceSpec(plural="things", path=lambda: None, read=_read)
@@ -309,7 +309,7 @@ def test_kind_that_is_not_served_has_no_objects() -> None:
 
 
 def test_watch_that_ends_at_once_is_restarted_after_a_pause() -> None:
-    """A server, or a proxy before it, that answers and hangs up would be run over."""
+    """A server or proxy that closes each watch must not get requests without a pause."""
     stop = Event()
     waited: list[float] = []
 
