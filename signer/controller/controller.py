@@ -39,6 +39,7 @@ from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
+from signer.kube.budget import MemoryBudget
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, ClusterKey, Csr, EndorsementKeyObject, Node
@@ -77,8 +78,14 @@ class Controller:
             monotonic=time.monotonic,
             jitter=random.random,
         )
+        self._budget = MemoryBudget()
         self._management = ManagementCluster(
-            api, self._stop, self._queue.notify, namespace=config.watched_namespace
+            api,
+            self._stop,
+            self._queue.notify,
+            budget=self._budget,
+            infrastructure_groups=config.infrastructure_groups,
+            namespace=config.watched_namespace,
         )
         self._claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
         self._challenge_keys = ChallengeKeyStore(
@@ -87,9 +94,9 @@ class Controller:
         self._clusters = WorkloadClusters(
             self._management,
             SecretClient(api),
-            agent=agent,
+            user_agent=agent,
+            budget=self._budget,
             opened=self._on_cluster_added,
-            monotonic=time.monotonic,
         )
         self._authorities = ClusterAuthorities(SecretClient(api), config.policies)
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()

@@ -89,3 +89,5 @@ def _challenge_keys(path: Path, now: datetime) -> ChallengeKeys:
         return keys_from_secret(read_secret(bodies[0]), now)
     except AttestationError as e:
         raise FilesInvalid(f"{path}: {e.message}") from e
+    except ValueError as e:
+        raise FilesInvalid(f"{path}: {e}") from e

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import strict_yaml
-from signer.kube.fields import Json, get_str
+from signer.kube.decode import Json
 
 
 class FilesInvalid(Exception):
@@ -66,3 +66,10 @@ def kind_of(body: Json) -> tuple[str, str]:
     """Return an object's API group, which is empty for the core group, and its kind."""
     group, slash, _ = (get_str(body, "apiVersion") or "").partition("/")
     return (group if slash else "", get_str(body, "kind") or "")
+
+
+def get_str(body: object, *path: str) -> str | None:
+    """Return the text at a path of keys, `None` where there is none or an empty one."""
+    for key in path:
+        body = body.get(key) if isinstance(body, dict) else None
+    return body if isinstance(body, str) and body else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from common.names import API_GROUP
-from signer.explain.manifests import FilesInvalid, kind_of
+from signer.explain.manifests import FilesInvalid, get_str, kind_of
 from signer.inventory.caches import (
     ManagementCaches,
     WorkloadCaches,
@@ -29,8 +29,7 @@ from signer.inventory.machine import (
     read_pool,
 )
 from signer.kube.cache import Cache
-from signer.kube.fields import Json, get_str
-from signer.kube.watch import object_key
+from signer.kube.decode import Json, Source, object_key
 from signer.model import ClusterKey
 
 V = TypeVar("V")
@@ -127,7 +126,7 @@ class Dump(ManagementCaches):
         return [body for body in self._bodies if kind_of(body) == kind]
 
     def _fill(
-        self, cache: Cache[V], kind: tuple[str, str], read: Callable[[Json], V | None]
+        self, cache: Cache[V], kind: tuple[str, str], read: Callable[[Source], V | None]
     ) -> None:
         values: dict[str, V] = {}
         for body in self._of(kind):

@@ -1,11 +1,14 @@
-"""What is known of the management cluster and of a workload cluster: caches, whoever fills them.
+"""The caches of the management cluster and of a workload cluster.
 
-Watches do while the signer runs; files do where a stored request is explained. Reading asks nobody.
+Reflectors fill them while the signer runs, and files fill them for `explain`. Reading makes no
+request.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from signer.host_names import equivalent_names
 from signer.inventory.cluster import ClusterObject
@@ -16,8 +19,17 @@ from signer.inventory.machine import (
     PoolObject,
     Reference,
 )
-from signer.kube.cache import Cache, Capacity
-from signer.kube.fields import Json, get_str, get_strings, require_str
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.kube.decode import (
+    Fields,
+    MaybeText,
+    ObjectMeta,
+    Source,
+    Texts,
+    decode,
+    texts,
+)
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
 _AUTO_APPROVE_ROLES: Final = frozenset(
@@ -27,24 +39,22 @@ _AUTO_APPROVE_ROLES: Final = frozenset(
     }
 )
 """ClusterRoles whose subjects' CSRs kube-controller-manager approves (csrapproving controller)."""
-VALUE_SIZE: Final = 256
-"""Bytes that a value takes beside its texts, about."""
-_ROOM: Final = 32 << 20
-"""Bytes of all names and provider IDs: a hundred thousand Nodes."""
 
 
 def cluster_key(key: ClusterKey) -> str:
-    """Return a Cluster's key in its cache."""
+    """Return the key of a Cluster in its cache."""
     return f"{key.namespace}/{key.name}"
 
 
 class ManagementCaches(ABC):
-    """The objects of the management cluster that requests are judged by."""
+    """The objects of the management cluster that requests are verified against."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        """Count every namespaced object in `budget`; without one there is no limit."""
         self.clusters: Cache[ClusterObject] = Cache(
             "Clusters",
             indexes={"refers": lambda c: [c.infrastructure] if c.infrastructure else []},
+            budget=budget,
         )
         self.machines: Cache[MachineObject] = Cache(
             "Machines",
@@ -56,12 +66,16 @@ class ManagementCaches(ABC):
                 "nodeRef": lambda m: [(m.cluster, m.node_ref)] if m.node_ref else [],
                 "refers": lambda m: [r for r in (m.infrastructure, m.bootstrap) if r],
             },
+            budget=budget,
         )
         self.pools: Cache[PoolObject] = Cache(
             "MachinePools",
             indexes={"provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids]},
+            budget=budget,
         )
-        self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs")
+        self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs", budget=budget)
+        # The signer and operators write EndorsementKeys. A missing one could free a banned key, so
+        # no budget may refuse one.
         self.keys: Cache[EndorsementKeyObject] = Cache(
             "EndorsementKeys",
             indexes={
@@ -82,56 +96,94 @@ class ManagementCaches(ABC):
                 "provider ID": lambda n: [(n.cluster, n.provider_id)],
                 "endorsement key": lambda n: [n.endorsement_key],
             },
+            budget=budget,
         )
 
     @abstractmethod
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
-        """Return an infrastructure object of whatever kind, `None` when there is none."""
+        """Return an infrastructure object of any kind, `None` when there is none."""
+
+    def require_complete(self, namespace: str) -> None:
+        """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget.
+
+        An object that is not cached must not look like one that does not exist.
+        """
+        for cache in (self.clusters, self.machines, self.pools, self.bootstraps, self.nodes):
+            cache.require_complete(namespace)
 
 
 class WorkloadCaches:
-    """The objects of a workload cluster that requests are judged by, and how it is reached."""
+    """The objects of a workload cluster that requests are verified against."""
 
-    def __init__(self, key: ClusterKey, uid: str, *, host: str) -> None:
+    def __init__(
+        self, key: ClusterKey, uid: str, *, host: str, budget: MemoryBudget | None = None
+    ) -> None:
+        """Count every object for the Cluster's namespace in `budget`."""
         self.key = key
         self.uid = uid
         self.host = host
-        """Host name or address of the server that its kubeconfig names; empty where none is."""
+        """Host name or address of the server in the kubeconfig; empty without a kubeconfig."""
+        owner = key.namespace
         self.nodes: Cache[Node] = Cache(
             "Nodes",
             indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
-            room=Capacity(
-                size=_ROOM, size_of=lambda n: VALUE_SIZE + len(n.name) + len(n.provider_id)
-            ),
+            budget=budget,
+            owner=owner,
         )
-        self.bindings: Cache[str] = Cache(
-            "ClusterRoleBindings", room=Capacity(size=_ROOM, size_of=lambda n: VALUE_SIZE + len(n))
+        self.bindings: Cache[str] = Cache("ClusterRoleBindings", budget=budget, owner=owner)
+        self.hosts: Cache[str] = Cache(
+            "the kubernetes service's addresses", budget=budget, owner=owner
         )
-        self.hosts: Cache[str] = Cache("the kubernetes service's addresses")
 
     def control_plane(self) -> Sequence[str]:
-        """Return the names and addresses that its API server is reached by."""
+        """Return the names and addresses of its API server."""
         return tuple(filter(None, (*self.hosts.all(), self.host)))
 
 
-def read_node(body: Json) -> Node:
-    """Read a Node."""
-    return Node(
-        name=require_str(body, "metadata", "name"),
-        provider_id=get_str(body, "spec", "providerID") or "",
-    )
+class _NodeSpec(Fields):
+    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
 
 
-def read_binding(body: Json) -> str | None:
+class _Node(Fields):
+    metadata: ObjectMeta
+    spec: _NodeSpec | None = None
+
+
+class _RoleRef(Fields):
+    name: MaybeText = None
+
+
+class _Binding(Fields):
+    metadata: ObjectMeta
+    role_ref: _RoleRef | None = None
+
+
+class _ServiceSpec(Fields):
+    cluster_ips: Texts = msgspec.field(name="clusterIPs", default=None)
+    cluster_ip: MaybeText = msgspec.field(name="clusterIP", default=None)
+
+
+class _Service(Fields):
+    spec: _ServiceSpec | None = None
+
+
+def read_node(source: Source) -> Node:
+    """Read a Node. Raises `ValueError`."""
+    node = decode(source, _Node)
+    return Node(name=node.metadata.name, provider_id=(node.spec and node.spec.provider_id) or "")
+
+
+def read_binding(source: Source) -> str | None:
     """Return the name of a ClusterRoleBinding to an auto-approving role, `None` for any other.
 
-    The role decides, not the binding's name: kubeadm's names are a convention (R0).
+    The role decides, not the name of the binding: kubeadm's names are a convention (R0).
     """
-    name = require_str(body, "metadata", "name")
-    return name if get_str(body, "roleRef", "name") in _AUTO_APPROVE_ROLES else None
+    binding = decode(source, _Binding)
+    approves = binding.role_ref is not None and binding.role_ref.name in _AUTO_APPROVE_ROLES
+    return binding.metadata.name if approves else None
 
 
-def read_service(body: Json) -> Mapping[str, str]:
-    """Read the addresses of the `kubernetes` service, that no certificate may name (S3)."""
-    addresses = (*get_strings(body, "spec", "clusterIPs"), get_str(body, "spec", "clusterIP"))
-    return {address: address for address in addresses if address}
+def read_service(source: Source) -> Mapping[str, str]:
+    """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
+    spec = decode(source, _Service).spec or _ServiceSpec()
+    return {address: address for address in texts([*(spec.cluster_ips or ()), spec.cluster_ip])}

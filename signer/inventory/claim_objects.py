@@ -1,13 +1,15 @@
-"""The claims as objects: EndorsementKey and AttestedNode, read and written.
+"""Reads and encodes the objects of claims: EndorsementKey and AttestedNode.
 
 Source: docs/protocol.md section 2, and the CRDs in packaging/signer/crds.
 """
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
-from signer.kube.fields import Json, get_objects, get_path, get_str, require_str, require_time
+from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, Text, Time, decode
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
@@ -22,63 +24,128 @@ from signer.model import (
 
 _API: Final = f"{API_GROUP}/{API_VERSION}"
 _MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
-"""With these `clusterctl move` takes an object along that has no owner."""
+"""With this label `clusterctl move` moves an object that has no owner."""
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 
-def read_endorsement_key(body: Json) -> EndorsementKeyObject:
-    """Read an EndorsementKey."""
-    held_by = get_path(body, "spec", "heldBy")
+class _Meta(Fields):
+    name: Text
+    resource_version: Text
+    uid: MaybeText = None
+    creation_timestamp: Time | None = None
+
+
+class _NamespacedMeta(_Meta, kw_only=True):
+    namespace: Text
+
+
+class _Registration(Fields):
+    cluster_namespace: Text
+    cluster_name: Text
+    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
+    machine_name: MaybeText = None
+    node_name: MaybeText = None
+
+
+class _Release(Fields):
+    cluster_namespace: Text
+    cluster_name: Text
+    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
+
+
+class _Holder(Fields):
+    cluster_namespace: Text
+    cluster_name: Text
+    node_name: Text
+    provider_id: Text = msgspec.field(name="providerID")
+    basis: TrustBasis
+    since: Time | None = None
+
+
+class _KeySpec(Fields):
+    registered_for: Annotated[list[_Registration], msgspec.Meta(max_length=MAX_ENTRIES)] | None = (
+        None
+    )
+    released_from: Annotated[list[_Release], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+    banned: Any = None
+    """A ban counts whatever it contains."""
+    held_by: _Holder | None = None
+
+
+class _Key(Fields):
+    metadata: _Meta
+    spec: _KeySpec = msgspec.field(default_factory=_KeySpec)
+
+
+class _Boot(Fields):
+    reset_count: int | None = None
+    restart_count: int | None = None
+    firmware_version: MaybeText = None
+
+
+class _NodeSpec(Fields):
+    cluster_name: Text
+    node_name: Text
+    endorsement_key: Text
+    not_after: Time
+    last_attested: Time
+    provider_id: Text = msgspec.field(name="providerID")
+    machine_name: MaybeText = None
+    machine_uid: MaybeText = msgspec.field(name="machineUID", default=None)
+    boot: _Boot | None = None
+
+
+class _Node(Fields):
+    metadata: _NamespacedMeta
+    spec: _NodeSpec
+
+
+def read_endorsement_key(source: Source) -> EndorsementKeyObject:
+    """Read an EndorsementKey. Raises `ValueError`."""
+    key = decode(source, _Key)
     return EndorsementKeyObject(
-        name=require_str(body, "metadata", "name"),
-        resource_version=require_str(body, "metadata", "resourceVersion"),
-        registered_for=tuple(_registration(r) for r in get_objects(body, "spec", "registeredFor")),
-        released_from=tuple(
-            Release(cluster=_cluster(r), provider_id=get_str(r, "providerID"))
-            for r in get_objects(body, "spec", "releasedFrom")
-        ),
-        banned=get_path(body, "spec", "banned") is not None,
-        held_by=None if held_by is None else _holder(held_by),
-        uid=get_str(body, "metadata", "uid") or "",
-        last_claimed=_last_claimed(body),
+        name=key.metadata.name,
+        resource_version=key.metadata.resource_version,
+        registered_for=tuple(map(_registration, key.spec.registered_for or ())),
+        released_from=tuple(map(_release, key.spec.released_from or ())),
+        banned=key.spec.banned is not None,
+        held_by=None if key.spec.held_by is None else _holder(key.spec.held_by),
+        uid=key.metadata.uid or "",
+        last_claimed=_last_claimed(key),
     )
 
 
-def read_attested_node(body: Json) -> AttestedNodeObject:
+def read_attested_node(source: Source) -> AttestedNodeObject:
     """Read an AttestedNode.
 
-    Raises `ValueError` when its name is not that of the node that it speaks of: whoever could
-    create such an object could claim one node's name for another.
+    Raises `ValueError`, also when its name is not the one that its Cluster and node give it:
+    otherwise a writer of such objects could claim one node's name for another node.
     """
-    namespace, cluster_name = (
-        require_str(body, "metadata", "namespace"),
-        require_str(body, "spec", "clusterName"),
-    )
-    cluster = ClusterKey(namespace=namespace, name=cluster_name)
-    node_name = require_str(body, "spec", "nodeName")
-    name = require_str(body, "metadata", "name")
-    if name != attested_node_name(cluster, node_name):
+    node = decode(source, _Node)
+    metadata, spec = node.metadata, node.spec
+    cluster = ClusterKey(namespace=metadata.namespace, name=spec.cluster_name)
+    if metadata.name != attested_node_name(cluster, spec.node_name):
         raise ValueError("an AttestedNode has another name than its node gives it")
     return AttestedNodeObject(
-        name=name,
-        resource_version=require_str(body, "metadata", "resourceVersion"),
+        name=metadata.name,
+        resource_version=metadata.resource_version,
         cluster=cluster,
-        node_name=node_name,
-        provider_id=require_str(body, "spec", "providerID"),
-        machine_name=get_str(body, "spec", "machineName") or "",
-        machine_uid=get_str(body, "spec", "machineUID") or "",
-        endorsement_key=require_str(body, "spec", "endorsementKey"),
-        not_after=require_time(body, "spec", "notAfter"),
-        last_attested=require_time(body, "spec", "lastAttested"),
-        boot=_boot(get_path(body, "spec", "boot")),
+        node_name=spec.node_name,
+        provider_id=spec.provider_id,
+        machine_name=spec.machine_name or "",
+        machine_uid=spec.machine_uid or "",
+        endorsement_key=spec.endorsement_key,
+        not_after=spec.not_after,
+        last_attested=spec.last_attested,
+        boot=_boot(spec.boot),
     )
 
 
 def encode_endorsement_key(
     name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
 ) -> dict[str, Any]:
-    """Write the EndorsementKey of a key that was not known before."""
+    """Return the body of a new EndorsementKey, held by a node."""
     return {
         "apiVersion": _API,
         "kind": "EndorsementKey",
@@ -88,100 +155,103 @@ def encode_endorsement_key(
 
 
 def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
-    """Write `spec.heldBy`."""
+    """Return `spec.heldBy`."""
     return {
         "clusterNamespace": held_by.cluster.namespace,
         "clusterName": held_by.cluster.name,
         "nodeName": held_by.node_name,
         "providerID": held_by.provider_id,
         "basis": held_by.basis.value,
-        "since": _instant(since),
+        "since": _format_time(since),
     }
 
 
 def replacement_metadata(resource_version: str) -> dict[str, Any]:
-    """Write the metadata of a claim that replaces the one of this resourceVersion.
+    """Return the metadata of a claim that replaces the one of this resourceVersion.
 
-    An API server gives no new resourceVersion to an object that a write leaves as it was, and K1 to
-    K3 rest on every write being seen: so each one says what it replaces, which no other did.
+    An API server gives no new resourceVersion to an object that a write does not change, and K1 to
+    K3 need every write to change it. So each write has the version that it replaces in an
+    annotation: no earlier write had the same.
     """
     annotations = {_WRITTEN_UNDER: resource_version}
     return {"resourceVersion": resource_version, "annotations": annotations}
 
 
-def encode_attested_node(wanted: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
-    """Write an AttestedNode; `resource_version` is empty for one that is to be created."""
-    labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: wanted.cluster.name}
+def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
+    """Return the body of an AttestedNode; `resource_version` is empty for a new one."""
+    labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
     metadata: dict[str, Any] = {
-        "name": wanted.name,
-        "namespace": wanted.cluster.namespace,
+        "name": node.name,
+        "namespace": node.cluster.namespace,
         "labels": labels,
     }
     spec: dict[str, Any] = {
-        "clusterName": wanted.cluster.name,
-        "nodeName": wanted.node_name,
-        "providerID": wanted.provider_id,
-        "endorsementKey": wanted.endorsement_key,
-        "notAfter": _instant(wanted.not_after),
-        "lastAttested": _instant(wanted.last_attested),
+        "clusterName": node.cluster.name,
+        "nodeName": node.node_name,
+        "providerID": node.provider_id,
+        "endorsementKey": node.endorsement_key,
+        "notAfter": _format_time(node.not_after),
+        "lastAttested": _format_time(node.last_attested),
     }
-    if wanted.machine_name:
-        spec["machineName"] = wanted.machine_name
-    if wanted.machine_uid:
-        spec["machineUID"] = wanted.machine_uid
-    if wanted.boot is not None:
+    if node.machine_name:
+        spec["machineName"] = node.machine_name
+    if node.machine_uid:
+        spec["machineUID"] = node.machine_uid
+    if node.boot is not None:
         spec["boot"] = {
-            "resetCount": wanted.boot.reset_count,
-            "restartCount": wanted.boot.restart_count,
-            "firmwareVersion": f"{wanted.boot.firmware_version:#018x}",
+            "resetCount": node.boot.reset_count,
+            "restartCount": node.boot.restart_count,
+            "firmwareVersion": f"{node.boot.firmware_version:#018x}",
         }
     if resource_version:
         metadata |= replacement_metadata(resource_version)
     return {"apiVersion": _API, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
 
 
-def _registration(body: Json) -> Registration:
+def _registration(fields: _Registration) -> Registration:
     return Registration(
-        cluster=_cluster(body),
-        provider_id=get_str(body, "providerID"),
-        machine_name=get_str(body, "machineName"),
-        node_name=get_str(body, "nodeName"),
+        cluster=ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name),
+        # An empty text registers nothing, and must not match a Machine without a provider ID.
+        provider_id=fields.provider_id or None,
+        machine_name=fields.machine_name or None,
+        node_name=fields.node_name or None,
     )
 
 
-def _holder(body: object) -> KeyHolder:
+def _holder(fields: _Holder) -> KeyHolder:
     return KeyHolder(
-        cluster=_cluster(body),
-        node_name=require_str(body, "nodeName"),
-        provider_id=require_str(body, "providerID"),
-        basis=TrustBasis(require_str(body, "basis")),
+        cluster=ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name),
+        node_name=fields.node_name,
+        provider_id=fields.provider_id,
+        basis=fields.basis,
     )
 
 
-def _last_claimed(body: Json) -> datetime | None:
+def _release(fields: _Release) -> Release:
+    cluster = ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name)
+    return Release(cluster=cluster, provider_id=fields.provider_id)
+
+
+def _last_claimed(key: _Key) -> datetime | None:
     """Return the later of `heldBy.since` and the creation: `clusterctl move` creates it again."""
-    paths = (("metadata", "creationTimestamp"), ("spec", "heldBy", "since"))
-    times = [require_time(body, *path) for path in paths if get_path(body, *path) is not None]
-    return max(times, default=None)
+    since = None if key.spec.held_by is None else key.spec.held_by.since
+    return max(filter(None, (key.metadata.creation_timestamp, since)), default=None)
 
 
-def _cluster(body: object) -> ClusterKey:
-    return ClusterKey(
-        namespace=require_str(body, "clusterNamespace"), name=require_str(body, "clusterName")
-    )
-
-
-def _boot(body: object) -> BootCounters | None:
-    reset, restart = get_path(body, "resetCount"), get_path(body, "restartCount")
-    firmware = get_str(body, "firmwareVersion")
-    if not isinstance(reset, int) or not isinstance(restart, int) or firmware is None:
+def _boot(fields: _Boot | None) -> BootCounters | None:
+    """Return the boot counters, `None` unless all are there."""
+    if fields is None or fields.reset_count is None or fields.restart_count is None:
         return None
     try:
-        version = int(firmware, 0)
+        version = int(fields.firmware_version or "", 0)
     except ValueError:
         return None
-    return BootCounters(reset_count=reset, restart_count=restart, firmware_version=version)
+    return BootCounters(
+        reset_count=fields.reset_count,
+        restart_count=fields.restart_count,
+        firmware_version=version,
+    )
 
 
-def _instant(value: datetime) -> str:
+def _format_time(value: datetime) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,10 +1,12 @@
-"""The claims, live: every call asks the management cluster's API server (K1 to K3)."""
+"""Claims in the API: every call sends requests to the management cluster (K1 to K3)."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final, TypeVar
 from urllib.parse import quote
+
+import msgspec
 
 from common.errors import ApiServerUnavailable
 from common.names import API_GROUP, API_VERSION
@@ -18,9 +20,10 @@ from signer.inventory.claim_objects import (
     replacement_metadata,
 )
 from signer.inventory.machine import read_machine, read_pool
-from signer.kube.client import ApiClient, Response
+from signer.kube.client import ApiClient, Expired, Response
+from signer.kube.decode import AnyObject, Source, decode
 from signer.kube.discovery import collection_path
-from signer.kube.fields import Json, get_objects, get_str
+from signer.kube.pages import list_pages
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -34,27 +37,27 @@ _API: Final = f"/apis/{API_GROUP}/{API_VERSION}"
 ENDORSEMENT_KEYS: Final = f"{_API}/endorsementkeys"
 ATTESTED_NODES: Final = f"{_API}/attestednodes"
 _CAPI: Final = "cluster.x-k8s.io"
-_PAGE: Final = "500"
+_PAGE_SIZE: Final = 250
 V = TypeVar("V")
-_DONE: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
+_WRITTEN: Final = (HTTPStatus.OK, HTTPStatus.CREATED)
 
 
 class KubeClaimStore:
-    """`signer.model.Claims` on the management cluster."""
+    """`signer.model.ClaimStore` on the management cluster."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Read the EndorsementKey."""
-        answer = self._api.get(_key_path(name), accepted=(200, 404))
-        return None if answer.status == HTTPStatus.NOT_FOUND else _key(answer)
+        response = self._api.get(_key_path(name), accepted=(200, 404))
+        return None if response.status == HTTPStatus.NOT_FOUND else _key(response)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Read the AttestedNode of a node, of any Cluster."""
         path = _node_path(cluster.namespace, attested_node_name(cluster, node_name))
-        answer = self._api.get(path, accepted=(200, 404))
-        return None if answer.status == HTTPStatus.NOT_FOUND else _node(answer)
+        response = self._api.get(path, accepted=(200, 404))
+        return None if response.status == HTTPStatus.NOT_FOUND else _node(response)
 
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
@@ -68,7 +71,7 @@ class KubeClaimStore:
     ) -> EndorsementKeyObject:
         """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`.
 
-        What operators wrote beside it is left alone.
+        Fields that operators wrote stay as they are.
         """
         body = {
             "metadata": replacement_metadata(current.resource_version),
@@ -77,7 +80,7 @@ class KubeClaimStore:
         return _key(self._api.merge_patch(_key_path(current.name), body, accepted=(200, 404, 409)))
 
     def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
-        """Create the AttestedNode (`resource_version` is not looked at)."""
+        """Create the AttestedNode; its `resource_version` is ignored."""
         path = _node_path(wanted.cluster.namespace)
         body = encode_attested_node(wanted, "")
         return _node(self._api.create(path, body, accepted=(201, 409)))
@@ -90,10 +93,10 @@ class KubeClaimStore:
         body = encode_attested_node(wanted, current.resource_version)
         return _node(self._api.replace(path, body, accepted=(200, 404, 409)))
 
-    def delete_attested_node(self, dead: AttestedNodeObject) -> None:
-        """Delete an AttestedNode, if it is still as it was read."""
-        path = _node_path(dead.cluster.namespace, dead.name)
-        preconditions = {"resourceVersion": dead.resource_version}
+    def delete_attested_node(self, node: AttestedNodeObject) -> None:
+        """Delete an AttestedNode, unless it was changed since it was read."""
+        path = _node_path(node.cluster.namespace, node.name)
+        preconditions = {"resourceVersion": node.resource_version}
         self._api.delete(path, preconditions, accepted=(200, 404, 409))
 
     def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
@@ -131,52 +134,53 @@ class KubeClaimStore:
             if pool.cluster == cluster and provider_id in pool.provider_ids:
                 yield pool.deleting
 
-    def _read(self, kind: str, namespace: str, read: Callable[[Json], V]) -> Iterator[V]:
-        for body in self._list(kind, namespace):
-            try:
-                value = read(body)
-            except ValueError as e:
-                # It may be the one that is asked for, and "nobody" would free its key and name.
-                detail = f"{namespace}/{get_str(body, 'metadata', 'name')}: {e}"
-                raise ApiServerUnavailable(f"a {kind} cannot be read", detail=detail) from e
-            yield value
-
-    def _list(self, kind: str, namespace: str) -> Iterator[Json]:
-        # All of the namespace: what lacks a label must not be as good as gone.
+    def _read(self, kind: str, namespace: str, read: Callable[[Source], V]) -> Iterator[V]:
+        # All objects of the namespace: one that lacks the label of its Cluster counts as well.
         path = self._collection(kind, namespace)
-        query = {"limit": _PAGE}
-        while True:
-            answer = self._api.get(path, query)
-            yield from get_objects(answer.body, "items")
-            further = get_str(answer.body, "metadata", "continue")
-            if further is None:
-                return
-            query["continue"] = further
+        try:
+            for page in list_pages(self._api, path, _PAGE_SIZE, {}):
+                for item in page.items or ():
+                    yield _read_item(item, kind, namespace, read)
+        except Expired as e:
+            raise ApiServerUnavailable(f"the list of {kind}s expired before its end") from e
 
     def _collection(self, kind: str, namespace: str) -> str:
         path = collection_path(self._api, _CAPI, kind)
         if path is None:
-            # Then it cannot be known who lives; "nobody" would free every key and name.
+            # Unknown is not absent: that would free every key and name.
             raise ApiServerUnavailable(f"the management cluster has no {kind}s")
         version, plural = path.rsplit("/", 1)
         return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
-def _key(answer: Response) -> EndorsementKeyObject:
-    return _written(answer, read_endorsement_key)
-
-
-def _node(answer: Response) -> AttestedNodeObject:
-    return _written(answer, read_attested_node)
-
-
-def _written(answer: Response, read: Callable[[Json], V]) -> V:
-    if answer.status not in _DONE:
-        raise ClaimConflict("another claim was made at the same time")
+def _read_item(item: msgspec.Raw, kind: str, namespace: str, read: Callable[[Source], V]) -> V:
     try:
-        return read(answer.body)
+        return read(item)
     except ValueError as e:
-        raise ApiServerUnavailable("a claim cannot be read", detail=str(e)) from e
+        # It may be the Machine in question; leaving it out would free its key and its name.
+        detail = f"{namespace}/{_name_of(item)}: {e}"
+        raise ApiServerUnavailable(f"a {kind} cannot be read", detail=detail) from e
+
+
+def _name_of(item: msgspec.Raw) -> str:
+    try:
+        return decode(item, AnyObject).metadata.name
+    except ValueError:
+        return "(without a name)"
+
+
+def _key(response: Response) -> EndorsementKeyObject:
+    return _written(response, read_endorsement_key)
+
+
+def _node(response: Response) -> AttestedNodeObject:
+    return _written(response, read_attested_node)
+
+
+def _written(response: Response, read: Callable[[Source], V]) -> V:
+    if response.status not in _WRITTEN:
+        raise ClaimConflict("another claim was written at the same time")
+    return response.read(read)
 
 
 def _key_path(name: str) -> str:

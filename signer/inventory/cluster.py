@@ -1,4 +1,4 @@
-"""The Cluster: whether it has opted in (R0), is paused, and which names are its control plane's.
+"""Reads Clusters: whether one has opted in (R0) or is paused, and its control plane's names.
 
 Source: the proposal's fields where a CRD has them (`spec.security.kubeletAuthentication`, and the
 infrastructure cluster's `status.kubeletClientCertificateSigner`), else the annotation.
@@ -6,26 +6,30 @@ infrastructure cluster's `status.kubeletClientCertificateSigner`), else the anno
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
+import msgspec
+
 from common.names import ANNOTATION_PREFIX
-from signer.inventory.machine import Reference, read_reference
-from signer.kube.fields import Json, annotations, get_path, get_str, get_strings, require_str
+from signer.inventory.machine import Reference, ReferenceFields, build_reference
+from signer.kube.decode import Fields, MaybeText, Source, Text, Texts, Time, decode, texts
 from signer.model import Cluster, ClusterKey
 
 CLIENT_SIGNER_ANNOTATION: Final = ANNOTATION_PREFIX + "client-signer"
-"""On a Cluster: its client signer; naming several, with commas, is a mistake that is told (R0)."""
+"""On a Cluster: its client signer. Several, with commas, are a mistake that R0 reports."""
 _PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
 _DEFAULT_DOMAIN: Final = "cluster.local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObject:
-    """What a Cluster object says."""
+    """A Cluster's fields."""
 
     key: ClusterKey
     uid: str
+    created: datetime | None
     paused: bool
     authentication: bool | None
     """`spec.security.kubeletAuthentication`; `None` where the CRD does not have it."""
@@ -36,31 +40,76 @@ class ClusterObject:
     service_domain: str
 
 
-def read_cluster(body: Json) -> ClusterObject:
-    """Read a Cluster."""
-    namespace = require_str(body, "metadata", "namespace")
-    annotated = annotations(body)
-    authentication = get_path(body, "spec", "security", "kubeletAuthentication")
-    signers = annotated.get(CLIENT_SIGNER_ANNOTATION, "").split(",")
+class _Annotations(Fields):
+    client_signer: MaybeText = msgspec.field(name=CLIENT_SIGNER_ANNOTATION, default=None)
+    paused: MaybeText = msgspec.field(name=_PAUSED_ANNOTATION, default=None)
+
+
+class _Meta(Fields):
+    name: Text
+    namespace: Text
+    uid: Text
+    creation_timestamp: Time | None = None
+    annotations: _Annotations | None = None
+
+
+class _Endpoint(Fields):
+    host: MaybeText = None
+
+
+class _Services(Fields):
+    cidr_blocks: Texts = msgspec.field(name="cidrBlocks", default=None)
+
+
+class _Network(Fields):
+    service_domain: MaybeText = None
+    services: _Services | None = None
+
+
+class _Security(Fields):
+    kubelet_authentication: bool | None = None
+
+
+class _Spec(Fields):
+    paused: bool | None = None
+    control_plane_endpoint: _Endpoint | None = None
+    cluster_network: _Network | None = None
+    security: _Security | None = None
+    infrastructure_ref: ReferenceFields | None = None
+
+
+class _Cluster(Fields):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+def read_cluster(source: Source) -> ClusterObject:
+    """Read a Cluster. Raises `ValueError`."""
+    cluster = decode(source, _Cluster)
+    metadata, spec = cluster.metadata, cluster.spec
+    annotations = metadata.annotations or _Annotations()
+    signers = (annotations.client_signer or "").split(",")
     return ClusterObject(
-        key=ClusterKey(namespace=namespace, name=require_str(body, "metadata", "name")),
-        uid=require_str(body, "metadata", "uid"),
-        paused=get_path(body, "spec", "paused") is True or _PAUSED_ANNOTATION in annotated,
-        authentication=authentication if isinstance(authentication, bool) else None,
+        key=ClusterKey(namespace=metadata.namespace, name=metadata.name),
+        uid=metadata.uid,
+        created=metadata.creation_timestamp,
+        paused=bool(spec.paused) or annotations.paused is not None,
+        authentication=spec.security.kubelet_authentication if spec.security else None,
         annotated_signers=frozenset(s.strip() for s in signers if s.strip()),
-        infrastructure=read_reference(get_path(body, "spec", "infrastructureRef"), namespace),
-        hosts=frozenset(_hosts(body)),
-        service_networks=tuple(_service_networks(body)),
-        service_domain=_service_domain(body),
+        infrastructure=build_reference(spec.infrastructure_ref, metadata.namespace),
+        hosts=frozenset(_hosts(spec)),
+        service_networks=tuple(_service_networks(spec)),
+        service_domain=_service_domain(spec),
     )
 
 
 def client_signers(cluster: ClusterObject, named_by_infrastructure: str | None) -> frozenset[str]:
-    """Return the client signers that the Cluster has opted in to; fields beat annotations."""
+    """Return the client signers that the Cluster has opted in to; a false field opts it out."""
     if cluster.authentication is False:
         return frozenset()
-    named = {named_by_infrastructure} - {None} if cluster.authentication else set()
-    return cluster.annotated_signers | frozenset(name for name in named if name)
+    if cluster.authentication and named_by_infrastructure:
+        return cluster.annotated_signers | {named_by_infrastructure}
+    return cluster.annotated_signers
 
 
 def build_cluster(
@@ -70,7 +119,7 @@ def build_cluster(
     hosts: Iterable[str],
     auto_approve_bindings: Iterable[str],
 ) -> Cluster:
-    """Put together what the Cluster and its workload cluster say."""
+    """Join the fields of a Cluster with those of its workload cluster."""
     return Cluster(
         key=cluster.key,
         uid=cluster.uid,
@@ -83,21 +132,22 @@ def build_cluster(
     )
 
 
-def _hosts(body: Json) -> Iterable[str]:
-    endpoint = get_str(body, "spec", "controlPlaneEndpoint", "host")
-    if endpoint is not None:
-        yield endpoint
+def _hosts(spec: _Spec) -> Iterable[str]:
+    """Yield the names of the control plane endpoint and of the `kubernetes` service."""
+    if spec.control_plane_endpoint is not None and spec.control_plane_endpoint.host:
+        yield spec.control_plane_endpoint.host
     service = "kubernetes.default.svc"
-    yield from ("kubernetes", "kubernetes.default", service, f"{service}.{_service_domain(body)}")
-    for network in _service_networks(body):
-        # The first address of each block is the `kubernetes` service's.
+    yield from ("kubernetes", "kubernetes.default", service, f"{service}.{_service_domain(spec)}")
+    for network in _service_networks(spec):
+        # The `kubernetes` service has the first address of each block.
         yield str(next(iter(network.hosts())))
 
 
-def _service_domain(body: Json) -> str:
-    return get_str(body, "spec", "clusterNetwork", "serviceDomain") or _DEFAULT_DOMAIN
+def _service_domain(spec: _Spec) -> str:
+    return (spec.cluster_network and spec.cluster_network.service_domain) or _DEFAULT_DOMAIN
 
 
-def _service_networks(body: Json) -> Iterable[IPv4Network | IPv6Network]:
-    for block in get_strings(body, "spec", "clusterNetwork", "services", "cidrBlocks"):
+def _service_networks(spec: _Spec) -> Iterable[IPv4Network | IPv6Network]:
+    services = spec.cluster_network and spec.cluster_network.services
+    for block in texts(services.cidr_blocks if services else None):
         yield ip_network(block, strict=False)

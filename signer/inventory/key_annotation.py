@@ -1,9 +1,9 @@
-"""The annotation in which somebody with authority says which endorsement key a Machine has.
+"""Reads the annotation that registers endorsement keys of a Machine.
 
-One or several of: PEM public key, PEM certificate, `sha256:` and the digest of the
-SubjectPublicKeyInfo in hex; between them nothing but spaces, line ends and commas. All of it is
-understood or none: a record that is half read would be another record. See docs/protocol.md
-section 2.
+Its entries are PEM public keys, PEM certificates, or `sha256:` and the digest of the
+SubjectPublicKeyInfo in hex. Spaces, line ends and commas separate them. One entry that cannot be
+read makes the whole annotation an error: half of it would register other keys than the operator
+wrote. Source: docs/protocol.md section 2.
 """
 
 import re
@@ -15,9 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from common.names import ENDORSEMENT_KEY_ANNOTATION
 from common.public_keys import InvalidKey, spki_sha256
-from signer.kube.fields import Json, annotations
 from signer.model import RegisteredKey
 
 _ENTRY: Final = re.compile(
@@ -29,7 +27,7 @@ _ENTRY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAnnotation:
-    """What one object's annotation says, or why it cannot be read."""
+    """The keys of one object's annotation, or why it cannot be read."""
 
     keys: tuple[RegisteredKey, ...] = ()
     error: str | None = None
@@ -38,9 +36,8 @@ class KeyAnnotation:
 NO_ANNOTATION: Final = KeyAnnotation()
 
 
-def read_key_annotation(body: Json, source: str) -> KeyAnnotation:
-    """Read an object's annotation; `source` says for people whose it is."""
-    value = annotations(body).get(ENDORSEMENT_KEY_ANNOTATION)
+def read_key_annotation(value: str | None, source: str) -> KeyAnnotation:
+    """Read an annotation's value, `None` for none; `source` names its object in messages."""
     if value is None:
         return NO_ANNOTATION
     try:
@@ -56,7 +53,7 @@ def _digests(value: str) -> tuple[bytes, ...]:
         digests.append(_digest(entry))
         end = entry.end()
     if value[end:].strip(" \t\r\n,") or not digests:
-        raise ValueError("neither PEM public keys, PEM certificates nor sha256:<hex>")
+        raise ValueError("every entry must be a PEM public key, a PEM certificate or sha256:<hex>")
     return tuple(dict.fromkeys(digests))
 
 
@@ -67,8 +64,9 @@ def _digest(entry: re.Match[str]) -> bytes:
     try:
         return spki_sha256(_public_key(entry["label"], pem))
     except (InvalidKey, UnsupportedAlgorithm, x509.InvalidVersion, ValueError, TypeError) as e:
-        # OpenSSL's words are not for the record; the operator has a form that always works.
-        raise ValueError(f"a {entry['label']} cannot be read; sha256:<hex> can always") from e
+        # OpenSSL's words help no operator; a digest can be read for every key.
+        message = f"a {entry['label']} cannot be read: give its key's digest as sha256:<hex>"
+        raise ValueError(message) from e
 
 
 def _public_key(label: str, pem: bytes) -> PublicKeyTypes:

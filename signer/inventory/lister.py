@@ -1,4 +1,4 @@
-"""`signer.model.Records` of one Cluster, put together from the caches: reading asks nobody."""
+"""The inventory of one Cluster, read from the caches without requests."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from signer.model import (
 
 
 def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) -> str | None:
-    """Return the client signer that the infrastructure cluster names, where it may (R0)."""
+    """Return the infrastructure cluster's client signer, where the Cluster asks for one (R0)."""
     if not cluster.authentication or cluster.infrastructure is None:
         return None
     infrastructure = management.infrastructure(cluster.infrastructure)
@@ -33,7 +33,7 @@ def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) 
 
 
 class CachedInventory:
-    """What is known of one Cluster."""
+    """`signer.model.Inventory` of one Cluster."""
 
     def __init__(self, management: ManagementCaches, workload: WorkloadCaches) -> None:
         self._management = management
@@ -41,10 +41,15 @@ class CachedInventory:
         self._key: ClusterKey = workload.key
 
     def cluster(self) -> Cluster:
-        """Return the Cluster itself."""
+        """Return the Cluster itself.
+
+        Raises `ApiServerUnavailable` also while objects of its namespace are not cached, for lack
+        of memory: every verification reads the Cluster, and none may rest on half of its objects.
+        """
+        self._management.require_complete(self._key.namespace)
         cluster = self._management.clusters.get(cluster_key(self._key))
         if cluster is None or cluster.uid != self._workload.uid:
-            raise ApiServerUnavailable("the Cluster is gone")
+            raise ApiServerUnavailable("the Cluster does not exist any more")
         return build_cluster(
             cluster,
             infrastructure_signer(cluster, self._management),
@@ -55,24 +60,24 @@ class CachedInventory:
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID.
 
-        A member of a pool that has a Machine of its own is that Machine.
+        Where a member of a pool has a Machine of its own, only the Machine is returned.
         """
-        under = (self._key, provider_id)
-        pools = self._management.pools.by_index("provider ID", under)
-        machines = self._management.machines.by_index("provider ID", under)
+        index_key = (self._key, provider_id)
+        pools = self._management.pools.by_index("provider ID", index_key)
+        machines = self._management.machines.by_index("provider ID", index_key)
         if machines:
             return tuple(map(self._machine, machines))
         return tuple(build_pool_member(pool, provider_id) for pool in pools)
 
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
-        """Return the Machines of this Cluster that have an address with this name for a form."""
-        found = self._management.machines.by_index("host name", (self._key, name))
-        return tuple(map(self._machine, found))
+        """Return the Machines of this Cluster that have this name as a form of an address."""
+        machines = self._management.machines.by_index("host name", (self._key, name))
+        return tuple(map(self._machine, machines))
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
         """Return the Machines of this Cluster whose `nodeRef` names this Node."""
-        found = self._management.machines.by_index("nodeRef", (self._key, node_name))
-        return tuple(map(self._machine, found))
+        machines = self._management.machines.by_index("nodeRef", (self._key, node_name))
+        return tuple(map(self._machine, machines))
 
     def node(self, name: str) -> Node | None:
         """Return the workload cluster's Node of that name."""
@@ -87,7 +92,7 @@ class CachedInventory:
         return self._management.keys.get(name)
 
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
-        """Return the registrations of each EndorsementKey that is registered under a value."""
+        """Return the registrations of each EndorsementKey that has one of the values."""
         keys = {
             key.name: key
             for value in values

@@ -1,27 +1,32 @@
-"""Watches of the management cluster: Clusters, Machines, claims, and what they refer to."""
+"""Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
-from collections.abc import Callable
-from threading import Event, Lock, Thread
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from functools import partial
+from threading import Event, Thread
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.inventory.cluster import read_cluster
+from signer.inventory.cluster import ClusterObject, read_cluster
+from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
 from signer.inventory.machine import (
     KUBEADM_CONFIG,
+    BootstrapObject,
     InfrastructureObject,
     MachineObject,
     PoolObject,
     Reference,
     read_bootstrap,
-    read_infrastructure,
     read_machine,
     read_pool,
 )
-from signer.kube.cache import Cache
-from signer.kube.client import ApiClient, Json
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache, EventHandler
+from signer.kube.client import ApiClient
+from signer.kube.decode import Source
 from signer.kube.discovery import collection_path
 from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
@@ -34,86 +39,102 @@ _CAPI: Final = "cluster.x-k8s.io"
 
 
 class ManagementCluster(ManagementCaches):
-    """What is known of the management cluster, each cache kept by a thread of its own."""
+    """The caches of the management cluster, and the reflectors that fill them."""
 
     def __init__(
-        self, api: ApiClient, stop: Event, wake: NotifyFunc, *, namespace: str = ""
+        self,
+        api: ApiClient,
+        stop: Event,
+        notify: NotifyFunc,
+        *,
+        budget: MemoryBudget,
+        infrastructure_groups: Iterable[str] = INFRASTRUCTURE_GROUPS,
+        namespace: str = "",
     ) -> None:
-        """Watch one namespace, or all if `namespace` is empty."""
-        super().__init__()
+        """Watch one namespace, or all if `namespace` is empty.
+
+        Infrastructure objects of groups other than `infrastructure_groups` are not watched.
+        """
+        super().__init__(budget)
         self._api = api
         self._namespace = namespace
         self._stop = stop
-        self._wake = wake
-        self._lock = Lock()
-        self._infrastructure: dict[tuple[str, str], Cache[InfrastructureObject]] = {}
+        self._notify = notify
+        self._infrastructure = InfrastructureWatches(
+            api,
+            stop,
+            groups=infrastructure_groups,
+            references=self,
+            budget=budget,
+        )
 
     def start(self) -> None:
-        """Begin to watch."""
-        self.clusters.add_event_handler(_either(lambda c: self._wake(c.key, None)))
-        self.machines.add_event_handler(_either(self._machine_changed))
-        self.pools.add_event_handler(_either(self._pool_changed))
-        self.keys.add_event_handler(_either(self._key_changed))
-        self.nodes.add_event_handler(_either(self._node_changed))
+        """Start the watches."""
+        self.clusters.add_event_handler(_before_and_after(self._cluster_changed))
+        self.machines.add_event_handler(_before_and_after(self._machine_changed))
+        self.pools.add_event_handler(_before_and_after(self._pool_changed))
+        self.bootstraps.add_event_handler(self._bootstrap_changed)
+        self.keys.add_event_handler(_before_and_after(self._key_changed))
+        self.nodes.add_event_handler(_before_and_after(self._node_changed))
         self._watch("Clusters", (_CAPI, "Cluster"), read_cluster, self.clusters)
         self._watch("Machines", (_CAPI, "Machine"), read_machine, self.machines)
         self._watch("MachinePools", (_CAPI, "MachinePool"), read_pool, self.pools)
-        self._watch_references("KubeadmConfigs", KUBEADM_CONFIG, read_bootstrap, self.bootstraps)
-        self._follow("EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
-        self._follow(
+        self._watch("KubeadmConfigs", KUBEADM_CONFIG, read_bootstrap, self.bootstraps)
+        self._watch_path(
+            "EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys
+        )
+        self._watch_path(
             "AttestedNodes", lambda: self._scoped(ATTESTED_NODES), read_attested_node, self.nodes
         )
+        self._infrastructure.start()
 
     def has_synced(self) -> bool:
-        """Tell whether Clusters, Machines and claims have been seen once."""
+        """Return whether Clusters, Machines and claims have been listed once."""
         caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
         return all(cache.has_synced for cache in caches)
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
-        """Return an infrastructure object; the first question for a kind begins to watch it.
+        """Return an infrastructure object, `None` when there is none.
 
-        Raises `ApiServerUnavailable` while the kind's objects have not been seen.
+        Raises `ApiServerUnavailable` until the objects of its kind have been listed.
         """
-        return self._require_infrastructure(reference).get(reference.key)
+        return self._infrastructure.get(reference)
 
-    def _require_infrastructure(self, reference: Reference) -> Cache[InfrastructureObject]:
-        kind = (reference.group, reference.kind)
-        with self._lock:
-            cache = self._infrastructure.get(kind)
-            if cache is None:
-                what = f"{reference.kind}s"
-                cache = Cache(what)
-                self._watch_references(what, kind, read_infrastructure, cache)
-                # Last: where no thread can be started, the next question tries again.
-                self._infrastructure[kind] = cache
-            return cache
+    def require_complete(self, namespace: str) -> None:
+        """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget."""
+        super().require_complete(namespace)
+        self._infrastructure.require_complete(namespace)
 
-    def _watch_references(
-        self, what: str, kind: tuple[str, str], read: Callable[[Json], V], cache: Cache[V]
+    def used_kinds(self) -> AbstractSet[tuple[str, str]]:
+        """Return group and kind of every object that a Machine or Cluster refers to."""
+        references: list[Reference] = []
+        for cache in (self.machines, self.clusters):
+            if cache.has_synced:
+                references += (r for r in cache.index_keys("refers") if isinstance(r, Reference))
+        return {(r.group, r.kind) for r in references}
+
+    def reference_changed(self, reference: Reference) -> None:
+        """Notify the Machines and Clusters that refer to an object: its change is theirs."""
+        if self.machines.has_synced:
+            for machine in self.machines.by_index("refers", reference):
+                self._notify(machine.cluster, machine.provider_id)
+        if self.clusters.has_synced:
+            for cluster in self.clusters.by_index("refers", reference):
+                self._notify(cluster.key, None)
+
+    def _bootstrap_changed(
+        self, key: str, _before: BootstrapObject | None, _after: BootstrapObject | None
     ) -> None:
-        """Watch a kind that Machines or Clusters refer to: a change of it is a change of theirs."""
-
-        def changed(key: str, _before: V | None, _after: V | None) -> None:
-            namespace, _, name = key.partition("/")
-            group, kind_name = kind
-            refers = Reference(group=group, kind=kind_name, namespace=namespace, name=name)
-            for machine in (
-                self.machines.by_index("refers", refers) if self.machines.has_synced else ()
-            ):
-                self._wake(machine.cluster, machine.provider_id)
-            for cluster in (
-                self.clusters.by_index("refers", refers) if self.clusters.has_synced else ()
-            ):
-                self._wake(cluster.key, None)
-
-        cache.add_event_handler(changed)
-        self._watch(what, kind, read, cache)
+        namespace, _, name = key.partition("/")
+        group, kind = KUBEADM_CONFIG
+        self.reference_changed(Reference(group=group, kind=kind, namespace=namespace, name=name))
 
     def _watch(
-        self, what: str, kind: tuple[str, str], read: Callable[[Json], V], cache: Cache[V]
+        self, plural: str, kind: tuple[str, str], read: Callable[[Source], V], cache: Cache[V]
     ) -> None:
-        """Watch a kind in whichever version the API server prefers."""
-        self._follow(what, lambda: self._scoped(collection_path(self._api, *kind)), read, cache)
+        """Watch a kind in the version that the API server prefers."""
+        path = partial(collection_path, self._api, *kind)
+        self._watch_path(plural, lambda: self._scoped(path()), read, cache)
 
     def _scoped(self, path: str | None) -> str | None:
         """Return the path of a namespaced collection in the watched namespace."""
@@ -122,18 +143,27 @@ class ManagementCluster(ManagementCaches):
         version, _, plural = path.rpartition("/")
         return f"{version}/namespaces/{quote(self._namespace, safe='')}/{plural}"
 
-    def _follow(
-        self, what: str, path: Callable[[], str | None], read: Callable[[Json], V], cache: Cache[V]
+    def _watch_path(
+        self,
+        plural: str,
+        path: Callable[[], str | None],
+        read: Callable[[Source], V],
+        cache: Cache[V],
     ) -> None:
-        collection = ResourceSpec(plural=what, path=path, read=read)
-        watch = Reflector(self._api, collection, cache, self._stop)
-        Thread(target=watch.run, name=f"watch {what}", daemon=True).start()
+        resource = ResourceSpec(plural=plural, path=path, read=read)
+        reflector = Reflector(self._api, resource, cache, self._stop)
+        Thread(target=reflector.run, name=f"watch {plural}", daemon=True).start()
+
+    def _cluster_changed(self, cluster: ClusterObject) -> None:
+        if cluster.infrastructure is not None:
+            self._infrastructure.request(cluster.infrastructure)
+        self._notify(cluster.key, None)
 
     def _machine_changed(self, machine: MachineObject) -> None:
         if machine.infrastructure is not None:
-            self._require_infrastructure(machine.infrastructure)
+            self._infrastructure.request(machine.infrastructure)
         if machine.node_ref is not None:
-            self._wake(machine.cluster, machine.node_ref)
+            self._notify(machine.cluster, machine.node_ref)
         self._holder_changed(machine.cluster, machine.provider_id)
 
     def _pool_changed(self, pool: PoolObject) -> None:
@@ -141,16 +171,16 @@ class ManagementCluster(ManagementCaches):
             self._holder_changed(pool.cluster, provider_id)
 
     def _holder_changed(self, cluster: ClusterKey, provider_id: str) -> None:
-        """Wake a Machine's own requests, and others' that its claims stand against."""
-        self._wake(cluster, provider_id)
+        """Notify of a provider ID, and of the claims under it that block other requests."""
+        self._notify(cluster, provider_id)
         held_by = (cluster, provider_id)
         for node in self.nodes.by_index("provider ID", held_by) if self.nodes.has_synced else ():
             self._node_changed(node)
 
     def _key_changed(self, key: EndorsementKeyObject) -> None:
-        self._wake(None, key.name)
+        self._notify(None, key.name)
         if key.held_by is not None:
-            self._wake(key.held_by.cluster, key.held_by.node_name)
+            self._notify(key.held_by.cluster, key.held_by.node_name)
         for entry in key.registered_for:
             machine = None
             if entry.machine_name is not None and self.machines.has_synced:
@@ -158,19 +188,19 @@ class ManagementCluster(ManagementCaches):
             provider_id = entry.provider_id or (machine and machine.provider_id)
             for name in (provider_id, entry.node_name):
                 if name:
-                    self._wake(entry.cluster, name)
+                    self._notify(entry.cluster, name)
 
     def _node_changed(self, node: AttestedNodeObject) -> None:
-        self._wake(node.cluster, node.node_name)
-        self._wake(None, node.endorsement_key)
+        self._notify(node.cluster, node.node_name)
+        self._notify(None, node.endorsement_key)
 
 
-def _either(changed: Callable[[V], None]) -> Callable[[str, V | None, V | None], None]:
-    """Call with the value as it was and as it is, so that both its old and new names are told."""
+def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
+    """Call `changed` with the old and the new value: requests may wait for names of either."""
 
-    def listener(_key: str, before: V | None, after: V | None) -> None:
+    def handler(_key: str, before: V | None, after: V | None) -> None:
         for value in (before, after):
             if value is not None:
                 changed(value)
 
-    return listener
+    return handler

@@ -1,7 +1,7 @@
-"""One workload cluster: its caches, the writes to it, and who approves beside us.
+"""One workload cluster: its caches, their reflectors, and the writes to it.
 
-Its API server may be hostile: it has its own connections and threads, so that what it does or
-leaves undone costs no other cluster anything.
+Its API server may be hostile. So it has connections, threads and a memory budget apart from those
+of other owners: what it does costs no other cluster anything.
 """
 
 from collections.abc import Callable
@@ -10,16 +10,12 @@ from threading import Event, Thread
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from signer.inventory.caches import (
-    VALUE_SIZE,
-    WorkloadCaches,
-    read_binding,
-    read_node,
-    read_service,
-)
-from signer.kube.cache import Cache, Capacity
-from signer.kube.client import ApiClient, Json
+from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
 from signer.kube.csrs import CSRS, CsrClient, read_pending_csr
+from signer.kube.decode import Source
 from signer.kube.kubeconfig import Connection
 from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import ClusterKey, Csr
@@ -27,71 +23,83 @@ from signer.model import ClusterKey, Csr
 V = TypeVar("V")
 
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-_CSR_PAGE: Final = 8
-"""CSRs a page: requesters may make each as large as etcd's 1.5 MiB."""
-_CSR_ROOM: Final = 256 << 20
-"""Bytes of all open CSRs: more than ten thousand nodes that join at once."""
+_CSR_PAGE_SIZE: Final = 4
+"""CSRs of one page. Requesters may make each as large as etcd's 1.5 MiB."""
+_PAGE_SIZE: Final = 50
+"""Other objects of one page: a Node with all its images has about 40 KiB."""
 
 
 class WorkloadCluster(WorkloadCaches):
-    """What is known of a workload cluster by its watches, and what may be written to it."""
+    """The caches of a workload cluster, the reflectors that fill them, and the writes to it."""
 
-    def __init__(self, key: ClusterKey, uid: str, connection: Connection, *, agent: str) -> None:
-        super().__init__(key, uid, host=connection.host)
+    def __init__(
+        self,
+        key: ClusterKey,
+        uid: str,
+        connection: Connection,
+        *,
+        user_agent: str,
+        budget: MemoryBudget,
+    ) -> None:
+        super().__init__(key, uid, host=connection.host, budget=budget)
         self.connection = connection
-        self._api = ApiClient(f"{key.namespace}/{key.name}", connection, user_agent=agent)
+        self._api = ApiClient(
+            f"{key.namespace}/{key.name}",
+            connection,
+            user_agent=user_agent,
+            max_response=MAX_WORKLOAD_RESPONSE,
+        )
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", room=Capacity(size=_CSR_ROOM, size_of=_csr_weight)
+            "CertificateSigningRequests", budget=budget, owner=key.namespace
         )
         self.writer = CsrClient(self._api)
         self._stop = Event()
         self.maintenance_due = Event()
-        """Set when upkeep should not wait for its next round."""
+        """Set when maintenance must not wait for its next round."""
 
     def start(self) -> None:
-        """Begin to watch; the CSRs last, since the others are asked about them."""
+        """Start the watches; the CSRs' last, since their verification reads the others."""
         self._watch("ClusterRoleBindings", _BINDINGS, read_binding, self.bindings)
         self._watch("Nodes", "/api/v1/nodes", read_node, self.nodes)
-        self._watch("CertificateSigningRequests", CSRS, read_pending_csr, self.csrs, page=_CSR_PAGE)
+        csrs = "CertificateSigningRequests"
+        self._watch(csrs, CSRS, read_pending_csr, self.csrs, page_size=_CSR_PAGE_SIZE)
 
     def stop(self) -> None:
-        """End the watches, at their next event or silence at the latest."""
+        """Stop the watches and empty the caches.
+
+        The threads end later: at the next event of their watch, or when it is silent too long.
+        """
         self._stop.set()
         self.maintenance_due.set()
         self._api.close()
+        for cache in (self.csrs, self.nodes, self.bindings, self.hosts):
+            cache.close()
 
     @property
     def stopped(self) -> Event:
-        """Return what is set once this cluster is not ours any more."""
+        """Return the event that is set once this cluster is closed."""
         return self._stop
 
     def read_hosts(self) -> None:
-        """Read the addresses of the `kubernetes` service, that no certificate may name (S3)."""
-        body = self._api.get("/api/v1/namespaces/default/services/kubernetes").body
-        self.hosts.replace(read_service(body))
+        """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
+        response = self._api.get("/api/v1/namespaces/default/services/kubernetes")
+        self.hosts.replace(response.read(read_service))
 
     def remove_binding(self, name: str) -> None:
         """Delete an auto-approving binding."""
-        gone = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
-        self._api.delete(f"{_BINDINGS}/{quote(name, safe='')}", {}, accepted=gone)
+        accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
+        self._api.delete(f"{_BINDINGS}/{quote(name, safe='')}", {}, accepted=accepted)
 
     def _watch(
         self,
-        what: str,
+        plural: str,
         path: str,
-        read: Callable[[Json], V | None],
+        read: Callable[[Source], V | None],
         cache: Cache[V],
         *,
-        page: int = 100,
+        page_size: int = _PAGE_SIZE,
     ) -> None:
-        collection = ResourceSpec(plural=what, path=lambda: path, read=read, page=page)
-        watch = Reflector(self._api, collection, cache, self._stop)
-        name = f"watch {self._api.name} {what}"
-        Thread(target=watch.run, name=name, daemon=True).start()
-
-
-def _csr_weight(csr: Csr) -> int:
-    """Return about how many bytes a CSR takes: what the requester decides of it."""
-    texts_of = (csr.name, csr.username, *csr.groups, *csr.usages, *csr.conditions)
-    annotated = sum(len(key) + len(value) for key, value in csr.annotations.items())
-    return 8 * VALUE_SIZE + len(csr.request) + annotated + sum(map(len, texts_of))
+        resource = ResourceSpec(plural=plural, path=lambda: path, read=read, page_size=page_size)
+        reflector = Reflector(self._api, resource, cache, self._stop)
+        name = f"watch {self._api.name} {plural}"
+        Thread(target=reflector.run, name=name, daemon=True).start()

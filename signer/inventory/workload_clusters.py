@@ -1,146 +1,222 @@
-"""Which workload clusters there are: opted-in Clusters, reached by their kubeconfig Secrets.
+"""The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
-A Cluster that has not opted in is never connected to. One that cannot be reached, or whose Secret
-is refused, costs the others nothing.
+The signer never connects to a Cluster that has not opted in. Each opted-in Cluster has a thread of
+its own that reads its Secret and opens its connection: a Secret that is refused, or takes long to
+read, costs no other Cluster anything.
 """
 
 import logging
+import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from threading import Event, Thread
+from typing import Any, Final, Protocol
 
-from common.errors import ApiServerUnavailable
+from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CLIENT_SIGNER
+from signer.backoff import Backoff
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster import ClusterObject, client_signers
+from signer.inventory.cluster_secret import (
+    KUBECONFIG_TYPES,
+    require_current,
+    require_label_and_type,
+)
 from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
+from signer.kube.budget import MemoryBudget
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 
-_SOON: Final = 5.0
-"""Seconds until a Secret that is missing or refused is read again."""
-_REREAD: Final = 15.0
+_BACKOFF: Final = Backoff(initial=5.0, maximum=30.0)
+"""Between attempts to use a Secret that is missing or refused. A new Cluster gets its Secret after
+some minutes, and its nodes then wait for this pause at most."""
+_MAX_KUBECONFIG: Final = 16 << 10
+"""Bytes; those that Cluster API writes have 6,000 at most."""
+_REFRESH_INTERVAL: Final = 15.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
 
 
-class SecretReader(Protocol):
-    """The part of the management cluster's API that this needs."""
+class KubeconfigSecrets(Protocol):
+    """The part of the management cluster's API that reads Secrets."""
 
     def read(self, namespace: str, name: str) -> Secret | None:
         """Return the Secret, `None` when there is none."""
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known of one Cluster's connection."""
+class ClusterConnector:
+    """Keeps the connection to one workload cluster as its Secret says; `run` is a thread's body.
 
-    workload: WorkloadCluster | None = None
-    due: float = 0.0
-    last_error: str = ""
-
-
-class WorkloadClusters:
-    """The open workload clusters; `tend` is for one thread, the rest for any."""
+    It serves one Cluster object. Another Cluster of the same name has another UID and another
+    connector.
+    """
 
     def __init__(
         self,
-        management: ManagementCluster,
-        secrets: SecretReader,
+        cluster: ClusterObject,
+        secrets: KubeconfigSecrets,
         *,
-        agent: str,
+        user_agent: str,
+        budget: MemoryBudget,
         opened: Callable[[WorkloadCluster], None],
-        monotonic: Callable[[], float],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
-        self._management = management
+        self.cluster = cluster
+        self.workload: WorkloadCluster | None = None
+        """The open workload cluster, `None` while there is none."""
         self._secrets = secrets
-        self._agent = agent
+        self._user_agent = user_agent
+        self._budget = budget
         self._opened = opened
-        self._monotonic = monotonic
-        self._known: dict[ClusterKey, _Known] = {}
+        self._stop = Event()
+        self._failures = 0
+        self._last_error = ""
 
-    def get(self, key: ClusterKey) -> WorkloadCluster | None:
-        """Return an open workload cluster."""
-        known = self._known.get(key)
-        return known.workload if known else None
-
-    def sync(self) -> None:
-        """Open and close workload clusters, as their Clusters and Secrets say now."""
-        if not self._management.clusters.has_synced:
-            return
-        clusters = {c.key: c for c in self._management.clusters.all()}
-        for key in [k for k in self._known if k not in clusters]:
-            self._close(key)
-        for cluster in clusters.values():
-            try:
-                self._sync_one(cluster)
-            except ApiServerUnavailable as e:
-                self._report_error(cluster.key, e.message, e.detail)
-            except KubeconfigRefused as e:
-                self._report_error(cluster.key, f"the kubeconfig Secret is refused: {e.message}")
+    def run(self) -> None:
+        """Refresh the connection until `stop` is called."""
+        while not self._stop.is_set():
+            self._stop.wait(self.refresh())
 
     def stop(self) -> None:
-        """Close every workload cluster."""
-        for key in list(self._known):
-            self._close(key)
+        """Close the connection for good, without waiting for the thread."""
+        self._stop.set()
+        workload = self.workload
+        if workload is not None:
+            workload.stop()
+            _logger.info("cluster closed", extra=self._fields())
 
-    def _sync_one(self, cluster: ClusterObject) -> None:
-        signers = client_signers(cluster, infrastructure_signer(cluster, self._management))
-        if CLIENT_SIGNER not in signers:
-            self._close(cluster.key)
-            return
-        known = self._known.setdefault(cluster.key, _Known())
-        if known.workload is not None and known.workload.uid != cluster.uid:
-            self._close(cluster.key)
-            known = self._known.setdefault(cluster.key, _Known())
-        if self._monotonic() < known.due:
-            return
-        known.due = self._monotonic() + _SOON
-        connection = self._connection(cluster.key)
-        known.due = self._monotonic() + _REREAD
-        if known.workload is None or known.workload.connection != connection:
-            self._open(cluster, known, connection)
-        known.last_error = ""
+    def refresh(self) -> float:
+        """Open or replace the connection as the Secret says now; return the seconds to the next.
 
-    def _connection(self, key: ClusterKey) -> Connection:
+        A Secret that cannot be used leaves an open connection as it is. Never raises.
+        """
+        try:
+            self._connect()
+        except KubeconfigRefused as e:
+            self._report_error(f"the kubeconfig Secret is refused: {e.message}")
+        except AttestationError as e:
+            self._report_error(e.message, e.detail)
+        except Exception:
+            _logger.exception("cluster not opened", extra=self._fields())
+        else:
+            self._failures, self._last_error = 0, ""
+            return _REFRESH_INTERVAL
+        pause = _BACKOFF.delay(self._failures, random.random())  # noqa: S311 # spreads load
+        self._failures += 1
+        return pause
+
+    def _connect(self) -> None:
+        key = self.cluster.key
         secret = self._secrets.read(key.namespace, f"{key.name}-kubeconfig")
         if secret is None:
             raise KubeconfigRefused("it is missing")
-        return parse_kubeconfig(secret.data.get("value", b""))
+        try:
+            require_label_and_type(secret, key.name, KUBECONFIG_TYPES)
+            require_current(secret, self.cluster)
+        except ValueError as e:
+            raise KubeconfigRefused(str(e)) from e
+        data = secret.data.get("value", b"")
+        if len(data) > _MAX_KUBECONFIG:
+            raise KubeconfigRefused("its key value must not exceed 16 KiB")
+        connection = parse_kubeconfig(data)
+        if self.workload is None or self.workload.connection != connection:
+            self._open(connection)
 
-    def _open(self, cluster: ClusterObject, known: _Known, connection: Connection) -> None:
-        workload = WorkloadCluster(cluster.key, cluster.uid, connection, agent=self._agent)
-        if known.workload is not None:
-            known.workload.stop()
-        known.workload = workload
+    def _open(self, connection: Connection) -> None:
+        key, uid = self.cluster.key, self.cluster.uid
+        workload = WorkloadCluster(
+            key, uid, connection, user_agent=self._user_agent, budget=self._budget
+        )
+        if self.workload is not None:
+            self.workload.stop()
+        self.workload = workload
         try:
             self._opened(workload)
             workload.start()
         except Exception:
-            # Half of its threads would be there for ever.
-            known.workload = None
+            # Some of its threads may run already.
+            self.workload = None
             workload.stop()
             raise
-        _logger.info("cluster opened", extra=_fields(cluster.key, server=connection.server))
+        if self._stop.is_set():
+            # `stop` was called before it could see this workload cluster.
+            workload.stop()
+        _logger.info("cluster opened", extra=self._fields(server=connection.server))
 
-    def _close(self, key: ClusterKey) -> None:
-        known = self._known.pop(key, None)
-        if known is not None and known.workload is not None:
-            known.workload.stop()
-            _logger.info("cluster closed", extra=_fields(key))
-
-    def _report_error(self, key: ClusterKey, message: str, detail: str = "") -> None:
-        known = self._known.setdefault(key, _Known())
-        if known.last_error != message:
-            known.last_error = message
-            fields = _fields(key, message=message, detail=detail, alarm=True)
+    def _report_error(self, message: str, detail: str = "") -> None:
+        if self._last_error != message:
+            self._last_error = message
+            fields = self._fields(message=message, detail=detail, alarm=True)
             _logger.warning("cluster not reachable", extra=fields)
 
+    def _fields(self, **more: object) -> dict[str, Any]:
+        key = self.cluster.key
+        cluster = {"cluster": f"{key.namespace}/{key.name}", "namespace": key.namespace}
+        return {"fields": {**cluster, **more}}
 
-def _fields(key: ClusterKey, **more: object) -> dict[str, dict[str, object]]:
-    return {"fields": {"cluster": f"{key.namespace}/{key.name}", **more}}
+
+class WorkloadClusters:
+    """The open workload clusters; `sync` and `stop` are for one thread, `get` for any."""
+
+    def __init__(
+        self,
+        management: ManagementCluster,
+        secrets: KubeconfigSecrets,
+        *,
+        user_agent: str,
+        budget: MemoryBudget,
+        opened: Callable[[WorkloadCluster], None],
+    ) -> None:
+        """Call `opened` with each workload cluster before its watches start."""
+        self._management = management
+        self._connector = partial(
+            ClusterConnector, secrets=secrets, user_agent=user_agent, budget=budget, opened=opened
+        )
+        self._connectors: dict[ClusterKey, ClusterConnector] = {}
+
+    def get(self, key: ClusterKey) -> WorkloadCluster | None:
+        """Return an open workload cluster."""
+        connector = self._connectors.get(key)
+        return connector.workload if connector else None
+
+    def sync(self) -> None:
+        """Start a connector for each opted-in Cluster; stop those of all others."""
+        if not self._management.clusters.has_synced:
+            return
+        opted_in = {c.key: c for c in self._management.clusters.all() if self._has_opted_in(c)}
+        for key, connector in tuple(self._connectors.items()):
+            cluster = opted_in.get(key)
+            if cluster is None or cluster.uid != connector.cluster.uid:
+                del self._connectors[key]
+                connector.stop()
+        for key in opted_in.keys() - self._connectors.keys():
+            self._start(opted_in[key])
+
+    def stop(self) -> None:
+        """Close every workload cluster."""
+        while self._connectors:
+            _, connector = self._connectors.popitem()
+            connector.stop()
+
+    def _has_opted_in(self, cluster: ClusterObject) -> bool:
+        """Return whether the Cluster has opted in; a Cluster stays open while that is unknown."""
+        try:
+            infrastructure = infrastructure_signer(cluster, self._management)
+        except ApiServerUnavailable:
+            return cluster.key in self._connectors
+        return CLIENT_SIGNER in client_signers(cluster, infrastructure)
+
+    def _start(self, cluster: ClusterObject) -> None:
+        connector = self._connector(cluster)
+        name = f"connect {cluster.key.namespace}/{cluster.key.name}"
+        try:
+            Thread(target=connector.run, name=name, daemon=True).start()
+        except RuntimeError:
+            # No thread can be started now; the next `sync` tries again.
+            _logger.exception("cluster not connected", extra={"fields": {"thread": name}})
+        else:
+            self._connectors[cluster.key] = connector

@@ -1,1 +1,6 @@
-"""What talks to API servers: the management cluster's, and those of hostile workload clusters."""
+"""Requests to API servers: connections, decoding, lists, watches, caches, CSRs and Secrets.
+
+What belongs here knows Kubernetes but not Cluster API. An API server may be hostile, so every
+answer is bounded in size, time, count and depth. May import `signer.model`, `host_names`, `errors`
+and `backoff`; is the only importer of `urllib3` in the signer.
+"""

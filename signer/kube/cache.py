@@ -1,141 +1,204 @@
-"""What a watch has brought, as values with indexes: reading asks nobody.
+"""An informer's store: the values of a collection by key, with indexes; reading makes no request.
 
-A listener hears of a value only when it really changed, so that a node's heartbeats, which change
-nothing that the signer knows, wake nobody. A cache of a workload cluster has room for so much and
-no more: that cluster may be hostile, and the others are not to pay for it.
+Its event handlers are called only when a value really changes: a node's heartbeats change nothing
+that is kept. With a budget, a value that exceeds it is not stored, since a workload cluster may be
+hostile and must not cost the other clusters their memory.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from common.errors import ApiServerUnavailable
+from signer.kube.budget import MemoryBudget, deep_size
 
 V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
-"""Under which keys a value is found, by the index's name."""
+"""For each index, by its name: the index keys of a value."""
 EventHandler = Callable[[str, V | None, V | None], None]
-"""Hears of a value: its key, as it was and as it is, `None` where there is none."""
+"""Called with a key, its value before and its value now; `None` where there is none."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity(Generic[V]):
-    """How much a cache may hold."""
-
-    size: int
-    size_of: Callable[[V], int]
-    """How much of the size one value takes."""
+_ENTRY_BYTES: Final = 256
+"""Bytes of a value's entry in the cache or in one index, beside key and value: two mappings."""
 
 
 class Cache(Generic[V]):
-    """Values by key, for any number of readers and one writer, its watch."""
+    """Values by key, for any number of readers and one writer, its reflector."""
 
     def __init__(
-        self, what: str, *, indexes: Indexes[V] | None = None, room: Capacity[V] | None = None
+        self,
+        plural: str,
+        *,
+        indexes: Indexes[V] | None = None,
+        budget: MemoryBudget | None = None,
+        owner: str | None = None,
     ) -> None:
-        self._what = what
-        self._room = room
-        self._taken = 0
+        """Count the values for `owner`, or each for its own namespace where no owner is given."""
+        self._plural = plural
+        self._budget = budget
+        self._owner = owner
         self._lock = Lock()
         self._values: dict[str, V] = {}
+        self._sizes: dict[str, int] = {}
         self._functions: Indexes[V] = indexes or {}
         self._indexes: dict[str, dict[Hashable, dict[str, V]]] = {n: {} for n in self._functions}
-        self._listeners: list[EventHandler[V]] = []
-        self._filled = False
+        self._handlers: list[EventHandler[V]] = []
+        self._incomplete: set[str] = set()
+        self._synced = False
+        self._closed = False
 
-    def add_event_handler(self, listener: EventHandler[V]) -> None:
-        """Call `listener` after each change, on the watch's thread."""
-        self._listeners.append(listener)
+    def add_event_handler(self, handler: EventHandler[V]) -> None:
+        """Call `handler` after each change, on the reflector's thread."""
+        self._handlers.append(handler)
 
     @property
     def has_synced(self) -> bool:
-        """Tell whether everything has been seen once."""
-        return self._filled
+        """Return whether the collection has been listed once."""
+        return self._synced
 
     def get(self, key: str) -> V | None:
         """Return the value of that key.
 
-        Raises `ApiServerUnavailable`, as all reading does, while not everything has been seen once.
+        Raises `ApiServerUnavailable`, as all reading does, until the collection has been listed.
         """
         with self._lock:
-            self._require_filled()
+            self._require_synced()
             return self._values.get(key)
 
     def all(self) -> Sequence[V]:
         """Return every value."""
         with self._lock:
-            self._require_filled()
+            self._require_synced()
             return tuple(self._values.values())
 
     def by_index(self, index: str, key: Hashable) -> Sequence[V]:
-        """Return the values that an index has under a key."""
+        """Return the values that have this key in an index."""
         with self._lock:
-            self._require_filled()
+            self._require_synced()
             return tuple(self._indexes[index].get(key, {}).values())
 
-    def weight(self, value: V) -> int:
-        """Return how much room a value takes."""
-        return 0 if self._room is None else self._room.size_of(value)
+    def index_keys(self, index: str) -> Sequence[Hashable]:
+        """Return every key of an index."""
+        with self._lock:
+            self._require_synced()
+            return tuple(self._indexes[index])
 
-    def fits(self, taken: int) -> bool:
-        """Tell whether values of so much weight have room together."""
-        return self._room is None or taken <= self._room.size
+    def owner_of(self, key: str) -> str:
+        """Return the owner for whom the value of that key counts."""
+        return key.rpartition("/")[0] if self._owner is None else self._owner
+
+    @property
+    def incomplete(self) -> frozenset[str]:
+        """Return the owners of whom values exceed the budget."""
+        with self._lock:
+            return frozenset(self._incomplete)
+
+    def require_complete(self, owner: str) -> None:
+        """Raise `ApiServerUnavailable` while some of the owner's values exceed its budget."""
+        with self._lock:
+            if owner in self._incomplete:
+                raise ApiServerUnavailable(
+                    f"{self._plural} of namespace {owner} exceed its memory budget: delete some"
+                )
 
     def replace(self, values: Mapping[str, V]) -> None:
-        """Take a list that is complete, or has no more room, at once: the rest is gone."""
+        """Make these all values of the cache."""
+        self.load(values.items())
+
+    def load(self, entries: Iterable[tuple[str, V]]) -> None:
+        """Store each entry of a list as it comes; then delete what was not in the list.
+
+        Nothing can be read of the first list until it is whole. An exception out of `entries`
+        deletes nothing.
+        """
+        listed: set[str] = set()
+        refused: set[str] = set()
+        for key, value in entries:
+            if self.upsert(key, value):
+                listed.add(key)
+            else:
+                refused.add(self.owner_of(key))
         with self._lock:
-            gone = [key for key in self._values if key not in values]
-            changes: list[tuple[str, V | None, V | None]]
-            changes = [(key, self._store(key, None), None) for key in gone]
-            changes += [(key, self._store(key, value), value) for key, value in values.items()]
-            self._filled = True
-        for key, before, after in changes:
-            self._tell(key, before, after)
+            self._incomplete = refused
+            absent = self._values.keys() - listed
+        for key in absent:
+            self.delete(key)
+        with self._lock:
+            added = () if self._synced else tuple(self._values.items())
+            self._synced = True
+        for key, value in added:
+            self._notify(key, None, value)
 
     def upsert(self, key: str, value: V) -> bool:
-        """Take one value, new or changed; tell whether there was room."""
+        """Store one value; return whether the budget allows it. Delete the key if it does not."""
         with self._lock:
-            before = self._store(key, None)
-            kept = self.fits(self._taken + self.weight(value))
-            if kept:
-                self._store(key, value)
-        self._tell(key, before, value if kept else None)
-        return kept
+            before = self._values.get(key)
+            if before == value:
+                return True
+            self._remove(key)
+            stored = self._insert(key, value)
+            if not stored:
+                self._incomplete.add(self.owner_of(key))
+            synced = self._synced
+        if synced:
+            self._notify(key, before, value if stored else None)
+        return stored
 
     def delete(self, key: str) -> None:
-        """Forget the value of that key."""
+        """Delete the value of that key."""
         with self._lock:
-            before = self._store(key, None)
-        self._tell(key, before, None)
+            before = self._remove(key)
+            synced = self._synced
+        if synced:
+            self._notify(key, before, None)
 
-    def _require_filled(self) -> None:
-        if not self._filled:
-            raise ApiServerUnavailable(f"{self._what} are not known yet")
+    def close(self) -> None:
+        """Delete every value for good, and give the memory back to the budget."""
+        with self._lock:
+            self._closed = True
+            self._synced = False
+            for key in tuple(self._values):
+                self._remove(key)
 
-    def _store(self, key: str, value: V | None) -> V | None:
-        """Keep the value, `None` for none, in all indexes; return what was there before."""
-        before = self._values.pop(key, None)
-        if before is not None:
-            self._taken -= self.weight(before)
-            for index, under in self._under(before):
-                entries = index[under]
-                entries.pop(key, None)
-                if not entries:
-                    del index[under]
-        if value is not None:
-            self._values[key] = value
-            self._taken += self.weight(value)
-            for index, under in self._under(value):
-                index.setdefault(under, {})[key] = value
-        return before
+    def _require_synced(self) -> None:
+        if not self._synced:
+            raise ApiServerUnavailable(f"{self._plural} are not known yet")
 
-    def _under(self, value: V) -> Iterable[tuple[dict[Hashable, dict[str, V]], Hashable]]:
-        """Yield each index with each key that it has the value under, once."""
+    def _insert(self, key: str, value: V) -> bool:
+        if self._closed:
+            return False
+        index_keys = list(self._index_keys(value))
+        if self._budget is not None:
+            entries = _ENTRY_BYTES * (1 + len(index_keys))
+            size = entries + sys.getsizeof(key) + deep_size(value) + deep_size(index_keys)
+            if not self._budget.acquire(self.owner_of(key), size):
+                return False
+            self._sizes[key] = size
+        self._values[key] = value
+        for name, index_key in index_keys:
+            self._indexes[name].setdefault(index_key, {})[key] = value
+        return True
+
+    def _remove(self, key: str) -> V | None:
+        value = self._values.pop(key, None)
+        if value is None:
+            return None
+        if self._budget is not None:
+            self._budget.release(self.owner_of(key), self._sizes.pop(key))
+        for name, index_key in self._index_keys(value):
+            entries = self._indexes[name][index_key]
+            del entries[key]
+            if not entries:
+                del self._indexes[name][index_key]
+        return value
+
+    def _index_keys(self, value: V) -> Iterable[tuple[str, Hashable]]:
+        """Yield the name of each index with each key that it has for the value, once."""
         for name, function in self._functions.items():
-            yield from ((self._indexes[name], under) for under in set(function(value)))
+            yield from ((name, index_key) for index_key in set(function(value)))
 
-    def _tell(self, key: str, before: V | None, after: V | None) -> None:
+    def _notify(self, key: str, before: V | None, after: V | None) -> None:
         if before != after:
-            for listener in self._listeners:
-                listener(key, before, after)
+            for handler in self._handlers:
+                handler(key, before, after)

@@ -1,49 +1,51 @@
-"""Requests to one API server: raw JSON, within limits of time and size, and no redirects.
+"""Requests to one API server, within limits of time and size, and without redirects.
 
-A workload cluster's API server may be hostile. So nothing of its answers is believed here but
-that they are JSON objects within bounds; where it would send us is never followed, and its text
-goes to the operator's log alone.
+A workload cluster's API server may be hostile. An answer is bytes within a limit until `read`
+decodes it. Redirects are never followed, and the server's text goes to the operator's log alone.
 """
 
 import json
 import socket
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
 
 from common.errors import ApiServerUnavailable
+from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import Connection
 from signer.kube.tls import client_context, deadline_socket
 
-Json = Mapping[str, Any]
-"""An object as JSON has it: what is in it is known to nobody yet."""
+V = TypeVar("V")
 
-_MAX_ANSWER: Final = 16 << 20
-"""Bytes of one answer: ten objects of etcd's 1.5 MiB, or a page of a hundred usual ones."""
+MAX_MANAGEMENT_RESPONSE: Final = 16 << 20
+"""Bytes of one answer of the management cluster: ten objects of etcd's 1.5 MiB."""
+MAX_WORKLOAD_RESPONSE: Final = 4 << 20
+"""Bytes of one answer of a workload cluster: one object of etcd's 1.5 MiB, its base64 and escapes.
+Reading a longer list takes more pages."""
 _MAX_EVENT: Final = 4 << 20
-"""Bytes of one watch event: one object of etcd's 1.5 MiB, and its base64 again."""
+"""Bytes of one watch event: one object, as above."""
 _CHUNK: Final = 64 << 10
 _CONNECT_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 30.0
-"""For a whole answer; a server that sends a byte now and then does not hold a worker longer."""
+"""For a whole answer, also one that a server sends byte by byte to hold a worker."""
 _SILENCE_SECONDS: Final = 100.0
-"""For the next byte of a watch. Bookmarks come about each minute; a longer silence is a server
-that hangs, or a watch that may as well be asked for again."""
+"""For the next byte of a watch. Bookmarks come about each minute; after a longer silence the server
+hangs, or the watch can be started again at little cost."""
 _WATCH_SECONDS: Final = 400.0
-"""For a whole watch, which servers end earlier: an event without an end does not hold its thread
-once the cluster is closed."""
-_CONNECTIONS: Final = 32
-"""Kept for the next requests: workers ask the management cluster at once."""
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_MERGE: Final = "application/merge-patch+json"
+"""For a whole watch. Servers end it earlier. The limit ends the thread of a closed cluster whose
+server sends an event without an end."""
+_MAX_IDLE_CONNECTIONS: Final = 32
+"""Workers send requests to the management cluster at the same time."""
+_NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 
-# A connection whose other end vanished is noticed after half a minute, watch or not.
+# TCP notices after half a minute that the other end is gone, also during a silent watch.
 _SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -54,15 +56,30 @@ _SOCKET_OPTIONS: Final = (
 
 
 class Expired(Exception):
-    """The resource version is too old to go on from (410): list again. Handled in `watch`."""
+    """The resource version is too old to continue from (410): list again."""
+
+
+class PageTooLarge(Exception):
+    """A page of a list exceeds the size limit: ask for a smaller one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What the API server said, with a status that the caller expects."""
+    """An answer with a status that the caller expects."""
 
     status: int
-    body: Json
+    content: bytes
+
+    def read(self, read: Callable[[Source], V]) -> V:
+        """Return the value that a reader makes of the content.
+
+        Raises `ApiServerUnavailable` when the reader cannot read it.
+        """
+        try:
+            return read(self.content)
+        except ValueError as e:
+            message = "the API server's answer cannot be read"
+            raise ApiServerUnavailable(message, detail=str(e)[:500]) from e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,23 +94,44 @@ class _Request:
 class ApiClient:
     """One API server, for any number of threads."""
 
-    def __init__(self, name: str, connection: Connection, *, user_agent: str) -> None:
-        """`name` is what the cluster is called in logs."""
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        *,
+        user_agent: str,
+        max_response: int = MAX_MANAGEMENT_RESPONSE,
+    ) -> None:
+        """Call the cluster `name` in logs; read at most `max_response` bytes of an answer."""
         self.name = name
         self._connection = connection
-        self._agent = user_agent
-        self._answers = _pool(connection, _ANSWER_SECONDS)
+        self._user_agent = user_agent
+        self._max_response = max_response
+        self._requests = _pool(connection, _ANSWER_SECONDS)
         self._watches = _pool(connection, _WATCH_SECONDS)
 
     def get(
         self,
         path: str,
-        query: Mapping[str, str] = _NOTHING,
+        query: Mapping[str, str] = _NO_QUERY,
         *,
         accepted: Container[int] = (200,),
     ) -> Response:
-        """Read one object or a list."""
+        """Read one object."""
         return self._call(_Request(method="GET", path=path, query=query), accepted)
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        """Read one page of a list.
+
+        Raises `Expired` for 410, `PageTooLarge`, and `ApiServerUnavailable` for any other failure.
+        """
+        request = _Request(method="GET", path=path, query=query)
+        status, content = self._exchange(request)
+        if status == HTTPStatus.GONE:
+            raise Expired
+        if status != HTTPStatus.OK:
+            raise _unexpected_status(request, status, content)
+        return Response(status=status, content=content)
 
     def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
         """Create an object."""
@@ -105,7 +143,8 @@ class ApiClient:
 
     def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Merge into an object, under the resource version in `body`; lists are replaced."""
-        return self._call(_Request(method="PATCH", path=path, body=body, media=_MERGE), accepted)
+        request = _Request(method="PATCH", path=path, body=body, media=_MERGE_PATCH)
+        return self._call(request, accepted)
 
     def json_patch(
         self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
@@ -117,15 +156,15 @@ class ApiClient:
     def delete(
         self, path: str, preconditions: Mapping[str, str], *, accepted: Container[int] = (200,)
     ) -> Response:
-        """Delete an object, if it still is the one of the preconditions."""
+        """Delete an object if it meets the preconditions."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         return self._call(_Request(method="DELETE", path=path, body=options), accepted)
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
-        """Yield the events of a watch until the server ends it.
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield the events of a watch, one JSON text each, until the server ends it.
 
-        Raises `Expired` when the server says 410 instead of answering, and
-        `ApiServerUnavailable` for everything else that is no event.
+        Raises `Expired` when the server answers 410, and `ApiServerUnavailable` for any other
+        failure.
         """
         request = _Request(method="GET", path=path, query={**query, "watch": "true"})
         try:
@@ -133,32 +172,42 @@ class ApiClient:
                 if response.status == HTTPStatus.GONE:
                     raise Expired
                 if response.status != HTTPStatus.OK:
-                    raise _refused(request, response.status, _read(response))
-                yield from map(_object, _lines(response))
+                    content = self._read_content(response)
+                    raise _unexpected_status(request, response.status, content)
+                yield from _lines(response.stream(_CHUNK, decode_content=False))
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
+        except PageTooLarge as e:
+            raise ApiServerUnavailable("the API server's answer is too large") from e
 
     def close(self) -> None:
-        """Let go of the idle connections."""
-        self._answers.clear()
+        """Close the idle connections."""
+        self._requests.clear()
         self._watches.clear()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
         try:
-            with self._send(self._answers, request, _ANSWER_SECONDS) as response:
-                content = _read(response)
+            status, content = self._exchange(request)
+        except PageTooLarge as e:
+            raise ApiServerUnavailable("the API server's answer is too large") from e
+        if status not in accepted:
+            raise _unexpected_status(request, status, content)
+        return Response(status=status, content=content)
+
+    def _exchange(self, request: _Request) -> tuple[int, bytes]:
+        """Send a request and read its whole answer."""
+        try:
+            with self._send(self._requests, request, _ANSWER_SECONDS) as response:
+                return response.status, self._read_content(response)
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
-        if response.status not in accepted:
-            raise _refused(request, response.status, content)
-        return Response(status=response.status, body=_object(content))
 
     def _send(
         self, pool: urllib3.PoolManager, request: _Request, seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request; for `seconds` the server may be silent."""
+        """Send a request. The server may be silent for `seconds`."""
         query = f"?{urlencode(request.query)}" if request.query else ""
-        headers = {"Accept": "application/json", "User-Agent": self._agent}
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
         if request.body is not None:
             headers["Content-Type"] = request.media
         token = self._token()
@@ -175,6 +224,14 @@ class ApiClient:
             decode_content=False,
         )
 
+    def _read_content(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        content = bytearray()
+        for chunk in response.stream(_CHUNK, decode_content=False):
+            content += chunk
+            if len(content) > self._max_response:
+                raise PageTooLarge
+        return bytes(content)
+
     def _token(self) -> str | None:
         if self._connection.token_file is not None:
             return self._connection.token_file.read_text(encoding="ascii").strip()
@@ -182,12 +239,12 @@ class ApiClient:
 
 
 def _pool(connection: Connection, seconds: float) -> urllib3.PoolManager:
-    """Return connections on which no answer takes longer."""
+    """Return connections on which no answer takes longer than `seconds`."""
     context = client_context(connection)
     context.sslsocket_class = deadline_socket(seconds)
     return urllib3.PoolManager(
         num_pools=1,
-        maxsize=_CONNECTIONS,
+        maxsize=_MAX_IDLE_CONNECTIONS,
         ssl_context=context,
         server_hostname=connection.server_name,
         socket_options=_SOCKET_OPTIONS,
@@ -195,40 +252,30 @@ def _pool(connection: Connection, seconds: float) -> urllib3.PoolManager:
     )
 
 
-def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """Read an answer to its end, within the limit of size."""
-    content = bytearray()
-    for chunk in response.stream(_CHUNK, decode_content=False):
-        content += chunk
-        if len(content) > _MAX_ANSWER:
-            raise ApiServerUnavailable("the API server's answer is too large")
-    return bytes(content)
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines that are not empty, in time proportional to the bytes.
 
-
-def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    rest = b""
-    for chunk in response.stream(_CHUNK, decode_content=False):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from filter(None, lines)
-        if len(rest) > _MAX_EVENT:
+    Each byte is appended, searched and copied out once, however the server cuts its lines.
+    """
+    buffer = bytearray()
+    for chunk in chunks:
+        searched = len(buffer)
+        buffer += chunk
+        while (end := buffer.find(b"\n", searched)) >= 0:
+            if end:
+                yield bytes(buffer[:end])
+            # CPython deletes from the front of a bytearray without moving the rest.
+            del buffer[: end + 1]
+            searched = 0
+        if len(buffer) > _MAX_EVENT:
             raise ApiServerUnavailable("an event of the API server is too large")
 
 
-def _object(content: bytes) -> Json:
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as e:
-        raise ApiServerUnavailable("the API server's answer is not JSON") from e
-    if not isinstance(body, dict):
-        raise ApiServerUnavailable("the API server's answer is not a JSON object")
-    return body
-
-
-def _refused(request: _Request, status: int, content: bytes) -> ApiServerUnavailable:
-    said = content[:500].decode(errors="replace")
+def _unexpected_status(request: _Request, status: int, content: bytes) -> ApiServerUnavailable:
+    text = content[:500].decode(errors="replace")
     return ApiServerUnavailable(
         f"the API server answered with status {status}",
-        detail=f"{request.method} {request.path}: {said}",
+        detail=f"{request.method} {request.path}: {text}",
     )
 
 

@@ -1,30 +1,40 @@
-"""CertificateSigningRequests: read into values, and the writes that a verdict ends in.
+"""CertificateSigningRequests: reads them into values, and writes verdicts.
 
-Every write carries the resource version that was judged: whatever was written meanwhile, by the
-requester's side or another signer, makes it fail, and the CSR is looked at again.
+Every write carries the resource version of the CSR that was judged. If anybody has changed the CSR
+since, the write fails and the CSR is judged again.
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+import msgspec
+
+from common.csr import MAX_REQUEST
+from common.names import (
+    BUILTIN_SERVING_SIGNER,
+    CHALLENGE_ANNOTATION,
+    CLIENT_SIGNER,
+    PENDING_REASON_ANNOTATION,
+    SERVING_SIGNER,
+)
 from signer.errors import AnnotationsFull, CsrChanged
 from signer.kube.client import ApiClient, Response
-from signer.kube.fields import (
+from signer.kube.decode import (
+    MAX_ENTRIES,
+    Fields,
     Json,
-    annotations,
-    get_objects,
-    get_path,
-    get_str,
-    get_strings,
-    require_str,
-    require_time,
+    MaybeText,
+    Source,
+    Text,
+    Texts,
+    Time,
+    decode,
+    texts,
 )
 from signer.model import Condition, Csr
 
@@ -32,77 +42,139 @@ CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _EVENTS: Final = "/api/v1/namespaces/default/events"
 _SIGNERS: Final = frozenset({CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER})
 _SETTLED: Final = frozenset({"Denied", "Failed"})
+_MAX_MESSAGE: Final = 32 << 10
+"""Characters of a condition's message: as metav1.Condition allows."""
+_Annotation = Annotated[str, msgspec.Meta(max_length=256 << 10)] | None
+"""Kubernetes allows 256 KiB for all annotations of an object."""
 _COMPONENT: Final = "node-attestation-signer"
 _CHANGED: Final = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-def read_csr(body: Json) -> Csr:
+class _Condition(Fields):
+    type: Text
+    reason: MaybeText = None
+    message: Annotated[str, msgspec.Meta(max_length=_MAX_MESSAGE)] | None = None
+
+
+class _Annotations(Fields):
+    """Only the annotations that are read: a requester may add any number of others."""
+
+    challenge: _Annotation = msgspec.field(name=CHALLENGE_ANNOTATION, default=None)
+    pending_reason: _Annotation = msgspec.field(name=PENDING_REASON_ANNOTATION, default=None)
+
+
+class _Meta(Fields):
+    name: Text
+    uid: Text
+    resource_version: Text
+    creation_timestamp: Time
+    annotations: _Annotations | None = None
+
+
+class _Spec(Fields):
+    signer_name: Text
+    request: Annotated[bytes, msgspec.Meta(min_length=1, max_length=2 * MAX_REQUEST)]
+    username: MaybeText = None
+    groups: Texts = None
+    usages: Texts = None
+    expiration_seconds: int | None = None
+
+
+class _Status(Fields):
+    conditions: Annotated[list[_Condition], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+    certificate: Annotated[bytes, msgspec.Meta(max_length=MAX_REQUEST)] | None = None
+
+
+class _Csr(Fields):
+    metadata: _Meta
+    spec: _Spec
+    status: _Status | None = None
+
+
+class _SignerSpec(Fields):
+    signer_name: MaybeText = None
+
+
+class _SignerOfCsr(Fields):
+    spec: _SignerSpec | None = None
+
+
+def read_csr(source: Source) -> Csr:
     """Read a CSR.
 
     Raises `ValueError` for an object that the API server would not have stored.
     """
-    expiration = get_path(body, "spec", "expirationSeconds")
+    csr = decode(source, _Csr)
+    annotations = csr.metadata.annotations or _Annotations()
+    status = csr.status or _Status()
     return Csr(
-        name=require_str(body, "metadata", "name"),
-        uid=require_str(body, "metadata", "uid"),
-        resource_version=require_str(body, "metadata", "resourceVersion"),
-        created=require_time(body, "metadata", "creationTimestamp"),
-        signer_name=require_str(body, "spec", "signerName"),
-        username=get_str(body, "spec", "username") or "",
-        groups=frozenset(get_strings(body, "spec", "groups")),
-        usages=get_strings(body, "spec", "usages"),
-        expiration_seconds=expiration if isinstance(expiration, int) else None,
-        request=_bytes(require_str(body, "spec", "request")),
-        annotations=annotations(body),
-        conditions={
-            require_str(c, "type"): Condition(
-                type=require_str(c, "type"),
-                reason=get_str(c, "reason") or "",
-                message=get_str(c, "message") or "",
+        name=csr.metadata.name,
+        uid=csr.metadata.uid,
+        resource_version=csr.metadata.resource_version,
+        created=csr.metadata.creation_timestamp,
+        signer_name=csr.spec.signer_name,
+        username=csr.spec.username or "",
+        groups=frozenset(texts(csr.spec.groups)),
+        usages=texts(csr.spec.usages),
+        expiration_seconds=csr.spec.expiration_seconds,
+        # One byte too many is enough for P1 to deny it as too large.
+        request=csr.spec.request[: MAX_REQUEST + 1],
+        annotations={
+            name: value
+            for name, value in (
+                (CHALLENGE_ANNOTATION, annotations.challenge),
+                (PENDING_REASON_ANNOTATION, annotations.pending_reason),
             )
-            for c in get_objects(body, "status", "conditions")
+            if value is not None
         },
-        certificate=_certificate(body),
+        conditions={
+            c.type: Condition(type=c.type, reason=c.reason or "", message=c.message or "")
+            for c in status.conditions or ()
+        },
+        certificate=status.certificate or None,
     )
 
 
-def read_pending_csr(body: Json) -> Csr | None:
-    """Read a CSR that is still somebody's to judge: of a signer that is ours, and not settled."""
-    if get_str(body, "spec", "signerName") not in _SIGNERS or _certificate(body) is not None:
+def read_pending_csr(source: Source) -> Csr | None:
+    """Read a CSR of one of our signers that is not settled; `None` for any other."""
+    spec = decode(source, _SignerOfCsr).spec
+    if spec is None or spec.signer_name not in _SIGNERS:
+        # Other signers' CSRs need not be within our bounds.
         return None
-    csr = read_csr(body)
-    return None if _SETTLED & csr.conditions.keys() else csr
+    csr = read_csr(source)
+    settled = csr.certificate is not None or _SETTLED & csr.conditions.keys()
+    return None if settled else csr
 
 
 class CsrClient:
     """Writes to the CSRs of one workload cluster.
 
-    Each method returns the CSR as it then is. Raises `CsrChanged` when it is not the one that was
-    judged any more, `ApiServerUnavailable` when nothing is known of the outcome.
+    Each method returns the CSR after the write. Raises `CsrChanged` when the CSR is no longer the
+    one that was judged, and `ApiServerUnavailable` when the outcome is unknown.
     """
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def read(self, name: str) -> Csr | None:
-        """Return the CSR as it is now, `None` when there is none."""
-        answer = self._api.get(_path(name), accepted=(200, 404))
-        return None if answer.status == HTTPStatus.NOT_FOUND else read_csr(answer.body)
+        """Return the CSR from the API server, `None` when there is none."""
+        response = self._api.get(_path(name), accepted=(200, 404))
+        return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 
     def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
         """Write annotations.
 
-        Raises `AnnotationsFull` when the requester has left no room for them.
+        Raises `AnnotationsFull` when the requester's annotations leave no room for them.
         """
         refused = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        answer = self._api.merge_patch(
+        response = self._api.merge_patch(
             _path(csr.name),
-            {"metadata": {**_judged(csr), "annotations": dict(values)}},
+            {"metadata": {**_preconditions(csr), "annotations": dict(values)}},
             accepted=(*_CHANGED, *refused),
         )
-        if answer.status in refused:
+        if response.status in refused:
             raise AnnotationsFull("the request's annotations leave no room for the signer's")
-        return _written(answer)
+        return _written(response)
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Approved."""
@@ -113,13 +185,13 @@ class CsrClient:
         return self._condition(csr, "approval", "Denied", reason, message)
 
     def fail(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Failed, to a CSR that somebody has approved."""
+        """Add the condition Failed, to a CSR that is approved already."""
         return self._condition(csr, "status", "Failed", reason, message)
 
     def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
-        """Write the certificate; where there is one already, the CSR has changed."""
+        """Write the certificate. Raises `CsrChanged` where there is one already."""
         body = {
-            "metadata": _judged(csr),
+            "metadata": _preconditions(csr),
             "status": {"certificate": base64.b64encode(certificate).decode()},
         }
         return _written(
@@ -133,12 +205,12 @@ class CsrClient:
     def delete(self, csr: Csr) -> None:
         """Delete the CSR."""
         preconditions = {"uid": csr.uid, "resourceVersion": csr.resource_version}
-        answer = self._api.delete(_path(csr.name), preconditions, accepted=_CHANGED)
-        if answer.status == HTTPStatus.CONFLICT:
-            raise CsrChanged("the CSR was changed meanwhile")
+        response = self._api.delete(_path(csr.name), preconditions, accepted=_CHANGED)
+        if response.status == HTTPStatus.CONFLICT:
+            raise CsrChanged("the CSR was changed since it was judged")
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
-        """Write one Event about the CSR; its name makes a second one for the same reason fail."""
+        """Write one Event about the CSR. A second one for the same reason has the same name."""
         digest = sha256(f"{csr.uid}/{reason}".encode()).hexdigest()
         when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
@@ -164,42 +236,30 @@ class CsrClient:
 
     def _condition(self, csr: Csr, subresource: str, kind: str, reason: str, message: str) -> Csr:
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-        # A merge would replace the list, and with it what others wrote there.
+        # A merge patch would replace the list, and with it others' conditions.
         add: Json = {"op": "add", "path": "/status/conditions/-", "value": condition}
         if not csr.conditions:
             add = {"op": "add", "path": "/status/conditions", "value": [condition]}
-        judged: Json = {
+        precondition: Json = {
             "op": "replace",
             "path": "/metadata/resourceVersion",
             "value": csr.resource_version,
         }
         path = _path(csr.name, subresource)
-        return _written(self._api.json_patch(path, [judged, add], accepted=_CHANGED))
+        return _written(self._api.json_patch(path, [precondition, add], accepted=_CHANGED))
 
 
-def _judged(csr: Csr) -> dict[str, Any]:
+def _preconditions(csr: Csr) -> dict[str, Any]:
     return {"uid": csr.uid, "resourceVersion": csr.resource_version}
 
 
-def _written(answer: Response) -> Csr:
-    if answer.status != HTTPStatus.OK:
-        raise CsrChanged("the CSR was changed meanwhile")
-    return read_csr(answer.body)
+def _written(response: Response) -> Csr:
+    if response.status != HTTPStatus.OK:
+        raise CsrChanged("the CSR was changed since it was judged")
+    return response.read(read_csr)
 
 
 def _path(name: str, subresource: str = "") -> str:
-    # CSR names may hold almost anything.
+    # CSR names may hold almost any character.
     path = f"{CSRS}/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path
-
-
-def _certificate(body: Json) -> bytes | None:
-    certificate = get_str(body, "status", "certificate")
-    return None if certificate is None else _bytes(certificate)
-
-
-def _bytes(value: str) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True)
-    except binascii.Error as e:
-        raise ValueError("not base64") from e

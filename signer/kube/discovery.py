@@ -1,21 +1,41 @@
-"""Where an API server keeps a kind: API groups' versions come and go with its upgrades."""
+"""Where an API server keeps its kinds: versions of an API group come and go with upgrades."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from http import HTTPStatus
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 from urllib.parse import quote
 
-from signer.kube.client import Response
-from signer.kube.fields import get_objects, get_str
+import msgspec
 
-_FOUND = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
+from signer.kube.client import Response
+from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, decode
+
+_FOUND: Final = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
 
 
 class Reader(Protocol):
-    """The part of an API server that this needs."""
+    """The part of an API server that discovery needs."""
 
     def get(self, path: str, *, accepted: Container[int]) -> Response:
         """Read one answer."""
+
+
+class _Version(Fields):
+    group_version: MaybeText = None
+
+
+class _ApiGroup(Fields):
+    preferred_version: _Version = msgspec.field(default_factory=_Version)
+    versions: Annotated[list[_Version], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+
+
+class _Resource(Fields):
+    name: MaybeText = None
+    kind: MaybeText = None
+
+
+class _ResourceList(Fields):
+    resources: Annotated[list[_Resource], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
 
 
 def collection_path(reader: Reader, group: str, kind: str) -> str | None:
@@ -23,22 +43,49 @@ def collection_path(reader: Reader, group: str, kind: str) -> str | None:
 
     `None` when it has no such kind. Raises `ApiServerUnavailable`.
     """
-    answer = reader.get(f"/apis/{quote(group, safe='.')}", accepted=_FOUND)
-    if answer.status == HTTPStatus.NOT_FOUND:
-        return None
-    preferred = get_str(answer.body, "preferredVersion", "groupVersion")
-    served = [get_str(v, "groupVersion") for v in get_objects(answer.body, "versions")]
-    for version in dict.fromkeys([preferred, *served]):
-        plural = None if version is None else _plural(reader, version, kind)
-        if plural is not None:
-            return f"/apis/{version}/{plural}"
+    for version in _served_versions(reader, group):
+        path = _paths_of_version(reader, version).get(kind)
+        if path is not None:
+            return path
     return None
 
 
-def _plural(reader: Reader, version: str, kind: str) -> str | None:
-    answer = reader.get(f"/apis/{version}", accepted=_FOUND)
-    for resource in get_objects(answer.body, "resources"):
-        name = get_str(resource, "name")
-        if get_str(resource, "kind") == kind and name is not None and "/" not in name:
-            return name
-    return None
+def collection_paths(reader: Reader, group: str) -> Mapping[str, str]:
+    """Return the path of all objects of each kind in a group, in the version that is preferred.
+
+    Empty when the server has no such group. Raises `ApiServerUnavailable`.
+    """
+    paths: dict[str, str] = {}
+    for version in _served_versions(reader, group):
+        paths = _paths_of_version(reader, version) | paths
+    return paths
+
+
+def _served_versions(reader: Reader, group: str) -> Iterable[str]:
+    """Return the versions of a group, the preferred one first."""
+    response = reader.get(f"/apis/{quote(group, safe='.')}", accepted=_FOUND)
+    if response.status == HTTPStatus.NOT_FOUND:
+        return ()
+    served = response.read(_read_group)
+    versions = (served.preferred_version, *(served.versions or ()))
+    return dict.fromkeys(v.group_version for v in versions if v.group_version)
+
+
+def _paths_of_version(reader: Reader, version: str) -> dict[str, str]:
+    response = reader.get(f"/apis/{version}", accepted=_FOUND)
+    if response.status == HTTPStatus.NOT_FOUND:
+        return {}
+    return {
+        resource.kind: f"/apis/{version}/{resource.name}"
+        for resource in response.read(_read_resources).resources or ()
+        # A name with a slash is a subresource.
+        if resource.kind and resource.name and "/" not in resource.name
+    }
+
+
+def _read_group(source: Source) -> _ApiGroup:
+    return decode(source, _ApiGroup)
+
+
+def _read_resources(source: Source) -> _ResourceList:
+    return decode(source, _ResourceList)

@@ -1,15 +1,29 @@
-"""Secrets of the management cluster: read one by one, so that no list of keys is ever held."""
+"""Secrets of the management cluster, read one at a time: no watch keeps them in memory."""
 
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from common.errors import ApiServerUnavailable
+import msgspec
+
 from signer.kube.client import ApiClient
-from signer.kube.fields import Json, get_path, get_str, labels, require_str
+from signer.kube.decode import MAX_ENTRIES, Fields, Labels, MaybeText, Source, Text, Time, decode
+
+_MAX_DATA: Final = 1 << 20
+"""Bytes of one entry: what Kubernetes allows for all data of a Secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """An owner of an object, in the same namespace."""
+
+    api_version: str
+    kind: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +32,41 @@ class Secret:
 
     namespace: str
     name: str
-    uid: str
     resource_version: str
-    type: str
-    labels: Mapping[str, str]
     data: Mapping[str, bytes] = field(repr=False)
+    uid: str = ""
+    created: datetime | None = None
+    type: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[OwnerReference, ...] = ()
+
+
+class _Owner(Fields):
+    api_version: Text
+    kind: Text
+    uid: Text
+
+
+class _Meta(Fields):
+    name: Text
+    namespace: Text
+    resource_version: Text
+    uid: MaybeText = None
+    creation_timestamp: Time | None = None
+    labels: Labels = None
+    owner_references: Annotated[list[_Owner], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+
+
+class _Secret(Fields):
+    metadata: _Meta
+    type: MaybeText = None
+    data: (
+        Annotated[
+            dict[str, Annotated[bytes, msgspec.Meta(max_length=_MAX_DATA)]],
+            msgspec.Meta(max_length=MAX_ENTRIES),
+        ]
+        | None
+    ) = None
 
 
 class SecretClient:
@@ -33,22 +77,42 @@ class SecretClient:
 
     def read(self, namespace: str, name: str) -> Secret | None:
         """Return the Secret, `None` when there is none."""
-        answer = self._api.get(_path(namespace, name), accepted=(200, 404))
-        return None if answer.status == HTTPStatus.NOT_FOUND else read_secret(answer.body)
+        response = self._api.get(_path(namespace, name), accepted=(200, 404))
+        return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_secret)
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
-        """Create the Secret; `None` when somebody else has."""
+        """Create the Secret; `None` when it exists already."""
         body = _body(namespace, name, data)
-        answer = self._api.create(_path(namespace), body, accepted=(201, 409))
-        return None if answer.status == HTTPStatus.CONFLICT else read_secret(answer.body)
+        response = self._api.create(_path(namespace), body, accepted=(201, 409))
+        return None if response.status == HTTPStatus.CONFLICT else response.read(read_secret)
 
     def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
         """Write all data under the resource version of `current`; `None` for a lost race."""
         body = _body(current.namespace, current.name, data)
         body["metadata"]["resourceVersion"] = current.resource_version
         path = _path(current.namespace, current.name)
-        answer = self._api.replace(path, body, accepted=(200, 404, 409))
-        return read_secret(answer.body) if answer.status == HTTPStatus.OK else None
+        response = self._api.replace(path, body, accepted=(200, 404, 409))
+        return response.read(read_secret) if response.status == HTTPStatus.OK else None
+
+
+def read_secret(source: Source) -> Secret:
+    """Read a Secret. Raises `ValueError`."""
+    secret = decode(source, _Secret)
+    metadata = secret.metadata
+    return Secret(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid or "",
+        resource_version=metadata.resource_version,
+        created=metadata.creation_timestamp,
+        type=secret.type or "",
+        labels=metadata.labels or {},
+        owners=tuple(
+            OwnerReference(api_version=o.api_version, kind=o.kind, uid=o.uid)
+            for o in metadata.owner_references or ()
+        ),
+        data=secret.data or {},
+    )
 
 
 def _path(namespace: str, name: str = "") -> str:
@@ -64,23 +128,3 @@ def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> dict[str, Any
         "metadata": {"namespace": namespace, "name": name},
         "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
     }
-
-
-def read_secret(body: Json) -> Secret:
-    """Read a Secret. Raises `ApiServerUnavailable` for what is none."""
-    data = get_path(body, "data")
-    try:
-        return Secret(
-            namespace=require_str(body, "metadata", "namespace"),
-            name=require_str(body, "metadata", "name"),
-            uid=get_str(body, "metadata", "uid") or "",
-            resource_version=require_str(body, "metadata", "resourceVersion"),
-            type=get_str(body, "type") or "",
-            labels=labels(body),
-            data={
-                key: base64.b64decode(value, validate=True)
-                for key, value in (data.items() if isinstance(data, Mapping) else ())
-            },
-        )
-    except (ValueError, TypeError) as e:
-        raise ApiServerUnavailable("a Secret cannot be read") from e

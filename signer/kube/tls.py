@@ -1,4 +1,4 @@
-"""TLS to one API server: its own CA and nobody else's, and keys that never touch a disk."""
+"""TLS to one API server: only its own CA is trusted, and keys are never written to a disk."""
 
 import math
 import os
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
-    """Return sockets that give each answer `whole` seconds, whatever their timeout.
+    """Return a socket class that ends each answer after `whole` seconds, whatever its timeout.
 
-    A timeout begins anew with each byte: a server that sends one now and then would hold its reader
-    for ever, in the headers or in the content.
+    A timeout starts again with each byte. Without this limit a server that sends single bytes would
+    hold its reader without end, in the headers or in the content.
     """
 
     class Bounded(ssl.SSLSocket):
@@ -25,7 +25,7 @@ def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
         _until = math.inf
 
         def settimeout(self, value: float | None, /) -> None:
-            # Called before each answer.
+            # urllib3 sets the timeout before it reads each answer.
             self._silence, self._until = value, time.monotonic() + whole
             super().settimeout(value)
 
@@ -42,25 +42,25 @@ def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
 
 
 def client_context(connection: Connection) -> ssl.SSLContext:
-    """Trust exactly the connection's CA, and show its client certificate where it has one.
+    """Return a context that trusts only the connection's CA, with its client certificate if any.
 
     Raises `KubeconfigRefused` when OpenSSL cannot use them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A cluster's authority may be an intermediate one; it is trusted as it stands, as by client-go.
+    # A cluster's CA may be an intermediate one. It is trusted without its root, as by client-go.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=connection.ca)
     except ssl.SSLError as e:
-        raise KubeconfigRefused("the server's CA is not a list of PEM certificates") from e
+        raise KubeconfigRefused("the server's CA must be a list of PEM certificates") from e
     if connection.certificate is not None:
         _load_client_certificate(context, connection.certificate)
     return context
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
-    # OpenSSL takes a chain from files only. A memfd is one that is nowhere but in memory.
+    # OpenSSL loads a chain from files only; a memfd is a file in memory.
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{certificate.certificate}\n{certificate.key}\n")
@@ -72,5 +72,5 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertifi
 
 
 def _reject_encrypted_key() -> str:
-    """Keep OpenSSL from asking a terminal for the password of an encrypted key."""
-    raise ValueError("an encrypted key is not taken")
+    """Raise, so that OpenSSL does not ask a terminal for the password of an encrypted key."""
+    raise ValueError("an encrypted key is not accepted")

@@ -1,4 +1,4 @@
-"""Cluster API objects as the API server gives them, in both versions."""
+"""Cluster API objects as the API server returns them, in both versions."""
 
 from typing import Any
 
@@ -49,25 +49,25 @@ def machine(name: str = "machine-1") -> dict[str, Any]:
 
 def old_machine(name: str = "machine-1") -> dict[str, Any]:
     """Return the same Machine in v1beta1."""
-    made = machine(name)
-    made["apiVersion"] = "cluster.x-k8s.io/v1beta1"
-    made["spec"]["infrastructureRef"] = {
+    body = machine(name)
+    body["apiVersion"] = "cluster.x-k8s.io/v1beta1"
+    body["spec"]["infrastructureRef"] = {
         "kind": "TestMachine",
         "name": f"infra-{name}",
         "namespace": HOME.namespace,
         "apiVersion": f"{INFRASTRUCTURE}/v1beta1",
     }
-    made["spec"]["bootstrap"]["configRef"] = {
+    body["spec"]["bootstrap"]["configRef"] = {
         "kind": "KubeadmConfig",
         "name": f"config-{name}",
         "namespace": HOME.namespace,
         "apiVersion": "bootstrap.cluster.x-k8s.io/v1beta1",
     }
-    made["status"] = {
+    body["status"] = {
         "bootstrapReady": True,
         "addresses": [{"type": "Hostname", "address": "node-1"}],
     }
-    return made
+    return body
 
 
 def pool(name: str = "pool-1", *provider_ids: str) -> dict[str, Any]:

@@ -42,7 +42,11 @@ class FakeSecrets:
             labels=dict(labels or {}),
             data=dict(data),
         )
-        self.stored[namespace, name] = secret
+        return self.store(secret)
+
+    def store(self, secret: Secret) -> Secret:
+        """Write a Secret with all its metadata, whatever there was."""
+        self.stored[secret.namespace, secret.name] = secret
         return secret
 
     def read(self, namespace: str, name: str) -> Secret | None:

@@ -1,9 +1,11 @@
-"""The signer's other parsers: policies, kubeconfigs and objects, from operators and API servers."""
+"""Other parsers of the signer: policies, kubeconfigs, and objects of API servers."""
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import yaml
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from common import strict_yaml
 from common.errors import ApiServerUnavailable
-from common.names import CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
+from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER
 from common.pem import encode_block
 from common.public_keys import public_key_from_area
 from signer.errors import AuthorityUnavailable, KubeconfigRefused
@@ -32,8 +34,8 @@ from signer.inventory.key_annotation import read_key_annotation
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
 from signer.issue.authority import parse_authority
-from signer.kube.client import _object
 from signer.kube.csrs import read_csr
+from signer.kube.decode import Source
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.policy import PolicyFileInvalid, load_policies
 from signer.verify.x509.trust_anchors import load_trust_anchors
@@ -49,7 +51,7 @@ CSR: Final = {
         "name": "csr",
         "uid": "u",
         "resourceVersion": "1",
-        "annotations": {"a": "b"},
+        "annotations": {CHALLENGE_ANNOTATION: "b"},
         "creationTimestamp": "2026-11-21T09:30:00Z",
     },
     "spec": {
@@ -65,11 +67,11 @@ CSR: Final = {
         "certificate": "QUJD",
     },
 }
-"""A CertificateSigningRequest, as the API server shows it."""
+"""A CertificateSigningRequest, as the API server returns it."""
 
 
 def _trust_anchors(data: bytes) -> None:
-    """Take what comes as an authority beside a root, then as a revocation list."""
+    """Load the input as an intermediate authority, then as a revocation list."""
     root = vendor()[0].der
     assert load_trust_anchors({"root": root, "other": data}, {}).roots
     load_trust_anchors({"root": root}, {"list": data})
@@ -90,7 +92,7 @@ def _kubeconfig(data: bytes) -> None:
 
 
 def kubeconfigs() -> list[bytes]:
-    """Write kubeconfigs of Cluster API's form."""
+    """Return kubeconfigs as Cluster API writes them."""
     pem = base64.b64encode(encode_block("CERTIFICATE", b"der")).decode()
     cluster = {"server": "https://api.example:6443", "certificate-authority-data": pem}
     users = ({"client-certificate-data": pem, "client-key-data": pem}, {"token": "abc.def"})
@@ -110,7 +112,7 @@ def _kubeconfig_of(cluster: dict[str, str], user: dict[str, str]) -> bytes:
 
 
 def _plain_yaml(data: bytes) -> None:
-    """Write what was read, and read it again."""
+    """Read the input, write the result, and read that again."""
     documents = strict_yaml.load_all(data)
     again = strict_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
     assert repr(again) == repr(documents)
@@ -167,13 +169,12 @@ def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _key_records(data: bytes) -> None:
-    """Read all of a record or nothing: half of it would be another record."""
+def _key_annotation(data: bytes) -> None:
+    """Read the whole annotation or none of it: half would register other keys."""
     value = data.decode("utf-8", "surrogateescape")
-    body = {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}
-    found = read_key_annotation(body, "Machine annotation")
-    assert bool(found.keys) is (found.error is None)
-    if found.error is not None:
+    annotation = read_key_annotation(value, "Machine annotation")
+    assert bool(annotation.keys) is (annotation.error is None)
+    if annotation.error is not None:
         raise Refused
 
 
@@ -192,17 +193,27 @@ _READERS = (
 
 
 def _objects(data: bytes) -> None:
-    """Read an object as each kind; those that cannot read it say so by `ValueError`."""
-    body = _object(data)
-    taken = 0
-    for read in _READERS:
-        try:
-            read(body)
-        except ValueError:
-            continue
-        taken += 1
-    if not taken:
+    """Read an object as each kind; a reader that cannot read it raises `ValueError`.
+
+    Plain values, as `explain` has them, are read as the wire is.
+    """
+    readable = [_from_wire_and_values(data, read) for read in _READERS]
+    if not any(readable):
         raise Refused
+
+
+def _from_wire_and_values(data: bytes, read: Callable[[Source], object]) -> bool:
+    try:
+        value = read(data)
+    except ValueError:
+        return False
+    try:
+        values = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        # A field that is not read need not be text in UTF-8.
+        return True
+    assert read(values) == value
+    return True
 
 
 def _bodies() -> list[bytes]:
@@ -230,18 +241,18 @@ def _bodies() -> list[bytes]:
 
 
 def _dump(data: bytes) -> None:
-    """Read objects from a file, and put them together as records."""
+    """Read objects from a file, and read an inventory of them."""
     dump = Dump(read_objects(file("objects", data)))
     workload = dump.workload(kube_objects.HOME)
-    records = CachedInventory(dump, workload)
+    inventory = CachedInventory(dump, workload)
     try:
-        assert records.cluster().key == kube_objects.HOME
+        assert inventory.cluster().key == kube_objects.HOME
     except ApiServerUnavailable as error:
         raise Refused from error
     for machine in dump.machines.all():
-        found = [*records.machines(machine.provider_id)]
+        found = [*inventory.machines(machine.provider_id)]
         for name in (name for a in machine.addresses for name in equivalent_names(a.address)):
-            found += records.machines_with_host_name(name)
+            found += inventory.machines_with_host_name(name)
         assert all(each.name for each in found)
 
 
@@ -304,7 +315,7 @@ TARGETS = (
         errors=(PolicyFileInvalid,),
         form=Form.YAML,
     ),
-    Target(name="key-records", run=_key_records, seeds=_annotations, form=Form.PEM),
+    Target(name="key-records", run=_key_annotation, seeds=_annotations, form=Form.PEM),
     Target(
         name="objects",
         run=_objects,

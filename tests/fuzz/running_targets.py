@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import Any, Final
 
@@ -11,10 +11,11 @@ from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable
 from signer.errors import ChallengeKeyUnavailable
 from signer.inventory.challenge_keys import SECRET_NAME, ChallengeKeyStore
-from signer.inventory.workload import _csr_weight
-from signer.kube.cache import Cache, Capacity
-from signer.kube.client import Expired, Json, Response, _object
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.kube.client import Expired, Response
 from signer.kube.csrs import read_pending_csr
+from signer.kube.decode import Json
 from signer.kube.secrets import read_secret
 from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import Csr
@@ -42,19 +43,19 @@ class _Played:
         self._began = False
         self._over = False
         self.stop = _AtOnce()
-        self.cache: Cache[Csr] = Cache("things", room=Capacity(size=ROOM, size_of=_csr_weight))
+        self.budget = MemoryBudget(per_owner=ROOM)
+        self.cache: Cache[Csr] = Cache("things", budget=self.budget, owner="team-a")
         self.left = len(self._events)
         self.heaviest = 0
 
-    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Response:
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path
-        assert 200 in accepted
         self._weigh()
         self._over = self._began and "continue" not in query
         page, self._page = self._page, _page(_csr("good"))
-        return Response(status=200, body=_as_sent(page))
+        return Response(status=200, content=_as_sent(page))
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         assert path
         assert "resourceVersion" in query
         self._began = True
@@ -69,8 +70,7 @@ class _Played:
         raise Expired
 
     def _weigh(self) -> None:
-        if self.cache.has_synced:
-            self.heaviest = max(self.heaviest, sum(map(_csr_weight, self.cache.all())))
+        self.heaviest = max([self.heaviest, *self.budget.used().values()])
 
 
 class _AtOnce(Event):
@@ -80,9 +80,19 @@ class _AtOnce(Event):
         return self.is_set()
 
 
-def _as_sent(value: object) -> Json:
-    """Read a value as the client reads it off the wire."""
-    return _object(json.dumps(value).encode())
+def _as_sent(value: object) -> bytes:
+    """Return a value as the wire has it."""
+    return json.dumps(value).encode()
+
+
+def _object(data: bytes) -> Json:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused from error
+    if not isinstance(document, dict):
+        raise Refused
+    return document
 
 
 def _watch(data: bytes) -> None:
@@ -125,7 +135,7 @@ def _watches() -> list[bytes]:
 
 def _master_secret(data: bytes) -> None:
     """Serve and tend what is taken; a Secret that is damaged is never made anew."""
-    secret = read_secret(_object(data))
+    secret = Response(status=200, content=data).read(read_secret)
     store = FakeSecrets(stored={(HOME, SECRET_NAME): secret})
     keys = ChallengeKeyStore(store, HOME, now=lambda: NOW, random=bytes)
     found = [keys.cached(), keys.refresh()]

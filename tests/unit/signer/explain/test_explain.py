@@ -472,7 +472,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "no CSR": ('{"kind": "List", "items": []}', "must hold a CertificateSigningRequest"),
     "half a CSR": (
         '{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}',
-        "metadata.name is missing",
+        "missing required field `metadata`",
     ),
     "no object": ("[1]", "must hold Kubernetes objects only"),
     "no objects": ('{"kind": "List", "items": [1]}', "items of a List must be objects"),
@@ -507,7 +507,7 @@ def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
     stored.write_list(files.objects[0], [cluster, nameless, stray])
     reported = problem(files)
     assert "Machine: metadata.name is missing" in reported
-    assert "Machine machine-1: spec.clusterName is missing" in reported
+    assert "Machine machine-1: Object missing required field `clusterName`" in reported
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -1,4 +1,4 @@
-"""The master keys: made once, shared, rotated, and never made up over what somebody damaged."""
+"""The challenge keys: created once, shared, rotated, and never replaced when damaged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,15 +38,15 @@ class Replicas:
         return dict(self.secrets.stored[HOME, SECRET_NAME].data)
 
 
-def test_a_key_is_made_when_there_is_none() -> None:
+def test_key_is_created_when_the_secret_is_absent() -> None:
     replicas = Replicas()
-    masters = replicas.replica().cached()
-    assert len(masters.current) == 32
-    assert masters.previous is None
-    assert replicas.data["current"] == masters.current
+    challenge_keys = replicas.replica().cached()
+    assert len(challenge_keys.current) == 32
+    assert challenge_keys.previous is None
+    assert replicas.data["current"] == challenge_keys.current
 
 
-def test_the_secret_is_read_once_until_it_has_to_be() -> None:
+def test_cached_keys_are_read_once() -> None:
     replicas = Replicas()
     keys = replicas.replica()
     keys.cached()
@@ -54,7 +54,7 @@ def test_the_secret_is_read_once_until_it_has_to_be() -> None:
     assert replicas.secrets.reads == 1
 
 
-def test_two_replicas_that_start_at_once_share_a_key() -> None:
+def test_replicas_that_start_together_share_a_key() -> None:
     replicas = Replicas()
     first, second = replicas.replica(), replicas.replica()
     replicas.secrets.interrupt = lambda: _ignored(second.cached())
@@ -65,13 +65,13 @@ def _ignored(_: object) -> None:
     pass
 
 
-def test_every_key_is_another() -> None:
-    """A nonce that is the same everywhere is none (Keylime CVE-2026-6420)."""
+def test_every_installation_has_another_key() -> None:
+    """A nonce that is equal everywhere proves nothing (Keylime CVE-2026-6420)."""
     made = {Replicas(random=Random(seed).randbytes).replica().cached().current for seed in "abc"}
     assert len(made) == 3
 
 
-def test_a_live_reading_sees_what_another_replica_wrote() -> None:
+def test_refresh_reads_the_key_of_another_replica() -> None:
     replicas = Replicas()
     keys = replicas.replica()
     old = keys.cached().current
@@ -84,8 +84,8 @@ def test_a_live_reading_sees_what_another_replica_wrote() -> None:
     assert keys.cached() == live
 
 
-def test_live_readings_are_limited_in_rate() -> None:
-    """Anybody can file answers under keys that nobody knows."""
+def test_refreshes_are_rate_limited() -> None:
+    """Any requester can file answers under key IDs that do not exist."""
     replicas = Replicas()
     keys = replicas.replica()
     for _ in range(100):
@@ -97,24 +97,24 @@ def test_live_readings_are_limited_in_rate() -> None:
     assert replicas.secrets.reads == 2
 
 
-def test_live_readings_that_fail_are_limited_in_rate() -> None:
-    """An API server in trouble is not asked the more for it."""
+def test_refreshes_that_fail_are_rate_limited() -> None:
+    """An API server in trouble must not get more requests for that."""
     replicas = Replicas()
     keys = replicas.replica()
-    known = keys.cached()
+    before = keys.cached()
     replicas.secrets.away = True
     replicas.now += MIN_REFRESH_INTERVAL
     with pytest.raises(ApiServerUnavailable):
         keys.refresh()
     for _ in range(100):
-        assert keys.refresh() == known
+        assert keys.refresh() == before
     assert replicas.secrets.reads == 2
 
 
-def test_nobody_waits_for_a_reading_that_is_under_way() -> None:
+def test_refresh_in_progress_blocks_no_other_thread() -> None:
     replicas = Replicas()
     keys = replicas.replica()
-    known = keys.cached()
+    before = keys.cached()
     replicas.now += MIN_REFRESH_INTERVAL
     others: list[ChallengeKeys] = []
 
@@ -123,12 +123,12 @@ def test_nobody_waits_for_a_reading_that_is_under_way() -> None:
         others.extend((keys.cached(), keys.refresh()))
 
     replicas.secrets.meanwhile = meanwhile
-    assert keys.refresh() == known
-    assert others == [known, known]
+    assert keys.refresh() == before
+    assert others == [before, before]
     assert replicas.secrets.reads == 2
 
 
-def test_a_clock_that_went_back_does_not_stop_live_readings() -> None:
+def test_clock_that_went_back_does_not_stop_refreshes() -> None:
     replicas = Replicas()
     keys = replicas.replica()
     keys.refresh()
@@ -137,7 +137,7 @@ def test_a_clock_that_went_back_does_not_stop_live_readings() -> None:
     assert replicas.secrets.reads == 2
 
 
-def test_an_old_key_is_rotated_and_counts_for_a_while() -> None:
+def test_rotated_key_stays_valid_for_a_while() -> None:
     replicas = Replicas()
     keys = replicas.replica()
     old = keys.cached().current
@@ -154,7 +154,7 @@ def test_an_old_key_is_rotated_and_counts_for_a_while() -> None:
     assert keys.cached().previous == old
 
 
-def test_the_previous_key_is_destroyed() -> None:
+def test_previous_key_is_deleted_after_its_ttl() -> None:
     replicas = Replicas()
     keys = replicas.replica()
     keys.cached()
@@ -166,8 +166,8 @@ def test_the_previous_key_is_destroyed() -> None:
     assert set(replicas.data) == {"current", "since"}
 
 
-def test_two_replicas_rotate_once() -> None:
-    """Rotating twice would destroy the key that challenges in flight were made under."""
+def test_two_replicas_rotate_the_key_once() -> None:
+    """Rotating twice would delete the key of challenges that are not answered yet."""
     replicas = Replicas()
     first, second = replicas.replica(), replicas.replica()
     old = first.cached().current
@@ -189,7 +189,7 @@ def test_two_replicas_rotate_once() -> None:
         {"since": b"\xff"},
     ],
 )
-def test_a_damaged_secret_is_neither_used_nor_replaced(change: dict[str, bytes]) -> None:
+def test_damaged_secret_is_neither_used_nor_replaced(change: dict[str, bytes]) -> None:
     replicas = Replicas()
     replicas.replica().cached()
     damaged = replicas.secrets.put(HOME, SECRET_NAME, {**replicas.data, **change})
@@ -200,16 +200,16 @@ def test_a_damaged_secret_is_neither_used_nor_replaced(change: dict[str, bytes])
     assert replicas.secrets.stored[HOME, SECRET_NAME] == damaged
 
 
-def test_a_secret_without_a_key_is_damaged_too() -> None:
+def test_secret_without_a_key_is_damaged() -> None:
     replicas = Replicas()
     replicas.secrets.put(HOME, SECRET_NAME, {})
     with pytest.raises(ChallengeKeyUnavailable):
         replicas.replica().cached()
 
 
-def test_keys_are_never_shown() -> None:
+def test_repr_shows_no_challenge_key() -> None:
     replicas = Replicas()
-    masters = replicas.replica().cached()
-    shown = repr(masters) + repr(replicas.secrets.stored)
-    assert masters.current.hex() not in shown
-    assert repr(masters.current) not in shown
+    challenge_keys = replicas.replica().cached()
+    shown = repr(challenge_keys) + repr(replicas.secrets.stored)
+    assert challenge_keys.current.hex() not in shown
+    assert repr(challenge_keys.current) not in shown

@@ -1,5 +1,6 @@
-"""Who lives, as the management cluster says now: what it does not say frees no key and no name."""
+"""Whether a Machine exists, by the API server: what cannot be read frees no key and no name."""
 
+import json
 from collections.abc import Container, Mapping
 from typing import Any, cast
 
@@ -7,7 +8,8 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.claims import KubeClaimStore
-from signer.kube.client import ApiClient, Json, Response
+from signer.kube.client import ApiClient, Response
+from signer.kube.decode import Json
 from signer.model import MachineState
 from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
 
@@ -38,8 +40,12 @@ class Server:
         accepted: Container[int] = (200,),
     ) -> Response:
         assert 200 in accepted
-        assert query is None or query["limit"]
-        return Response(status=200, body=self._answers[path])
+        assert query is None
+        return Response(status=200, content=json.dumps(self._answers[path]).encode())
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        assert query["limit"]
+        return self.get(path)
 
 
 def liveness(
@@ -62,7 +68,7 @@ def other() -> dict[str, Any]:
     return body
 
 
-def test_machines_and_members_of_pools_live() -> None:
+def test_machines_and_pool_members_are_present() -> None:
     assert liveness(other()) is MachineState.ABSENT
     assert liveness(other(), machine()) is MachineState.PRESENT
     assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is MachineState.ABSENT
@@ -76,8 +82,8 @@ def test_another_machine_with_the_provider_id_is_not_the_one_of_the_claim() -> N
     assert liveness(pools=(pool("pool-1", PROVIDER_ID),), name="machine-1") is MachineState.ABSENT
 
 
-def test_what_cannot_be_read_leaves_it_undecided() -> None:
-    """It is tried again, and the log says what to mend; nothing is freed meanwhile."""
+def test_unreadable_machine_leaves_the_state_undecided() -> None:
+    """It is retried, and the log names the object to repair; nothing is freed before."""
     bodies = unreadable(machine()), unreadable(pool("pool-1", PROVIDER_ID))
     for machines, pools, kind in (((bodies[0],), (), "Machine"), ((), (bodies[1],), "MachinePool")):
         with pytest.raises(ApiServerUnavailable) as caught:
@@ -85,5 +91,6 @@ def test_what_cannot_be_read_leaves_it_undecided() -> None:
         assert caught.value.message == f"a {kind} cannot be read"
         name = (*machines, *pools)[0]["metadata"]["name"]
         assert (
-            caught.value.detail == f"team-a/{name}: metadata.labels holds something else than texts"
+            caught.value.detail
+            == f"team-a/{name}: Expected `str`, got `bool` - at `$.metadata.labels[...]`"
         )

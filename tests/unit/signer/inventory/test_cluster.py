@@ -1,4 +1,4 @@
-"""Clusters: whether they opted in (R0), and whose names are the control plane's."""
+"""Clusters: whether they opted in (R0), and which names are the control plane's."""
 
 from ipaddress import ip_network
 
@@ -15,7 +15,7 @@ from signer.inventory.machine import Reference
 from tests.builders.kube_objects import HOME, INFRASTRUCTURE, INSECURE_CLIENT_SIGNER, cluster
 
 
-def test_the_annotation_is_the_one_that_is_documented() -> None:
+def test_opt_in_annotation_has_its_documented_name() -> None:
     assert CLIENT_SIGNER_ANNOTATION == "attestation.cluster.x-k8s.io/client-signer"
 
 
@@ -34,22 +34,22 @@ def annotated(value: str) -> dict[str, str]:
         (",", set()),
     ],
 )
-def test_the_annotation_opts_in(value: str, signers: set[str]) -> None:
+def test_annotation_opts_in(value: str, signers: set[str]) -> None:
     read = read_cluster(cluster(**annotated(value)))
     assert client_signers(read, None) == signers
 
 
-def test_nobody_is_in_who_said_nothing() -> None:
+def test_cluster_without_annotation_or_field_has_not_opted_in() -> None:
     assert client_signers(read_cluster(cluster()), None) == frozenset()
 
 
-def test_the_field_beats_the_annotation() -> None:
+def test_false_field_opts_out_in_spite_of_the_annotation() -> None:
     body = cluster(**annotated(CLIENT_SIGNER))
     body["spec"]["security"] = {"kubeletAuthentication": False}
     assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
 
 
-def test_the_infrastructure_names_the_signer_where_the_field_asks_for_one() -> None:
+def test_infrastructure_names_the_signer_where_the_field_asks_for_one() -> None:
     body = cluster()
     body["spec"]["security"] = {"kubeletAuthentication": True}
     assert client_signers(read_cluster(body), CLIENT_SIGNER) == {CLIENT_SIGNER}
@@ -59,14 +59,14 @@ def test_the_infrastructure_names_the_signer_where_the_field_asks_for_one() -> N
     assert len(client_signers(read_cluster(both), CLIENT_SIGNER)) == 2
 
 
-def test_a_field_that_is_no_truth_value_says_nothing() -> None:
+def test_field_that_is_no_truth_value_makes_the_cluster_unreadable() -> None:
     body = cluster()
     body["spec"]["security"] = {"kubeletAuthentication": "true"}
-    assert read_cluster(body).authentication is None
-    assert client_signers(read_cluster(body), CLIENT_SIGNER) == frozenset()
+    with pytest.raises(ValueError, match="kubeletAuthentication"):
+        read_cluster(body)
 
 
-def test_the_infrastructure_is_that_of_the_reference() -> None:
+def test_infrastructure_reference_is_read() -> None:
     body = cluster()
     assert read_cluster(body).infrastructure == Reference(
         group=INFRASTRUCTURE, kind="TestCluster", namespace="team-a", name="blue"
@@ -75,11 +75,11 @@ def test_the_infrastructure_is_that_of_the_reference() -> None:
     assert read_cluster(body).infrastructure is None
 
 
-def test_infrastructure_alone_opts_nobody_in() -> None:
+def test_infrastructure_alone_does_not_opt_in() -> None:
     assert client_signers(read_cluster(cluster()), CLIENT_SIGNER) == frozenset()
 
 
-def test_a_cluster_is_paused_by_field_or_annotation() -> None:
+def test_cluster_is_paused_by_field_or_annotation() -> None:
     body = cluster()
     assert not read_cluster(body).paused
     body["spec"]["paused"] = True
@@ -96,16 +96,14 @@ def test_a_cluster_is_paused_by_field_or_annotation() -> None:
         ("10.96.7.7/12", "10.96.0.1"),
     ],
 )
-def test_the_first_address_of_a_service_block_is_the_control_planes(
-    block: str, address: str
-) -> None:
+def test_first_address_of_a_service_block_is_a_control_plane_host(block: str, address: str) -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
     found = build_cluster(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
     assert address in found.control_plane_hosts
 
 
-def test_the_control_plane_has_many_names() -> None:
+def test_all_names_of_the_control_plane_are_collected() -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {
         "serviceDomain": "corp.example",
@@ -130,7 +128,7 @@ def test_the_control_plane_has_many_names() -> None:
     assert found.auto_approve_bindings == {"x"}
 
 
-def test_without_fields_the_usual_names_are_assumed() -> None:
+def test_default_names_are_used_without_fields() -> None:
     body = cluster()
     del body["spec"]["controlPlaneEndpoint"]
     assert read_cluster(body).hosts == {

@@ -1,4 +1,4 @@
-"""The endorsement key annotation: every form, several at once, and nothing half understood."""
+"""The endorsement key annotation: every form, several at once, and no half-read annotation."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from common.names import ENDORSEMENT_KEY_ANNOTATION
 from common.pem import encode_block
 from common.public_keys import spki_sha256
 from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
@@ -42,16 +41,14 @@ def certificate() -> str:
 
 
 def certificate_of_version_5() -> str:
-    """Write a version that there is not: the first value of a TBSCertificate."""
+    """Return a certificate with a version that does not exist."""
     der = x509.load_pem_x509_certificate(certificate().encode()).public_bytes(Encoding.DER)
     changed = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
     return encode_block("CERTIFICATE", changed).decode()
 
 
 def read(value: str) -> KeyAnnotation:
-    return read_key_annotation(
-        {"metadata": {"annotations": {ENDORSEMENT_KEY_ANNOTATION: value}}}, "here"
-    )
+    return read_key_annotation(value, "here")
 
 
 def digests(value: str) -> list[bytes]:
@@ -61,8 +58,8 @@ def digests(value: str) -> list[bytes]:
     return [record.spki_sha256 for record in records.keys]
 
 
-def test_an_object_without_the_annotation_says_nothing() -> None:
-    assert read_key_annotation({"metadata": {}}, "here") is NO_ANNOTATION
+def test_object_without_the_annotation_registers_no_key() -> None:
+    assert read_key_annotation(None, "here") is NO_ANNOTATION
 
 
 @pytest.mark.parametrize(
@@ -81,14 +78,14 @@ def test_each_form_names_the_same_key(value: str) -> None:
     assert digests(value) == [DIGEST]
 
 
-def test_a_point_is_one_key_in_every_encoding() -> None:
-    """A record with a compressed point is for the same TPM."""
+def test_compressed_point_is_the_same_key() -> None:
+    """An entry with a compressed point registers the same TPM."""
     digest = f"sha256:{OTHER_DIGEST.hex()}"
     assert digests(pem(OTHER)) == digests(digest)
 
 
 @pytest.mark.parametrize("between", ["\n", " ", ", ", ",\n\n"])
-def test_several_are_taken(between: str) -> None:
+def test_several_entries_are_read(between: str) -> None:
     value = between.join([f"sha256:{OTHER_DIGEST.hex()}", pem(KEY).strip()])
     assert digests(value) == [OTHER_DIGEST, DIGEST]
     assert digests(between.join([certificate(), pem(KEY)])) == [DIGEST]
@@ -114,16 +111,16 @@ def test_several_are_taken(between: str) -> None:
     ],
     ids=count(),
 )
-def test_what_is_not_understood_is_told_and_no_record(value: str) -> None:
-    """Who reads half of it would take another record than the operator wrote."""
+def test_malformed_annotation_is_an_error_and_registers_no_key(value: str) -> None:
+    """Half of it would register other keys than the operator wrote."""
     records = read(value)
     assert records.keys == ()
     assert records.error is not None
     assert records.error.startswith("here: ")
 
 
-def test_openssls_words_are_not_for_the_record() -> None:
-    """The operator has a form that always works."""
+def test_message_names_the_form_that_can_always_be_read() -> None:
+    """OpenSSL's messages do not help an operator; the digest form does."""
     for broken in (
         "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
@@ -132,13 +129,13 @@ def test_openssls_words_are_not_for_the_record() -> None:
     ):
         error = read(broken).error
         assert error is not None
-        assert error.endswith(" cannot be read; sha256:<hex> can always")
+        assert error.endswith(" cannot be read: give its key's digest as sha256:<hex>")
 
 
-def test_one_bad_entry_spoils_the_others() -> None:
+def test_one_malformed_entry_makes_the_annotation_an_error() -> None:
     assert read(f"sha256:{DIGEST.hex()} sha256:00").keys == ()
 
 
-def test_keys_that_no_tpm_has_are_told() -> None:
+def test_key_of_an_unsupported_curve_is_an_error() -> None:
     weak = ec.generate_private_key(ec.SECP256K1())
     assert read(pem(weak)).error is not None

@@ -1,4 +1,4 @@
-"""`Records`, over the fake and over the real caches: one contract."""
+"""`Inventory`: one contract for the fake and for the caches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,8 +13,10 @@ from common.names import CLIENT_SIGNER
 from signer.host_names import HostName
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.inventory.infrastructure import _Watch
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import (
+    InfrastructureObject,
     MachineObject,
     read_bootstrap,
     read_infrastructure,
@@ -23,6 +25,7 @@ from signer.inventory.machine import (
 )
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
+from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
@@ -39,7 +42,7 @@ ABROAD = ClusterKey(namespace="team-b", name=HOME.name)
 
 
 class World(Protocol):
-    """Something that `Records` can be had of, and what it is told."""
+    """An inventory, and ways to add objects to it."""
 
     records: Inventory
 
@@ -56,7 +59,7 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class FakeWorld:
-    """The fake that the pure core is tested with."""
+    """The fake that tests of the pure core use."""
 
     store: StoredClaims = field(default_factory=StoredClaims)
     records: FakeInventory = field(init=False)
@@ -104,14 +107,19 @@ class FakeWorld:
 
 
 class RealWorld:
-    """The caches that watches fill, filled by hand."""
+    """The caches, filled by the test instead of by watches."""
 
     def __init__(self) -> None:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
-        self.management = ManagementCluster(api, Event(), lambda _cluster, _topic: None)
-        self.workload = WorkloadCluster(HOME, "uid-blue", connection, agent="test")
+        self.budget = MemoryBudget()
+        self.management = ManagementCluster(
+            api, Event(), lambda _cluster, _name: None, budget=self.budget
+        )
+        self.workload = WorkloadCluster(
+            HOME, "uid-blue", connection, user_agent="test", budget=self.budget
+        )
         self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
         self.management.clusters.replace({"team-a/blue": read_cluster(body)})
@@ -147,11 +155,16 @@ class RealWorld:
         self.add(body)
 
     def infrastructure(self, name: str, **annotations: str) -> None:
-        """Add an infrastructure object, as its watch would."""
-        kind = (kube_objects.INFRASTRUCTURE, "TestMachine")
-        cache = self.management._infrastructure.setdefault(kind, Cache("TestMachines"))
+        """Add an infrastructure object to the cache of its watch."""
         value = read_infrastructure(kube_objects.infrastructure(name, **annotations))
-        cache.replace({f"team-a/{name}": value})
+        self.infrastructure_cache("TestMachine").replace({f"team-a/{name}": value})
+
+    def infrastructure_cache(self, kind: str) -> Cache[InfrastructureObject]:
+        """Return the cache of a new watch of that kind."""
+        cache: Cache[InfrastructureObject] = Cache(f"{kind}s")
+        watches = self.management._infrastructure._watches
+        watches[kube_objects.INFRASTRUCTURE, kind] = _Watch(cache=cache)
+        return cache
 
     def node(self, node: Node) -> None:
         self.workload.nodes.upsert(node.name, node)
@@ -172,7 +185,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return made()
 
 
-def test_the_cluster_is_known(world: World) -> None:
+def test_cluster_is_returned(world: World) -> None:
     cluster = world.records.cluster()
     assert (cluster.key, cluster.uid) == (HOME, "uid-blue")
     assert cluster.client_signers == {CLIENT_SIGNER}
@@ -220,7 +233,7 @@ def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) 
     assert not world.records.machines_with_node_ref("")
 
 
-def test_several_machines_of_one_provider_id_are_all_told(world: World) -> None:
+def test_all_machines_of_one_provider_id_are_returned(world: World) -> None:
     world.machine("machine-1", PROVIDER_ID, HOME)
     world.machine("machine-2", PROVIDER_ID, HOME)
     assert {m.name for m in world.records.machines(PROVIDER_ID)} == {"machine-1", "machine-2"}
@@ -269,8 +282,8 @@ def test_attested_nodes_are_found(world: World) -> None:
     assert not world.records.attested_nodes_with_provider_id("metal://2")
 
 
-def test_a_pools_member_counts_once() -> None:
-    """A pool and its Machine are one."""
+def test_pool_member_with_a_machine_is_returned_once() -> None:
+    """A pool and the Machine of its member are not two Machines."""
     world = RealWorld()
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID, "metal://2"))
     world.management.pools.upsert("team-a/pool-1", pool)
@@ -281,7 +294,7 @@ def test_a_pools_member_counts_once() -> None:
     assert (member.is_pool_member, member.name) == (False, "machine-1")
 
 
-def test_what_a_machine_refers_to_counts() -> None:
+def test_objects_that_a_machine_refers_to_are_joined() -> None:
     world = RealWorld()
     world.add(kube_objects.machine())
     world.infrastructure("infra-machine-1", **kube_objects.RECORD)
@@ -292,17 +305,15 @@ def test_what_a_machine_refers_to_counts() -> None:
     assert (found.registered_keys_error, found.bootstrap_token_id) == (None, "abcdef")
 
 
-def test_infrastructure_that_is_not_known_yet_is_not_absent() -> None:
+def test_infrastructure_that_is_not_listed_yet_is_unavailable() -> None:
     world = RealWorld()
     world.add(kube_objects.machine())
-    world.management._infrastructure[kube_objects.INFRASTRUCTURE, "TestMachine"] = Cache(
-        "TestMachines"
-    )
+    world.infrastructure_cache("TestMachine")
     with pytest.raises(ApiServerUnavailable, match="TestMachines are not known yet"):
         world.records.machines(PROVIDER_ID)
 
 
-def test_the_control_planes_addresses_come_from_both_clusters() -> None:
+def test_control_plane_hosts_come_from_both_clusters() -> None:
     world = RealWorld()
     world.workload.bindings.upsert("kubeadm:node-autoapprove-x", "kubeadm:node-autoapprove-x")
     cluster = world.records.cluster()
@@ -311,13 +322,11 @@ def test_the_control_planes_addresses_come_from_both_clusters() -> None:
 
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, None])
-def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
+def test_infrastructure_cluster_may_name_the_signer(signer: str | None) -> None:
     world, body = RealWorld(), kube_objects.cluster()
     infrastructure = {**kube_objects.infrastructure("blue"), "kind": "TestCluster"}
     infrastructure["status"] = {"kubeletClientCertificateSigner": signer}
-    cache = world.management._infrastructure.setdefault(
-        (kube_objects.INFRASTRUCTURE, "TestCluster"), Cache("TestClusters")
-    )
+    cache = world.infrastructure_cache("TestCluster")
     cache.replace({"team-a/blue": read_infrastructure(infrastructure)})
     world.management.clusters.upsert("team-a/blue", read_cluster(body))
     assert world.records.cluster().client_signers == frozenset()
@@ -331,18 +340,35 @@ def test_the_infrastructure_cluster_may_name_the_signer(signer: str | None) -> N
     assert world.records.cluster().client_signers == frozenset()
 
 
-def test_a_cluster_that_was_made_anew_is_another() -> None:
-    """Its predecessor's exchanges are bound to a UID that is gone."""
+def test_cluster_with_a_new_uid_is_unavailable() -> None:
+    """Exchanges of the earlier Cluster are bound to its UID."""
     world = RealWorld()
     body = kube_objects.cluster()
     body["metadata"]["uid"] = "another"
     world.management.clusters.upsert("team-a/blue", read_cluster(body))
-    with pytest.raises(ApiServerUnavailable, match="gone"):
+    with pytest.raises(ApiServerUnavailable, match="does not exist any more"):
+        world.records.cluster()
+
+
+def test_nothing_is_decided_while_objects_of_the_namespace_exceed_its_budget() -> None:
+    """A Machine that is not cached may have the same host name as the one that is verified."""
+    world = RealWorld()
+    world.budget._per_owner = 0
+    body = kube_objects.machine("too-much")
+    assert not world.management.machines.upsert("team-a/too-much", read_machine(body))
+    with pytest.raises(ApiServerUnavailable, match="Machines of namespace team-a exceed"):
+        world.records.cluster()
+
+
+def test_nothing_is_decided_while_infrastructure_objects_exceed_the_budget() -> None:
+    world = RealWorld()
+    world.infrastructure_cache("TestMachine")._incomplete.add("team-a")
+    with pytest.raises(ApiServerUnavailable, match="TestMachines of namespace team-a exceed"):
         world.records.cluster()
 
 
 @pytest.mark.parametrize("missing", ["bindings", "hosts"])
-def test_nothing_is_decided_before_the_workload_cluster_is_known(missing: str) -> None:
+def test_cluster_is_unavailable_until_its_workload_caches_have_synced(missing: str) -> None:
     world = RealWorld()
     setattr(world.workload, missing, Cache(missing))
     with pytest.raises(ApiServerUnavailable, match="not known yet"):

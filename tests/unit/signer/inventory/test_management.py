@@ -1,14 +1,14 @@
-"""Which requests a change in the management cluster wakes: all whose verdict may hang on it."""
+"""Changes in the management cluster notify every request whose verdict may depend on them."""
 
 from dataclasses import dataclass, field, replace
 from threading import Event
 
 import pytest
 
-from common.errors import ApiServerUnavailable
 from signer.inventory.claim_objects import read_endorsement_key
 from signer.inventory.claims import ATTESTED_NODES
 from signer.inventory.cluster import read_cluster
+from signer.inventory.infrastructure import InfrastructureWatches
 from signer.inventory.machine import (
     MachineObject,
     Reference,
@@ -17,6 +17,7 @@ from signer.inventory.machine import (
     read_pool,
 )
 from signer.inventory.management import ManagementCluster
+from signer.kube.budget import MemoryBudget
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
@@ -29,16 +30,16 @@ ANY = (HOME, None)
 NODE = (HOME, "node-1")
 MACHINE = (HOME, PROVIDER_ID)
 KEY = (None, DIGEST)
-"""An endorsement key may be waited for in every Cluster."""
+"""Requests of any Cluster may wait for an endorsement key."""
 
-Woken = set[tuple[ClusterKey | None, str | None]]
+Notified = set[tuple[ClusterKey | None, str | None]]
 
 
 @dataclass(slots=True)
 class Landscape:
-    """The caches of a management cluster, and who is woken."""
+    """The caches of a management cluster, and the notifications."""
 
-    woken: Woken = field(default_factory=set)
+    notified: Notified = field(default_factory=set)
     management: ManagementCluster = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,7 +47,10 @@ class Landscape:
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
         self.management = ManagementCluster(
-            api, Event(), lambda cluster, topic: self.woken.add((cluster, topic))
+            api,
+            Event(),
+            lambda cluster, topic: self.notified.add((cluster, topic)),
+            budget=MemoryBudget(),
         )
         self.management.start()
         for cache in (self.management.machines, self.management.pools, self.management.keys):
@@ -54,11 +58,11 @@ class Landscape:
         self.management.clusters.replace({"team-a/blue": read_cluster(kube_objects.cluster())})
         self.management.nodes.replace({"team-a/node": claimed()})
 
-    def put(self, machine: MachineObject) -> Woken:
-        """Let a Machine come or change; return who is woken."""
-        self.woken.clear()
+    def put(self, machine: MachineObject) -> Notified:
+        """Create or change a Machine; return the notifications."""
+        self.notified.clear()
         self.management.machines.upsert("team-a/machine-1", machine)
-        return set(self.woken)
+        return set(self.notified)
 
 
 def claimed() -> AttestedNodeObject:
@@ -74,22 +78,23 @@ def claimed() -> AttestedNodeObject:
 
 @pytest.fixture
 def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
-    monkeypatch.setattr(ManagementCluster, "_follow", lambda *_: None)
+    monkeypatch.setattr(ManagementCluster, "_watch_path", lambda *_: None)
+    monkeypatch.setattr(InfrastructureWatches, "start", lambda _: None)
     return Landscape()
 
 
-def test_a_machine_wakes_who_waits_for_its_claims(landscape: Landscape) -> None:
-    """A key or a name is free once its holder's Machine is gone; addresses come late (S2)."""
+def test_machine_notifies_requests_that_wait_for_its_claims(landscape: Landscape) -> None:
+    """A key or name is free once its holder's Machine is deleted; addresses are set late (S2)."""
     machine = read_machine(kube_objects.machine())
     assert landscape.put(machine) >= {MACHINE, NODE, KEY}
     assert landscape.put(machine) == set()
     assert landscape.put(replace(machine, addresses=())) >= {MACHINE, NODE, KEY}
-    landscape.woken.clear()
+    landscape.notified.clear()
     landscape.management.machines.delete("team-a/machine-1")
-    assert landscape.woken >= {MACHINE, NODE, KEY}
+    assert landscape.notified >= {MACHINE, NODE, KEY}
 
 
-def test_a_machine_wakes_both_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
+def test_machine_notifies_its_old_and_its_new_provider_id(landscape: Landscape) -> None:
     machine = read_machine(kube_objects.machine())
     landscape.put(replace(machine, provider_id=""))
     assert landscape.put(machine) >= {MACHINE, NODE, KEY}
@@ -101,28 +106,30 @@ def test_a_machine_wakes_both_its_old_and_its_new_provider_id(landscape: Landsca
     }
 
 
-def test_a_machine_wakes_the_node_that_it_names(landscape: Landscape) -> None:
-    """By policy, kubelet-serving requests go by nodeRef."""
+def test_machine_notifies_the_node_of_its_node_ref(landscape: Landscape) -> None:
+    """By policy, nodeRef decides kubelet-serving requests."""
     machine = read_machine(kube_objects.machine())
     landscape.put(machine)
     assert (HOME, "node-2") in landscape.put(replace(machine, node_ref="node-2"))
     assert (HOME, "node-2") in landscape.put(machine)
 
 
-def test_a_machine_without_a_claim_wakes_its_own_requests_alone(landscape: Landscape) -> None:
+def test_machine_without_a_claim_notifies_only_its_own_requests(landscape: Landscape) -> None:
     machine = replace(read_machine(kube_objects.machine()), provider_id="metal://other")
     assert landscape.put(machine) == {(HOME, "metal://other")}
 
 
-def test_a_pool_wakes_who_waits_for_its_members_claims(landscape: Landscape) -> None:
+def test_pool_notifies_requests_that_wait_for_its_members_claims(landscape: Landscape) -> None:
     pool = read_pool(kube_objects.pool("pool-1", PROVIDER_ID))
-    landscape.woken.clear()
+    landscape.notified.clear()
     landscape.management.pools.upsert("team-a/pool-1", pool)
-    assert landscape.woken == {MACHINE, NODE, KEY}
+    assert landscape.notified == {MACHINE, NODE, KEY}
 
 
-def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -> None:
-    """A claim counts once both its objects are known, whichever comes last."""
+def test_endorsement_key_notifies_requests_that_wait_for_it_and_its_holder(
+    landscape: Landscape,
+) -> None:
+    """A claim is complete once both its objects are cached, in either order."""
     held_by = {
         "clusterNamespace": HOME.namespace,
         "clusterName": HOME.name,
@@ -130,43 +137,21 @@ def test_a_key_wakes_who_waits_for_it_and_for_its_holder(landscape: Landscape) -
         "providerID": PROVIDER_ID,
         "basis": "Record",
     }
-    landscape.woken.clear()
+    landscape.notified.clear()
     read = read_endorsement_key(kube_objects.endorsement_key(heldBy=held_by))
     landscape.management.keys.upsert(DIGEST, read)
-    assert landscape.woken == {KEY, NODE}
+    assert landscape.notified == {KEY, NODE}
 
 
-def test_an_infrastructure_cluster_wakes_all_of_its_cluster(landscape: Landscape) -> None:
+def test_infrastructure_cluster_notifies_all_requests_of_its_cluster(landscape: Landscape) -> None:
     """It may name the client signer (R0)."""
     management = landscape.management
     kind = (kube_objects.INFRASTRUCTURE, "TestCluster")
     reference = Reference(group=kind[0], kind=kind[1], namespace="team-a", name=HOME.name)
-    with pytest.raises(ApiServerUnavailable):
-        management.infrastructure(reference)
-    landscape.woken.clear()
+    landscape.notified.clear()
     read = read_infrastructure(kube_objects.infrastructure(HOME.name))
-    management._infrastructure[kind].replace({"team-a/blue": read})
-    assert landscape.woken == {ANY}
-
-
-def test_a_kind_that_could_not_be_watched_is_watched_by_the_next_question(
-    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There may be no more threads for a while."""
-    machine = read_machine(kube_objects.machine())
-    assert machine.infrastructure is not None
-    watched: list[str] = []
-
-    def follow(_: ManagementCluster, what: str, *_more: object) -> None:
-        watched.append(what)
-        if len(watched) == 1:
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(ManagementCluster, "_follow", follow)
-    for error in (RuntimeError, ApiServerUnavailable, ApiServerUnavailable):
-        with pytest.raises(error):
-            landscape.management.infrastructure(machine.infrastructure)
-    assert watched == ["TestMachines", "TestMachines"]
+    management._infrastructure._object_changed(kind, reference.key, None, read)
+    assert landscape.notified == {ANY}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +166,16 @@ def test_only_the_watched_namespace_is_listed(namespace: str, path: str) -> None
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
     connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
     api = ApiClient("management", connection, user_agent="test")
-    management = ManagementCluster(api, Event(), lambda *_: None, namespace=namespace)
+    management = ManagementCluster(
+        api, Event(), lambda *_: None, budget=MemoryBudget(), namespace=namespace
+    )
     assert management._scoped(ATTESTED_NODES) == path
     assert management._scoped(None) is None
+
+
+def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: Landscape) -> None:
+    landscape.put(read_machine(kube_objects.machine()))
+    group = kube_objects.INFRASTRUCTURE
+    assert landscape.management.used_kinds() >= {(group, "TestMachine"), (group, "TestCluster")}
+    landscape.management.machines.replace({})
+    assert landscape.management.used_kinds() == {(group, "TestCluster")}

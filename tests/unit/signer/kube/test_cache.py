@@ -1,17 +1,20 @@
-"""A cache: complete before it is read, changed at once, and quiet while nothing changes."""
+"""A cache: it can be read once it is complete, and calls its handlers for changes only."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube.cache import Cache, Capacity
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
 
 
 def words() -> Cache[str]:
     return Cache("words", indexes={"letter": list})
 
 
-def test_nothing_is_known_before_everything_was_seen_once() -> None:
-    """Else *not there yet* would be taken for *not there*."""
+def test_nothing_can_be_read_before_the_first_list_is_complete() -> None:
+    """Otherwise *not listed yet* would look like *absent*."""
     cache = words()
     cache.upsert("a", "one")
     for read in (lambda: cache.get("a"), cache.all, lambda: cache.by_index("letter", "o")):
@@ -22,7 +25,7 @@ def test_nothing_is_known_before_everything_was_seen_once() -> None:
     assert cache.get("b") is None
 
 
-def test_indexes_follow() -> None:
+def test_indexes_follow_changes() -> None:
     cache = words()
     cache.replace({"1": "ab", "2": "bb"})
     assert cache.by_index("letter", "b") == ("ab", "bb")
@@ -35,7 +38,7 @@ def test_indexes_follow() -> None:
     assert cache.all() == ("cd",)
 
 
-def test_a_list_replaces_what_was_there() -> None:
+def test_list_replaces_all_values() -> None:
     cache = words()
     cache.replace({"1": "a", "2": "b"})
     cache.replace({"2": "b", "3": "c"})
@@ -43,18 +46,18 @@ def test_a_list_replaces_what_was_there() -> None:
     assert cache.by_index("letter", "a") == ()
 
 
-def test_listeners_hear_of_changes_only() -> None:
-    """A node's heartbeats change nothing that is kept: they must wake nobody."""
+def test_handlers_are_called_for_changes_only() -> None:
+    """A node's heartbeats change nothing that is kept: they must start no work."""
     cache = words()
-    heard: list[tuple[str, str | None, str | None]] = []
-    cache.add_event_handler(lambda *change: heard.append(change))
+    calls: list[tuple[str, str | None, str | None]] = []
+    cache.add_event_handler(lambda *change: calls.append(change))
     cache.replace({"1": "a"})
     cache.replace({"1": "a", "2": "b"})
     cache.upsert("2", "b")
     cache.upsert("2", "c")
     cache.delete("1")
     cache.delete("1")
-    assert heard == [
+    assert calls == [
         ("1", None, "a"),
         ("2", None, "b"),
         ("2", "b", "c"),
@@ -62,8 +65,8 @@ def test_listeners_hear_of_changes_only() -> None:
     ]
 
 
-def test_a_listener_finds_the_whole_list() -> None:
-    """Half a list of Machines would make the other half look gone."""
+def test_handler_can_read_the_whole_list() -> None:
+    """With half a list of Machines, the others would look deleted."""
     cache = words()
     found: list[int] = []
     cache.add_event_handler(lambda *_: found.append(len(cache.all())))
@@ -71,20 +74,83 @@ def test_a_listener_finds_the_whole_list() -> None:
     assert found == [3, 3, 3]
 
 
-def test_what_has_no_room_is_not_kept() -> None:
-    cache = Cache("words", room=Capacity(size=5, size_of=len))
-    cache.replace({"1": "aaa"})
-    heard: list[tuple[str, str | None, str | None]] = []
-    cache.add_event_handler(lambda *change: heard.append(change))
-    assert cache.upsert("2", "bb")
-    assert not cache.upsert("3", "c")
-    assert cache.upsert("1", "a")
-    assert cache.upsert("3", "c")
-    assert not cache.upsert("2", "bbbb")
-    assert set(cache.all()) == {"a", "c"}
-    assert heard == [
-        ("2", None, "bb"),
-        ("1", "aaa", "a"),
-        ("3", None, "c"),
-        ("2", "bb", None),
+def test_value_over_the_budget_is_not_stored() -> None:
+    budget = MemoryBudget(per_owner=size("n/1", "a" * 1000) + size("n/2", "b" * 100))
+    cache = Cache[str]("words", budget=budget)
+    cache.replace({"n/1": "a" * 1000})
+    calls: list[tuple[str, str | None, str | None]] = []
+    cache.add_event_handler(lambda *change: calls.append(change))
+    assert cache.upsert("n/2", "b")
+    assert not cache.upsert("n/3", "c" * 1000)
+    assert cache.incomplete == {"n"}
+    with pytest.raises(ApiServerUnavailable, match="words of namespace n exceed its memory budget"):
+        cache.require_complete("n")
+    cache.require_complete("m")
+    assert cache.upsert("n/1", "d")
+    assert cache.upsert("n/3", "c" * 600)
+    assert not cache.upsert("n/2", "b" * 1000)
+    assert set(cache.all()) == {"d", "c" * 600}
+    assert calls == [
+        ("n/2", None, "b"),
+        ("n/1", "a" * 1000, "d"),
+        ("n/3", None, "c" * 600),
+        ("n/2", "b", None),
     ]
+    cache.replace({})
+    cache.require_complete("n")
+    assert budget.used() == {}
+
+
+def test_values_of_a_fixed_owner_count_for_it() -> None:
+    budget = MemoryBudget()
+    cache = Cache[str]("nodes", budget=budget, owner="team-a")
+    cache.upsert("node-1", "x")
+    assert budget.used().keys() == {"team-a"}
+
+
+def test_closed_cache_gives_its_memory_back() -> None:
+    """The watch of a closed cluster may still deliver an event."""
+    budget = MemoryBudget()
+    cache = Cache[str]("words", budget=budget)
+    cache.replace({"n/1": "a"})
+    cache.close()
+    assert not cache.upsert("n/2", "b")
+    assert budget.used() == {}
+    with pytest.raises(ApiServerUnavailable):
+        cache.get("n/1")
+
+
+def test_list_that_fails_half_way_deletes_nothing() -> None:
+    cache = words()
+    cache.replace({"1": "a", "2": "b"})
+
+    def broken() -> Iterator[tuple[str, str]]:
+        yield "3", "c"
+        raise ApiServerUnavailable("gone")
+
+    with pytest.raises(ApiServerUnavailable):
+        cache.load(broken())
+    assert set(cache.all()) == {"a", "b", "c"}
+
+
+def test_first_list_that_fails_half_way_is_not_lost_for_handlers() -> None:
+    cache = words()
+    calls: list[str] = []
+    cache.add_event_handler(lambda key, _before, _after: calls.append(key))
+
+    def broken() -> Iterator[tuple[str, str]]:
+        yield "1", "a"
+        raise ApiServerUnavailable("gone")
+
+    with pytest.raises(ApiServerUnavailable):
+        cache.load(broken())
+    assert calls == []
+    cache.replace({"1": "a"})
+    assert calls == ["1"]
+
+
+def size(key: str, value: str) -> int:
+    """Return the bytes that the cache charges for an entry."""
+    budget = MemoryBudget()
+    Cache[str]("words", budget=budget).upsert(key, value)
+    return budget.used()["n"]

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ from cryptography.x509.oid import NameOID
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
 from signer.kube import client, tls
-from signer.kube.client import ApiClient, Expired
+from signer.kube.client import ApiClient, Expired, PageTooLarge
+from signer.kube.decode import object_key
 from signer.kube.kubeconfig import ClientCertificate, Connection
 from signer.kube.tls import client_context
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
@@ -31,6 +33,7 @@ from tests.fakes.clock import FakeClock
 from tests.harness import pki
 
 PATH = "/api/v1/things"
+MAX_RESPONSE = 1 << 20
 
 
 def connection(server: FakeApiServer) -> Connection:
@@ -44,7 +47,7 @@ def serving(
     handler: Handler, folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
 ) -> Iterator[tuple[FakeApiServer, ApiClient]]:
     with api_server(handler, folder, names=names) as server:
-        api = ApiClient("fake", connection(server), user_agent="test")
+        api = ApiClient("fake", connection(server), user_agent="test", max_response=MAX_RESPONSE)
         yield server, api
         api.close()
         gc.collect()
@@ -56,16 +59,16 @@ def unavailable(handler: Handler, folder: Path) -> ApiServerUnavailable:
     return caught.value
 
 
-def test_a_request_says_who_asks(tmp_path: Path) -> None:
+def test_request_has_credential_and_user_agent(tmp_path: Path) -> None:
     with serving(lambda a: a.give({"kind": "Thing"}), tmp_path) as (server, api):
-        assert api.get(PATH, {"limit": "5"}).body == {"kind": "Thing"}
+        assert json.loads(api.get(PATH, {"limit": "5"}).content) == {"kind": "Thing"}
     request = server.requests[0]
     assert (request.method, request.path) == ("GET", f"{PATH}?limit=5")
     assert request.headers["Authorization"] == "Bearer very-secret"
     assert request.headers["User-Agent"] == "test"
 
 
-def test_a_renewed_token_is_used(tmp_path: Path) -> None:
+def test_renewed_token_is_used(tmp_path: Path) -> None:
     """Service account tokens are renewed in their file before they expire."""
     file = tmp_path / "token"
     with api_server(lambda a: a.give({}), tmp_path) as server:
@@ -79,7 +82,7 @@ def test_a_renewed_token_is_used(tmp_path: Path) -> None:
     assert sent == ["Bearer first", "Bearer second"]
 
 
-def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
+def test_writes_have_method_and_media_type(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}), tmp_path) as (server, api):
         api.create(PATH, {"a": 1}, accepted=(200,))
         api.replace(PATH, {"a": 2})
@@ -96,20 +99,20 @@ def test_writes_say_how_they_are_meant(tmp_path: Path) -> None:
     assert sent[4][2]["preconditions"] == {"uid": "u"}
 
 
-def test_an_unexpected_status_is_no_answer(tmp_path: Path) -> None:
+def test_unexpected_status_is_unavailable(tmp_path: Path) -> None:
     error = unavailable(lambda a: a.give({"message": "go away"}, 403), tmp_path)
     assert error.message == "the API server answered with status 403"
     assert "go away" in error.detail
     assert "very-secret" not in error.detail
 
 
-def test_an_expected_status_is_an_answer(tmp_path: Path) -> None:
+def test_expected_status_is_returned(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}, 404), tmp_path) as (_, api):
         assert api.get(PATH, accepted=(200, 404)).status == 404
 
 
-def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
-    """A workload cluster could send us, and our token, to the management cluster."""
+def test_redirect_is_not_followed(tmp_path: Path) -> None:
+    """A workload cluster could redirect the signer, with its token, to the management cluster."""
     with serving(lambda a: a.give({}, 307, Location="/api/v1/elsewhere"), tmp_path) as (
         server,
         api,
@@ -119,17 +122,23 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"[1]", b'{"a":', b"[" * 100_000, b"\xff"])
-def test_what_is_no_json_object_is_no_answer(content: bytes, tmp_path: Path) -> None:
-    assert "is not" in unavailable(lambda a: a.give(content), tmp_path).message
+@pytest.mark.parametrize("content", [b"<html>", b"[1]", b'{"a":', b"[" * 100_000, b"\xff", b"{}"])
+def test_answer_that_is_no_such_object_is_unavailable(content: bytes, tmp_path: Path) -> None:
+    with serving(lambda a: a.give(content), tmp_path) as (_, api):
+        response = api.get(PATH)
+    with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
+        response.read(object_key)
 
 
-def test_an_endless_answer_is_left(tmp_path: Path) -> None:
+def test_endless_answer_is_abandoned(tmp_path: Path) -> None:
     def endless(answering: Answering) -> None:
         answering.give_chunks(itertools.repeat(b"x" * 65536))
 
-    with patch.object(client, "_MAX_ANSWER", 1 << 20):
-        assert unavailable(endless, tmp_path).message == "the API server's answer is too large"
+    with serving(endless, tmp_path) as (_, api):
+        with pytest.raises(ApiServerUnavailable, match="answer is too large"):
+            api.get(PATH)
+        with pytest.raises(PageTooLarge):
+            api.get_page(PATH, {})
 
 
 DRIPS = {
@@ -139,11 +148,11 @@ DRIPS = {
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n\n\r\n"),
     "one chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"x"),
 }
-"""How an answer begins, and what then comes now and then."""
+"""The start of an answer, and the bytes that then follow slowly."""
 
 
 def dripping(drip: str) -> Handler:
-    """Return what sends a byte now and then, for much longer than it may."""
+    """Return a handler that sends single bytes for much longer than the limit."""
     start, unit = DRIPS[drip]
 
     def drips(answering: Answering) -> None:
@@ -156,8 +165,8 @@ def dripping(drip: str) -> Handler:
 
 
 @pytest.mark.parametrize("drip", DRIPS)
-def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
-    """Each byte would renew the time that a socket is given: only the whole has a limit."""
+def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
+    """Each byte renews the timeout of a socket: only a limit for the whole answer helps."""
     with patch.object(client, "_ANSWER_SECONDS", 0.5):
         begun = time.monotonic()
         error = unavailable(dripping(drip), tmp_path)
@@ -165,8 +174,8 @@ def test_a_dripping_answer_is_left(drip: str, tmp_path: Path) -> None:
     assert "timed out" in error.detail
 
 
-def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
-    """A connection is used again and again, for longer than one answer may take."""
+def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
+    """A connection is reused for longer than one answer may take."""
     clock = FakeClock()
     with (
         patch.object(tls, "time", SimpleNamespace(monotonic=clock.boottime)),
@@ -178,8 +187,8 @@ def test_an_answer_has_its_time_from_its_request_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
-def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
-    """It would hold its thread long after its cluster is closed."""
+def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
+    """Otherwise it would hold its thread long after the cluster is closed."""
     begun = time.monotonic()
     with (
         patch.object(client, "_WATCH_SECONDS", 0.5),
@@ -190,22 +199,25 @@ def test_a_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
     assert time.monotonic() - begun < 5.0
 
 
-def test_compression_is_not_undone(tmp_path: Path) -> None:
-    """A few kilobytes could become gigabytes."""
-    error = unavailable(
-        lambda a: a.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"}), tmp_path
-    )
-    assert error.message == "the API server's answer is not JSON"
+def test_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
+    """A few kilobytes could become gigabytes in memory."""
+
+    def zipped(answering: Answering) -> None:
+        answering.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"})
+
+    with serving(zipped, tmp_path) as (_, api):
+        response = api.get(PATH)
+    assert response.content == b"\x1f\x8b"
 
 
-def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+def test_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         made = connection(server)
     with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
         ApiClient("fake", made, user_agent="test").get(PATH)
 
 
-def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> None:
+def test_server_with_another_ca_gets_no_request(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
         stranger = pki.Authority.make("stranger", pki.ec_key()).pair.certificate.decode()
         api = ApiClient("fake", replace(connection(server), ca=stranger), user_agent="test")
@@ -216,7 +228,7 @@ def test_a_stranger_with_the_right_address_is_not_talked_to(tmp_path: Path) -> N
 
 
 def intermediate() -> pki.Authority:
-    """Make an authority that another one certified."""
+    """Return an intermediate CA."""
     root, key = pki.Authority.make("root", pki.ec_key()), pki.ec_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intermediate")])
     builder = pki._builder(name, root.certificate.subject, key)
@@ -225,38 +237,59 @@ def intermediate() -> pki.Authority:
     return pki.Authority(certificate=builder.sign(root.key, SHA256()), key=key)
 
 
-def test_an_intermediate_authority_is_trusted_as_it_stands(tmp_path: Path) -> None:
-    """A Cluster may bring an authority of its owner's; its kubeconfig then names no root."""
+def test_intermediate_ca_is_trusted_without_its_root(tmp_path: Path) -> None:
+    """A user may bring an intermediate CA; the kubeconfig then has no root."""
     with api_server(lambda a: a.give({}), tmp_path, authority=intermediate()) as server:
         api = ApiClient("fake", connection(server), user_agent="test")
-        assert api.get(PATH).body == {}
+        assert api.get(PATH).content == b"{}"
         api.close()
 
 
-def test_the_server_has_the_name_that_is_asked_for(tmp_path: Path) -> None:
+def test_server_name_of_the_kubeconfig_is_verified(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path, names=("kubernetes",)) as server:
         with pytest.raises(ApiServerUnavailable):
             ApiClient("fake", connection(server), user_agent="test").get(PATH)
         named = replace(connection(server), server_name="kubernetes")
         api = ApiClient("fake", named, user_agent="test")
-        assert api.get(PATH).body == {}
+        assert api.get(PATH).content == b"{}"
         api.close()
 
 
-def test_a_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
+def test_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
     chunks = [b'{"type":"ADDED"', b',"object":{}}\n{"type":', b'"DELETED","object":{}}\n\n']
     with serving(lambda a: a.give_chunks(iter(chunks)), tmp_path) as (server, api):
         events = list(api.watch(PATH, {"resourceVersion": "7"}))
-    assert [event["type"] for event in events] == ["ADDED", "DELETED"]
+    assert [json.loads(event)["type"] for event in events] == ["ADDED", "DELETED"]
     assert server.requests[0].path == f"{PATH}?resourceVersion=7&watch=true"
 
 
-def test_a_watch_that_is_too_old_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [1, 7, 4096, 1 << 20])
+def test_lines_are_found_however_they_are_cut(cut: int) -> None:
+    lines = [b"a" * 5000, b"b", b"c" * 100, b"d"]
+    text = b"\n\n".join(lines) + b"\nrest"
+    chunks = [text[at : at + cut] for at in range(0, len(text), cut)]
+    assert list(client._lines(chunks)) == lines
+
+
+def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
+    """Each chunk used to copy all chunks before it: 4 MiB in pieces of 64 bytes took minutes."""
+
+    def seconds(size: int) -> float:
+        chunks = itertools.chain(itertools.repeat(b"x" * 64, size // 64), [b"\n"])
+        begun = time.process_time()
+        assert [len(line) for line in client._lines(chunks)] == [size]
+        return time.process_time() - begun
+
+    seconds(1 << 16)
+    assert seconds(client._MAX_EVENT) < 40 * max(seconds(client._MAX_EVENT // 8), 0.005)
+
+
+def test_watch_of_an_expired_version_raises_expired(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}, 410), tmp_path) as (_, api), pytest.raises(Expired):
         list(api.watch(PATH, {}))
 
 
-def test_a_watch_that_is_refused_says_so(tmp_path: Path) -> None:
+def test_watch_with_another_status_is_unavailable(tmp_path: Path) -> None:
     with (
         serving(lambda a: a.give({}, 401), tmp_path) as (_, api),
         pytest.raises(ApiServerUnavailable, match="status 401"),
@@ -264,7 +297,7 @@ def test_a_watch_that_is_refused_says_so(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_an_endless_event_ends_the_watch(tmp_path: Path) -> None:
+def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
     with (
         patch.object(client, "_MAX_EVENT", 1 << 20),
         serving(lambda a: a.give_chunks(itertools.repeat(b"x" * 65536)), tmp_path) as (_, api),
@@ -273,8 +306,8 @@ def test_an_endless_event_ends_the_watch(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_a_silent_watch_ends(tmp_path: Path) -> None:
-    """The other end may hang with its connection open."""
+def test_silent_watch_ends(tmp_path: Path) -> None:
+    """A server may hang with its connection open."""
     lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
 
     def silent(answering: Answering) -> None:
@@ -293,18 +326,18 @@ def test_a_silent_watch_ends(tmp_path: Path) -> None:
         list(api.watch(PATH, {}))
 
 
-def test_a_client_certificate_is_shown_and_touches_no_disk(
+def test_client_certificate_is_used_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporary files with keys outlive a killed process."""
+    """A killed process would leave temporary files with keys behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     seen: list[object] = []
 
-    def look(answering: Answering) -> None:
+    def note_subject(answering: Answering) -> None:
         seen.append(answering.connection.getpeercert()["subject"])
         answering.give({})
 
-    with api_server(look, tmp_path) as server:
+    with api_server(note_subject, tmp_path) as server:
         pair = server.authority.client("signer", "group")
         shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
         made = replace(connection(server), token=None, certificate=shown)
@@ -325,14 +358,14 @@ def context_of(ca: bytes, certificate: bytes, key: bytes) -> None:
     client_context(Connection(server="https://x", ca=ca.decode(), certificate=shown))
 
 
-def test_a_pair_that_does_not_match_is_refused() -> None:
+def test_certificate_and_key_that_do_not_match_are_refused() -> None:
     authority, pair = credentials()
     context_of(authority.pair.certificate, pair.certificate, pair.key)
     with pytest.raises(KubeconfigRefused, match="client certificate"):
         context_of(authority.pair.certificate, pair.certificate, authority.client("x").key)
 
 
-def test_an_encrypted_key_is_refused_without_asking_a_terminal() -> None:
+def test_encrypted_key_is_refused_without_a_prompt() -> None:
     authority, pair = credentials()
     encrypted = pki.ec_key().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
@@ -341,7 +374,7 @@ def test_an_encrypted_key_is_refused_without_asking_a_terminal() -> None:
         context_of(authority.pair.certificate, pair.certificate, encrypted)
 
 
-def test_an_authority_that_is_none_is_refused() -> None:
+def test_ca_that_cannot_be_read_is_refused() -> None:
     _, pair = credentials()
     broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     with pytest.raises(KubeconfigRefused, match="CA"):

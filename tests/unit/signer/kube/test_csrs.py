@@ -1,4 +1,4 @@
-"""CSRs as the API server gives them, and which of them are anybody's business."""
+"""Reading CSRs, and which of them are kept."""
 
 import base64
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
+from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SIGNER, SERVING_SIGNER
 from signer.kube.csrs import read_csr, read_pending_csr
 from signer.model import Condition
 
@@ -18,7 +18,7 @@ def body(**status: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of status
             "uid": "u",
             "resourceVersion": "7",
             "creationTimestamp": "2026-11-21T09:30:00Z",
-            "annotations": {"a": "b"},
+            "annotations": {CHALLENGE_ANNOTATION: "c", "of-no-interest": "x"},
         },
         "spec": {
             "signerName": CLIENT_SIGNER,
@@ -36,7 +36,7 @@ def condition(kind: str) -> dict[str, str]:
     return {"type": kind, "status": "True", "reason": "R", "message": "m"}
 
 
-def test_everything_that_is_judged_is_read() -> None:
+def test_all_fields_of_a_csr_are_read() -> None:
     csr = read_csr(body(conditions=[condition("Approved")]))
     assert (csr.name, csr.uid, csr.resource_version) == ("kubelet-tpm-a", "u", "7")
     assert csr.created == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -45,12 +45,12 @@ def test_everything_that_is_judged_is_read() -> None:
     assert csr.groups == {"system:bootstrappers", "system:authenticated"}
     assert csr.usages == ("digital signature", "client auth")
     assert csr.expiration_seconds == 3600
-    assert csr.annotations == {"a": "b"}
+    assert csr.annotations == {CHALLENGE_ANNOTATION: "c"}
     assert csr.conditions == {"Approved": Condition(type="Approved", reason="R", message="m")}
     assert csr.certificate is None
 
 
-def test_what_may_be_missing_is_missing() -> None:
+def test_optional_fields_may_be_absent() -> None:
     made = body()
     for key in ("username", "groups", "expirationSeconds"):
         del made["spec"][key]
@@ -61,13 +61,13 @@ def test_what_may_be_missing_is_missing() -> None:
 
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER])
-def test_open_requests_of_our_signers_are_kept(signer: str) -> None:
+def test_pending_csrs_of_our_signers_are_kept(signer: str) -> None:
     made = body(conditions=[condition("Approved")])
     made["spec"]["signerName"] = signer
     assert read_pending_csr(made) is not None
 
 
-def test_other_signers_requests_are_not_kept() -> None:
+def test_csrs_of_other_signers_are_not_kept() -> None:
     made = body()
     made["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
     assert read_pending_csr(made) is None
@@ -81,7 +81,7 @@ def test_other_signers_requests_are_not_kept() -> None:
         {"conditions": [condition("Approved"), condition("Failed")]},
     ],
 )
-def test_settled_requests_are_not_kept(status: dict[str, Any]) -> None:
+def test_settled_csrs_are_not_kept(status: dict[str, Any]) -> None:
     assert read_pending_csr(body(**status)) is None
 
 
@@ -94,7 +94,7 @@ def test_settled_requests_are_not_kept(status: dict[str, Any]) -> None:
         (("metadata", "creationTimestamp"), "yesterday"),
     ],
 )
-def test_what_no_api_server_stores_cannot_be_read(path: tuple[str, str], value: object) -> None:
+def test_csr_that_no_api_server_stores_is_unreadable(path: tuple[str, str], value: object) -> None:
     made = body()
     made[path[0]][path[1]] = value
     with pytest.raises(ValueError, match=r"."):

@@ -1,10 +1,12 @@
-"""Where kinds are: by what the API server serves today."""
+"""Discovery of the path of a kind."""
 
+import json
 from collections.abc import Container, Mapping
 
 import pytest
 
-from signer.kube.client import Json, Response
+from signer.kube.client import Response
+from signer.kube.decode import Json
 from signer.kube.discovery import collection_path
 
 GROUP = "cluster.x-k8s.io"
@@ -18,9 +20,9 @@ class Server:
 
     def get(self, path: str, *, accepted: Container[int]) -> Response:
         if path in self._paths:
-            return Response(status=200, body=self._paths[path])
+            return Response(status=200, content=json.dumps(self._paths[path]).encode())
         assert 404 in accepted
-        return Response(status=404, body={})
+        return Response(status=404, content=b"{}")
 
 
 def group(*versions: str) -> Json:
@@ -61,5 +63,7 @@ def resources(*names: str, kind: str = "Machine") -> Json:
         ),
     ],
 )
-def test_a_kind_is_found_where_it_is_served(paths: Mapping[str, Json], found: str | None) -> None:
+def test_kind_is_found_in_the_preferred_version_that_serves_it(
+    paths: Mapping[str, Json], found: str | None
+) -> None:
     assert collection_path(Server(paths), GROUP, "Machine") == found

@@ -1,8 +1,9 @@
-"""List, watch and again: through everything that an API server may do."""
+"""A reflector keeps its cache right, whatever the API server does."""
 
 import itertools
-import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+import json
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Event
 from typing import Any
 from unittest.mock import patch
@@ -10,13 +11,16 @@ from unittest.mock import patch
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube import watch
-from signer.kube.cache import Cache, Capacity
-from signer.kube.client import Expired, Json, Response
+from signer.kube import pages, watch
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.kube.client import Expired, PageTooLarge, Response
+from signer.kube.decode import Fields, Json, Source, decode
+from signer.kube.pages import _read_page
 from signer.kube.watch import Reflector, ResourceSpec
 
 Step = Json | Exception
-"""What the server does next: an answer to a list, or an exception."""
+"""The server's next answer, or an exception."""
 
 
 def thing(name: str, version: int, value: str = "") -> dict[str, Any]:
@@ -33,7 +37,7 @@ def event(kind: str, body: Json) -> Json:
 
 
 class Server:
-    """Plays steps one after another: `lists` for lists, `watches` for watches; then it is over."""
+    """Plays the steps of `lists` and `watches` one after another, then stops the reflector."""
 
     name = "fake"
 
@@ -45,8 +49,8 @@ class Server:
         self._stop = stop
         self.queries: list[dict[str, str]] = []
 
-    def get(self, path: str, query: Mapping[str, str], *, accepted: Container[int]) -> Response:
-        assert (path, 410 in accepted) == ("/things", True)
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        assert path == "/things"
         self.queries.append(dict(query))
         step = next(self._lists, None)
         if step is None:
@@ -54,9 +58,9 @@ class Server:
             raise AssertionError("one list too many")
         if isinstance(step, Exception):
             raise step
-        return Response(status=int(step.get("code", 200)), body=step)
+        return Response(status=200, content=json.dumps(step).encode())
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
         assert path == "/things"
         self.queries.append(dict(query))
         steps = next(self._watches, None)
@@ -66,38 +70,45 @@ class Server:
         for step in steps:
             if isinstance(step, Exception):
                 raise step
-            yield step
+            yield json.dumps(step).encode()
 
 
 class Played:
-    """A watch that has been run against a server until the server had no more to play."""
+    """A reflector that has run until the server had no more steps."""
 
     def __init__(
         self,
         lists: Iterable[Step],
         watches: Iterable[Iterable[Step]],
-        room: Capacity[str] | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         stop = Event()
         self.server = Server(lists, watches, stop)
-        self.cache: Cache[str] = Cache("things", room=room)
-        collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read, page=2)
+        self.cache: Cache[str] = Cache("things", budget=budget)
+        collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read, page_size=2)
         with patch.object(stop, "wait", lambda _: stop.is_set()):
             Reflector(self.server, collection, self.cache, stop).run()
 
     @property
     def versions(self) -> list[str | None]:
-        """The resource version that each request went on from; `None` for a list."""
+        """Return the resource version that each watch continued from; `None` for a list."""
         return [query.get("resourceVersion") for query in self.server.queries]
 
 
-def _read(body: Json) -> str | None:
-    if body["value"] == "unreadable":
+class Thing(Fields):
+    """An object with one text."""
+
+    value: str
+
+
+def _read(source: Source) -> str | None:
+    value = decode(source, Thing).value
+    if value == "unreadable":
         raise ValueError
-    return str(body["value"]) or None
+    return value or None
 
 
-def test_events_after_the_list_count() -> None:
+def test_events_after_the_list_are_applied() -> None:
     played = Played(
         [page(5, thing("a", 1, "1"), thing("b", 2, "2"))],
         [
@@ -116,18 +127,18 @@ def test_events_after_the_list_count() -> None:
     assert played.versions == [None, "5", "8"]
 
 
-def test_what_is_not_wanted_any_more_is_dropped() -> None:
+def test_object_that_is_no_longer_kept_is_deleted() -> None:
     played = Played([page(5, thing("a", 1, "1"))], [[event("MODIFIED", thing("a", 6, ""))]])
     assert played.cache.all() == ()
 
 
-def test_lists_come_in_pages() -> None:
+def test_list_is_read_in_pages() -> None:
     played = Played([page(5, thing("a", 1, "1"), more="next"), page(5, thing("b", 2, "2"))], [])
     assert set(played.cache.all()) == {"1", "2"}
     assert played.server.queries[:2] == [{"limit": "2"}, {"limit": "2", "continue": "next"}]
 
 
-def test_bookmarks_move_on_without_an_object() -> None:
+def test_bookmark_advances_the_version() -> None:
     bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
     played = Played([page(5)], [[bookmark]])
     assert played.versions == [None, "5", "99"]
@@ -135,7 +146,7 @@ def test_bookmarks_move_on_without_an_object() -> None:
     assert 240 <= int(played.server.queries[1]["timeoutSeconds"]) <= 300
 
 
-def test_a_broken_watch_goes_on_where_it_was() -> None:
+def test_interrupted_watch_continues_from_its_version() -> None:
     played = Played(
         [page(5)], [[event("ADDED", thing("a", 6, "1")), ApiServerUnavailable("gone")], []]
     )
@@ -147,45 +158,50 @@ def error(code: int) -> Json:
 
 
 @pytest.mark.parametrize("expired", [Expired(), error(410), error(500)])
-def test_an_expired_version_means_a_new_list(expired: Step) -> None:
-    """Over HTTP, or as an event in a watch that has begun."""
+def test_expired_version_is_listed_again(expired: Step) -> None:
+    """Servers report it as a status, or as an event of a watch."""
     lists = [page(5, thing("a", 1, "1")), page(9, thing("b", 8, "2"))]
     played = Played(lists, [[expired]])
     assert played.versions == [None, "5", None, "9"]
     assert played.cache.all() == ("2",)
 
 
-def test_a_version_that_the_server_never_had_is_given_up() -> None:
-    """An etcd that was restored may be behind what we have seen; it refuses us for ever."""
+def test_version_that_the_server_never_had_is_abandoned() -> None:
+    """A restored etcd may be behind the version of the watch, and refuses it every time."""
     refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
     played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
     assert played.versions == [None, *["500"] * 7, None, "9"]
     assert played.cache.all() == ("2",)
 
 
-def test_pages_that_expire_are_begun_anew() -> None:
-    lists = [page(5, thing("a", 1, "1"), more="next"), {"code": 410}, page(9, thing("b", 8, "2"))]
+def test_list_that_expires_between_pages_starts_again() -> None:
+    lists: list[Step] = [
+        page(5, thing("a", 1, "1"), more="next"),
+        Expired(),
+        page(9, thing("b", 8, "2")),
+    ]
     played = Played(lists, [])
     assert played.cache.all() == ("2",)
 
 
-def test_a_list_that_fails_is_tried_again_and_nothing_is_known_meanwhile() -> None:
+def test_list_that_fails_is_retried() -> None:
     played = Played([ApiServerUnavailable("away"), page(5, thing("a", 1, "1"))], [])
     assert played.versions == [None, None, "5"]
     assert played.cache.all() == ("1",)
 
 
-def test_an_answer_that_nobody_thought_of_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    lists = [{"items": []}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
+def test_malformed_answers_do_not_end_the_reflector(caplog: pytest.LogCaptureFixture) -> None:
+    lists = [{"items": 1}, page(5, thing("a", 1, "1")), page(6, thing("a", 1, "1"))]
     played = Played(lists, [[{"unexpected": 1}]])
     assert played.cache.has_synced
-    assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [
-        "watch failed",
-        "watch failed",
+    messages = [vars(r)["fields"]["message"] for r in caplog.records]
+    assert messages[:2] == [
+        "the API server's answer cannot be read",
+        "an event of the API server cannot be read",
     ]
 
 
-def test_one_unreadable_object_costs_the_others_nothing() -> None:
+def test_unreadable_object_is_left_out_alone() -> None:
     played = Played(
         [page(5, thing("a", 1, "unreadable"), thing("b", 2, "2"))],
         [[event("MODIFIED", thing("b", 6, "unreadable")), event("ADDED", thing("c", 7, "3"))]],
@@ -193,47 +209,88 @@ def test_one_unreadable_object_costs_the_others_nothing() -> None:
     assert played.cache.all() == ("3",)
 
 
-def test_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_objects_are_logged_once_per_list(caplog: pytest.LogCaptureFixture) -> None:
     bad = [thing(str(n), 1, "unreadable") for n in range(10)]
     Played([page(5, *bad)], [[event("ADDED", thing("x", 6, "unreadable"))]])
     assert [r.message for r in caplog.records].count("unreadable object") == 1
 
 
-def test_there_is_room_for_so_much_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def size(key: str, value: str) -> int:
+    """Return the bytes that the cache charges for an entry."""
+    budget = MemoryBudget()
+    Cache[str]("things", budget=budget).upsert(key, value)
+    return budget.used()["n"]
+
+
+def test_objects_over_the_budget_are_left_out_and_listed_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A hostile cluster's objects must not cost the others the signer's memory."""
-    room: Capacity[str] = Capacity(size=5, size_of=len)
+    budget = MemoryBudget(per_owner=3 * size("n/a", "x" * 1000))
     played = Played(
         [
-            page(5, thing("a", 1, "xxx"), thing("b", 2, "xxx"), thing("c", 3, "xx")),
-            page(9, thing("d", 8, "xxxxx")),
+            page(5, thing("a", 1, "a" * 1000), thing("b", 2, "b" * 2500), thing("c", 3, "c")),
+            page(9, thing("d", 8, "d" * 1000)),
         ],
         [
             [
-                event("ADDED", thing("e", 6, "x")),
-                event("DELETED", thing("c", 7, "xx")),
-                event("ADDED", thing("f", 8, "x")),
+                event("ADDED", thing("e", 6, "e" * 1000)),
+                event("DELETED", thing("a", 7, "a" * 1000)),
+                event("ADDED", thing("f", 8, "f" * 2500)),
             ]
         ],
-        room,
+        budget,
     )
     assert played.versions == [None, "5", None, "9"]
-    assert played.cache.all() == ("xxxxx",)
-    told = [r.message for r in caplog.records]
-    assert told.count("more objects than there is room for") == 1
+    assert played.cache.all() == ("d" * 1000,)
+    refusals = [vars(r)["fields"] for r in caplog.records if "budget" in r.message]
+    assert refusals == [{"cluster": "fake", "objects": "things", "namespace": "n", "alarm": True}]
+    assert budget.refused() == {"n": 2}
+    assert budget.used() == {"n": size("n/d", "d" * 1000)}
 
 
-def test_a_list_without_an_end_is_given_up() -> None:
+def test_page_that_is_too_large_is_asked_for_in_smaller_pages() -> None:
+    """A few large CSRs must not keep the others of a cluster from being listed."""
+    lists: list[Step] = [PageTooLarge(), page(5, thing("a", 1, "1"), more="next"), page(5)]
+    played = Played(lists, [])
+    assert played.cache.all() == ("1",)
+    limits = [query.get("limit") for query in played.server.queries]
+    assert limits == ["2", "1", "1", None]
+
+
+def test_object_that_is_too_large_alone_interrupts_the_list(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lists: list[Step] = [PageTooLarge(), PageTooLarge(), page(9, thing("a", 8, "1"))]
+    assert Played(lists, []).cache.all() == ("1",)
+    [record] = [r for r in caplog.records if r.message == "watch interrupted"][:1]
+    assert vars(record)["fields"]["message"] == "an object of the API server is too large"
+
+
+def test_list_of_many_tiny_items_is_refused_before_they_take_memory() -> None:
+    """A list of a 4 MiB answer could have two million."""
+    content = b'{"metadata":{"resourceVersion":"1"},"items":[' + b"0," * (1 << 18) + b"0]}"
+    response = Response(status=200, content=content)
+    tracemalloc.start()
+    with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
+        response.read(_read_page)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1 << 20
+
+
+def test_list_without_an_end_is_abandoned() -> None:
     endless = itertools.chain(
         (page(5, more="next") for _ in range(3)), [page(9, thing("a", 8, "1"))]
     )
-    with patch.object(watch, "_MOST_PAGES", 3):
+    with patch.object(pages, "_MAX_PAGES", 3):
         played = Played(endless, [])
     assert played.cache.all() == ("1",)
     assert played.versions == [None] * 4 + ["9"]
 
 
-def test_a_kind_that_is_not_there_has_no_objects() -> None:
-    """Not every management cluster has MachinePools; "unknown" would make everybody wait."""
+def test_kind_that_is_not_served_has_no_objects() -> None:
+    """Not every management cluster has MachinePools; *unknown* would block every request."""
     stop = Event()
     cache: Cache[str] = Cache("things")
     collection = ResourceSpec(plural="things", path=lambda: None, read=_read)
@@ -248,11 +305,11 @@ def test_a_kind_that_is_not_there_has_no_objects() -> None:
     with patch.object(stop, "wait", wait):
         Reflector(Server([], [], stop), collection, cache, stop).run()
     assert cache.all() == ()
-    assert waited[0] == watch._ABSENT_PAUSE
+    assert waited[0] == watch._ABSENT_SECONDS
 
 
-def test_a_watch_that_ends_at_once_is_not_asked_for_at_once() -> None:
-    """A server, or a proxy before it, that answers and hangs up would be run over."""
+def test_watch_that_ends_at_once_is_restarted_after_a_pause() -> None:
+    """A server or proxy that closes each watch must not get requests without a pause."""
     stop = Event()
     waited: list[float] = []
 
@@ -265,14 +322,4 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_at_once() -> None:
     with patch.object(stop, "wait", wait):
         Reflector(Server([page(5)], [[], [], []], stop), collection, cache, stop).run()
     assert len(waited) == 4
-    assert min(waited) >= watch._FIRST_PAUSE / 2
-
-
-def test_pauses_grow_and_are_spread() -> None:
-    pauses = watch._Pauses()
-    taken = [pauses.next() for _ in range(12)]
-    assert all(p <= watch._LONGEST_PAUSE for p in taken)
-    assert taken[0] <= watch._FIRST_PAUSE
-    assert taken[-1] >= watch._LONGEST_PAUSE / 2
-    pauses.succeeded()
-    assert pauses.next() <= watch._FIRST_PAUSE
+    assert min(waited) >= watch._BACKOFF.initial / 2

@@ -1,0 +1,188 @@
+"""Watches of infrastructure objects: of those kinds only that are used, served and allowed.
+
+Machines and Clusters name the kinds, and tenants write Machines and Clusters. So a kind is watched
+only while its API group is configured, the API server serves it (only administrators install
+kinds), and an object refers to it. One thread starts and ends the watches.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event, Lock, Thread
+from typing import Final, Protocol
+
+from common.errors import ApiServerUnavailable
+from signer.inventory.machine import InfrastructureObject, Reference, read_infrastructure
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.kube.discovery import Reader, collection_paths
+from signer.kube.watch import ListerWatcher, Reflector, ResourceSpec
+
+_logger = logging.getLogger(__name__)
+
+Kind = tuple[str, str]
+"""API group and kind."""
+
+INFRASTRUCTURE_GROUPS: Final = ("infrastructure.cluster.x-k8s.io",)
+_MAX_KINDS: Final = 64
+"""Kinds that are watched, each by a thread; a provider has about five."""
+_INTERVAL: Final = 60.0
+"""Seconds until the served kinds are read again and unused watches are ended."""
+_MIN_INTERVAL: Final = 1.0
+"""Seconds at least between two readings, however many unknown kinds are requested."""
+
+
+class Api(ListerWatcher, Reader, Protocol):
+    """The part of the management cluster's API that infrastructure watches need."""
+
+
+class References(Protocol):
+    """The Machines and Clusters that refer to infrastructure objects."""
+
+    def used_kinds(self) -> AbstractSet[Kind]:
+        """Return the kinds of all objects that they refer to."""
+
+    def reference_changed(self, reference: Reference) -> None:
+        """Take note that an object has changed. Called on the thread of its watch."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    cache: Cache[InfrastructureObject]
+    stop: Event = field(default_factory=Event)
+
+
+class InfrastructureWatches:
+    """A cache for each infrastructure kind in use."""
+
+    def __init__(
+        self,
+        api: Api,
+        stop: Event,
+        *,
+        groups: Iterable[str],
+        references: References,
+        budget: MemoryBudget,
+    ) -> None:
+        self._api = api
+        self._stop = stop
+        self._groups = frozenset(groups)
+        self._references = references
+        self._budget = budget
+        self._lock = Lock()
+        self._watches: dict[Kind, _Watch] = {}
+        self._served: Mapping[Kind, str] | None = None
+        self._requested = Event()
+
+    def start(self) -> None:
+        """Start the thread that starts and ends watches."""
+        Thread(target=self._run, name="infrastructure kinds", daemon=True).start()
+
+    def get(self, reference: Reference) -> InfrastructureObject | None:
+        """Return an object; `None` if it does not exist, or if its API group is not configured.
+
+        Raises `ApiServerUnavailable` until the objects of its kind have been listed.
+        """
+        kind = (reference.group, reference.kind)
+        with self._lock:
+            watch, served = self._watches.get(kind), self._served
+        if watch is not None:
+            return watch.cache.get(reference.key)
+        if reference.group not in self._groups or (served is not None and kind not in served):
+            return None
+        self._requested.set()
+        raise ApiServerUnavailable(f"{reference.kind}s are not known yet")
+
+    def request(self, reference: Reference) -> None:
+        """Have the kind of a reference watched, if it may be."""
+        kind = (reference.group, reference.kind)
+        with self._lock:
+            known = kind in self._watches
+        if reference.group in self._groups and not known:
+            self._requested.set()
+
+    def require_complete(self, namespace: str) -> None:
+        """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget."""
+        with self._lock:
+            watches = tuple(self._watches.values())
+        for watch in watches:
+            watch.cache.require_complete(namespace)
+
+    def sync(self) -> None:
+        """Start the watches of kinds that are used and served; end all others.
+
+        Raises `ApiServerUnavailable` when the served kinds cannot be read.
+        """
+        served = {
+            (group, kind): path
+            for group in sorted(self._groups)
+            for kind, path in collection_paths(self._api, group).items()
+        }
+        with self._lock:
+            self._served = served
+        wanted = sorted(self._references.used_kinds() & served.keys())
+        if len(wanted) > _MAX_KINDS:
+            fields = {"kinds": len(wanted), "watched": _MAX_KINDS, "alarm": True}
+            _logger.warning("too many infrastructure kinds", extra={"fields": fields})
+        watched = wanted[:_MAX_KINDS]
+        for kind in self._watches.keys() - set(watched):
+            self._end(kind)
+        for kind in watched:
+            if kind not in self._watches:
+                self._begin(kind)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            # Cleared first: a request that comes during `sync` is for the next one.
+            self._requested.clear()
+            try:
+                self.sync()
+            except ApiServerUnavailable as e:
+                fields = {"message": e.message, "detail": e.detail}
+                _logger.warning("infrastructure kinds not read", extra={"fields": fields})
+            except Exception:
+                # Also when no thread can be started: the next round tries again.
+                _logger.exception("infrastructure kinds not watched")
+            self._stop.wait(_MIN_INTERVAL)
+            self._requested.wait(_INTERVAL)
+        for kind in tuple(self._watches):
+            self._end(kind)
+
+    def _begin(self, kind: Kind) -> None:
+        group, name = kind
+        plural = f"{name}s"
+        watch = _Watch(cache=Cache(plural, budget=self._budget))
+        watch.cache.add_event_handler(partial(self._object_changed, kind))
+        resource = ResourceSpec(
+            plural=plural, path=partial(self._path, kind), read=read_infrastructure
+        )
+        reflector = Reflector(self._api, resource, watch.cache, watch.stop)
+        Thread(target=reflector.run, name=f"watch {plural}.{group}", daemon=True).start()
+        # Last: a watch whose thread did not start is begun again by the next `sync`.
+        with self._lock:
+            self._watches[kind] = watch
+
+    def _end(self, kind: Kind) -> None:
+        with self._lock:
+            watch = self._watches.pop(kind)
+        watch.stop.set()
+        watch.cache.close()
+
+    def _path(self, kind: Kind) -> str | None:
+        with self._lock:
+            return None if self._served is None else self._served.get(kind)
+
+    def _object_changed(
+        self,
+        kind: Kind,
+        key: str,
+        _before: InfrastructureObject | None,
+        _after: InfrastructureObject | None,
+    ) -> None:
+        group, name = kind
+        namespace, _, object_name = key.partition("/")
+        self._references.reference_changed(
+            Reference(group=group, kind=name, namespace=namespace, name=object_name)
+        )

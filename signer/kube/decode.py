@@ -1,0 +1,90 @@
+"""Decodes Kubernetes objects into typed structs: only declared fields are built, each bounded.
+
+A struct declares the fields that are read. `msgspec` skips all others without building them, so
+that a large object costs little CPU and memory. There are two ways to read a text: `Text` must be
+there and not empty; `MaybeText` may be absent or null. A field of another type, or over its bound,
+makes the whole object unreadable (`ValueError`): an API server that holds its objects against
+their schemas never sends one.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+Json = Mapping[str, Any]
+"""An object of plain Python values, as from a YAML file."""
+Source = bytes | msgspec.Raw | Json
+"""One object: the bytes of the wire, a part of an answer that is not decoded yet, or values."""
+
+MAX_TEXT: Final = 4096
+"""Characters of one text. The longest that Kubernetes allows in a field read here is a URL."""
+MAX_ENTRIES: Final = 1000
+"""Entries of one list or mapping in an object."""
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
+MaybeText = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)] | None
+Texts = Annotated[list[MaybeText], msgspec.Meta(max_length=MAX_ENTRIES)] | None
+Labels = (
+    Annotated[
+        dict[str, Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]],
+        msgspec.Meta(max_length=MAX_ENTRIES),
+    ]
+    | None
+)
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A point in time with its time zone (RFC 3339)."""
+
+
+class Fields(msgspec.Struct, rename="camel", gc=False):
+    """Base of all structs; a field's name in JSON is its name here in camelCase."""
+
+
+class ObjectMeta(Fields):
+    """What every object has."""
+
+    name: Text
+    namespace: MaybeText = None
+
+    @property
+    def key(self) -> str:
+        """Return the object's key in a cache: `namespace/name`, or `name`."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class AnyObject(Fields):
+    """An object of which only the name is read."""
+
+    metadata: ObjectMeta
+
+
+def decode(source: Source, shape: type[T]) -> T:
+    """Return the fields that `shape` declares. Raises `ValueError`: the object cannot be read."""
+    try:
+        if isinstance(source, (bytes, msgspec.Raw)):
+            return _decoder(shape).decode(source)
+        return msgspec.convert(source, shape)
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+
+
+def object_key(source: Source) -> str:
+    """Return an object's key in a cache. Raises `ValueError`: the object cannot be read."""
+    return decode(source, AnyObject).metadata.key
+
+
+def texts(values: list[str | None] | None) -> tuple[str, ...]:
+    """Return the texts of a list that are not empty."""
+    return tuple(value for value in values or () if value)
+
+
+def _decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _decoders.get(shape)
+    if decoder is None:
+        decoder = _decoders.setdefault(shape, msgspec.json.Decoder(shape))
+    return decoder
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -1,0 +1,155 @@
+"""Watches of infrastructure kinds: tenants name kinds, and must not start watches without end."""
+
+import json
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.inventory import infrastructure
+from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
+from signer.inventory.machine import Reference, read_infrastructure
+from signer.kube.budget import MemoryBudget
+from signer.kube.client import Response
+from tests.builders import kube_objects
+from tests.builders.kube_objects import INFRASTRUCTURE, RECORD
+
+KIND = (INFRASTRUCTURE, "TestMachine")
+
+
+def reference(kind: str = "TestMachine", group: str = INFRASTRUCTURE) -> Reference:
+    return Reference(group=group, kind=kind, namespace="team-a", name="infra")
+
+
+@dataclass(slots=True)
+class Landscape:
+    """A management cluster that serves kinds, and objects that refer to kinds."""
+
+    served: set[str] = field(default_factory=lambda: {"TestMachine"})
+    used: set[tuple[str, str]] = field(default_factory=lambda: {KIND})
+    changed: list[Reference] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    name: str = "management"
+    watches: InfrastructureWatches = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watches = InfrastructureWatches(
+            self, Event(), groups=INFRASTRUCTURE_GROUPS, references=self, budget=MemoryBudget()
+        )
+
+    def used_kinds(self) -> set[tuple[str, str]]:
+        return self.used
+
+    def reference_changed(self, changed: Reference) -> None:
+        self.changed.append(changed)
+
+    def get(self, path: str, *, accepted: Container[int]) -> Response:
+        assert 404 in accepted
+        self.requests.append(path)
+        if path == f"/apis/{INFRASTRUCTURE}":
+            body: object = {"versions": [{"groupVersion": f"{INFRASTRUCTURE}/v1"}]}
+        else:
+            assert path == f"/apis/{INFRASTRUCTURE}/v1"
+            kinds = sorted(self.served)
+            body = {"resources": [{"kind": k, "name": f"{k.lower()}s"} for k in kinds]}
+        return Response(status=200, content=json.dumps(body).encode())
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        raise AssertionError((path, query))
+
+    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        raise AssertionError((path, query))
+
+    @property
+    def watched(self) -> set[tuple[str, str]]:
+        return set(self.watches._watches)
+
+
+@pytest.fixture
+def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
+    monkeypatch.setattr(Thread, "start", lambda _: None)
+    return Landscape()
+
+
+def test_used_kind_is_watched(landscape: Landscape) -> None:
+    with pytest.raises(ApiServerUnavailable, match="TestMachines are not known yet"):
+        landscape.watches.get(reference())
+    landscape.watches.sync()
+    assert landscape.watched == {KIND}
+    with pytest.raises(ApiServerUnavailable, match="TestMachines are not known yet"):
+        landscape.watches.get(reference())
+    value = read_infrastructure(kube_objects.infrastructure("infra", **RECORD))
+    landscape.watches._watches[KIND].cache.replace({"team-a/infra": value})
+    assert landscape.watches.get(reference()) is value
+    assert landscape.changed == [reference()]
+
+
+def test_each_new_kind_does_not_start_a_watch_without_end(landscape: Landscape) -> None:
+    """A tenant's 2,000 kinds made 2,000 threads: only kinds that are installed are watched."""
+    landscape.used |= {(INFRASTRUCTURE, f"Kind{n}") for n in range(2000)}
+    landscape.watches.sync()
+    assert landscape.watched == {KIND}
+    assert landscape.watches.get(reference("Kind7")) is None
+
+
+def test_more_kinds_than_the_limit_are_not_watched(
+    landscape: Landscape, caplog: pytest.LogCaptureFixture
+) -> None:
+    landscape.served = {f"Kind{n}" for n in range(infrastructure._MAX_KINDS + 1)}
+    landscape.used = {(INFRASTRUCTURE, kind) for kind in landscape.served}
+    landscape.watches.sync()
+    assert len(landscape.watched) == infrastructure._MAX_KINDS
+    assert [r.message for r in caplog.records] == ["too many infrastructure kinds"]
+
+
+def test_kind_of_another_group_is_neither_watched_nor_asked_for(landscape: Landscape) -> None:
+    landscape.used = {("apps", "Deployment")}
+    landscape.watches.request(reference("Deployment", "apps"))
+    assert not landscape.watches._requested.is_set()
+    landscape.watches.sync()
+    assert landscape.watched == set()
+    assert landscape.watches.get(reference("Deployment", "apps")) is None
+    assert {path.split("/")[2] for path in landscape.requests} == {INFRASTRUCTURE}
+
+
+@pytest.mark.parametrize("unused", ["no reference", "kind not served"])
+def test_watch_of_an_unused_kind_ends(landscape: Landscape, unused: str) -> None:
+    landscape.watches.sync()
+    watch = landscape.watches._watches[KIND]
+    watch.cache.replace({})
+    if unused == "no reference":
+        landscape.used.clear()
+    else:
+        landscape.served.clear()
+    landscape.watches.sync()
+    assert watch.stop.is_set()
+    assert not watch.cache.has_synced
+    assert landscape.watched == set()
+
+
+def test_kind_whose_thread_did_not_start_is_watched_by_the_next_round(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may have no threads left for a while."""
+
+    def fails(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", fails)
+        with pytest.raises(RuntimeError):
+            landscape.watches.sync()
+    assert landscape.watched == set()
+    landscape.watches.sync()
+    assert landscape.watched == {KIND}
+
+
+def test_new_reference_to_an_unwatched_kind_starts_a_round(landscape: Landscape) -> None:
+    landscape.watches.request(reference())
+    assert landscape.watches._requested.is_set()
+    landscape.watches._requested.clear()
+    landscape.watches.sync()
+    landscape.watches.request(reference())
+    assert not landscape.watches._requested.is_set()
