@@ -72,14 +72,14 @@ class Cluster:
         self.lock = Lock()
         self.versions = count(1)
         self.decided: set[str] = set()
-        self.node = SoftwareNode(node["name"], node["providerID"], seed=node["seed"])
+        self._node = node
+        self._exchanges: dict[str, SoftwareNode] = {}
+        """By the name of the offer; all are the same TPM."""
         self.filed: dict[str, Json] = {}
         """CSRs of the honest node."""
         self.events: list[Json] = []
         self._request = base64.b64encode(self._serving_request()).decode()
         self._stopped = Event()
-        if behavior == "authority":
-            self.file(self.node.offer(uuid.uuid4().hex))
 
     def csrs(self) -> Iterator[Json]:
         """Yield the pending CSRs."""
@@ -99,9 +99,9 @@ class Cluster:
         annotations = patch["metadata"].get("annotations", {}) if isinstance(patch, dict) else {}
         csr["metadata"] |= {"resourceVersion": str(next(self.versions))}
         csr["metadata"]["annotations"] = csr["metadata"].get("annotations", {}) | annotations
-        if name in self.filed and CHALLENGE_ANNOTATION in annotations:
-            answer = self.node.answer(csr["metadata"]["uid"], annotations[CHALLENGE_ANNOTATION])
-            self.file(answer)
+        if name in self._exchanges and CHALLENGE_ANNOTATION in annotations:
+            node = self._exchanges.pop(name)
+            self.file(node.answer(csr["metadata"]["uid"], annotations[CHALLENGE_ANNOTATION]))
         return csr
 
     def file(self, filed: tuple[str, bytes]) -> None:
@@ -114,10 +114,16 @@ class Cluster:
             self.events.append({"type": "ADDED", "object": csr})
         self.changed.set()
 
-    def file_again(self) -> None:
-        """File an offer every second: the authority is needed for each answer."""
+    def node(self) -> SoftwareNode:
+        """Return the honest node, for one exchange."""
+        return SoftwareNode(self._node["name"], self._node["providerID"], seed=self._node["seed"])
+
+    def file_offers(self) -> None:
+        """File an offer every second: the signer needs the authority for each answer."""
         while not self._stopped.wait(1.0):
-            self.file(self.node.offer(uuid.uuid4().hex))
+            offer = uuid.uuid4().hex
+            self._exchanges[offer] = self.node()
+            self.file(self._exchanges[offer].offer(offer))
 
     def _serving_csr(self, number: int, name: str = "") -> Json:
         name = name or f"csr-{number}"
@@ -294,8 +300,8 @@ def main(directory: Path) -> None:
         server = _Server(entry["port"], tuple(entry["pair"]), cluster)
         Thread(target=server.serve_forever, daemon=True).start()
         if cluster.behavior == "authority":
-            (directory / "endorsement-key").write_text(cluster.node.registration())
-            Thread(target=cluster.file_again, daemon=True).start()
+            (directory / "endorsement-key").write_text(cluster.node().registration())
+            Thread(target=cluster.file_offers, daemon=True).start()
     (directory / "ready").touch()
     Event().wait()
 

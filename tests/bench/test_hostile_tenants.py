@@ -194,9 +194,6 @@ class HostileTenants:
         self._edit_management()
 
     def _register(self, owner: str, name: str, url: str) -> None:
-        register_cluster(self._management, owner, name, url)
-        text = kubeconfig.with_token(url, self._authority.pair.certificate, "token")
-        self._management.store_kubeconfig(owner, name, text)
         pair = self._authority.pair
         if name.startswith("authority"):
             key = rsa.generate_private_key(65537, CA_BITS)
@@ -209,6 +206,9 @@ class HostileTenants:
             )
             self._management.create_machine(owner, name, machine)
         self._management.store_authority(owner, name, pair)
+        text = kubeconfig.with_token(url, self._authority.pair.certificate, "token")
+        self._management.store_kubeconfig(owner, name, text)
+        register_cluster(self._management, owner, name, url)
 
     def _edit_management(self) -> None:
         """Write poisoned Secrets, and Machines of many infrastructure kinds."""
