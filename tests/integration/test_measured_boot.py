@@ -57,7 +57,7 @@ def test_a_boot_as_it_should_be(machines: Machines) -> None:
     ("events", "message"),
     [
         (firmware(secure_boot=False), "Secure Boot is off"),
-        ([*GOOD, application(b"rescue system")], "a boot loader is not one"),
+        ([*GOOD, application(b"rescue system")], "the policy does not allow this boot loader"),
     ],
     ids=["Secure Boot off", "another boot loader"],
 )
