@@ -15,9 +15,8 @@ from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType
 from common.errors import AttestationError
-from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
-from common.pkcs10 import require_node_name, require_provider_id
+from common.node_identity import require_node_name, require_provider_id
 
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet-authenticator"
 DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
@@ -107,6 +106,9 @@ class Settings:
 
     def event_log(self) -> bytes | None:
         """Return the firmware's event log, None when there is none: the signer judges that."""
+        # Imported here: the module loads `cryptography`, which a cached credential does not need.
+        from common.evidence import MAX_EVENT_LOG  # noqa: PLC0415
+
         try:
             with self.event_log_file.open("rb") as file:
                 return file.read(MAX_EVENT_LOG + 1)

@@ -28,7 +28,7 @@ from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER, SERVING_USAGES
-from common.pkcs10 import require_node_name
+from common.node_identity import require_node_name
 
 SERVING_DIRECTORY: Final = "serving"
 """In the state folder, as its own: the credential file in it is what the kubelet reads."""
