@@ -138,6 +138,10 @@ class RequestFailed(StartOver):
     """The CSR was set to Failed."""
 
 
+class ClockSkewTooLarge(StartOver):
+    """Node and signer differ by more than a day: no certificate would be valid here."""
+
+
 class VersionRefused(StartOver):
     """The signer does not take the version that this program speaks."""
 

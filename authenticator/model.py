@@ -198,7 +198,7 @@ class PendingExchange:
     def is_live(self, clock: Clock) -> bool:
         """Return whether the exchange is of this boot and its key may still be used."""
         age = clock.boottime() - self.started_at
-        return self.boot_id == clock.boot_id() and age <= EXCHANGE_TTL_SECONDS
+        return self.boot_id == clock.boot_id() and 0 <= age <= EXCHANGE_TTL_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,20 +104,23 @@ def test_expired_certificate_is_not_asked_with() -> None:
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_expired_certificate_is_as_good_as_none() -> None:
+def test_expired_certificate_is_tried_once_and_then_as_good_as_none() -> None:
     node = expired(joined())
     node.bootstrap = None
     node.cluster.calls.clear()
-    with pytest.raises(BootstrapCredentialUnusable, match="there is no certificate"):
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
-    assert node.cluster.calls == []
+    assert node.cluster.calls == ["self_subject_review"], "it is tried once: the clock may be wrong"
+    with pytest.raises(CoolingDown):
+        node.obtain()
+    assert node.cluster.calls == ["self_subject_review"]
 
 
-def test_certificate_of_another_exec_info_asks_and_is_not_served() -> None:
+def test_certificate_for_another_server_and_ca_asks_and_is_not_served() -> None:
     node = joined()
     old = node.store.credential
-    node.exec_info = b'{"another":"CA"}\n'
-    assert node.obtain() != old
+    node.url, node.ca = "https://another.example", node.cluster.authority()
+    assert node.obtain(Trigger.REQUIRED) != old
     assert requesters(node)[2:] == [NODE_USER] * 2
 
 
@@ -169,18 +172,18 @@ def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_ste
         node.obtain()
 
 
-@pytest.mark.parametrize("occasion", [Trigger.REQUIRED, Trigger.UNAUTHORIZED_SUSPECTED])
-def test_refused_certificate_is_not_sent_again_and_again(occasion: Trigger) -> None:
+@pytest.mark.parametrize("trigger", [Trigger.RENEWAL_DUE, Trigger.UNAUTHORIZED_SUSPECTED])
+def test_refused_certificate_is_not_sent_again_and_again(trigger: Trigger) -> None:
     """Each 401 that the kubelet meets is another call, and each call another run behind it."""
     node = due(joined())
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.bootstrap = None
     with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
-        node.obtain(occasion)
+        node.obtain(trigger)
     node.cluster.calls.clear()
     with pytest.raises(CoolingDown, match=r"Unauthorized.*401"):
-        node.obtain(occasion)
+        node.obtain(trigger)
     assert "create" not in node.cluster.calls
 
 
@@ -289,10 +292,10 @@ def test_cooldown_ends_when_settings_change() -> None:
     node.obtain()
 
 
-def test_cooldown_ends_when_the_exec_info_changes() -> None:
+def test_cooldown_ends_when_the_ca_changes() -> None:
     node = denied()
     node.cluster.deny.clear()
-    node.exec_info = b'{"another":"CA"}\n'
+    node.ca = node.cluster_ca + node.cluster.authority()
     node.obtain()
 
 
@@ -366,7 +369,8 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
     ("error", "failures", "seconds"),
     [
         (DeadlinePassed(""), 9, 0),
-        (OfferUnanswered(""), 9, 0),
+        (OfferUnanswered(""), 0, 2),
+        (OfferUnanswered(""), 11, 1800),
         (ExchangeExpired(""), 9, 0),
         (BootstrapCredentialUnusable(""), 9, 0),
         (ConfigurationInvalid(""), 9, 0),
@@ -412,7 +416,7 @@ def test_renewal_is_in_the_last_thirty_percent(lifetime: timedelta) -> None:
 def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(lifetime=timedelta(minutes=10))
-    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
+    node.store.delete_pending = lambda _: None  # type: ignore[method-assign]
     first = node.obtain()
     assert node.store.pending is not None
     second = due(node).obtain()
@@ -421,7 +425,7 @@ def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk
 
 def test_exchange_on_disk_whose_certificate_was_refused_is_not_taken_up_again() -> None:
     node = FakeNode()
-    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
+    node.store.delete_pending = lambda _: None  # type: ignore[method-assign]
     first = node.obtain()
     assert node.store.pending is not None
     node.cluster.revoked.add(first.key_pair.certificate)

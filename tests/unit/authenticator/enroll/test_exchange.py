@@ -11,13 +11,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from authenticator.enroll.exchange import (
     CHALLENGE_TTL_SECONDS,
-    EXCHANGE_TTL_SECONDS,
     OFFER_TTL_SECONDS,
     WATCH_TIMEOUT_SECONDS,
 )
 from authenticator.errors import (
     CertificateMismatch,
     CertificateNotAccepted,
+    ClockSkewTooLarge,
+    CoolingDown,
     CredentialNotForThisTpm,
     DeadlinePassed,
     ExchangeExpired,
@@ -29,7 +30,7 @@ from authenticator.errors import (
     Unauthorized,
     VersionRefused,
 )
-from authenticator.model import CsrRequest
+from authenticator.model import EXCHANGE_TTL_SECONDS, CsrRequest
 from common.csr import decode_request
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
@@ -42,7 +43,7 @@ def moments_of_a_join() -> int:
     """Count the moments at which an exchange can be killed."""
     node = FakeNode()
     node.obtain()
-    return node.executioner.seen
+    return node.crash_injector.seen
 
 
 def filed(node: FakeNode) -> list[str]:
@@ -106,11 +107,11 @@ def test_phases_are_told() -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
-    node = FakeNode(executioner=CrashInjector(moment=moment))
+    node = FakeNode(crash_injector=CrashInjector(moment=moment))
     with pytest.raises(SimulatedCrash):
         node.obtain()
     kept = node.store.credential
-    node.executioner.moment = None
+    node.crash_injector.moment = None
     node.store.is_locked = False
     credential = node.obtain()
     assert len(node.cluster.csrs) == 2, "the same exchange was taken up by the names of its CSRs"
@@ -120,10 +121,10 @@ def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_and_reboot_at_any_moment_ends_in_a_certificate(moment: int) -> None:
-    node = FakeNode(executioner=CrashInjector(moment=moment))
+    node = FakeNode(crash_injector=CrashInjector(moment=moment))
     with pytest.raises(SimulatedCrash):
         node.obtain()
-    node.executioner.moment = None
+    node.crash_injector.moment = None
     node.clock.reboot()
     assert node.obtain() == node.store.credential
     assert node.store.pending is None or node.store.pending.key == node.obtain().key_pair.key
@@ -154,30 +155,55 @@ def test_pending_offer_is_resumed_by_the_next_call() -> None:
     assert len(filed(node)) == 2
 
 
-def test_offer_unanswered_for_ten_minutes_is_replaced_by_the_next_call() -> None:
+def offers_of_a_day_without_a_signer(node: FakeNode, seconds: float) -> int:
+    """Count the offers of a node whose calls have this budget, one each minute at most."""
+    node.cluster.signer_is_away = True
+    end = node.clock.boottime() + 24 * 3600
+    while node.clock.boottime() < end:
+        before = node.clock.boottime()
+        with pytest.raises((DeadlinePassed, OfferUnanswered, CoolingDown)):
+            node.obtain(seconds=seconds)
+        node.clock.pass_time(max(1, before + 60 - node.clock.boottime()))
+    return len(filed(node))
+
+
+@pytest.mark.parametrize("seconds", [BUDGET_SECONDS, EXCHANGE_TTL_SECONDS])
+def test_node_without_a_signer_files_135_offers_a_day(seconds: float) -> None:
+    """Issue 11, point 32: each due node, all day long, while the signer is away."""
+    assert 30 < offers_of_a_day_without_a_signer(FakeNode(), seconds) < 60
+
+
+def test_offer_unanswered_for_ten_minutes_is_replaced_after_a_pause() -> None:
     node = pending_after(FakeNode(), OFFER_TTL_SECONDS)
+    with pytest.raises(OfferUnanswered):
+        node.obtain()
+    with pytest.raises(CoolingDown, match="OfferUnanswered"):
+        node.obtain()
+    node.clock.pass_time(2)
     node.obtain()
     assert len(filed(node)) == 3
 
 
-def test_offer_unanswered_for_ten_minutes_is_replaced_within_a_long_call() -> None:
-    node = FakeNode()
-    node.cluster.signer_is_away = True
-    with pytest.raises(DeadlinePassed):
-        node.obtain(seconds=EXCHANGE_TTL_SECONDS)
-    assert len(filed(node)) == 2
-    assert node.store.cooldown is None, "ten minutes of waiting were pause enough"
-
-
-@pytest.mark.parametrize(("age", "in_all"), [(OFFER_TTL_SECONDS, 2), (OFFER_TTL_SECONDS + 1, 3)])
-def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
-    age: float, in_all: int
-) -> None:
-    """The signer may come back while no call looks."""
-    node = pending_after(FakeNode(), age - BUDGET_SECONDS)
-    node.cluster.look()
+def test_offer_that_no_call_waited_for_is_replaced_at_once() -> None:
+    """That it has no challenge says nothing about the signer."""
+    node = pending_after(FakeNode(), EXCHANGE_TTL_SECONDS)
     node.obtain()
-    assert len(filed(node)) == in_all
+    assert len(filed(node)) == 3
+
+
+def test_challenge_is_accepted_until_its_offer_is_ten_minutes_old() -> None:
+    """The signer may come back between two calls."""
+    node = pending_after(FakeNode(), OFFER_TTL_SECONDS - BUDGET_SECONDS)
+    node.cluster.reconcile()
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def test_challenge_is_too_late_for_an_offer_over_ten_minutes_old() -> None:
+    node = pending_after(FakeNode(), OFFER_TTL_SECONDS + 1 - BUDGET_SECONDS)
+    node.cluster.reconcile()
+    with pytest.raises(OfferUnanswered):
+        node.obtain()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +217,7 @@ def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
     with pytest.raises(DeadlinePassed):
         node.obtain()
     del node.cluster.wait["answer"]
-    node.cluster.look()
+    node.cluster.reconcile()
     node.clock.pass_time(age - BUDGET_SECONDS)
     node.obtain()
     assert len(filed(node)) == in_all
@@ -273,10 +299,9 @@ def test_exchange_under_other_settings_is_replaced(change: dict[str, object]) ->
     assert len(filed(node)) == 3
 
 
-def test_exchange_under_another_exec_info_is_replaced() -> None:
-    """It may be with another API server."""
+def test_exchange_with_another_server_is_replaced() -> None:
     node = pending_after(FakeNode(), 0)
-    node.exec_info = b'{"another":"server"}\n'
+    node.url = "https://another.example"
     node.obtain()
     assert len(filed(node)) == 3
 
@@ -426,7 +451,7 @@ def test_certificate_of_a_request_that_is_denied_or_failed_is_not_taken(
     node = FakeNode()
 
     def decide() -> None:
-        node.cluster.look()
+        node.cluster.reconcile()
         for csr in list(node.cluster.csrs.values()):
             if csr.certificate is not None:
                 conditions = {**csr.conditions, condition: ("No", "no")}
@@ -459,7 +484,7 @@ def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
 def test_refused_version_is_told_with_what_the_signer_takes() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
-    with pytest.raises(VersionRefused, match=r"speaks v1.*takes v2"):
+    with pytest.raises(VersionRefused, match=r"supports v1.*supports v2"):
         node.obtain()
 
 
@@ -567,7 +592,7 @@ def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
         node.obtain()
     pauses = [0.25, 0.5, 1, 2, 4, 5]
     assert node.clock.slept[:6] == [pause * 1.5 for pause in pauses]
-    assert node.cluster.calls.count("changed") < 20
+    assert node.cluster.calls.count("wait_for_change") < 20
     del node.cluster.wait[kind]
     node.obtain()
     assert len(filed(node)) == 2
@@ -655,6 +680,30 @@ def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None
     node.cluster.skew = skew
     credential = node.obtain()
     assert credential.renew_at > node.clock.now()
+
+
+@pytest.mark.parametrize("skew", [2 * 86400.0, -2 * 86400.0])
+def test_clock_two_days_off_gets_certificates_that_it_discards(skew: float) -> None:
+    """Issue 11, point 29: 17 certificates an hour were issued and discarded."""
+    node = FakeNode()
+    node.cluster.skew = skew
+    with pytest.raises(ClockSkewTooLarge, match="48 hours"):
+        node.obtain()
+    for _ in range(60):
+        with pytest.raises(CoolingDown):
+            node.obtain()
+        node.clock.pass_time(50)
+    assert len(filed(node)) == 1, "one offer, and no answer to issue for"
+
+
+def test_cooldown_for_a_wrong_clock_ends_when_the_clock_is_set() -> None:
+    node = FakeNode()
+    node.cluster.skew = 2 * 86400.0
+    with pytest.raises(ClockSkewTooLarge):
+        node.obtain()
+    node.clock.wall_time += 2 * 86400.0
+    node.cluster.skew = 0.0
+    node.obtain()
 
 
 def test_node_with_a_long_name_joins() -> None:

@@ -35,6 +35,7 @@ from common.csr import decode_request
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER
 from common.pkcs10 import parse_pkcs10
+from tests.fakes import csr_api
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeCluster, Issuance
 from tests.fakes.node import NODE_NAME, FakeNode
 from tests.fakes.store import FakeStore
@@ -68,10 +69,10 @@ class ServingNode:
 
     def obtain(self) -> Credential:
         """Run the command once."""
-        world = replace(self.node.world(), store=self.store)
+        deps = replace(self.node.deps(), store=self.store)
         deadline = Deadline(self.node.clock, 60)
         return serving.obtain_serving_certificate(
-            self.node.call(), self.names, self.client, world, deadline
+            self.node.call(), self.names, self.client, deps, deadline
         )
 
     def due(self, credential: Credential) -> None:
@@ -111,9 +112,14 @@ def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
     assert node.store.credential == renewed
 
 
+def move_to_another_cluster(node: FakeNode) -> None:
+    """Give the kubeconfig another server and another CA."""
+    node.url, node.ca = "https://another.example", node.cluster.authority()
+
+
 CHANGES: dict[str, Callable[[ServingNode], object]] = {
     "an address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
-    "another cluster": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "another cluster": lambda n: move_to_another_cluster(n.node),
     "a damaged file": lambda n: setattr(n.store, "credential", None),
 }
 
@@ -222,11 +228,32 @@ def test_certificate_of_another_authority_does_not_replace_the_one_that_works(
 ) -> None:
     works = node.obtain()
     node.due(works)
-    other = Authority.make("cluster CA", ec_key()).pair.certificate.decode()
-    monkeypatch.setattr(node.cluster, "authority", lambda: other)
+    monkeypatch.setattr(csr_api, "AUTHORITY", x509.Name.from_rfc4514_string("CN=another"))
+    node.node.ca = Authority.make("cluster CA", ec_key()).pair.certificate.decode()
     with pytest.raises(CertificateNotAccepted, match="kubeconfig's CA"):
         node.obtain()
     assert node.store.credential == works
+
+
+def test_serving_certificates_never_pass_where_a_load_balancer_terminates_tls() -> None:
+    """Issue 11, point 25: the kubeconfig's CA is the load balancer's; 12 CSRs an hour."""
+    node = ServingNode()
+    node.node.ca = Authority.make("public CA", ec_key()).pair.certificate.decode()
+    assert node.obtain() == node.store.credential
+
+
+def test_kubelet_start_waits_for_the_signer_with_a_good_serving_certificate() -> None:
+    """Issue 11, point 25: 60 s, with 50 h left."""
+    node = ServingNode()
+    first = node.obtain()
+    node.due(first)
+    node.cluster.signer_is_away = True
+    node.cluster.calls.clear()
+    call, clock = node.node.call(), node.node.clock
+    assert serving.find_usable_certificate(call, node.store, clock) == first
+    assert node.cluster.calls == []
+    clock.pass_time(first.not_after - clock.now())
+    assert serving.find_usable_certificate(call, node.store, clock) is None
 
 
 def test_chain_may_have_intermediates() -> None:
@@ -238,7 +265,7 @@ def test_chain_may_have_intermediates() -> None:
         leaf, other.pair.certificate.decode() + middle.pair.certificate.decode()
     )
     for chain in (leaf, leaf + other.pair.certificate + above):
-        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+        with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
             issued_certificate.verify_chain(chain, anchor)
     upper = Authority.make("upper", ec_key())
     issued_certificate.verify_chain(
@@ -250,7 +277,7 @@ def test_chain_may_have_intermediates() -> None:
         other.server("worker-1").certificate + other.pair.certificate + above,
         leaf + certified(other, root) + above,
     ):
-        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+        with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
             issued_certificate.verify_chain(chain, anchor)
     with pytest.raises(CertificateNotAccepted, match="cannot be read"):
         issued_certificate.verify_chain(leaf + above, anchor.replace("MII", "AAA"))
@@ -294,7 +321,7 @@ ENDINGS: dict[str, Callable[[ServingNode], object]] = {
     "provider ID": lambda n: n.node.settings.update(providerID="test:///2"),
     "lifetime": lambda n: n.node.settings.update(expirationSeconds=3600),
     "names": lambda n: setattr(n, "names", NAMES[:1]),
-    "exec info": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "server": lambda n: setattr(n.node, "url", "https://another.example"),
     "client certificate": renewed,
 }
 
