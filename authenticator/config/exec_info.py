@@ -56,7 +56,7 @@ def parse_exec_info(raw: bytes | None) -> ExecInfo:
             f"{EXEC_INFO_ENV} is not set: this program is run by client-go from a kubeconfig's exec"
             " stanza; for use by hand see --help"
         )
-    document = _object(_json(raw), "it")
+    document = _object(_json(raw), "the value")
     api_version = document.get("apiVersion")
     known = isinstance(api_version, str) and api_version in API_VERSIONS
     if document.get("kind") != "ExecCredential" or not known:

@@ -134,13 +134,7 @@ class _Enrollment:
         try:
             return self._store(self._enroll_with_fallback(sources, refused=refused), current)
         except Exception as error:
-            cooldown.start(
-                error,
-                self._deps.store,
-                self._deps.clock,
-                sources.fingerprint,
-                self._deps.jitter(),
-            )
+            self._start_cooldown(error, sources.fingerprint)
             raise
 
     def _is_refused(self, current: Credential, trigger: Trigger) -> bool:
@@ -151,11 +145,15 @@ class _Enrollment:
         expired = self._freshness(current) is Freshness.EXPIRED
         if not expired and trigger is not Trigger.UNAUTHORIZED_SUSPECTED:
             return False
+        fingerprint = self._sources(refused=True).fingerprint
         if trigger is not Trigger.FORCED:  # refused a moment ago: do not ask again
-            refused = self._sources(refused=True)
-            cooldown.check(self._deps.store, self._deps.clock, refused.fingerprint)
-        with self._deps.phases.phase("trial of the current certificate"):
-            accepted = trial.is_accepted(self._connect(current.key_pair))
+            cooldown.check(self._deps.store, self._deps.clock, fingerprint)
+        try:
+            with self._deps.phases.phase("trial of the current certificate"):
+                accepted = trial.is_accepted(self._connect(current.key_pair))
+        except Exception as error:
+            self._start_cooldown(error, fingerprint)
+            raise
         if not accepted:
             _logger.warning(_REFUSED)
             return True
@@ -165,6 +163,10 @@ class _Enrollment:
                 " correct the clock"
             )
         return False
+
+    def _start_cooldown(self, error: Exception, fingerprint: str) -> None:
+        deps = self._deps
+        cooldown.start(error, deps.store, deps.clock, fingerprint, deps.jitter())
 
     def _is_sufficient(self, current: Credential, trigger: Trigger) -> bool:
         match trigger:

@@ -181,7 +181,7 @@ def _parse(content: bytes) -> Credential:
         exec_info=bytes.fromhex(exec_info.decode()),
         arguments=tuple(arguments.split("\0")) if arguments else (),
         api_version=api_version.decode(),
-        known_calls=tuple(map(str, details["calls"])),
+        known_calls=tuple(map(str, details.get("calls", ()))),
     )
 
 

@@ -250,7 +250,7 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
     ),
     "open folder": (
         "state folder",
-        lambda m: (m.root / "state").chmod(0o777),
+        lambda m: os.chown(m.root / "state", 65534, 65534),
         "StateDirectoryUnsafe",
     ),
     "no TPM permission": (
