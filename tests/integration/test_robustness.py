@@ -174,7 +174,7 @@ def test_certificate_that_cannot_be_kept_is_served(machines: Machines) -> None:
         node, (), "write", "error=ENOSPC:when=1+", paths=[node.state / "credential.pem.new"]
     )
     first = require_served(Call(unkept.returncode, unkept.stdout, unkept.stderr), node)
-    assert "the new credential is served, but not kept" in unkept.stderr
+    assert "the new credential is served, but not stored" in unkept.stderr
     assert require_served(node.call(), node) == first
     assert len(csrs.of_node(node)) == 2
 

@@ -1,6 +1,7 @@
 """What people are shown: status, doctor with each finding, the endorsement key."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
