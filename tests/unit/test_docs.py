@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import authenticator.errors  # noqa: F401 - as the next one
 import signer.errors  # noqa: F401 - both add their leaves to the tree
 from common import errors, names
 from common.errors import Consequence
