@@ -1,4 +1,4 @@
-"""Who asks, when an exchange begins, and what stays in the cache."""
+"""Which credential asks, when an exchange begins, and which certificate stays cached."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -87,7 +87,7 @@ def test_fresh_credential_of_another_call_is_used() -> None:
     assert len(node.cluster.csrs) == 2
 
 
-def test_demand_gets_a_new_certificate_at_any_time() -> None:
+def test_forced_run_gets_a_new_certificate_at_any_time() -> None:
     node = joined()
     node.obtain(Trigger.FORCED)
     assert len(node.cluster.csrs) == 4
@@ -134,13 +134,13 @@ def test_certificate_of_another_node_name_asks_nothing() -> None:
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_suspicion_that_is_unfounded_changes_nothing() -> None:
+def test_suspected_certificate_that_is_accepted_stays() -> None:
     node = joined()
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
     assert len(node.cluster.csrs) == 2
 
 
-def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
+def test_suspected_certificate_that_is_refused_is_replaced() -> None:
     node = joined()
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
@@ -150,7 +150,7 @@ def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
     assert node.cluster.calls.count("create") == 2, "none with what was just refused"
 
 
-def test_suspicion_in_an_outage_decides_nothing() -> None:
+def test_outage_decides_nothing_about_a_suspected_certificate() -> None:
     node = joined()
     node.cluster.errors = [ApiServerUnavailable("gone")]
     old = node.store.credential
@@ -216,7 +216,7 @@ def test_failed_renewal_leaves_the_certificate() -> None:
     assert node.store.credential == old
 
 
-def test_full_disk_keeps_nobody_from_being_served() -> None:
+def test_new_certificate_is_served_from_a_full_disk() -> None:
     node = FakeNode()
     node.cluster.on_wait = lambda: setattr(node.store, "is_full", len(node.cluster.csrs) == 2)
     credential = node.obtain()
@@ -245,7 +245,7 @@ def denied() -> FakeNode:
     return node
 
 
-def test_after_a_refusal_nobody_is_asked_for_a_while() -> None:
+def test_refusal_starts_a_cooldown() -> None:
     node = denied()
     node.cluster.calls.clear()
     with pytest.raises(CoolingDown, match="RequestDenied"):
@@ -253,7 +253,7 @@ def test_after_a_refusal_nobody_is_asked_for_a_while() -> None:
     assert node.cluster.calls == []
 
 
-def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
+def test_each_cooldown_is_longer_than_the_last() -> None:
     node = denied()
     pauses = []
     for _ in range(12):
@@ -266,7 +266,7 @@ def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
     assert pauses[-1] == 600 * 0.75
 
 
-def test_success_forgets_the_cooldown() -> None:
+def test_success_deletes_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
     assert node.store.cooldown is not None
@@ -275,7 +275,7 @@ def test_success_forgets_the_cooldown() -> None:
     assert node.store.cooldown is None
 
 
-def test_demand_does_not_wait_for_the_cooldown() -> None:
+def test_forced_run_ignores_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
     node.obtain(Trigger.FORCED)
@@ -311,7 +311,7 @@ def test_cooldown_ends_with_another_bootstrap_credential() -> None:
 
 
 @pytest.mark.parametrize("change", ["boot", "settings"])
-def test_failures_are_counted_anew_for_something_else(change: str) -> None:
+def test_failures_of_another_boot_or_setting_are_not_counted(change: str) -> None:
     node = denied()
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
     for _ in range(2):
@@ -343,7 +343,7 @@ def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
     assert node.store.cooldown is None
 
 
-def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
+def test_clock_that_jumps_does_not_change_a_cooldown() -> None:
     node = denied()
     for jump in (-86400, 86400 * 400):
         node.clock.wall_time += jump
@@ -351,7 +351,7 @@ def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
             node.obtain()
 
 
-def test_bug_leaves_a_cooldown_as_well() -> None:
+def test_bug_starts_a_cooldown() -> None:
     node = FakeNode()
     node.cluster.errors = [ZeroDivisionError("bug")]
     with pytest.raises(ZeroDivisionError):
@@ -360,7 +360,7 @@ def test_bug_leaves_a_cooldown_as_well() -> None:
     assert node.store.cooldown.reason == "ZeroDivisionError"
 
 
-def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
+def test_waiting_for_the_signer_starts_no_cooldown() -> None:
     node = FakeNode()
     node.cluster.signer_is_away = True
     with pytest.raises(DeadlinePassed):
@@ -439,7 +439,7 @@ def test_exchange_on_disk_whose_certificate_was_refused_is_not_resumed(
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED).key_pair.key != first.key_pair.key
 
 
-def test_assessment_errs_towards_serving() -> None:
+def test_freshness_prefers_serving() -> None:
     node = joined()
     credential = node.store.credential
     assert credential is not None

@@ -1,4 +1,4 @@
-"""Whole exchanges in memory: what goes over the wire, what is resumed, and what ends them."""
+"""Whole exchanges in memory: what is sent, what is resumed, and what ends them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,7 +51,7 @@ def filed(node: FakeNode) -> list[str]:
     return list(node.cluster.csrs)
 
 
-def test_limits_are_the_protocols() -> None:
+def test_limits_are_those_of_the_protocol() -> None:
     limits = (EXCHANGE_TTL_SECONDS, OFFER_TTL_SECONDS, CHALLENGE_TTL_SECONDS)
     assert limits == (15 * 60, 10 * 60, 4 * 60)
     assert WATCH_TIMEOUT_SECONDS <= 60, "a pending exchange is looked at every minute at least"
@@ -97,7 +97,7 @@ def test_event_log_stays_here_when_it_is_not_asked_for() -> None:
     assert node.cluster.answers[0].event_log is None
 
 
-def test_phases_are_told() -> None:
+def test_phases_are_recorded() -> None:
     node = FakeNode()
     node.obtain()
     phases = node.report.record("done")["phases"]
@@ -257,7 +257,7 @@ def test_call_that_ends_with_its_exchange_begins_no_other(
     assert len(filed(node)) == 2
 
 
-def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -> None:
+def test_watches_end_with_the_call() -> None:
     node = FakeNode()
     node.cluster.signer_is_away = True
     looks: list[float] = []
@@ -269,7 +269,7 @@ def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -
     assert node.clock.boottime() - before == 45
 
 
-def test_deadline_that_passes_in_a_look_is_told_with_what_the_signer_waits_for() -> None:
+def test_deadline_error_names_the_pending_reason() -> None:
     node = FakeNode()
     node.cluster.wait["offer"] = "MachineNotFound"
     node.cluster.on_wait = lambda: node.cluster.errors.append(DeadlinePassed("no answer"))
@@ -338,14 +338,14 @@ def test_challenge_is_answered_within_four_minutes_of_its_first_sight() -> None:
     assert len(filed(node)) == 2
 
 
-def test_challenge_older_than_four_minutes_is_left() -> None:
+def test_challenge_older_than_four_minutes_is_discarded() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
     assert len(filed(node)) == 3, "another offer, and its answer"
 
 
-def test_challenge_that_is_left_is_not_opened() -> None:
+def test_discarded_challenge_is_not_opened() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     opened: list[bytes] = []
@@ -384,7 +384,7 @@ def test_answer_on_disk_is_sent_again_to_the_byte() -> None:
     assert node.cluster.csrs[f"kubelet-tpm-{2:032x}"].spec.request == kept
 
 
-def test_answer_that_was_not_filed_in_four_minutes_is_left() -> None:
+def test_answer_that_was_not_created_in_four_minutes_is_discarded() -> None:
     node = before_the_answer_arrives(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
@@ -425,13 +425,13 @@ def test_machine_that_appears_late_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("kind", ["offer", "answer"])
-def test_denied_request_ends_the_exchange_with_the_signers_words(kind: str) -> None:
+def test_denied_request_ends_the_exchange_with_the_signers_reason(kind: str) -> None:
     node = FakeNode()
     node.cluster.deny[kind] = ("EndorsementKeyMismatch", "another key\nis on record\x1b[2J")
-    with pytest.raises(RequestDenied, match=r"EndorsementKeyMismatch: another key is on") as told:
+    with pytest.raises(RequestDenied, match=r"EndorsementKeyMismatch: another key is on") as caught:
         node.obtain()
-    assert told.value.message.isprintable()
-    assert told.value.detail == "EndorsementKeyMismatch"
+    assert caught.value.message.isprintable()
+    assert caught.value.detail == "EndorsementKeyMismatch"
     assert node.store.pending is None
 
 
@@ -445,7 +445,7 @@ def test_failed_request_ends_the_exchange() -> None:
 @pytest.mark.parametrize(
     ("condition", "error"), [("Denied", RequestDenied), ("Failed", RequestFailed)]
 )
-def test_certificate_of_a_request_that_is_denied_or_failed_is_not_taken(
+def test_certificate_of_a_denied_or_failed_request_is_not_used(
     condition: str, error: type[AttestationError]
 ) -> None:
     node = FakeNode()
@@ -472,7 +472,7 @@ def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
+def test_expired_exchange_that_cannot_be_deleted_ends_the_call() -> None:
     """As on a disk that has become read-only: it would be taken up again, and again."""
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
@@ -481,7 +481,7 @@ def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
         node.obtain()
 
 
-def test_refused_version_is_told_with_what_the_signer_takes() -> None:
+def test_refused_version_names_the_versions_of_the_signer() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
     with pytest.raises(VersionRefused, match=r"supports v1.*supports v2"):
@@ -501,7 +501,7 @@ def test_deleted_request_ends_the_exchange(index: int) -> None:
         node.obtain()
 
 
-def test_offer_may_vanish_once_its_challenge_is_known() -> None:
+def test_offer_may_be_deleted_once_its_challenge_is_stored() -> None:
     node = at_challenge(FakeNode())
     node.cluster.csrs.clear()
     node.obtain()
@@ -517,7 +517,7 @@ def test_offer_may_vanish_once_its_challenge_is_known() -> None:
     ],
     ids=["request", "usages", "lifetime"],
 )
-def test_request_of_somebody_else_under_our_name_is_not_ours(
+def test_csr_with_other_content_under_our_name_is_a_conflict(
     change: Callable[[CsrRequest], CsrRequest],
 ) -> None:
     node = at_challenge(FakeNode())
@@ -553,7 +553,7 @@ def test_challenge_for_another_tpm_ends_the_exchange() -> None:
     assert node.store.pending is None
 
 
-def test_outage_is_waited_out_within_the_call() -> None:
+def test_call_waits_while_the_api_server_is_unavailable() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(5)]
     node.obtain()
@@ -583,7 +583,7 @@ def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> Non
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["offer", "answer"])
-def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
+def test_watches_that_end_at_once_are_throttled(kind: str) -> None:
     """As behind a proxy that passes no streams on: what is new is seen by looking all the same."""
     node = FakeNode()
     node.cluster.watches_end_at_once = True
@@ -662,13 +662,13 @@ def test_wrong_certificate_never_reaches_the_cache(wrong: str) -> None:
     assert node.store.pending is None
 
 
-def test_text_around_a_certificate_is_left_out() -> None:
+def test_text_around_a_certificate_is_dropped() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
     assert node.obtain().key_pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
 
 
-def test_certificate_that_says_nothing_of_authorities_is_none() -> None:
+def test_certificate_without_basic_constraints_is_accepted() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(authority=None)
     assert node.obtain() == node.store.credential

@@ -1,4 +1,4 @@
-"""Serving certificates in memory: when one is fetched, for what, and what is kept out of the file.
+"""Serving certificates in memory: when one is requested, for which names, and what is refused.
 
 Whole exchanges with the signer are in integration.
 """
@@ -125,7 +125,7 @@ CHANGES: dict[str, Callable[[ServingNode], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_has_changed_is_certified_anew(node: ServingNode, change: str) -> None:
+def test_certificate_is_replaced_after_a_change(node: ServingNode, change: str) -> None:
     first = node.obtain()
     CHANGES[change](node)
     assert node.obtain().key_pair.key != first.key_pair.key
@@ -137,7 +137,7 @@ def test_names_in_another_order_are_the_same(node: ServingNode) -> None:
     assert node.obtain() == first
 
 
-def test_provider_tells_addresses_where_no_flag_does() -> None:
+def test_provider_gives_addresses_where_no_flag_does() -> None:
     node = ServingNode(names=())
     node.node.settings = {"provider": "file:/x", "nodeName": None, "providerID": None}
     node.node.identity = Identity(provider_id="test:///1", node_name=NODE_NAME, addresses=NAMES)
@@ -298,7 +298,7 @@ def certified(authority: Authority, above: Authority) -> bytes:
     return builder.sign(above.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def test_denial_is_told_and_not_repeated_at_once(node: ServingNode) -> None:
+def test_denial_starts_a_cooldown(node: ServingNode) -> None:
     node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
     with pytest.raises(RequestDenied, match="AddressOfControlPlane"):
         node.obtain()
@@ -338,7 +338,7 @@ def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> N
     node.obtain()
 
 
-def test_names_are_listed_one_way(node: ServingNode) -> None:
+def test_names_have_one_order(node: ServingNode) -> None:
     """Addresses come last, each kind in order, so that nothing is asked for twice."""
     node.names = (ip_address("192.0.2.1"), "b.example", ip_address("192.0.2.0"), "a.example")
     assert node.obtain().arguments == ("a.example", "b.example", "192.0.2.0", "192.0.2.1")
@@ -357,7 +357,7 @@ def test_full_disk_is_an_error_since_the_kubelet_reads_the_file(node: ServingNod
         node.obtain()
 
 
-def test_flags_are_read_strictly() -> None:
+def test_flags_are_parsed_strictly() -> None:
     names, problems = serving.parse_names(["192.0.2.1", "::1"], ["Worker-1.Example"])
     assert names == (ip_address("192.0.2.1"), ip_address("::1"), "worker-1.example")
     assert problems == ()
@@ -371,6 +371,6 @@ def test_flags_are_read_strictly() -> None:
         assert len(problems) == 1, (addresses, dns)
 
 
-def test_folder_lies_in_the_state_folder() -> None:
+def test_serving_directory_is_in_the_state_directory() -> None:
     state = resolve({}, {}, "x").state_dir
     assert serving.serving_directory(state).parent == state
