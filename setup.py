@@ -1,10 +1,12 @@
-"""Builds the one thing that setuptools has no word for: a launcher without the cost of `site`.
+"""Builds the launcher, which setuptools has no word for: a script that starts without `site`.
 
-`kubelet-authenticator-tpm` is run for each credential, so it is made at build time from
+`kubelet-authenticator-tpm` runs for each credential, so it is made at build time from
 authenticator/launcher.py: compiled, with a `#!` line that starts the interpreter with -I -S.
-Installers would drop these flags from a `#!python` line, so the line is written out here and names
-the base interpreter of the build: node packages are built where, or for what, they are installed
-on. An interpreter of another version runs the full program instead, which installers start right.
+Installers would drop these flags from a `#!python` line, so setup.py writes the line. It names the
+base interpreter of the build without its feature version (/usr/bin/python3) where that is the same
+interpreter: after an upgrade of the distribution the script still starts. Bytecode is valid for one
+feature version only; under another one the script compiles the source that it also holds. So the
+cached credential is served even where the full program has to be installed again.
 """
 
 import marshal
@@ -28,10 +30,17 @@ import sys
 if sys.hexversion >> 16 == {version}:
     import marshal
     exec(marshal.loads({code!r}))
-import os
-full = os.path.realpath(sys.argv[0]) + "-full"
-os.execv(full, [full, *sys.argv[1:]])
+else:
+    exec({source!r})
 """
+
+
+def interpreter() -> Path:
+    """Return the base interpreter, by a name that the next feature version will have too."""
+    python = Path(getattr(sys, "_base_executable", sys.executable))
+    unversioned = python.with_name("python3")
+    same = unversioned.exists() and unversioned.samefile(python)
+    return unversioned if same else python
 
 
 class BuildLauncher(build_scripts):
@@ -39,13 +48,13 @@ class BuildLauncher(build_scripts):
 
     def run(self) -> None:
         """Compile the source into a script of its own."""
-        python = getattr(sys, "_base_executable", sys.executable)
         source = SOURCE.read_text(encoding="utf-8")
         code = compile(source, SOURCE.name, "exec", dont_inherit=True, optimize=2)
         text = TEMPLATE.format(
-            python=python,
+            python=interpreter(),
             version=sys.hexversion >> 16,
             code=marshal.dumps(code, MARSHAL_VERSION),
+            source=source,
         )
         script = Path(self.build_dir, NAME)
         script.parent.mkdir(parents=True, exist_ok=True)

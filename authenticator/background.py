@@ -1,9 +1,9 @@
-"""Starts a run of this program that nobody waits for.
+"""Starts a detached run of this program, for which no call waits.
 
-It has its own session, so that a signal to its parent's group does not reach it, and its own
-standard streams: with an inherited stdout, client-go would wait for its end. Nor does it keep open
-what else its parent was given. It is this program's own interpreter in isolated mode; the
-environment goes along, for the exec info in it.
+The run has its own session: a signal to its parent's process group does not reach it. It has its
+own standard streams: with an inherited stdout client-go would wait for its end. It closes every
+other inherited descriptor. It runs under this program's interpreter in isolated mode, and inherits
+the environment because that holds the exec info.
 """
 
 import os
@@ -15,21 +15,21 @@ STDIN, STDOUT, STDERR = range(3)
 
 
 def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> None:
-    """Start `kubelet-authenticator-tpm <arguments>`, its stderr going to the descriptor `log`.
+    """Start `kubelet-authenticator-tpm <arguments>` with the descriptor `log` as its stderr.
 
-    Raises OSError when no process can be made.
+    Raises OSError when no process can be created.
     """
     command = [sys.executable, "-I", "-m", "authenticator.cli", *arguments]
-    others = (descriptor for descriptor in _open() if descriptor > STDERR)
-    streams = (
+    inherited = (descriptor for descriptor in _open_descriptors() if descriptor > STDERR)
+    file_actions = (
         (os.POSIX_SPAWN_OPEN, STDIN, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, STDOUT, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_DUP2, log, STDERR),
-        *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in others),
+        *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in inherited),
     )
-    os.posix_spawn(command[0], command, environment, file_actions=streams, setsid=True)
+    os.posix_spawn(command[0], command, environment, file_actions=file_actions, setsid=True)
 
 
-def _open() -> list[int]:
-    """Return all open descriptors, and the one that looked for them, which may be closed again."""
+def _open_descriptors() -> list[int]:
+    """Return all open descriptors, and the closed one that listed them: closing it is harmless."""
     return [int(path.name) for path in Path("/proc/self/fd").iterdir()]

@@ -25,9 +25,8 @@ from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
 from authenticator.enroll.enroll import Trigger
-from authenticator.enroll.exchange import EXCHANGE_TTL_SECONDS
 from authenticator.errors import DeadlinePassed, StateDirectoryUnwritable
-from authenticator.model import Deadline
+from authenticator.model import EXCHANGE_TTL_SECONDS, Deadline
 from authenticator.state.credential import (
     Credential,
     Freshness,
@@ -117,11 +116,11 @@ def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
             deadline = Deadline(clock, call.settings.timeout_seconds)
             with watchdog(deadline), store.lock(deadline):
                 cached = obtain_and_record(call, store, deadline, Trigger.REQUIRED)
-            _print(call, cached, clock.now())
-            return 0
+            now = clock.now()
+            fresh = freshness(cached, now)
         _print(call, cached, now)
-        if fresh is Freshness.RENEWAL_DUE:
-            _start_background_run(call, store, environment, Trigger.REQUIRED)
+        if fresh is not Freshness.FRESH or not call.is_known_to(cached):
+            _start_background_run(call, store, environment, Trigger.RENEWAL_DUE)
         elif store.is_repeat_call(os.getppid(), int(now)):
             _start_background_run(call, store, environment, Trigger.UNAUTHORIZED_SUSPECTED)
         return 0

@@ -8,7 +8,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SystemClock:
-    """The clocks of the kernel."""
+    """The clocks of the kernel: implements `model.Clock`."""
 
     def now(self) -> float:
         """Return the time of day, in unix seconds."""
@@ -19,7 +19,7 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def boot_id(self) -> str:
-        """Name this boot."""
+        """Return the ID of this boot."""
         return BOOT_ID.read_text(encoding="ascii").strip()
 
     def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What the node alone can raise; the families are those of common/errors.py."""
+"""Errors that only the node raises; the families are those of common/errors.py."""
 
 from common.errors import Fatal, StartOver, Unavailable
 
@@ -6,31 +6,31 @@ from common.errors import Fatal, StartOver, Unavailable
 
 
 class TpmUnavailable(Unavailable):
-    """There is no TPM to talk to: no device, no driver, nobody at the other end."""
+    """No TPM can be reached: there is no device, no driver, or no listener."""
 
 
 class TpmBusy(Unavailable):
-    """The TPM asked to be tried again until there was no time left."""
+    """The TPM was busy until the deadline."""
 
 
 class TpmLockedOut(Unavailable):
-    """The TPM refuses authorisations for a while, after too many failed ones."""
+    """The TPM refuses authorizations for a while, after too many failed ones."""
 
 
 class TpmFailed(Unavailable):
-    """The TPM, or the way to it, answered with an error that has no better name here."""
+    """The TPM, or a layer on the way to it, returned an error without a reason of its own."""
 
 
 class TpmOutOfMemory(Unavailable):
-    """Others fill the TPM's slots for keys or sessions."""
+    """Other programs fill the TPM's slots for keys or sessions."""
 
 
 class PcrsUnstable(Unavailable):
-    """PCRs changed each time between being read and being quoted."""
+    """PCRs changed between reading and quoting, at every attempt."""
 
 
 class CredentialNotForThisTpm(StartOver):
-    """The challenge was made for another endorsement or attestation key, or changed on the way."""
+    """The challenge is for another endorsement or attestation key, or was changed on the way."""
 
 
 class TpmPermissionDenied(Fatal):
@@ -38,46 +38,46 @@ class TpmPermissionDenied(Fatal):
 
 
 class TpmConfigurationInvalid(Fatal):
-    """The TPM setting is no TCTI configuration that the TSS2 libraries know."""
+    """The TSS2 libraries do not know the TCTI configuration of the setting."""
 
 
 class TpmInFailureMode(Fatal):
-    """The TPM's self test failed: it does nothing but say so."""
+    """The TPM's self-test failed: it refuses all other commands."""
 
 
 class EndorsementAuthorizationRequired(Fatal):
-    """The endorsement hierarchy has a password, and not the one that is configured."""
+    """The endorsement hierarchy has a password that is not the configured one."""
 
 
 class EndorsementHierarchyDisabled(Fatal):
-    """Firmware or an operator has switched the endorsement hierarchy off."""
+    """Firmware or an operator has disabled the endorsement hierarchy."""
 
 
 class EndorsementKeyUnavailable(Fatal):
-    """The TPM can make no endorsement key of the type that is asked for."""
+    """The TPM cannot create an endorsement key of the requested type."""
 
 
 class AttestationKeyUnavailable(Fatal):
-    """The TPM can make neither an ECC P-256 nor an RSA 2048 attestation key."""
+    """The TPM can create neither an ECC P-256 nor an RSA 2048 attestation key."""
 
 
 class PcrBankNotAllocated(Fatal):
-    """The TPM keeps no PCRs in a bank that is to be quoted."""
+    """The TPM has no PCRs in a bank of the challenge's selection."""
 
 
 class PcrSelectionUnsupported(Fatal):
-    """The challenge asks for a bank or a PCR that this version does not know."""
+    """The challenge selects a bank or a PCR that this version does not support."""
 
 
 # What a node meets: its API server
 
 
 class ApiServerUntrusted(Unavailable):
-    """The API server's certificate does not lead to the exec info's CA, or bears another name."""
+    """The API server's certificate does not lead to the exec info's CA, or has another name."""
 
 
 class ApiResponseMalformed(Unavailable):
-    """The API server, or what stands in its place, answered with something that is not its API."""
+    """The API server, or a server in its place, returned something that is not its API."""
 
 
 class Unauthorized(Fatal):
@@ -85,49 +85,49 @@ class Unauthorized(Fatal):
 
 
 class Forbidden(Fatal):
-    """The API server accepts the credential but not what it asks for (403)."""
+    """The API server accepts the credential but forbids the request (403)."""
 
 
 class Invalid(Fatal):
-    """The API server finds the request itself invalid."""
+    """The API server rejects the request as invalid (400, 422)."""
 
 
 # What a node meets: its platform
 
 
 class ProviderUnavailable(Unavailable):
-    """The platform does not tell who this machine is: no answer in time, or not now."""
+    """The platform's metadata service does not answer, or not in time."""
 
 
 class ProviderAnswerInvalid(Unavailable):
-    """What answered in the platform's place told nothing that could be this machine's identity."""
+    """The answer of the metadata service is not a valid identity."""
 
 
 # What a node meets: its exchange
 
 
 class DeadlinePassed(Unavailable):
-    """The time of this call is used up; the exchange stays on disk, and is resumed."""
+    """The time of this call is used up; the exchange stays on disk and is resumed."""
 
 
 class CoolingDown(Unavailable):
-    """The last exchange failed, and the next one does not begin yet."""
+    """The last exchange failed, and the pause before the next one is not over."""
 
 
 class ExchangeExpired(StartOver):
-    """The exchange is too old to go on, or was begun before a reboot or under other settings."""
+    """The exchange is too old to continue."""
 
 
 class OfferUnanswered(StartOver):
-    """Nobody answered the offer for so long that it is replaced."""
+    """The offer had no challenge after ten minutes."""
 
 
 class RequestDeleted(StartOver):
-    """A CSR of the exchange was deleted by somebody."""
+    """A CSR of the exchange was deleted."""
 
 
 class RequestNameConflict(StartOver):
-    """A CSR of the exchange's name exists, and is not ours."""
+    """A CSR of the exchange's name exists, with other content."""
 
 
 class RequestDenied(StartOver):
@@ -138,56 +138,60 @@ class RequestFailed(StartOver):
     """The CSR was set to Failed."""
 
 
+class ClockSkewTooLarge(StartOver):
+    """Node and signer differ by more than a day: no certificate would be valid here."""
+
+
 class VersionRefused(StartOver):
-    """The signer does not take the version that this program speaks."""
+    """The signer does not support the protocol version of this program."""
 
 
 class CertificateMismatch(StartOver):
-    """The certificate that came back is not the one that was asked for."""
+    """The certificate that came back does not match the request."""
 
 
 class CertificateNotAccepted(StartOver):
-    """The API server does not take the new certificate for the node's."""
+    """The API server does not know the new certificate as the node's."""
 
 
 # What a node meets: itself
 
 
 class ConfigurationInvalid(Fatal):
-    """Flags or settings are not understood; the message tells all of it at once."""
+    """Flags or settings are invalid; the message lists all problems."""
 
 
 class ExecInfoInvalid(Fatal):
-    """KUBERNETES_EXEC_INFO is missing, not understood, or without what is needed."""
+    """KUBERNETES_EXEC_INFO is missing, invalid, or incomplete."""
 
 
 class KubeconfigUnusable(Fatal):
-    """A kubeconfig on the node is missing, cannot be read, or does not lead anywhere."""
+    """A kubeconfig on the node is missing, unreadable, or incomplete."""
 
 
 class KubeconfigNotOurs(Fatal):
-    """The kubelet's kubeconfig has another credential, which is not given up unasked."""
+    """The kubelet's kubeconfig has another credential, which only `join --replace` replaces."""
 
 
 class KubeconfigUnwritable(Unavailable):
-    """The kubelet's kubeconfig cannot be written: no such folder, full, read-only or broken."""
+    """The kubelet's kubeconfig cannot be written: no directory, or a full or read-only disk."""
 
 
 class ClientCertificateMissing(Unavailable):
-    """The node has no client certificate yet to ask for a serving certificate with."""
+    """The node has no valid client certificate, which a serving certificate needs."""
 
 
 class BootstrapCredentialUnusable(Fatal):
-    """There is no bootstrap kubeconfig, or none with a token or certificate of its own."""
+    """There is no bootstrap kubeconfig, or its user has no token or client certificate."""
 
 
 class StateDirectoryUnsafe(Fatal):
-    """Others may write to the state folder, or it is not a folder of this user."""
+    """The state directory belongs to another user, or is a link."""
 
 
 class StateDirectoryUnwritable(Unavailable):
-    """The state folder cannot be written: full, read-only or broken."""
+    """The state directory cannot be written: the disk is full, read-only or broken."""
 
 
 class StateCorrupted(StartOver):
-    """A file in the state folder is not whole, or not as this program wrote it."""
+    """A file in the state directory is damaged, or another user could have written it."""

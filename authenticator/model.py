@@ -1,20 +1,24 @@
-"""What the node's rooms hand each other, and the seams behind which its world lies.
+"""Values and interfaces that the folders of the node's program share.
 
-Values are immutable. The seams are owned by `exchange` and `enrol`, which call them; each has one
-fake in tests/fakes and one contract test that runs over the fake and the real thing.
+Values are immutable. The interfaces (`CsrApi`, `Clock`, `PhaseTimer`) are owned by `enroll`, which
+calls them. Each has one fake in tests/fakes, and one contract test that runs over the fake and the
+real implementation.
 
-Two clocks: *wall* times are unix seconds as the node believes them, and are only compared with what
-certificates say. *Boot* times are seconds since boot (CLOCK_BOOTTIME, which nobody sets and which
-runs on in sleep); they mean nothing after a reboot, so they go together with the boot's id.
+Two clocks: *wall* times are unix seconds by the node's clock and are only compared with dates in
+certificates. *Boot* times are seconds since boot (CLOCK_BOOTTIME: it cannot be set and includes
+sleep). Boot times mean nothing after a reboot, so the boot's ID is stored with them.
 """
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
-from typing import Protocol
+from typing import Final, Protocol
 
 from authenticator.errors import DeadlinePassed
+
+EXCHANGE_TTL_SECONDS: Final = 15 * 60
+"""The keys of an exchange are discarded after this time (docs/protocol.md section 3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,38 +40,38 @@ Address = str | IPv4Address | IPv6Address
 """A DNS name in lower case, or an IP address."""
 
 ApiCredential = Token | KeyPair
-"""As whom the API server is asked."""
+"""What authenticates a request to the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The API server, as the exec info names it."""
+    """The API server, as the exec info describes it."""
 
     url: str
     ca: str
-    """PEM certificates: the only authorities that count."""
+    """PEM certificates, the only trusted authorities."""
     tls_server_name: str | None
     proxy: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateSpec:
-    """The certificate that an exchange is for."""
+    """The certificate that an exchange asks for."""
 
     node_name: str
     provider_id: str
     signer_name: str
     usages: frozenset[str]
     names: tuple[Address, ...]
-    """Subject alternative names: those of a serving certificate, none for a client."""
+    """Subject alternative names of a serving certificate; empty for a client certificate."""
     expiration_seconds: int | None
     fingerprint: str
-    """Digest over call, settings and requester: an exchange goes on only for the same."""
+    """Digest of server, requester and the other fields: an exchange is resumed only under it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsrRequest:
-    """What is sent to make a CertificateSigningRequest."""
+    """What is sent to create a CertificateSigningRequest."""
 
     name: str
     signer_name: str
@@ -78,11 +82,11 @@ class CsrRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csr:
-    """A CertificateSigningRequest as the API server shows it. All but `uid` is somebody's claim."""
+    """A CertificateSigningRequest as the API server returns it. Others may write all but `uid`."""
 
     uid: str
     resource_version: str
-    """From where on changes of it are still to be seen."""
+    """A watch from this version sees every later change."""
     spec: CsrRequest
     annotations: Mapping[str, str]
     conditions: Mapping[str, tuple[str, str]]
@@ -91,14 +95,14 @@ class Csr:
 
 
 class CsrApi(Protocol):
-    """The API server's CSRs, asked as one requester.
+    """The calls of one requester to the API server.
 
     Every method may raise `ApiServerUnavailable`, `ApiServerUntrusted`, `ApiResponseMalformed`,
     `Unauthorized`, `Forbidden`, `Invalid`, and `DeadlinePassed`.
     """
 
     def create(self, request: CsrRequest) -> Csr:
-        """File the CSR, or return the one that has this name already, whatever is in it."""
+        """Create the CSR, or return the existing one of this name, whatever its content."""
         ...
 
     def get(self, name: str) -> Csr | None:
@@ -106,14 +110,18 @@ class CsrApi(Protocol):
         ...
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
-        """Wait for a change of this CSR, for `seconds` at most, and return what it is then.
+        """Wait at most `seconds` for a change of this CSR, and return its present state.
 
         None when it was deleted.
         """
         ...
 
-    def self_subject_review(self) -> str:
-        """Return the user name that the API server knows the requester by (SelfSubjectReview)."""
+    def self_subject_review(self) -> str | None:
+        """Return the requester's user name (SelfSubjectReview); None before Kubernetes 1.28."""
+        ...
+
+    def can_create_csrs(self) -> bool:
+        """Return whether the requester may create CSRs (SelfSubjectAccessReview)."""
         ...
 
 
@@ -129,7 +137,7 @@ class Clock(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Name this boot."""
+        """Return the ID of this boot."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -138,7 +146,7 @@ class Clock(Protocol):
 
 
 class Deadline:
-    """The end of one call, in boot time; every part of it gets the smaller of its own and this."""
+    """The end of one call, in boot time. Every step gets the smaller of its own limit and this."""
 
     __slots__ = ("_clock", "_end")
 
@@ -147,23 +155,28 @@ class Deadline:
         self._end = clock.boottime() + seconds
 
     def remaining(self) -> float:
-        """Return the seconds that are left; zero or less when it has passed."""
+        """Return the remaining seconds; zero or less when the deadline has passed."""
         return self._end - self._clock.boottime()
 
     def clamp(self, seconds: float) -> float:
-        """Return the smaller of `seconds` and what is left. Raises DeadlinePassed at the end."""
+        """Return the smaller of `seconds` and the remaining time. Raises DeadlinePassed."""
         left = self.remaining()
         if left <= 0:
             raise DeadlinePassed("the time for this call is used up")
         return min(seconds, left)
 
 
+def backoff(failures: int, initial: float, maximum: float) -> float:
+    """Return the pause after so many earlier failures: `initial`, doubled each time, capped."""
+    return min(maximum, initial * 2.0 ** min(failures, 32))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingExchange:
-    """An exchange that has begun, as it is kept on disk; it is written before anything is sent."""
+    """An exchange in progress, as it is stored on disk before anything of it is sent."""
 
     fingerprint: str
-    """Digest of everything the exchange was begun with: call, settings and requester."""
+    """`CertificateSpec.fingerprint`."""
     boot_id: str
     started_at: float
     """Boot time."""
@@ -172,15 +185,20 @@ class PendingExchange:
     key: bytes = field(repr=False)
     """The kubelet's private key, PEM. A secret."""
     offer: bytes
-    """`spec.request` of A."""
+    """`spec.request` of the offer (A)."""
     offer_uid: str | None
-    """UID of A, kept with its challenge."""
+    """UID of A, stored with its challenge."""
     challenge: str | None
-    """The challenge annotation as it was first seen."""
+    """The first challenge annotation that could be read."""
     challenge_seen: float | None
     """Boot time."""
     answer: bytes | None
-    """`spec.request` of B."""
+    """`spec.request` of the answer (B)."""
+
+    def is_live(self, clock: Clock) -> bool:
+        """Return whether the exchange is of this boot and its key may still be used."""
+        age = clock.boottime() - self.started_at
+        return self.boot_id == clock.boot_id() and 0 <= age <= EXCHANGE_TTL_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +211,13 @@ class Cooldown:
     reason: str
     message: str
     fingerprint: str
-    """The cooldown ends early when call, settings or requester have changed."""
+    """Digest of settings, server and requester: the cooldown holds for the same ones only."""
+    clock_offset: float
+    """Wall time less boot time when it began: changes when somebody sets the clock."""
 
 
 class PhaseTimer(Protocol):
-    """Where it is told what a run is doing."""
+    """Records how long each phase of a run takes."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Time what happens inside as one phase."""

@@ -1,4 +1,4 @@
-"""What `cli` and its commands wire together: the real world behind the seams.
+"""Connects the interfaces of `enroll` with their implementations, for `cli` and its commands.
 
 The TPM stack, the HTTP library and YAML load slowly, and may be broken: they are imported on first
 use.
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def connect(server: Server, requester: ApiCredential, deadline: Deadline) -> "KubernetesApi":
-    """Make ready to ask the API server."""
-    from authenticator.kube import client
+    """Return a client of the API server; it connects with its first request."""
+    from authenticator.kube import client  # noqa: PLC0415 - see above
 
     return client.KubernetesApi(server, requester, deadline)
 
 
 def load_bootstrap(path: Path) -> ApiCredential:
-    """Read the bootstrap credential."""
-    from authenticator.config import bootstrap_credential
+    """Return the bootstrap credential."""
+    from authenticator.config import bootstrap_credential  # noqa: PLC0415 - see above
 
     return bootstrap_credential.load_bootstrap_credential(path)
 
@@ -57,21 +57,21 @@ def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
 
 
 def query_provider(setting: str, deadline: Deadline) -> Identity:
-    """Ask the platform who this machine is."""
+    """Return this machine's identity from its platform."""
     from authenticator.providers import registry  # noqa: PLC0415 - see above
 
     return registry.query_provider(setting, deadline)
 
 
 def with_provider_identity(settings: Settings, deadline: Deadline) -> Settings:
-    """Return settings with what their provider tells, for commands that have no exchange."""
+    """Return settings with the provider's identity, for commands that run no exchange."""
     return settings.with_provider_identity(lambda setting: query_provider(setting, deadline))
 
 
 def build_dependencies(
-    settings: Settings, store: FileStore, clock: Clock, report: PhaseTimer
+    settings: Settings, store: FileStore, clock: Clock, phases: PhaseTimer
 ) -> EnrollDependencies:
-    """Wire the real world."""
+    """Return the real dependencies."""
     return EnrollDependencies(
         clock=clock,
         store=store,
@@ -82,28 +82,28 @@ def build_dependencies(
         event_log=settings.event_log,
         token_hex=lambda: secrets.token_hex(16),
         jitter=secrets.SystemRandom().random,
-        phases=report,
+        phases=phases,
     )
 
 
 def resolve_invocation(parsed: Arguments, raw: bytes | None, clock: Clock) -> Invocation:
-    """Make the call that the kubelet makes, with the flags that were given now."""
-    from authenticator.config import invocation
+    """Return the kubelet's call; flags of this command line take precedence."""
+    from authenticator.config import invocation  # noqa: PLC0415 - see above
 
-    folder = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
-    found = invocation.find_invocation(
-        raw, load_credential_from(folder, clock), Path(parsed.kubeconfig)
+    directory = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
+    source = invocation.find_invocation(
+        raw, load_credential_from(directory, clock), Path(parsed.kubeconfig)
     )
-    flags = {**parse_arguments(found.arguments).flags, **parsed.flags}
-    exec_info = parse_exec_info(found.exec_info)
+    flags = {**parse_arguments(source.arguments).flags, **parsed.flags}
+    exec_info = parse_exec_info(source.exec_info)
     settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
-    return Invocation(exec_info=exec_info, settings=settings, arguments=found.arguments)
+    return Invocation(exec_info=exec_info, settings=settings, arguments=source.arguments)
 
 
 def resolve_settings(parsed: Arguments, raw: bytes | None, clock: Clock) -> Settings:
-    """Return the settings of the kubelet's call, or of the flags alone where none is found.
+    """Return the settings of the kubelet's call, or of the flags when no call is found.
 
-    A machine's endorsement key can be asked for before there is a kubeconfig.
+    The endorsement key can be printed before there is a kubeconfig.
     """
     try:
         return resolve_invocation(parsed, raw, clock).settings
@@ -112,8 +112,8 @@ def resolve_settings(parsed: Arguments, raw: bytes | None, clock: Clock) -> Sett
 
 
 def load_credential_from(path: Path, clock: Clock) -> Credential | None:
-    """Look for a credential without making a folder for it."""
+    """Return the credential in a state directory, without creating the directory."""
     if not path.is_dir():
         return None
-    with StateDirectory(path) as folder:
-        return FileStore(folder, clock).load_credential()
+    with StateDirectory(path) as directory:
+        return FileStore(directory, clock).load_credential()

@@ -28,14 +28,13 @@ from common.names import (
     PROVIDER,
     PROVIDER_ID_OID,
 )
+from common.node_identity import require_node_name, require_provider_id
 from common.pem import PemMalformed, decode_blocks, encode_block
 from common.pkcs10 import (
     OtherGeneralName,
     Pkcs10,
     SubjectAltName,
     parse_pkcs10,
-    require_node_name,
-    require_provider_id,
 )
 
 __all__ = [
@@ -44,13 +43,13 @@ __all__ = [
     "Pkcs10",
     "PrivateKey",
     "SubjectAltName",
-    "build_pkcs10",
-    "encode_request",
     "allow_long_common_names",
-    "parse_pkcs10",
-    "decode_request",
+    "build_pkcs10",
     "decode_plain_request",
+    "decode_request",
+    "encode_request",
     "node_subject",
+    "parse_pkcs10",
     "require_node_name",
     "require_provider_id",
 ]

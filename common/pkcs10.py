@@ -10,7 +10,6 @@ sections 4 and 5.
 
 import hashlib
 import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,7 +25,6 @@ from common.der import SEQUENCE, encode
 from common.errors import (
     AttributeNotAllowed,
     ExtensionNotAllowed,
-    NodeNameInvalid,
     ProviderIDMalformed,
     RequestKeyNotAllowed,
     RequestMalformed,
@@ -35,6 +33,7 @@ from common.errors import (
     TooLarge,
 )
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PROVIDER_ID_OID
+from common.node_identity import require_node_name, require_provider_id
 from common.pkcs10_asn1 import (
     Attribute,
     AttributeTypeAndValue,
@@ -96,12 +95,6 @@ _OTHER_NAMES: Final = {
     b"\x88": "registeredID",
 }
 
-_NODE_NAME: Final = re.compile(
-    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
-)
-_MAX_NODE_NAME: Final = 253
-_PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGeneralName:
@@ -129,26 +122,6 @@ class Pkcs10:
     node_name: str
     provider_id: str | None
     subject_alt_names: tuple[SubjectAltName, ...] | None
-
-
-def require_node_name(name: str) -> str:
-    """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it (P4).
-
-    Raises NodeNameInvalid.
-    """
-    if len(name) > _MAX_NODE_NAME or _NODE_NAME.fullmatch(name) is None:
-        raise NodeNameInvalid("node name is not a lower-case DNS-1123 subdomain")
-    return name
-
-
-def require_provider_id(text: str) -> str:
-    """Return the provider ID if it is 1 to 512 printable ASCII characters without spaces (P5).
-
-    `Machine.spec.providerID` holds 1 to 512 characters. Raises ProviderIDMalformed.
-    """
-    if _PROVIDER_ID_TEXT.fullmatch(text) is None:
-        raise ProviderIDMalformed("provider ID is not 1 to 512 printable ASCII characters")
-    return text
 
 
 def parse_pkcs10(data: bytes) -> Pkcs10:

@@ -46,7 +46,7 @@ def _renew(parsed: Arguments, raw: bytes | None) -> Credential:
     clock = SystemClock()
     call = wiring.resolve_invocation(parsed, raw, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
-    occasion = Trigger.REQUIRED if parsed.if_due else Trigger.FORCED
+    occasion = Trigger.RENEWAL_DUE if parsed.if_due else Trigger.FORCED
     with StateDirectory(call.settings.state_dir) as folder, watchdog(deadline):
         store = FileStore(folder, clock)
         with store.lock(deadline):
@@ -80,6 +80,10 @@ def _serving(parsed: Arguments, raw: bytes | None) -> Credential:
         current = FileStore(folder, clock).load_credential()
         with StateDirectory(serving.serving_directory(folder.path)) as own:
             store = FileStore(own, clock)
+            if parsed.if_missing:
+                usable = serving.find_usable_certificate(call, store, clock)
+                if usable is not None:
+                    return usable
             with store.lock(deadline):
                 return run_recorded(
                     call.settings,

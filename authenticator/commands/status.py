@@ -58,9 +58,10 @@ def _certificate(credential: Credential | None, clock: Clock) -> Document | None
 
 
 def _exchange(store: FileStore, clock: Clock) -> Document | None:
-    pending = store.load_pending()
-    if pending is None or pending.boot_id != clock.boot_id():
+    live = [pending for pending in store.pending_exchanges() if pending.is_live(clock)]
+    if not live:
         return None
+    pending = live[-1]
     stage = "answer" if pending.answer else "challenge" if pending.challenge else "offer"
     return {
         "offer": pending.offer_name,
@@ -71,8 +72,11 @@ def _exchange(store: FileStore, clock: Clock) -> Document | None:
 
 
 def _cooldown(store: FileStore, clock: Clock) -> Document | None:
-    cooldown = store.load_cooldown()
-    left = 0.0 if cooldown is None else remaining(cooldown, clock)
+    left, cooldown = max(
+        ((remaining(cooldown, clock), cooldown) for cooldown in store.cooldowns()),
+        key=lambda entry: entry[0],
+        default=(0.0, None),
+    )
     if cooldown is None or left <= 0:
         return None
     return {

@@ -31,6 +31,7 @@ _OF_ONE_COMMAND: Final = (
     ("--manifest", "manifest", "endorsement-key"),
     ("--cluster", "cluster", "endorsement-key"),
     ("--if-due", "if_due", "renew"),
+    ("--if-missing", "if_missing", "serving"),
     ("--replace", "replace", "join"),
     ("--address", "addresses", "serving"),
     ("--dns", "dns", "serving"),
@@ -58,6 +59,7 @@ class Arguments:
     manifest: bool
     cluster: str | None
     if_due: bool
+    if_missing: bool
     replace: bool
     addresses: tuple[str, ...]
     dns: tuple[str, ...]
@@ -109,6 +111,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         manifest=found.manifest,
         cluster=found.cluster,
         if_due=found.if_due,
+        if_missing=found.if_missing,
         replace=found.replace,
         addresses=tuple(found.addresses),
         dns=tuple(found.dns),
@@ -135,6 +138,11 @@ def _parser() -> argparse.ArgumentParser:
         help="of endorsement-key --manifest: the Cluster to register this machine's key for",
     )
     parser.add_argument("--if-due", action="store_true", help="of renew: only when it is due")
+    parser.add_argument(
+        "--if-missing",
+        action="store_true",
+        help="of serving: only when there is none that the kubelet can start with",
+    )
     parser.add_argument(
         "--replace",
         action="store_true",

@@ -1,8 +1,9 @@
-"""The bootstrap credential: with what a node that has no certificate files its requests.
+"""The bootstrap credential: authenticates the requests of a node that has no certificate.
 
-It is taken from a kubeconfig, of which nothing else is used: the API server and its CA are those of
-the exec info. A user that would run a program (exec, auth-provider) or that has a password is
-refused. The credential alone is worth nothing to a thief: the signer asks for the TPM's proof.
+It comes from the user of a kubeconfig. Nothing else of the kubeconfig is used: API server and CA
+are those of the exec info. A user that would run a program (exec, auth-provider) or that has a
+password is not accepted. The credential alone gets no certificate: the signer demands proof by the
+TPM.
 """
 
 import base64
@@ -27,24 +28,25 @@ UNSUPPORTED_USER_KEYS: Final = (
 
 
 def load_bootstrap_credential(path: Path) -> ApiCredential:
-    """Take the user of the kubeconfig's current context. Raises BootstrapCredentialUnusable."""
+    """Return the credential of the current context's user. Raises BootstrapCredentialUnusable."""
     try:
-        return _requester(path, kubeconfig.load(path))
+        return _credential_of(path, kubeconfig.load(path))
     except KubeconfigUnusable as error:
         raise BootstrapCredentialUnusable(error.message) from error
 
 
-def _requester(path: Path, found: kubeconfig.Kubeconfig) -> ApiCredential:
+def _credential_of(path: Path, config: kubeconfig.Kubeconfig) -> ApiCredential:
     for key in UNSUPPORTED_USER_KEYS:
-        if key in found.user:
+        if key in config.user:
             raise BootstrapCredentialUnusable(
-                f"{path}: its user has {key}, which is not taken; give it a token or a certificate"
+                f"{path}: its user has {key}, which is not supported: it needs a token or a client"
+                " certificate"
             )
-    token = _value(found, "token", "tokenFile")
+    token = _value(config, "token", "tokenFile")
     if token is not None:
         return Token(token=_header_value(path, token.decode("utf-8", "replace").strip()))
-    certificate = _data(found, "client-certificate")
-    key_pem = _data(found, "client-key")
+    certificate = _data(config, "client-certificate")
+    key_pem = _data(config, "client-key")
     if certificate is None or key_pem is None:
         raise BootstrapCredentialUnusable(
             f"{path}: its user has neither a token nor a client certificate with its key"
@@ -54,31 +56,31 @@ def _requester(path: Path, found: kubeconfig.Kubeconfig) -> ApiCredential:
 
 def _header_value(path: Path, token: str) -> str:
     if not token.isascii() or not token.isprintable() or not token or " " in token:
-        raise BootstrapCredentialUnusable(f"{path}: its token is empty, or not one word of ASCII")
+        raise BootstrapCredentialUnusable(f"{path}: its token must be one word of ASCII")
     return token
 
 
-def _value(found: kubeconfig.Kubeconfig, key: str, file_key: str) -> bytes | None:
-    inline = _text(found.path, found.user, key)
+def _value(config: kubeconfig.Kubeconfig, key: str, file_key: str) -> bytes | None:
+    inline = _text(config.path, config.user, key)
     if inline is not None:
         return inline.encode()
-    name = _text(found.path, found.user, file_key)
-    return None if name is None else found.file(name)
+    name = _text(config.path, config.user, file_key)
+    return None if name is None else config.file(name)
 
 
-def _data(found: kubeconfig.Kubeconfig, key: str) -> bytes | None:
-    inline = _text(found.path, found.user, key + "-data")
+def _data(config: kubeconfig.Kubeconfig, key: str) -> bytes | None:
+    inline = _text(config.path, config.user, key + "-data")
     if inline is None:
-        name = _text(found.path, found.user, key)
-        return None if name is None else found.file(name)
+        name = _text(config.path, config.user, key)
+        return None if name is None else config.file(name)
     try:
         return base64.b64decode(inline, validate=True)
     except (binascii.Error, ValueError):
-        raise BootstrapCredentialUnusable(f"{found.path}: {key}-data is not base64") from None
+        raise BootstrapCredentialUnusable(f"{config.path}: {key}-data must be base64") from None
 
 
 def _text(path: Path, user: Mapping[str, object], key: str) -> str | None:
     value = user.get(key)
     if value is not None and not isinstance(value, str):
-        raise BootstrapCredentialUnusable(f"{path}: {key} of its user is not a string")
+        raise BootstrapCredentialUnusable(f"{path}: {key} of its user must be a string")
     return value or None

@@ -1,13 +1,14 @@
-"""KUBERNETES_EXEC_INFO: what client-go tells a plugin about the call and its API server.
+"""KUBERNETES_EXEC_INFO: how client-go describes the call and its API server to a plugin.
 
 Trusted: it comes from the kubeconfig that starts this program. Settings in the cluster's exec
-extension arrive as `spec.cluster.config` and are read by `config`. Source: the documentation of
-client.authentication.k8s.io/v1 (v1beta1 differs in its name alone).
+extension arrive as `spec.cluster.config`, which `settings` reads. Source: the documentation of
+client.authentication.k8s.io/v1 (v1beta1 differs in its name only).
 """
 
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,31 +33,37 @@ CLUSTER_KEYS: Final = (
 )
 
 
+_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecInfo:
-    """One call of client-go: how to answer it, whom to ask, and the settings that came along."""
+    """One call of client-go: the version to answer in, the API server, and the settings."""
 
     raw: bytes
-    """As it was given: a cached credential is for exactly these bytes."""
+    """The variable's bytes: the launcher serves a cached credential for exactly these."""
     api_version: str
     server: Server
     settings: Mapping[str, object]
 
 
 def parse_exec_info(raw: bytes | None) -> ExecInfo:
-    """Read the variable's value. Raises ExecInfoInvalid, with the remedy."""
+    """Parse the variable's value. Raises ExecInfoInvalid, with the remedy."""
     if raw is None:
         raise ExecInfoInvalid(
             f"{EXEC_INFO_ENV} is not set: this program is run by client-go from a kubeconfig's exec"
             " stanza; for use by hand see --help"
         )
-    document = _object(_json(raw), "it")
+    document = _object(_json(raw), "the value")
     api_version = document.get("apiVersion")
     known = isinstance(api_version, str) and api_version in API_VERSIONS
     if document.get("kind") != "ExecCredential" or not known:
         versions = " or ".join(sorted(API_VERSIONS))
         raise ExecInfoInvalid(
-            f"{EXEC_INFO_ENV} is no ExecCredential of {versions}: set it in kubeconfig"
+            f"{EXEC_INFO_ENV} must be an ExecCredential of {versions}: set apiVersion in the"
+            " kubeconfig's exec stanza"
         )
     cluster = _object(document.get("spec"), "spec").get("cluster")
     if cluster is None:
@@ -67,9 +74,11 @@ def parse_exec_info(raw: bytes | None) -> ExecInfo:
 
 
 def from_cluster(raw: bytes, api_version: str, cluster: Mapping[str, object]) -> ExecInfo:
-    """Read `spec.cluster`. Raises ExecInfoInvalid."""
+    """Return the exec info of `spec.cluster`. Raises ExecInfoInvalid."""
     if cluster.get("insecure-skip-tls-verify", False) is not False:
-        raise ExecInfoInvalid("insecure-skip-tls-verify is refused: give the cluster's CA instead")
+        raise ExecInfoInvalid(
+            "insecure-skip-tls-verify is not accepted: set the cluster's CA in the kubeconfig"
+        )
     config = cluster.get("config")
     return ExecInfo(
         raw=raw,
@@ -88,19 +97,19 @@ def _json(raw: bytes) -> object:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ExecInfoInvalid(f"{EXEC_INFO_ENV} is not JSON") from None
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV} must be JSON") from None
 
 
 def _object(value: object, name: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {name} is not an object")
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {name} must be an object")
     return value
 
 
 def _text(cluster: Mapping[str, object], key: str) -> str | None:
     value = cluster.get(key)
     if value is not None and not isinstance(value, str):
-        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {key} is not a string")
+        raise ExecInfoInvalid(f"{EXEC_INFO_ENV}: {key} must be a string")
     return value or None
 
 
@@ -108,7 +117,7 @@ def _https(value: object) -> str:
     url = value if isinstance(value, str) else ""
     parts = _split(url)
     if parts is None or parts.scheme != "https" or parts.query or parts.fragment:
-        raise ExecInfoInvalid("the cluster's server is not an https address: correct kubeconfig")
+        raise ExecInfoInvalid("the cluster's server must be an https URL: correct the kubeconfig")
     return url.rstrip("/")
 
 
@@ -117,14 +126,14 @@ def _proxy(value: str | None) -> str | None:
         return None
     parts = _split(value)
     if parts is None or parts.scheme not in {"http", "https"}:
-        raise ExecInfoInvalid("proxy-url is neither http nor https: correct kubeconfig")
+        raise ExecInfoInvalid("proxy-url must be an http or https URL: correct the kubeconfig")
     return value
 
 
 def _split(url: str) -> SplitResult | None:
-    """Take an address apart; None when it has no host, a port that is none, or blanks.
+    """Split a URL; None if its host or port is invalid or it contains whitespace.
 
-    `urlsplit` drops blanks without a word, and others read them in other ways.
+    `urlsplit` silently drops whitespace, which other parsers keep.
     """
     if " " in url or not url.isprintable():
         return None
@@ -137,32 +146,43 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _certificates(value: object) -> str:
+    """Return the PEM blocks alone: OpenSSL accepts no text around them that is not ASCII."""
     try:
-        pem = base64.b64decode(value, validate=True).decode() if isinstance(value, str) else ""
+        data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except (binascii.Error, ValueError):
-        raise ExecInfoInvalid("certificate-authority-data is not base64 of PEM") from None
-    if "-----BEGIN CERTIFICATE-----" not in pem:
+        raise ExecInfoInvalid("certificate-authority-data must be base64 of PEM") from None
+    blocks = _CERTIFICATE.findall(data.decode("ascii", "replace"))
+    if not blocks:
         raise ExecInfoInvalid(
             "the cluster has no CA: set certificate-authority or certificate-authority-data"
         )
-    return pem
+    return "".join(f"{block}\n" for block in blocks)
+
+
+def is_same_cluster(one: Server, other: Server) -> bool:
+    """Return whether two descriptions share the URL or a CA.
+
+    Two clusters may share a public CA. Then the API server answers 401 to the other cluster's
+    certificate, and it is replaced.
+    """
+    shared = set(_CERTIFICATE.findall(one.ca)) & set(_CERTIFICATE.findall(other.ca))
+    return one.url == other.url or bool(shared)
 
 
 def encode_as_client_go(cluster: Mapping[str, object], api_version: str) -> bytes:
-    """Return the variable's value as client-go makes it of `spec.cluster`, to the byte.
+    """Return the variable's value that client-go makes of `spec.cluster`, to the byte.
 
-    Its encoder keeps the order of the fields, leaves out what is empty, and escapes what HTML
-    would take amiss.
+    Go's encoder keeps the order of the fields, omits empty ones, and escapes HTML characters.
     """
-    kept = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
-    if "config" in kept:
-        # Go's YAML makes texts of all keys, before its JSON sorts them.
-        config = json.loads(json.dumps(kept["config"]))
-        kept["config"] = json.loads(json.dumps(config, sort_keys=True))
+    fields = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
+    if "config" in fields:
+        # Go converts YAML to JSON: all keys become strings before they are sorted.
+        config = json.loads(json.dumps(fields["config"]))
+        fields["config"] = json.loads(json.dumps(config, sort_keys=True))
     document = {
         "kind": "ExecCredential",
         "apiVersion": api_version,
-        "spec": {"cluster": kept, "interactive": False},
+        "spec": {"cluster": fields, "interactive": False},
     }
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":

@@ -1,7 +1,7 @@
-"""A kubeconfig as it is found on nodes: read safely, its current context's cluster and user.
+"""Reads a kubeconfig on the node: the cluster and the user of its current context.
 
-Read with a loader that makes nothing but plain values. Nothing that it names is run. Paths in it
-are relative to its own folder, as everywhere in Kubernetes.
+The YAML loader creates plain values only. Programs that a kubeconfig names are not run. Paths in it
+are relative to its directory, as in client-go.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from typing import Any, Final
 from authenticator.errors import KubeconfigUnusable
 
 SIZE_LIMIT: Final = 1024 * 1024
-"""Bytes; kubeconfigs with their certificates inline have some ten thousand."""
+"""Bytes; kubeconfigs with their certificates inline have about ten thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubeconfig:
-    """The current context: what it says of the cluster and of the user, unjudged."""
+    """The cluster and the user of the current context, not validated."""
 
     path: Path
     cluster: Mapping[str, object]
     user: Mapping[str, object]
 
     def file(self, name: str) -> bytes:
-        """Read a file that is named in it. Raises KubeconfigUnusable."""
+        """Read a file that the kubeconfig names. Raises KubeconfigUnusable."""
         return read_file(self.path.parent / name)
 
 
@@ -36,7 +36,7 @@ def read_file(path: Path) -> bytes:
     except OSError as error:
         raise KubeconfigUnusable(f"{path}: {error.strerror}") from error
     except ValueError:
-        raise KubeconfigUnusable(f"{str(path)!r}: no name of a file") from None
+        raise KubeconfigUnusable(f"{str(path)!r} is not a file name") from None
     if len(content) > SIZE_LIMIT:
         raise KubeconfigUnusable(f"{path}: over 1 MiB")
     return content
@@ -45,12 +45,12 @@ def read_file(path: Path) -> bytes:
 def load(path: Path) -> Kubeconfig:
     """Read a kubeconfig. Raises KubeconfigUnusable."""
     # Imported here: PyYAML is slow to load, and a cached credential is served without it.
-    from common import strict_yaml
+    from common import strict_yaml  # noqa: PLC0415
 
     try:
         document: Any = strict_yaml.load(read_file(path))
     except strict_yaml.YamlMalformed:
-        raise KubeconfigUnusable(f"{path}: not YAML") from None
+        raise KubeconfigUnusable(f"{path} must be YAML") from None
     try:
         context = _named(document["contexts"], document["current-context"], "context")
         return Kubeconfig(
@@ -60,7 +60,7 @@ def load(path: Path) -> Kubeconfig:
         )
     except (KeyError, TypeError, StopIteration):
         raise KubeconfigUnusable(
-            f"{path}: its current context does not lead to one cluster and one user"
+            f"{path}: its current context must name one cluster and one user"
         ) from None
 
 

@@ -1,8 +1,8 @@
 """Settings: from flags first, then from the cluster's exec extension, then defaults.
 
-One table says for each setting how it is called in both places, what it takes and what it is for;
-parser, `--help` and errors are made from it. Unknown settings are errors, and all problems are told
-at once. Secrets are never settings: flags and the exec extension are readable by others.
+One table holds each setting's key, value parser and help text; the command line parser, `--help`
+and errors use it. Unknown settings are errors, and one error reports all problems. Secrets are
+never settings: other users can read flags and the exec extension.
 """
 
 import re
@@ -15,20 +15,19 @@ from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType
 from common.errors import AttestationError
-from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
-from common.pkcs10 import require_node_name, require_provider_id
+from common.node_identity import require_node_name, require_provider_id
 
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet-authenticator"
 DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULT_EVENT_LOG: Final = "/sys/kernel/security/tpm0/binary_bios_measurements"
 DEFAULT_TIMEOUT_SECONDS: Final = 60
 MIN_EXPIRATION_SECONDS: Final = 600
-"""What the API server takes (certificates.k8s.io/v1)."""
+"""The API server accepts no less (certificates.k8s.io/v1)."""
 
 MAX_SECONDS: Final = 2**31 - 1
 MAX_TIMEOUT_SECONDS: Final = 900
-"""A pending exchange lives no longer (docs/protocol.md section 3)."""
+"""A pending exchange is discarded after this time (docs/protocol.md section 3)."""
 
 PROVIDER_ID_SIZE_LIMIT: Final = 4096
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -38,11 +37,11 @@ _PROVIDER_ID_KEYS: Final = ("providerID", "providerIDFile")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that this program can be told."""
+    """The settings of one call, resolved."""
 
     node_name: str
     node_name_explicit: bool
-    """Not only taken from the host name, so a provider is not asked for it."""
+    """The name is from a setting or the provider. Otherwise it is the host name, unchecked."""
     provider_id: str | None
     provider_id_file: Path | None
     provider: str | None
@@ -57,26 +56,31 @@ class Settings:
     expiration_seconds: int | None
 
     def matches_node(self, node_name: str) -> bool:
-        """Tell whether this is the node's name, as far as is known without asking a provider."""
-        name_is_open = self.provider is not None and not self.node_name_explicit
-        return name_is_open or node_name == self.node_name
+        """Return whether this may be the node's name: only a name that was set excludes others."""
+        return not self.node_name_explicit or node_name == self.node_name
 
-    def with_provider_identity(self, ask: Callable[[str], Identity]) -> "Settings":
-        """Return settings that need no provider: it is asked for what is not set, if anything.
+    def with_provider_identity(
+        self, query: Callable[[str], Identity], cached_name: str | None = None
+    ) -> "Settings":
+        """Return settings that need no provider: `query` is called for what is not set.
 
-        Raises what `ask` raises.
+        Where neither settings nor provider name the node, it keeps `cached_name`, the name in its
+        certificate, else gets the host name. Raises what `query` raises, and ConfigurationInvalid
+        when the host name is not a node name.
         """
         has_provider_id = self.provider_id is not None or self.provider_id_file is not None
         if self.provider is None or (has_provider_id and self.node_name_explicit):
-            return replace(self, provider=None)
-        told = ask(self.provider)
-        name = None if self.node_name_explicit else told.node_name
-        return replace(
+            return _with_valid_name(replace(self, provider=None), cached_name)
+        identity = query(self.provider)
+        name = None if self.node_name_explicit else identity.node_name
+        settings = replace(
             self,
             node_name=name or self.node_name,
-            provider_id=self.provider_id if has_provider_id else told.provider_id,
+            node_name_explicit=self.node_name_explicit or name is not None,
+            provider_id=self.provider_id if has_provider_id else identity.provider_id,
             provider=None,
         )
+        return _with_valid_name(settings, cached_name)
 
     def required_provider_id(self) -> str:
         """Return the provider ID, from its file if one is named. Raises ConfigurationInvalid."""
@@ -106,7 +110,10 @@ class Settings:
             raise ConfigurationInvalid(f"{self.endorsement_password_file}: {error}") from error
 
     def event_log(self) -> bytes | None:
-        """Return the firmware's event log, None when there is none: the signer judges that."""
+        """Return the firmware's event log, None when there is none: the signer decides on that."""
+        # Imported here: the module loads `cryptography`, which a cached credential does not need.
+        from common.evidence import MAX_EVENT_LOG  # noqa: PLC0415
+
         try:
             with self.event_log_file.open("rb") as file:
                 return file.read(MAX_EVENT_LOG + 1)
@@ -114,9 +121,23 @@ class Settings:
             return None
 
 
+def _with_valid_name(settings: Settings, cached_name: str | None) -> Settings:
+    if settings.node_name_explicit:
+        return settings
+    if cached_name is not None:
+        return replace(settings, node_name=cached_name)
+    try:
+        require_node_name(settings.node_name)
+    except AttestationError as error:
+        raise ConfigurationInvalid(
+            f"the host name {settings.node_name!r} is not a node name: set nodeName (--node-name)"
+        ) from error
+    return settings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: its name in the exec extension, what it takes, and what it is for."""
+    """One setting: its key in the exec extension, its value parser, and its help text."""
 
     key: str
     parse: Callable[[object], object]
@@ -131,54 +152,54 @@ class Setting:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("is not a string that says something")
+        raise ValueError("must be a non-empty string")
     return value
 
 
 def _provider(value: object) -> str:
     text = _text(value)
     if _PROVIDER.fullmatch(text) is None:
-        raise ValueError("is not NAME or NAME:OPTION")
+        raise ValueError("must be NAME or NAME:OPTION")
     return text
 
 
 def _absolute(value: object) -> Path:
     path = Path(_text(value))
     if not path.is_absolute():
-        raise ValueError("is not an absolute path")
+        raise ValueError("must be an absolute path")
     return path
 
 
 def _one_of(*words: str) -> Callable[[object], str]:
-    def take(value: object) -> str:
+    def parse(value: object) -> str:
         if value not in words:
-            raise ValueError(f"is not {' or '.join(words)}")
+            raise ValueError(f"must be {' or '.join(words)}")
         return str(value)
 
-    return take
+    return parse
 
 
-def _seconds(least: int, most: int) -> Callable[[object], int]:
-    def take(value: object) -> int:
+def _seconds(minimum: int, maximum: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if type(number) is not int or not least <= number <= most:
-            raise ValueError(f"is not a number of seconds from {least} to {most}")
+        if type(number) is not int or not minimum <= number <= maximum:
+            raise ValueError(f"must be a number of seconds from {minimum} to {maximum}")
         return number
 
-    return take
+    return parse
 
 
 SETTINGS: Final = (
     Setting(
         key="nodeName",
         parse=lambda value: require_node_name(_text(value)),
-        help="name of this Node; default: what the provider tells, or the host name in lower case",
+        help="name of this Node; default: the provider's, or the host name in lower case",
         metavar="NAME",
     ),
     Setting(
         key="providerID",
         parse=lambda value: require_provider_id(_text(value)),
-        help="what Machine.spec.providerID holds for this machine",
+        help="Machine.spec.providerID of this machine",
         metavar="ID",
     ),
     Setting(
@@ -190,8 +211,8 @@ SETTINGS: Final = (
     Setting(
         key="provider",
         parse=_provider,
-        help="platform that tells provider ID and node name where they are not set: aws, azure,"
-        " equinix, file:PATH, gce, metal3, openstack[:REGION], vsphere, or one that was added",
+        help="platform to ask for provider ID and node name where they are not set: aws, azure,"
+        " equinix, file:PATH, gce, metal3, openstack[:REGION], vsphere, or an installed one",
         metavar="NAME[:OPTION]",
     ),
     Setting(
@@ -204,13 +225,13 @@ SETTINGS: Final = (
     Setting(
         key="stateDir",
         parse=_absolute,
-        help=f"folder of this program's own, mode 0700; default: {DEFAULT_STATE_DIR}",
-        metavar="FOLDER",
+        help=f"directory of this program, mode 0700; default: {DEFAULT_STATE_DIR}",
+        metavar="DIRECTORY",
     ),
     Setting(
         key="tcti",
         parse=_text,
-        help=f"how the TPM is reached, as the TSS2 libraries name it; default: {DEFAULT_TCTI}",
+        help=f"connection to the TPM, as a TSS2 TCTI name; default: {DEFAULT_TCTI}",
         metavar="TCTI",
     ),
     Setting(
@@ -222,7 +243,7 @@ SETTINGS: Final = (
     Setting(
         key="endorsementPasswordFile",
         parse=_absolute,
-        help="file that holds the endorsement hierarchy's password, on the few machines with one",
+        help="file that holds the endorsement hierarchy's password, on machines that have one",
         metavar="FILE",
     ),
     Setting(
@@ -240,13 +261,13 @@ SETTINGS: Final = (
     Setting(
         key="signerName",
         parse=_one_of(CLIENT_SIGNER),
-        help=f"signer to ask; default, and the only one: {CLIENT_SIGNER}",
+        help=f"name of the signer; default, and the only one: {CLIENT_SIGNER}",
         metavar="NAME",
     ),
     Setting(
         key="expirationSeconds",
         parse=_seconds(MIN_EXPIRATION_SECONDS, MAX_SECONDS),
-        help="lifetime to ask for; default: the signer's",
+        help="lifetime to request; default: the signer's",
         metavar="SECONDS",
     ),
 )
@@ -258,69 +279,56 @@ def resolve(
     hostname: str,
     problems: tuple[str, ...] = (),
 ) -> Settings:
-    """Make the settings of a call; `flags` by the keys of the table.
+    """Return the settings of a call; `flags` has the keys of the table.
 
-    `problems` are those that were found before; they are told together with those found here.
-    Raises ConfigurationInvalid.
+    `problems` of the command line are reported together with those of the settings. The host name
+    is not checked here: a cached certificate is served whatever it is. Raises ConfigurationInvalid.
     """
-    found, wrong = _take(extension, flags)
-    told = [*problems, *wrong]
-    told += [f"unknown setting {key!r}" for key in extension if key not in _BY_KEY]
+    values, wrong = _parse_values(extension, flags)
+    all_problems = [*problems, *wrong]
+    all_problems += [f"unknown setting {key!r}" for key in extension if key not in _BY_KEY]
     if any(key in flags for key in _PROVIDER_ID_KEYS):
-        found = {k: v for k, v in found.items() if k in flags or k not in _PROVIDER_ID_KEYS}
-    if all(key in found for key in _PROVIDER_ID_KEYS):
-        told.append("providerID and providerIDFile exclude each other")
-    is_given = "nodeName" in extension or "nodeName" in flags
-    if not is_given:
-        found["nodeName"] = _node_name_of(hostname, told)
-    if told:
-        raise ConfigurationInvalid("; ".join(told))
+        values = {k: v for k, v in values.items() if k in flags or k not in _PROVIDER_ID_KEYS}
+    if all(key in values for key in _PROVIDER_ID_KEYS):
+        all_problems.append("providerID and providerIDFile exclude each other")
+    if all_problems:
+        raise ConfigurationInvalid("; ".join(all_problems))
     return Settings(
-        node_name=str(found["nodeName"]),
-        node_name_explicit=is_given,
-        provider_id=cast("str | None", found.get("providerID")),
-        provider_id_file=cast("Path | None", found.get("providerIDFile")),
-        provider=cast("str | None", found.get("provider")),
-        bootstrap_kubeconfig=_path(found, "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG),
-        state_dir=_path(found, "stateDir", DEFAULT_STATE_DIR),
-        tcti=str(found.get("tcti", DEFAULT_TCTI)),
-        endorsement_key_type=cast("KeyType", found.get("endorsementKeyType", "auto")),
-        endorsement_password_file=cast("Path | None", found.get("endorsementPasswordFile")),
-        event_log_file=_path(found, "eventLogFile", DEFAULT_EVENT_LOG),
-        timeout_seconds=cast("int", found.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)),
+        node_name=str(values.get("nodeName", hostname.strip().lower())),
+        node_name_explicit="nodeName" in values,
+        provider_id=cast("str | None", values.get("providerID")),
+        provider_id_file=cast("Path | None", values.get("providerIDFile")),
+        provider=cast("str | None", values.get("provider")),
+        bootstrap_kubeconfig=_path(values, "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG),
+        state_dir=_path(values, "stateDir", DEFAULT_STATE_DIR),
+        tcti=str(values.get("tcti", DEFAULT_TCTI)),
+        endorsement_key_type=cast("KeyType", values.get("endorsementKeyType", "auto")),
+        endorsement_password_file=cast("Path | None", values.get("endorsementPasswordFile")),
+        event_log_file=_path(values, "eventLogFile", DEFAULT_EVENT_LOG),
+        timeout_seconds=cast("int", values.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)),
         signer_name=CLIENT_SIGNER,
-        expiration_seconds=cast("int | None", found.get("expirationSeconds")),
+        expiration_seconds=cast("int | None", values.get("expirationSeconds")),
     )
 
 
 _BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 
 
-def _take(
+def _parse_values(
     extension: Mapping[str, object], flags: Mapping[str, str]
 ) -> tuple[dict[str, object], list[str]]:
-    found: dict[str, object] = {}
-    wrong = []
+    values: dict[str, object] = {}
+    problems = []
     for setting in SETTINGS:
-        named = [(setting.key, extension), (setting.flag, flags)]
-        for name, source in named:
+        for name, source in ((setting.key, extension), (setting.flag, flags)):
             if setting.key not in source:
                 continue
             try:
-                found[setting.key] = setting.parse(source[setting.key])
+                values[setting.key] = setting.parse(source[setting.key])
             except (ValueError, AttestationError) as error:
-                wrong.append(f"{name} {error}")
-    return found, wrong
+                problems.append(f"{name} {error}")
+    return values, problems
 
 
-def _node_name_of(hostname: str, told: list[str]) -> str:
-    name = hostname.strip().lower()
-    try:
-        return require_node_name(name)
-    except AttestationError:
-        told.append(f"the host name {name!r} is no node name: set nodeName (--node-name)")
-        return name
-
-
-def _path(found: Mapping[str, object], key: str, default: str) -> Path:
-    return cast("Path", found.get(key, Path(default)))
+def _path(values: Mapping[str, object], key: str, default: str) -> Path:
+    return cast("Path", values.get(key, Path(default)))

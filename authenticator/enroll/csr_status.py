@@ -1,7 +1,6 @@
-"""What the signer says on a CSR: challenge, conditions, what it waits for.
+"""What the signer writes on a CSR: challenge, conditions, the reason for which it waits.
 
-Others write there as well, so nothing of it is more than a word: it is read strictly, and shown
-without what a terminal would take for orders.
+Others can write there too. So it is parsed strictly, and displayed without control characters.
 """
 
 import contextlib
@@ -19,11 +18,11 @@ from common.names import (
 )
 
 MAX_MESSAGE_CHARS: Final = 300
-"""Characters of others that are shown."""
+"""Characters of a foreign message that are displayed."""
 
 
 def find_challenge(csr: Csr) -> str | None:
-    """Return the challenge if it can be read; the signer writes one that cannot again."""
+    """Return the challenge if it is valid; the signer replaces one that is not."""
     text = csr.annotations.get(CHALLENGE_ANNOTATION)
     if text is not None:
         with contextlib.suppress(ChallengeMalformed):
@@ -33,30 +32,30 @@ def find_challenge(csr: Csr) -> str | None:
 
 
 def raise_if_rejected(csr: Csr) -> None:
-    """Raise RequestDenied, RequestFailed or VersionRefused when the CSR was."""
+    """Raise RequestDenied, RequestFailed or VersionRefused when the CSR was rejected."""
     for condition, leaf in (("Denied", RequestDenied), ("Failed", RequestFailed)):
         if condition in csr.conditions:
             reason, message = csr.conditions[condition]
             if reason == UnsupportedVersion.reason:
-                taken = sanitize(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
+                accepted = sanitize(csr.annotations.get(SUPPORTED_VERSIONS_ANNOTATION, "none"))
                 raise VersionRefused(
-                    f"{csr.spec.name}: this program speaks {', '.join(SUPPORTED_VERSIONS)}, and the"
-                    f" signer takes {taken}; bring both to versions that meet",
+                    f"{csr.spec.name}: this program supports {', '.join(SUPPORTED_VERSIONS)}, and"
+                    f" the signer supports {accepted}; upgrade the older one",
                     detail=reason,
                 )
-            told = f"{condition.lower()}: {sanitize(reason)}: {sanitize(message)}"
-            raise leaf(f"{csr.spec.name} was {told}", detail=sanitize(reason))
+            text = f"{condition.lower()}: {sanitize(reason)}: {sanitize(message)}"
+            raise leaf(f"{csr.spec.name} was {text}", detail=sanitize(reason))
 
 
 def pending_reason(csr: Csr) -> str:
-    """Say what a pending CSR waits for."""
+    """Return the reason for which a pending CSR waits."""
     reason = csr.annotations.get(PENDING_REASON_ANNOTATION)
-    return (
-        "no word from the signer yet" if reason is None else f"the signer waits: {sanitize(reason)}"
-    )
+    if reason is None:
+        return "the signer has not answered yet"
+    return f"the signer waits: {sanitize(reason)}"
 
 
 def sanitize(text: str) -> str:
-    """Return what somebody else said, fit for one line of a log."""
+    """Return a foreign text as one printable line of bounded length."""
     printable = "".join(c if c.isprintable() else " " for c in text[:MAX_MESSAGE_CHARS])
     return " ".join(printable.split())

@@ -1,28 +1,25 @@
-"""From a call to a credential: who asks the API server, when an exchange begins, what is kept.
+"""From a call to a credential: whether a new one is needed, and which credential asks for it.
 
-One call at a time: all of this happens under the store's lock, and what another call has achieved
-meanwhile is used. As whom the API server is asked: with the current certificate while it counts,
-with the bootstrap credential when there is none or when it is refused. After a failure none begins
-for a while, so that a node that cannot succeed does not flood the API server; the pause ends at
-once when something that matters has changed. A valid certificate is only ever replaced by one that
-was tried out.
+Everything here runs under the store's lock, and uses what another call achieved meanwhile. A
+request to the API server is made with the current certificate while that is valid, and with the
+bootstrap credential when there is none or it is refused. After a failure a cooldown keeps a node
+that cannot succeed from flooding the API server. A new certificate replaces a valid one only after
+the API server accepted it.
 """
 
-import json
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from authenticator.config.invocation import Invocation
-from authenticator.enroll import exchange
+from authenticator.enroll import trial
+from authenticator.enroll.fingerprint import digest, identity, relevant_settings, with_fingerprint
 from authenticator.errors import (
     BootstrapCredentialUnusable,
-    CertificateNotAccepted,
     StateDirectoryUnwritable,
     Unauthorized,
 )
@@ -35,33 +32,38 @@ from authenticator.model import (
     KeyPair,
     PhaseTimer,
     Server,
-    Token,
 )
 from authenticator.providers.provider import Identity
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
 from authenticator.state.store import Store
 from authenticator.tpm.device import Tpm
-from common.names import CLIENT_USAGES, NODE_USER_PREFIX
+from common.names import CLIENT_USAGES
 
+if TYPE_CHECKING:
+    from authenticator.enroll import exchange
+
+MAX_KNOWN_CALLS: Final = 8
 _REFUSED: Final = "the API server does not accept the current certificate (401)"
 _logger = logging.getLogger(__name__)
 
 
 class Trigger(Enum):
-    """Why a credential is wanted."""
+    """Why a credential is requested."""
 
-    REQUIRED = "needed"
-    """There is none that could be served, or its renewal is due."""
-    UNAUTHORIZED_SUSPECTED = "suspected"
-    """It was asked for again early, as after a 401: it is tried, and replaced when refused."""
-    FORCED = "demanded"
-    """Somebody wants a new one now."""
+    REQUIRED = "required"
+    """A call has nothing to serve: any certificate that works will do."""
+    RENEWAL_DUE = "renewal-due"
+    """The renewal point has passed, or the certificate was obtained for another exec info."""
+    UNAUTHORIZED_SUSPECTED = "unauthorized-suspected"
+    """A process asked again early, as after a 401: try the certificate, replace it if refused."""
+    FORCED = "forced"
+    """An operator wants a new certificate now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrollDependencies:
-    """The seams of a call."""
+    """The interfaces to the outside that a call uses."""
 
     clock: Clock
     store: Store
@@ -75,14 +77,17 @@ class EnrollDependencies:
     phases: PhaseTimer
 
     def exchange_dependencies(
-        self, api: CsrApi, trial: Callable[[KeyPair], None]
-    ) -> exchange.ExchangeDependencies:
-        """Return the seams of an exchange, for one requester and one kind of certificate."""
+        self, api: CsrApi, validate_certificate: Callable[[KeyPair], None]
+    ) -> "exchange.ExchangeDependencies":
+        """Return the dependencies of an exchange, for one requester and one kind of certificate."""
+        # Imported here: it loads `cryptography`, which calls that begin no exchange do not need.
+        from authenticator.enroll import exchange  # noqa: PLC0415
+
         return exchange.ExchangeDependencies(
             clock=self.clock,
             store=self.store,
             api=api,
-            validate_certificate=trial,
+            validate_certificate=validate_certificate,
             open_tpm=self.open_tpm,
             event_log=self.event_log,
             token_hex=self.token_hex,
@@ -92,191 +97,210 @@ class EnrollDependencies:
 
 
 def obtain_credential(
-    call: Invocation, world: EnrollDependencies, deadline: Deadline, occasion: Trigger
+    invocation: Invocation, deps: EnrollDependencies, deadline: Deadline, trigger: Trigger
 ) -> Credential:
-    """Return a credential for the call: that of another call, the one on trial, or a new one.
+    """Return a credential for the call: the cached one while that is sufficient, else a new one.
 
-    The caller holds the store's lock. Raises leaves of common/errors; a failure is kept as a
-    cooldown where that helps.
+    The caller holds the store's lock. Raises AttestationError leaves; a failure that may repeat
+    starts a cooldown.
     """
-    return _Enrollment(call, world, deadline).run(occasion)
+    return _Enrollment(invocation, deps, deadline).run(trigger)
 
 
 class _Enrollment:
-    """One enrolment, under the lock."""
+    """One enrollment, under the lock."""
 
-    __slots__ = ("_call", "_deadline", "_world")
+    __slots__ = ("_cached", "_current", "_deadline", "_deps", "_invocation")
 
-    def __init__(self, call: Invocation, world: EnrollDependencies, deadline: Deadline) -> None:
-        self._call = call
-        self._world = world
+    def __init__(
+        self, invocation: Invocation, deps: EnrollDependencies, deadline: Deadline
+    ) -> None:
+        self._invocation = invocation
+        self._deps = deps
         self._deadline = deadline
+        self._cached = deps.store.load_credential()
+        self._current = invocation.matches(self._cached)
 
-    def run(self, occasion: Trigger) -> Credential:
-        """Return what there is if it will do, else a new credential."""
-        kept = self._world.store.load_credential()
-        current = self._call.matches(kept)
-        suspected = occasion is Trigger.UNAUTHORIZED_SUSPECTED and current is not None
-        refused = suspected and current is not None and not self._still_accepted(current)
-        if current is not None and self._is_sufficient(current, occasion) and not refused:
+    def run(self, trigger: Trigger) -> Credential:
+        """Return the cached credential if it is sufficient, else enroll."""
+        current = self._current
+        refused = current is not None and self._is_refused(current, trigger)
+        if current is not None and not refused and self._is_sufficient(current, trigger):
             return current
-        self._resolve_identity()
-        sources = self._sources(None if refused else kept)
-        if occasion is not Trigger.FORCED:
-            cooldown.check(self._world.store, self._world.clock, sources.digest)
+        sources = self._sources(refused=refused)
+        if trigger is not Trigger.FORCED:
+            cooldown.check(self._deps.store, self._deps.clock, sources.fingerprint)
+        self._resolve_identity(current)
         try:
-            return self._store(self._enroll_with_fallback(sources, refused=refused))
+            return self._store(self._enroll_with_fallback(sources, refused=refused), current)
         except Exception as error:
-            world = self._world
-            cooldown.start(error, world.store, world.clock, sources.digest, world.jitter())
+            self._start_cooldown(error, sources.fingerprint)
             raise
 
-    def _is_sufficient(self, current: Credential, occasion: Trigger) -> bool:
-        fresh = freshness(current, self._world.clock.now()) is Freshness.FRESH
-        return fresh and occasion is not Trigger.FORCED
+    def _is_refused(self, current: Credential, trigger: Trigger) -> bool:
+        """Try a certificate that may not work any more; return whether the API server says 401.
 
-    def _still_accepted(self, current: Credential) -> bool:
-        """Try the credential: False only when the API server says 401 to it."""
-        try:
-            with self._world.phases.phase("trial of the current certificate"):
-                self._connect(current.key_pair).self_subject_review()
-        except Unauthorized:
-            _logger.warning(_REFUSED)
+        The node's clock alone never makes a certificate worthless: it may be days ahead.
+        """
+        expired = self._freshness(current) is Freshness.EXPIRED
+        if not expired and trigger is not Trigger.UNAUTHORIZED_SUSPECTED:
             return False
-        return True
+        fingerprint = self._sources(refused=True).fingerprint
+        if trigger is not Trigger.FORCED:  # refused a moment ago: do not ask again
+            cooldown.check(self._deps.store, self._deps.clock, fingerprint)
+        try:
+            with self._deps.phases.phase("trial of the current certificate"):
+                accepted = trial.is_accepted(self._connect(current.key_pair))
+        except Exception as error:
+            self._start_cooldown(error, fingerprint)
+            raise
+        if not accepted:
+            _logger.warning(_REFUSED)
+            return True
+        if expired:
+            _logger.warning(
+                "the certificate has expired by this node's clock, but the API server accepts it:"
+                " correct the clock"
+            )
+        return False
 
-    def _resolve_identity(self) -> None:
-        """Ask the provider, if the settings name one: now that an exchange is to begin."""
-        settings = self._call.settings
+    def _start_cooldown(self, error: Exception, fingerprint: str) -> None:
+        deps = self._deps
+        cooldown.start(error, deps.store, deps.clock, fingerprint, deps.jitter())
 
-        def ask(provider: str) -> Identity:
-            with self._world.phases.phase("provider"):
-                return self._world.query_provider(provider, self._deadline)
+    def _is_sufficient(self, current: Credential, trigger: Trigger) -> bool:
+        match trigger:
+            case Trigger.REQUIRED:
+                return True
+            case Trigger.RENEWAL_DUE:
+                known = self._invocation.is_known_to(current)
+                return known and self._freshness(current) is Freshness.FRESH
+            case Trigger.UNAUTHORIZED_SUSPECTED:
+                return self._freshness(current) is Freshness.FRESH
+            case Trigger.FORCED:
+                return False
 
-        self._call = replace(self._call, settings=settings.with_provider_identity(ask))
+    def _freshness(self, credential: Credential) -> Freshness:
+        return freshness(credential, self._deps.clock.now())
 
-    def _sources(self, kept: Credential | None) -> "_Sources":
-        """Find as whom the API server may be asked."""
-        pair = None
-        if (
-            kept is not None
-            and kept.node_name == self._call.settings.node_name
-            and freshness(kept, self._world.clock.now()) is not Freshness.EXPIRED
-        ):
-            pair = kept.key_pair
+    def _resolve_identity(self, current: Credential | None) -> None:
+        """Query the provider, if the settings name one: an exchange is about to begin."""
+
+        def query(provider: str) -> Identity:
+            with self._deps.phases.phase("provider"):
+                return self._deps.query_provider(provider, self._deadline)
+
+        settings = self._invocation.settings.with_provider_identity(
+            query, None if current is None else current.node_name
+        )
+        self._invocation = replace(self._invocation, settings=settings)
+
+    def _sources(self, *, refused: bool) -> "_Sources":
+        """Return the credentials for requests to the API server."""
+        certificate = None
+        if self._cached is not None and not refused:
+            # The API server has just accepted a current one that seems to have expired.
+            expired = self._freshness(self._cached) is Freshness.EXPIRED
+            if self._current is not None or not expired:
+                certificate = self._cached
         bootstrap: ApiCredential | BootstrapCredentialUnusable
         try:
-            bootstrap = self._world.load_bootstrap(self._call.settings.bootstrap_kubeconfig)
+            bootstrap = self._deps.load_bootstrap(self._invocation.settings.bootstrap_kubeconfig)
         except BootstrapCredentialUnusable as error:
             bootstrap = error
         return _Sources(
-            certificate=pair,
+            certificate=certificate,
             bootstrap=bootstrap,
-            digest=self._digest(_identity(pair), _identity(bootstrap)),
+            fingerprint=digest(
+                relevant_settings(self._invocation.settings),
+                asdict(self._invocation.exec_info.server),
+                identity(None if certificate is None else certificate.key_pair),
+                identity(bootstrap),
+            ),
         )
 
     def _enroll_with_fallback(
         self, sources: "_Sources", *, refused: bool
-    ) -> exchange.IssuedCredential:
+    ) -> "exchange.IssuedCredential":
         """Run the exchange with the certificate, and with the bootstrap credential if refused."""
-        path = self._call.settings.bootstrap_kubeconfig
-        if sources.certificate is not None:
+        settings = self._invocation.settings
+        certificate = sources.certificate
+        if certificate is not None and certificate.node_name == settings.node_name:
             try:
-                return self._exchange(sources.certificate)
+                return self._exchange(certificate.key_pair)
             except Unauthorized:
                 refused = True
                 _logger.warning("%s: the bootstrap credential is used", _REFUSED)
-        told = _REFUSED if refused else "there is no certificate"
+        cause = _REFUSED if refused else "there is no certificate"
+        path = settings.bootstrap_kubeconfig
         if isinstance(sources.bootstrap, BootstrapCredentialUnusable):
-            # Where nothing was sent no cooldown follows; after a 401 one has to.
+            # After a 401 a cooldown has to follow; when nothing was sent, none does.
             raise (Unauthorized if refused else BootstrapCredentialUnusable)(
-                f"{told}, and no bootstrap credential to get one with: {sources.bootstrap.message};"
+                f"{cause}, and there is no bootstrap credential: {sources.bootstrap.message};"
                 f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
             )
         try:
             return self._exchange(sources.bootstrap)
         except Unauthorized as error:
             raise Unauthorized(
-                f"{told}, and the API server does not accept the bootstrap credential (401);"
+                f"{cause}, and the API server does not accept the bootstrap credential (401);"
                 f" put a new bootstrap token (kubeadm token create) into {path}"
             ) from error
 
-    def _exchange(self, requester: ApiCredential) -> exchange.IssuedCredential:
-        settings = self._call.settings
-        provider_id = settings.required_provider_id()
-        wanted = CertificateSpec(
+    def _exchange(self, requester: ApiCredential) -> "exchange.IssuedCredential":
+        from authenticator.enroll import exchange  # noqa: PLC0415 - as in exchange_dependencies
+
+        settings = self._invocation.settings
+        spec = CertificateSpec(
             node_name=settings.node_name,
-            provider_id=provider_id,
+            provider_id=settings.required_provider_id(),
             signer_name=settings.signer_name,
             usages=CLIENT_USAGES,
             names=(),
             expiration_seconds=settings.expiration_seconds,
-            fingerprint=self._digest(provider_id, _identity(requester)),
+            fingerprint="",
         )
-        around = self._world.exchange_dependencies(
+        deps = self._deps.exchange_dependencies(
             self._connect(requester), self._verify_with_api_server
         )
-        return exchange.run_exchange(wanted, around, self._deadline)
+        spec = with_fingerprint(spec, self._invocation.exec_info.server, requester)
+        return exchange.run_exchange(spec, deps, self._deadline)
 
     def _verify_with_api_server(self, pair: KeyPair) -> None:
-        """Ask the API server who the new certificate is: only the node itself will do."""
-        try:
-            name = self._connect(pair).self_subject_review()
-        except Unauthorized as error:
-            raise CertificateNotAccepted(
-                "the API server refuses the new certificate: is the signer's CA its client CA?"
-            ) from error
-        if name != NODE_USER_PREFIX + self._call.settings.node_name:
-            raise CertificateNotAccepted("the API server takes the new certificate for another's")
+        """Require that the API server authenticates the new certificate as this node."""
+        trial.require_accepted(self._connect(pair), self._invocation.settings.node_name)
 
     def _connect(self, requester: ApiCredential) -> CsrApi:
-        return self._world.connect(self._call.exec_info.server, requester, self._deadline)
+        return self._deps.connect(self._invocation.exec_info.server, requester, self._deadline)
 
-    def _store(self, certified: exchange.IssuedCredential) -> Credential:
-        """Put the new credential into the cache; a full disk does not keep it from being served."""
+    def _store(self, new: "exchange.IssuedCredential", current: Credential | None) -> Credential:
+        """Cache the new credential; on a full disk it is served all the same."""
+        earlier = () if current is None else current.known_calls
+        others = tuple(call for call in earlier if call != self._invocation.digest)
         credential = Credential(
-            node_name=self._call.settings.node_name,
-            key_pair=certified.pair,
-            not_before=certified.issued.not_before,
-            not_after=certified.issued.not_after,
-            received_at=int(self._world.clock.now()),
-            exec_info=self._call.exec_info.raw,
-            arguments=self._call.arguments,
-            api_version=self._call.exec_info.api_version,
+            node_name=self._invocation.settings.node_name,
+            key_pair=new.pair,
+            not_before=new.issued.not_before,
+            not_after=new.issued.not_after,
+            received_at=int(self._deps.clock.now()),
+            exec_info=self._invocation.exec_info.raw,
+            arguments=self._invocation.arguments,
+            api_version=self._invocation.exec_info.api_version,
+            known_calls=(self._invocation.digest, *others)[:MAX_KNOWN_CALLS],
         )
         try:
-            self._world.store.save_credential(credential)
-            self._world.store.delete_pending()
-            self._world.store.save_cooldown(None)
+            self._deps.store.save_credential(credential)
+            self._deps.store.delete_pending(new.fingerprint)
+            self._deps.store.delete_cooldowns()
         except StateDirectoryUnwritable as error:
-            _logger.warning("the new credential is served, but not kept: %s", error)
+            _logger.warning("the new credential is served, but not stored: %s", error)
         return credential
-
-    def _digest(self, *parts: str) -> str:
-        """Name what was tried: this call, and as whom."""
-        settings = self._call.settings
-        names = (settings.node_name, settings.signer_name, settings.expiration_seconds)
-        listed = json.dumps([*names, *parts])
-        return sha256(listed.encode() + self._call.exec_info.raw).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """As whom the API server may be asked, and a name for all of it."""
+    """The credentials for requests to the API server, and a digest of everything that was tried."""
 
-    certificate: KeyPair | None
+    certificate: Credential | None
     bootstrap: ApiCredential | BootstrapCredentialUnusable
-    digest: str
-
-
-def _identity(source: ApiCredential | BootstrapCredentialUnusable | None) -> str:
-    """Tell one source from another; a secret when it is a token."""
-    match source:
-        case Token():
-            return source.token
-        case KeyPair():
-            return source.certificate.hex()
-        case BootstrapCredentialUnusable():
-            return source.message
-        case None:
-            return ""
+    fingerprint: str

@@ -1,26 +1,44 @@
-"""One exchange with the signer, from the offer to a certificate that has proved its worth.
+"""One exchange with the signer, from the offer to a certificate that was accepted.
 
-A machine of small steps over its seams: each step looks at what is on disk and at the API server,
-and does the one thing that is next. What it is about to send is on disk first, so a kill between
-any two steps costs nothing: the next call takes up the same exchange by the names of its CSRs.
+Theory of operation. The state of an exchange is one `PendingExchange` on disk and its two CSRs at
+the API server. Each step reads both and does what is next:
 
-Limits count in boot time from first sight, since the clocks of node and signer may differ
-(docs/protocol.md section 3). Nothing that comes from the API server is trusted with more than this
-exchange: a false challenge makes a false answer, and a certificate is checked, then tried.
+    state on disk            step               next
+    -                        begin              key and offer are stored, under new CSR names
+    offer                    await_challenge    the offer is created; its challenge is stored
+    offer, challenge         make_answer        the TPM opens the challenge; the answer is stored
+    offer, challenge, answer await_certificate  the answer is created; its certificate is verified
+    the same                 validate           the certificate is tried, then cached by the caller
+    -                                           the caller deletes the exchange after that
 
-Client and serving certificates differ in what is asked for, and in the trial.
+What a step sends is on disk before it is sent, and CSRs are found by the names on disk:
+
+- killed before a write: the step runs again. The TPM or the API server repeats what it did; an
+  offer's TPM work is repeated under new names, of which nothing was sent yet.
+- killed after a write and before sending: the next call sends the stored bytes.
+- killed after sending: `create` returns the CSR that exists under the stored name.
+- killed after the certificate is cached: the exchange is discarded, because its key is cached.
+- rebooted: the exchange is replaced, since its boot times mean nothing any more.
+
+Ages count in boot time from first sight, because the clocks of node and signer may differ
+(docs/protocol.md section 3). The API server is trusted with this exchange only: a false challenge
+makes a false answer, and a certificate is verified, then tried.
+
+Client and serving certificates differ in what is requested, and in `validate_certificate`.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, TypeVar
 
 from authenticator.enroll import issued_certificate
 from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
 from authenticator.enroll.issued_certificate import IssuedCertificate
 from authenticator.errors import (
+    ClockSkewTooLarge,
     DeadlinePassed,
     ExchangeExpired,
     OfferUnanswered,
@@ -29,6 +47,7 @@ from authenticator.errors import (
     StateDirectoryUnwritable,
 )
 from authenticator.model import (
+    EXCHANGE_TTL_SECONDS,
     CertificateSpec,
     Clock,
     Csr,
@@ -38,6 +57,7 @@ from authenticator.model import (
     KeyPair,
     PendingExchange,
     PhaseTimer,
+    backoff,
 )
 from authenticator.state.store import Store
 from authenticator.tpm.device import Tpm
@@ -49,42 +69,42 @@ from common.errors import ApiServerUnavailable, StartOver
 _T = TypeVar("_T")
 
 NAME_PREFIX: Final = "kubelet-tpm-"
-EXCHANGE_TTL_SECONDS: Final = 15 * 60
-"""After this the keys of an exchange are discarded."""
-
 OFFER_TTL_SECONDS: Final = 10 * 60
-"""An offer that is unanswered for so long is replaced."""
+"""An offer without a challenge is replaced after this time."""
 
 CHALLENGE_TTL_SECONDS: Final = 4 * 60
-"""A challenge is answered within this time of its first sight, or left."""
+"""A challenge is answered within this time of its first sight, or not at all."""
 
 WATCH_TIMEOUT_SECONDS: Final = 30
-"""How long a watch is waited for at once; then everything is looked at again."""
+"""Length of one watch; then the CSR is read again."""
 
 INITIAL_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 5.0
-"""How long the API server is left alone when it was not there, or told nothing at once; doubled
-from the first to this."""
+"""Pauses after calls that failed, or watches that ended at once without news."""
+
+CLOCK_TOLERANCE_SECONDS: Final = issued_certificate.CLOCK_TOLERANCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCredential:
-    """A certificate that has stood its trial, and its key."""
+    """A certificate that was verified and tried, and its key."""
 
     issued: IssuedCertificate
     pair: KeyPair
+    fingerprint: str
+    """Of the exchange, which the caller deletes when the credential is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeDependencies:
-    """The exchange's seams. `open_tpm` is only called when the TPM has something to do."""
+    """The interfaces that an exchange uses. `open_tpm` is called only when the TPM is needed."""
 
     clock: Clock
     store: Store
     api: CsrApi
     validate_certificate: Callable[[KeyPair], None]
-    """Raises StartOver leaves when the new certificate is not good for what it was wanted for, and
-    ApiServerUnavailable when that has to be asked again."""
+    """Raises StartOver leaves when the new certificate does not serve its purpose, and
+    ApiServerUnavailable when the trial has to be repeated."""
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
     event_log: Callable[[], bytes | None]
     token_hex: Callable[[], str]
@@ -95,90 +115,89 @@ class ExchangeDependencies:
 
 
 def run_exchange(
-    wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+    spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
 ) -> IssuedCredential:
-    """Begin an exchange or go on with the one on disk, until it ends or the deadline passes.
+    """Begin an exchange or resume the one on disk, until it ends or the deadline passes.
 
-    One that grew too old is nobody's verdict: the next begins at once, as long as there is time.
-    The caller holds the lock, and drops the exchange from disk when the credential is stored.
-    Raises what the seams raise, DeadlinePassed (with what the signer waits for), StartOver leaves.
+    An expired exchange is not a failure: the next one begins at once if there is time. After an
+    unanswered offer none does: no signer is there, and the caller's cooldown follows. The caller
+    holds the lock, and deletes the exchange from disk when the credential is stored. Raises what
+    the interfaces raise, DeadlinePassed (with the signer's pending reason), StartOver leaves.
     """
     while True:
         try:
-            return _once(wanted, around, deadline)
+            return _run_once(spec, deps, deadline)
         except StartOver as error:
-            too_old = isinstance(error, ExchangeExpired | OfferUnanswered)
             with contextlib.suppress(StateDirectoryUnwritable):
-                around.store.delete_pending()
-                if too_old and deadline.remaining() > 0:
+                deps.store.delete_pending(spec.fingerprint)
+                if isinstance(error, ExchangeExpired) and deadline.remaining() > 0:
                     continue
             raise
 
 
-def _once(
-    wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+def _run_once(
+    spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
 ) -> IssuedCredential:
-    exchange = _Exchange(wanted, around, deadline)
-    with around.phases.phase("offer"):
+    exchange = _Exchange(spec, deps, deadline)
+    with deps.phases.phase("offer"):
         pending = exchange.resume() or exchange.begin()
     if pending.challenge is None:
-        with around.phases.phase("challenge"):
+        with deps.phases.phase("challenge"):
             pending = exchange.await_challenge(pending)
     if pending.answer is None:
-        with around.phases.phase("answer"):
+        with deps.phases.phase("answer"):
             pending = exchange.make_answer(pending)
-    with around.phases.phase("certificate"):
+    with deps.phases.phase("certificate"):
         issued = exchange.await_certificate(pending)
-    with around.phases.phase("trial"):
+    with deps.phases.phase("trial"):
         return exchange.validate_certificate(issued, pending)
 
 
 class _Exchange:
-    __slots__ = ("_around", "_deadline", "_in_vain", "_wanted")
+    __slots__ = ("_deadline", "_deps", "_idle_polls", "_spec")
 
     def __init__(
-        self, wanted: CertificateSpec, around: ExchangeDependencies, deadline: Deadline
+        self, spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
     ) -> None:
-        self._wanted = wanted
-        self._around = around
+        self._spec = spec
+        self._deps = deps
         self._deadline = deadline
-        self._in_vain = self._pauses()
+        self._idle_polls = 0
 
     def resume(self) -> PendingExchange | None:
-        """Return the exchange on disk if it can still end well."""
-        pending = self._around.store.load_pending()
-        if pending is None or pending.fingerprint != self._wanted.fingerprint:
+        """Return the exchange on disk if it can still succeed. Raises OfferUnanswered."""
+        pending = self._deps.store.load_pending(self._spec.fingerprint)
+        if pending is None or not pending.is_live(self._deps.clock):
             return None
-        limit = OFFER_TTL_SECONDS if pending.challenge is None else EXCHANGE_TTL_SECONDS
-        if pending.boot_id != self._around.clock.boot_id() or self._age(pending.started_at) > limit:
-            return None
-        # Killed after its certificate was stored: it would only bring the same one again.
-        cached = self._around.store.load_credential()
+        if pending.challenge is None and self._age(pending.started_at) > OFFER_TTL_SECONDS:
+            raise OfferUnanswered(f"offer {pending.offer_name}: no challenge in ten minutes")
+        # Killed after its certificate was cached: the exchange would bring the same one again.
+        cached = self._deps.store.load_credential()
         return None if cached is not None and cached.key_pair.key == pending.key else pending
 
     def begin(self) -> PendingExchange:
-        """Make a key and the offer for it, and keep them."""
-        with self._around.open_tpm(self._deadline) as tpm:
-            found = tpm.endorsement_key()
+        """Make a key and the offer for it, and store them."""
+        with self._deps.open_tpm(self._deadline) as tpm:
+            endorsement_key = tpm.endorsement_key()
             offer = evidence.Offer(
-                ek_public=found.public,
-                ek_certificates=found.certificates,
+                ek_public=endorsement_key.public,
+                ek_certificates=endorsement_key.certificates,
                 ak_public=tpm.attestation_key(),
             )
         key = issued_certificate.new_key()
         pkcs10 = build_pkcs10(
             key,
-            node_name=self._wanted.node_name,
-            provider_id=self._wanted.provider_id,
-            dns_names=[name for name in self._wanted.names if isinstance(name, str)],
-            ip_addresses=[name for name in self._wanted.names if not isinstance(name, str)],
+            node_name=self._spec.node_name,
+            provider_id=self._spec.provider_id,
+            dns_names=[name for name in self._spec.names if isinstance(name, str)],
+            ip_addresses=[name for name in self._spec.names if not isinstance(name, str)],
         )
         pending = PendingExchange(
-            fingerprint=self._wanted.fingerprint,
-            boot_id=self._around.clock.boot_id(),
-            started_at=self._around.clock.boottime(),
-            offer_name=NAME_PREFIX + self._around.token_hex(),
-            answer_name=NAME_PREFIX + self._around.token_hex(),
+            fingerprint=self._spec.fingerprint,
+            boot_id=self._deps.clock.boot_id(),
+            started_at=self._deps.clock.boottime(),
+            offer_name=NAME_PREFIX + self._deps.token_hex(),
+            answer_name=NAME_PREFIX + self._deps.token_hex(),
             key=issued_certificate.key_pem(key),
             offer=encode_request(pkcs10, evidence.encode_attestation_data(offer)),
             offer_uid=None,
@@ -186,40 +205,41 @@ class _Exchange:
             challenge_seen=None,
             answer=None,
         )
-        self._around.store.save_pending(pending)
+        self._deps.store.save_pending(pending)
         return pending
 
     def await_challenge(self, pending: PendingExchange) -> PendingExchange:
-        """File the offer, or find it filed; keep its challenge when there is one."""
-        csr = self._file(pending.offer_name, pending.offer)
+        """Create the offer, or find the existing one; wait for its challenge and store it."""
+        csr = self._create(pending.offer_name, pending.offer)
         while True:
             raise_if_rejected(csr)
             challenge = find_challenge(csr)
             if challenge is not None:
-                seen = self._around.clock.boottime()
+                seen = self._deps.clock.boottime()
                 pending = replace(
                     pending, offer_uid=csr.uid, challenge=challenge, challenge_seen=seen
                 )
-                self._around.store.save_pending(pending)
+                self._deps.store.save_pending(pending)
                 return pending
             if self._age(pending.started_at) > OFFER_TTL_SECONDS:
                 raise OfferUnanswered(f"offer {csr.spec.name}: {pending_reason(csr)}")
             csr = self._wait_for_change(csr)
 
     def make_answer(self, pending: PendingExchange) -> PendingExchange:
-        """Open the challenge with the TPM, quote for it, and keep the answer."""
+        """Open the challenge with the TPM, quote for it, and store the answer."""
         challenge = evidence.decode_challenge(pending.challenge or "")
-        if self._challenge_is_old(pending):
+        if self._is_challenge_old(pending):
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
+        self._require_clock(challenge, pending)
         pkcs10, data = decode_request(pending.offer)
         offer = evidence.decode_attestation_data(data)
-        with self._around.open_tpm(self._deadline) as tpm:
+        with self._deps.open_tpm(self._deadline) as tpm:
             secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
             extra_data = answer_extra_data(
                 secret,
                 name=pending.answer_name,
-                expiration_seconds=self._wanted.expiration_seconds,
-                usages=self._wanted.usages,
+                expiration_seconds=self._spec.expiration_seconds,
+                usages=self._spec.usages,
             )
             quote = tpm.quote(challenge.pcrs, extra_data)
         answer = evidence.Answer(
@@ -232,55 +252,69 @@ class _Exchange:
             quote=quote.attest,
             signature=quote.signature,
             pcrs=quote.pcrs,
-            event_log=self._around.event_log() if challenge.event_log else None,
+            event_log=self._deps.event_log() if challenge.event_log else None,
         )
         pending = replace(
             pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))
         )
-        self._around.store.save_pending(pending)
+        self._deps.store.save_pending(pending)
         return pending
 
     def await_certificate(self, pending: PendingExchange) -> IssuedCertificate:
-        """File the answer, or find it filed; return its certificate when there is one."""
-        csr = self._file_answer(pending, pending.answer or b"")
+        """Create the answer, or find the existing one; wait for its certificate and verify it."""
+        csr = self._create_answer(pending, pending.answer or b"")
         while csr.certificate is None:
             raise_if_rejected(csr)
             if self._age(pending.started_at) > EXCHANGE_TTL_SECONDS:
                 raise ExchangeExpired(f"answer {csr.spec.name}: {pending_reason(csr)}")
             csr = self._wait_for_change(csr)
         raise_if_rejected(csr)
-        now = self._around.clock.now()
+        now = self._deps.clock.now()
         return issued_certificate.verify_issued_certificate(
-            csr.certificate, pending.key, self._wanted, now
+            csr.certificate, pending.key, self._spec, now
         )
 
     def validate_certificate(
         self, issued: IssuedCertificate, pending: PendingExchange
     ) -> IssuedCredential:
-        """Put the new certificate to the trial."""
+        """Try the new certificate."""
         pair = KeyPair(certificate=issued.chain, key=pending.key)
-        self._retry_while_unavailable(lambda: self._around.validate_certificate(pair))
-        return IssuedCredential(issued=issued, pair=pair)
+        self._retry_while_unavailable(lambda: self._deps.validate_certificate(pair))
+        return IssuedCredential(issued=issued, pair=pair, fingerprint=self._spec.fingerprint)
 
-    def _file_answer(self, pending: PendingExchange, request: bytes) -> Csr:
-        if not self._challenge_is_old(pending):
-            return self._file(pending.answer_name, request)
-        csr = self._retry_while_unavailable(lambda: self._around.api.get(pending.answer_name))
+    def _require_clock(self, challenge: evidence.Challenge, pending: PendingExchange) -> None:
+        """Require clocks that agree to a day, before the answer causes a certificate.
+
+        A certificate that the node's clock puts outside of its dates would be discarded.
+        """
+        issued_at = datetime.fromisoformat(challenge.issued_at).timestamp()
+        signer_now = issued_at + self._age(pending.challenge_seen or 0)
+        skew = self._deps.clock.now() - signer_now
+        if abs(skew) > CLOCK_TOLERANCE_SECONDS:
+            raise ClockSkewTooLarge(
+                f"this node's clock is {abs(skew) / 3600:.0f} hours"
+                f" {'ahead of' if skew > 0 else 'behind'} the signer's: correct it"
+            )
+
+    def _create_answer(self, pending: PendingExchange, request: bytes) -> Csr:
+        if not self._is_challenge_old(pending):
+            return self._create(pending.answer_name, request)
+        csr = self._retry_while_unavailable(lambda: self._deps.api.get(pending.answer_name))
         if csr is None:
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
         return csr
 
-    def _file(self, name: str, request: bytes) -> Csr:
-        wanted = CsrRequest(
+    def _create(self, name: str, request: bytes) -> Csr:
+        csr_request = CsrRequest(
             name=name,
-            signer_name=self._wanted.signer_name,
-            usages=tuple(sorted(self._wanted.usages)),
-            expiration_seconds=self._wanted.expiration_seconds,
+            signer_name=self._spec.signer_name,
+            usages=tuple(sorted(self._spec.usages)),
+            expiration_seconds=self._spec.expiration_seconds,
             request=request,
         )
-        csr = self._retry_while_unavailable(lambda: self._around.api.create(wanted))
-        if csr.spec != wanted:
-            raise RequestNameConflict(f"somebody else has filed a CSR named {name}")
+        csr = self._retry_while_unavailable(lambda: self._deps.api.create(csr_request))
+        if csr.spec != csr_request:
+            raise RequestNameConflict(f"a CSR named {name} exists, with other content")
         return csr
 
     def _wait_for_change(self, csr: Csr) -> Csr:
@@ -288,48 +322,45 @@ class _Exchange:
         if self._deadline.remaining() <= 0:
             raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}")
         seconds = min(WATCH_TIMEOUT_SECONDS, self._deadline.remaining())
-        began = self._around.clock.boottime()
+        began = self._deps.clock.boottime()
         try:
             changed = self._retry_while_unavailable(
-                lambda: self._around.api.wait_for_change(csr, seconds)
+                lambda: self._deps.api.wait_for_change(csr, seconds)
             )
         except DeadlinePassed:
             raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}") from None
         if changed is None:
             raise RequestDeleted(f"{csr.spec.name} was deleted")
-        nothing_new = replace(changed, resource_version=csr.resource_version) == csr
-        self._throttle_idle_polls(in_vain=nothing_new and self._age(began) < MAX_BACKOFF_SECONDS)
+        no_news = replace(changed, resource_version=csr.resource_version) == csr
+        self._throttle_idle_polls(idle=no_news and self._age(began) < MAX_BACKOFF_SECONDS)
         return changed
 
-    def _throttle_idle_polls(self, *, in_vain: bool) -> None:
-        """Pause after a look that ended at once with nothing new, longer after each in a row."""
-        if in_vain:
-            wait = min(next(self._in_vain), self._deadline.remaining())
-            self._around.clock.sleep(max(0.0, wait))
-        else:
-            self._in_vain = self._pauses()
+    def _throttle_idle_polls(self, *, idle: bool) -> None:
+        """Pause after a watch that ended at once without news, longer after each in a row."""
+        if idle:
+            wait = min(self._pause(self._idle_polls), self._deadline.remaining())
+            self._deps.clock.sleep(max(0.0, wait))
+        self._idle_polls = self._idle_polls + 1 if idle else 0
 
     def _retry_while_unavailable(self, call: Callable[[], _T]) -> _T:
-        """Call again while the API server is away and there is time."""
-        pauses = self._pauses()
+        """Repeat a call while the API server is unavailable and there is time."""
+        failures = 0
         while True:
             try:
                 return call()
             except ApiServerUnavailable:
-                wait = next(pauses)
+                wait = self._pause(failures)
                 if self._deadline.remaining() <= wait:
                     raise
-                self._around.clock.sleep(wait)
+            self._deps.clock.sleep(wait)
+            failures += 1
 
-    def _pauses(self) -> Iterator[float]:
-        """Yield how many seconds to leave the API server alone, longer each time."""
-        pause = INITIAL_BACKOFF_SECONDS
-        while True:
-            yield pause * (1 + self._around.jitter())
-            pause = min(pause * 2, MAX_BACKOFF_SECONDS)
+    def _pause(self, failures: int) -> float:
+        pause = backoff(failures, INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        return pause * (1 + self._deps.jitter())
 
     def _age(self, since: float) -> float:
-        return self._around.clock.boottime() - since
+        return self._deps.clock.boottime() - since
 
-    def _challenge_is_old(self, pending: PendingExchange) -> bool:
+    def _is_challenge_old(self, pending: PendingExchange) -> bool:
         return self._age(pending.challenge_seen or 0) > CHALLENGE_TTL_SECONDS

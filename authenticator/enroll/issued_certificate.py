@@ -1,8 +1,8 @@
 """The kubelet's key, and the certificate that comes back for it.
 
-The key is a software key on P-256, made afresh for every offer, because the exec protocol hands it
-over as PEM; the TPM's statement binds it. What a client's chain is worth is the API server's
-business: the node only knows its serving CA (docs/protocol.md section 6).
+Each offer gets a new software key on P-256, because the exec protocol returns keys as PEM; the
+TPM's quote binds it. The API server verifies the chain of a client certificate: the node knows
+only the API server's serving CA (docs/protocol.md section 6).
 """
 
 import contextlib
@@ -32,45 +32,46 @@ _EXTENDED: Final = {
     "client auth": ExtendedKeyUsageOID.CLIENT_AUTH,
     "server auth": ExtendedKeyUsageOID.SERVER_AUTH,
 }
-"""What usages of a CSR become in a certificate."""
+"""Usages of a CSR to extended key usages of a certificate."""
 
 CLOCK_TOLERANCE_SECONDS: Final = 24 * 3600
-"""How far the dates may be off the node's clock. Whether they hold is seen when it is tried out."""
+"""How far the dates may be off the node's clock. The trial shows whether they hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCertificate:
-    """A certificate that is as it was asked for. Times are unix seconds."""
+    """A certificate that matches its request. Times are unix seconds."""
 
     chain: bytes
-    """The leaf, then whatever came after it, as canonical PEM."""
+    """The leaf, then the certificates that followed it, as canonical PEM."""
     not_before: int
     not_after: int
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Make a key."""
+    """Generate a key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Write the key as PKCS#8 PEM, unencrypted."""
+    """Return the key as PKCS#8 PEM, unencrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def verify_issued_certificate(
-    certificates: bytes, key: bytes, wanted: CertificateSpec, now: float
+    certificates: bytes, key: bytes, spec: CertificateSpec, now: float
 ) -> IssuedCertificate:
-    """Check what came back for `key`: that key, subject, usage, names, validity, no CA.
+    """Verify that the certificate is for `key` and matches the spec.
 
-    Raises CertificateMismatch.
+    Key, subject, usages and names are those of the request; it is not a CA's; it is valid, to
+    within a day, by the node's clock. Raises CertificateMismatch.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificates)
         leaf = chain[0]
         _require_key(leaf, key)
-        _require_subject(leaf, wanted.node_name)
-        _require_extensions(leaf, wanted)
+        _require_subject(leaf, spec.node_name)
+        _require_extensions(leaf, spec)
     except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         raise CertificateMismatch("the certificate that came back cannot be read") from error
     not_before, not_after = (
@@ -79,7 +80,7 @@ def verify_issued_certificate(
     within = not_before - CLOCK_TOLERANCE_SECONDS <= now < not_after + CLOCK_TOLERANCE_SECONDS
     if not_before >= not_after or not within:
         raise CertificateMismatch(
-            "the certificate that came back is not valid now; is this machine's clock right?"
+            "the certificate that came back is not valid now by this node's clock"
         )
     return IssuedCertificate(
         chain=b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain),
@@ -88,11 +89,23 @@ def verify_issued_certificate(
     )
 
 
-def verify_chain(chain: bytes, authorities: str) -> None:
-    """Check that a chain, leaf first as TLS servers send it, leads to one of the authorities.
+def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: str) -> None:
+    """Verify that the API server can be expected to accept a serving certificate.
 
-    The API server's own check of the kubelet is what counts; this one is made before a certificate
-    is put in the place of one that works. Raises CertificateNotAccepted.
+    Either its issuer is that of the node's client certificate, which the API server accepts: where
+    a load balancer terminates TLS, the kubeconfig's CA is not the cluster's. Or its chain leads to
+    the kubeconfig's CA. The API server's own check of the kubelet decides; this one protects a
+    certificate that works from being replaced. Raises CertificateNotAccepted.
+    """
+    leaf, client = (x509.load_pem_x509_certificates(pem)[0] for pem in (chain, client_chain))
+    if _issuer_of(leaf) != _issuer_of(client):
+        verify_chain(chain, authorities)
+
+
+def verify_chain(chain: bytes, authorities: str) -> None:
+    """Verify that a chain, leaf first, leads to one of the authorities.
+
+    Raises CertificateNotAccepted.
     """
     try:
         anchors = x509.load_pem_x509_certificates(authorities.encode())
@@ -105,8 +118,16 @@ def verify_chain(chain: bytes, authorities: str) -> None:
         if _issuer(certificate, certificates[position + 1 : position + 2]) is None:
             break
     raise CertificateNotAccepted(
-        "the new certificate does not lead to the kubeconfig's CA: is it the signer's?"
+        "the new certificate leads neither to the kubeconfig's CA nor to the issuer of the client"
+        " certificate: does the signer have the cluster's CA?"
     )
+
+
+def _issuer_of(certificate: x509.Certificate) -> tuple[bytes, bytes | None]:
+    """Return the issuer's name, and its key's identifier if the certificate has one."""
+    identifier = _extension(certificate, x509.AuthorityKeyIdentifier)
+    key = None if identifier is None else identifier.key_identifier
+    return certificate.issuer.public_bytes(), key
 
 
 def _issuer(
@@ -120,36 +141,36 @@ def _issuer(
 
 
 def _require_key(leaf: x509.Certificate, key: bytes) -> None:
-    mine, its = (
+    expected, actual = (
         public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         for public in (load_pem_private_key(key, None).public_key(), leaf.public_key())
     )
-    if mine != its:
+    if expected != actual:
         raise CertificateMismatch("the certificate that came back is for another key")
 
 
 def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
     with allow_long_common_names():
-        found = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
-    wanted = [
+        actual = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
+    expected = [
         (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
         (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
     ]
-    if sorted(found) != sorted(wanted):
+    if sorted(actual) != sorted(expected):
         raise CertificateMismatch("the certificate that came back has another subject")
 
 
-def _require_extensions(leaf: x509.Certificate, wanted: CertificateSpec) -> None:
+def _require_extensions(leaf: x509.Certificate, spec: CertificateSpec) -> None:
     usage = _extension(leaf, x509.ExtendedKeyUsage)
     for name, purpose in _EXTENDED.items():
-        if name in wanted.usages and (usage is None or purpose not in usage):
+        if name in spec.usages and (usage is None or purpose not in usage):
             raise CertificateMismatch(f"the certificate that came back is not for {name}")
     names = _extension(leaf, x509.SubjectAlternativeName)
-    if {name.value for name in names or ()} != set(wanted.names):
+    if {name.value for name in names or ()} != set(spec.names):
         raise CertificateMismatch("the certificate that came back has other names")
     constraints = _extension(leaf, x509.BasicConstraints)
     if constraints is not None and constraints.ca:
-        raise CertificateMismatch("the certificate that came back is an authority's")
+        raise CertificateMismatch("the certificate that came back is a CA's")
 
 
 def _extension(leaf: x509.Certificate, kind: type[_T]) -> _T | None:

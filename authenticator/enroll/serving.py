@@ -1,79 +1,81 @@
 """serving: keeps an attested serving certificate current, in one file that the kubelet reads.
 
-For kubelets that do not ask for their own (`serverTLSBootstrap`). Certificate and key lie in one
-file, which is replaced by one rename and which both `tlsCertFile` and `tlsPrivateKeyFile` name: the
-kubelet reads it twice when it reloads, refuses what does not belong together, and reads again.
+For kubelets that do not request their own (`serverTLSBootstrap`). Certificate and key are in one
+file, which `tlsCertFile` and `tlsPrivateKeyFile` both name. One rename replaces both: the kubelet
+reads the file twice when it reloads, rejects a pair that does not match, and reads again.
 
-It is the exchange of docs/protocol.md section 3, asked for by the node itself with its client
-certificate. What comes back has to be for these names, and to lead to the cluster's authority:
-that is what the API server verifies kubelets with. The certificate is replaced when it is due, or
-when names, settings or the cluster have changed.
+The exchange is that of docs/protocol.md section 3, and the node itself is the requester, with its
+client certificate. A new certificate must have the requested names, and an issuer that the API
+server can be expected to accept for kubelets. The certificate is replaced when it is due, or when
+names, server and CA, or node name have changed.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.enroll import exchange, issued_certificate
 from authenticator.enroll.enroll import EnrollDependencies
+from authenticator.enroll.fingerprint import with_fingerprint
 from authenticator.errors import ClientCertificateMissing, ConfigurationInvalid, Unauthorized
-from authenticator.model import Address, CertificateSpec, Deadline, KeyPair
+from authenticator.model import Address, CertificateSpec, Clock, Deadline, KeyPair
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
+from authenticator.state.store import Store
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER, SERVING_USAGES
-from common.pkcs10 import require_node_name
+from common.node_identity import require_node_name
+
+if TYPE_CHECKING:
+    from authenticator.enroll import exchange
 
 SERVING_DIRECTORY: Final = "serving"
-"""In the state folder, as its own: the credential file in it is what the kubelet reads."""
+"""Subdirectory of the state directory; the kubelet reads the credential file in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServingRequest:
-    """A serving certificate that is wanted, and as whom it is asked for."""
+    """A requested serving certificate and its requester."""
 
     call: Invocation
-    """The kubelet's own; its settings need no provider any more."""
-    names: tuple[Address, ...]
+    """The kubelet's; its settings need no provider any more."""
+    spec: CertificateSpec
     requester: KeyPair
 
-    def matches(self, kept: Credential) -> bool:
-        """Tell whether a certificate was made for this cluster, this node and these names."""
-        made_for = (kept.exec_info, kept.node_name, kept.arguments)
-        names = tuple(map(str, self.names))
-        return made_for == (self.call.exec_info.raw, self.call.settings.node_name, names)
+    def matches(self, cached: Credential) -> bool:
+        """Return whether a certificate is for this cluster, this node and these names."""
+        is_ours = self.call.matches(cached) is not None
+        same_node = cached.node_name == self.spec.node_name
+        return is_ours and same_node and cached.arguments == tuple(map(str, self.spec.names))
 
 
 def serving_directory(state_dir: Path) -> Path:
-    """Return the folder of the serving certificate."""
+    """Return the directory of the serving certificate."""
     return state_dir / SERVING_DIRECTORY
 
 
 def parse_names(
     addresses: Sequence[str], dns: Sequence[str]
 ) -> tuple[tuple[Address, ...], tuple[str, ...]]:
-    """Read the flags; return the names, and what is wrong with the others."""
+    """Parse the flags; return the valid names, and the problems of the others."""
     names: list[Address] = []
     problems = []
     for text in addresses:
         address = _as_address(text)
         if address is None:
-            problems.append(f"--address {text!r} is no IP address")
+            problems.append(f"--address {text!r} must be an IP address")
         else:
             names.append(address)
     for text in dns:
         try:
             names.append(require_node_name(text.lower()))
         except AttestationError:
-            problems.append(f"--dns {text!r} is no DNS name")
+            problems.append(f"--dns {text!r} must be a DNS name")
         if _as_address(text) is not None:
-            problems.append(f"--dns {text!r} is an IP address")
+            problems.append(f"--dns {text!r} is an IP address: use --address")
     return tuple(names), tuple(problems)
 
 
@@ -84,30 +86,41 @@ def _as_address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
+def find_usable_certificate(call: Invocation, store: Store, clock: Clock) -> Credential | None:
+    """Return the stored certificate while the kubelet can start with it, even if it is due.
+
+    Neither provider nor API server is asked, so a start of the kubelet waits for nothing.
+    """
+    cached = call.matches(store.load_credential())
+    if cached is None or freshness(cached, clock.now()) is Freshness.EXPIRED:
+        return None
+    return cached
+
+
 def obtain_serving_certificate(
     call: Invocation,
     names: tuple[Address, ...],
     current: Credential | None,
-    world: EnrollDependencies,
+    deps: EnrollDependencies,
     deadline: Deadline,
 ) -> Credential:
-    """Return the certificate in the file while it is good, else a new one, which is then there.
+    """Return the stored certificate while it is good, else obtain and store a new one.
 
-    It is asked for with `current`, the node's client certificate. `world.store` is the serving
-    folder's, and the caller holds its lock. Raises leaves of common/errors; a failure is kept as a
-    cooldown where that helps.
+    `current` is the node's client certificate, which authenticates the requests. `deps.store` is
+    the store of the serving directory, and the caller holds its lock. Raises AttestationError
+    leaves; a failure that may repeat starts a cooldown.
     """
-    wish = _build_request(call, names, current, world, deadline)
-    kept = world.store.load_credential()
-    fresh = kept is not None and freshness(kept, world.clock.now()) is Freshness.FRESH
-    if kept is not None and fresh and wish.matches(kept):
-        return kept
-    digest = _digest(wish)
-    cooldown.check(world.store, world.clock, digest)
+    request = _build_request(call, names, current, deps, deadline)
+    cached = deps.store.load_credential()
+    fresh = cached is not None and freshness(cached, deps.clock.now()) is Freshness.FRESH
+    if cached is not None and fresh and request.matches(cached):
+        return cached
+    fingerprint = request.spec.fingerprint
+    cooldown.check(deps.store, deps.clock, fingerprint)
     try:
-        return _keep(wish, world, _exchange(wish, world, deadline, digest))
+        return _store(request, deps, _exchange(request, deps, deadline))
     except Exception as error:
-        cooldown.start(error, world.store, world.clock, digest, world.jitter())
+        cooldown.start(error, deps.store, deps.clock, fingerprint, deps.jitter())
         raise
 
 
@@ -115,27 +128,39 @@ def _build_request(
     call: Invocation,
     names: tuple[Address, ...],
     current: Credential | None,
-    world: EnrollDependencies,
+    deps: EnrollDependencies,
     deadline: Deadline,
 ) -> _ServingRequest:
-    """Settle what is wanted; names that no flag gives are asked for every time: they change."""
+    """Resolve names and identity. Without flags the provider is asked each time: names change."""
     settings = call.settings
+    client_name = None if current is None else current.node_name
     if names or settings.provider is None:
         settings = settings.with_provider_identity(
-            lambda setting: world.query_provider(setting, deadline)
+            lambda setting: deps.query_provider(setting, deadline), client_name
         )
     else:
-        told = world.query_provider(settings.provider, deadline)
-        names, settings = told.addresses, settings.with_provider_identity(lambda _: told)
+        identity = deps.query_provider(settings.provider, deadline)
+        names = identity.addresses
+        settings = settings.with_provider_identity(lambda _: identity, client_name)
     if not names:
         raise ConfigurationInvalid(
-            "no names for the serving certificate: give --address and --dns, each as the Machine"
-            " has it, or a provider that tells addresses"
+            "no names for the serving certificate: set --address and --dns, each exactly as the"
+            " Machine has it, or a provider that knows the addresses"
         )
+    requester = _requester(current, settings, deps.clock.now())
+    spec = CertificateSpec(
+        node_name=settings.node_name,
+        provider_id=settings.required_provider_id(),
+        signer_name=SERVING_SIGNER,
+        usages=SERVING_USAGES,
+        names=tuple(sorted(set(names), key=_by_kind)),
+        expiration_seconds=settings.expiration_seconds,
+        fingerprint="",
+    )
     return _ServingRequest(
         call=replace(call, settings=settings),
-        names=tuple(sorted(set(names), key=_by_kind)),
-        requester=_requester(current, settings, world.clock.now()),
+        spec=with_fingerprint(spec, call.exec_info.server, requester),
+        requester=requester,
     )
 
 
@@ -150,66 +175,48 @@ def _requester(current: Credential | None, settings: Settings, now: float) -> Ke
         or freshness(current, now) is Freshness.EXPIRED
     ):
         raise ClientCertificateMissing(
-            f"node {settings.node_name} has no client certificate to ask with: it comes with"
-            " kubelet-authenticator-tpm join, or when the kubelet starts"
+            f"node {settings.node_name} has no valid client certificate, which the request for a"
+            " serving certificate needs: run kubelet-authenticator-tpm join, or start the kubelet"
         )
     return current.key_pair
 
 
 def _exchange(
-    wish: _ServingRequest, world: EnrollDependencies, deadline: Deadline, digest: str
-) -> exchange.IssuedCredential:
-    settings, server = wish.call.settings, wish.call.exec_info.server
-    asked = CertificateSpec(
-        node_name=settings.node_name,
-        provider_id=settings.required_provider_id(),
-        signer_name=SERVING_SIGNER,
-        usages=SERVING_USAGES,
-        names=wish.names,
-        expiration_seconds=settings.expiration_seconds,
-        fingerprint=digest,
-    )
-    around = world.exchange_dependencies(
-        world.connect(server, wish.requester, deadline),
-        trial=lambda pair: issued_certificate.verify_chain(pair.certificate, server.ca),
+    request: _ServingRequest, deps: EnrollDependencies, deadline: Deadline
+) -> "exchange.IssuedCredential":
+    # Imported here: they load `cryptography`, which a certificate that is good does not need.
+    from authenticator.enroll import exchange, issued_certificate  # noqa: PLC0415
+
+    server = request.call.exec_info.server
+    exchange_deps = deps.exchange_dependencies(
+        deps.connect(server, request.requester, deadline),
+        validate_certificate=lambda pair: issued_certificate.verify_serving_chain(
+            pair.certificate, request.requester.certificate, server.ca
+        ),
     )
     try:
-        return exchange.run_exchange(asked, around, deadline)
+        return exchange.run_exchange(request.spec, exchange_deps, deadline)
     except Unauthorized as error:
         raise Unauthorized(
-            f"{error.message}; kubelet-authenticator-tpm renew gets a client certificate that it"
-            " takes"
+            f"{error.message}; run kubelet-authenticator-tpm renew for a new client certificate"
         ) from error
 
 
-def _keep(
-    wish: _ServingRequest, world: EnrollDependencies, certified: exchange.IssuedCredential
+def _store(
+    request: _ServingRequest, deps: EnrollDependencies, new: "exchange.IssuedCredential"
 ) -> Credential:
-    """Put the certificate where the kubelet reads it. Raises StateDirectoryUnwritable."""
-    made = Credential(
-        node_name=wish.call.settings.node_name,
-        key_pair=certified.pair,
-        not_before=certified.issued.not_before,
-        not_after=certified.issued.not_after,
-        received_at=int(world.clock.now()),
-        exec_info=wish.call.exec_info.raw,
-        arguments=tuple(map(str, wish.names)),
-        api_version=wish.call.exec_info.api_version,
+    """Store the certificate where the kubelet reads it. Raises StateDirectoryUnwritable."""
+    credential = Credential(
+        node_name=request.spec.node_name,
+        key_pair=new.pair,
+        not_before=new.issued.not_before,
+        not_after=new.issued.not_after,
+        received_at=int(deps.clock.now()),
+        exec_info=request.call.exec_info.raw,
+        arguments=tuple(map(str, request.spec.names)),
+        api_version=request.call.exec_info.api_version,
     )
-    world.store.save_credential(made)
-    world.store.delete_pending()
-    world.store.save_cooldown(None)
-    return made
-
-
-def _digest(wish: _ServingRequest) -> str:
-    """Name what is tried: for what, and as whom."""
-    settings = wish.call.settings
-    parts = (
-        settings.node_name,
-        settings.required_provider_id(),
-        settings.expiration_seconds,
-        [str(name) for name in wish.names],
-        wish.requester.certificate.hex(),
-    )
-    return sha256(json.dumps(parts).encode() + wish.call.exec_info.raw).hexdigest()
+    deps.store.save_credential(credential)
+    deps.store.delete_pending(new.fingerprint)
+    deps.store.delete_cooldowns()
+    return credential

@@ -111,10 +111,12 @@ class KubernetesApi:
             break  # deleted, or the known version is too old to go on from
         return self._listed(csr.spec.name)
 
-    def self_subject_review(self) -> str:
-        """Ask for a SelfSubjectReview."""
+    def self_subject_review(self) -> str | None:
+        """Return the user name in a SelfSubjectReview; None when there is no such API (404)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        review = self._json("POST", SELF_SUBJECT_REVIEWS, body=body)
+        review = self._json("POST", SELF_SUBJECT_REVIEWS, body=body, but=NOT_FOUND)
+        if review is None:
+            return None
         try:
             return str(review["status"]["userInfo"]["username"])
         except (KeyError, TypeError):

@@ -12,7 +12,7 @@ from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, Pr
 from authenticator.model import Address, Deadline
 from authenticator.providers.provider import Factory, Identity, Provider
 from common.errors import AttestationError
-from common.pkcs10 import require_node_name, require_provider_id
+from common.node_identity import require_node_name, require_provider_id
 
 GROUP: Final = "kubelet_authenticator_tpm.providers"
 _INSTEAD: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"

@@ -1,1 +1,4 @@
-"""What survives a call: the state directory and the files in it."""
+"""What survives a call: state directory, credential, pending exchanges, cooldowns, run records.
+
+Imports `model` and `errors` only: it knows files, not requests, TPM or settings.
+"""

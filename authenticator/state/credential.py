@@ -1,19 +1,20 @@
-"""The kubelet's credential: the one file that holds it, how long it is served, and its output.
+"""The kubelet's credential: its file, how long it is served, and its output.
 
-The file is text: a header, then certificate and key as PEM, so that OpenSSL reads it as it is. The
-header's first seven lines are what the launcher needs, which parses nothing else (see `launcher`):
+The file is text: a header, then certificate and key as PEM, so that OpenSSL and the kubelet read it
+too. The launcher parses the first eight lines only (see `launcher`):
 
     kubelet-authenticator-tpm credential 1
     <checksum of all that follows, decimal>
     <arguments of the call, joined by NUL, hex>
     <bytes of KUBERNETES_EXEC_INFO, hex>
-    <unix time of receipt, less the slack>
+    <unix time of receipt, less CLOCK_SKEW_SECONDS>
     <unix time of the renewal point>
     <the renewal point as RFC 3339>
     <apiVersion of the exec info>
-    <JSON: what else this program wants to know>
+    <JSON: what the full program needs besides>
 
-The checksum finds damage, not attacks: who can write this file is the node.
+The checksum finds damage, not attacks: whoever can write this file is the node. It is kept although
+a rename replaces the file: see docs/decisions/0003.
 """
 
 import json
@@ -33,7 +34,7 @@ STALE_EXPIRATION_SECONDS: Final = 120
 """`expirationTimestamp` of a certificate that is served although its renewal is due."""
 
 CLOCK_SKEW_SECONDS: Final = 300
-"""A clock that is set back a little is no reason to look at a call more closely."""
+"""A clock that is set back by less does not send the call to the full program."""
 
 RENEWAL_FRACTION: Final = 0.8
 RENEWAL_SPREAD: Final = 0.1
@@ -44,23 +45,25 @@ KEY_END: Final = b"-----END PRIVATE KEY-----\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A certificate that was tried out, its key, and the call that it was made for."""
+    """A certificate that the API server has accepted, its key, and the call that obtained it."""
 
     node_name: str
     key_pair: KeyPair
     not_before: int
     not_after: int
     received_at: int
-    """Wall time when it came, so that a wrong clock does not shorten or lengthen its life."""
+    """Wall time of receipt: the lifetime counts from it, so that a wrong clock changes little."""
     exec_info: bytes
     arguments: tuple[str, ...]
     api_version: str
+    known_calls: tuple[str, ...] = ()
+    """Digests of the exec infos that this certificate or an earlier one was obtained for."""
 
     @property
     def lifetime(self) -> int:
         """Return the seconds that were left on receipt.
 
-        Judged by the certificate alone when the node's clock was outside of it.
+        The certificate's own lifetime when the node's clock was outside of its dates.
         """
         if self.not_before <= self.received_at < self.not_after:
             return self.not_after - self.received_at
@@ -68,7 +71,7 @@ class Credential:
 
     @property
     def renew_at(self) -> int:
-        """Return when less than 20 % is left, or up to ten points earlier, by the node's name."""
+        """Return when less than 20 % is left, or up to ten points earlier, by node name."""
         share = int.from_bytes(sha256(self.node_name.encode()).digest()[:4], "big") / 2**32
         return self.received_at + math.floor(
             self.lifetime * (RENEWAL_FRACTION - RENEWAL_SPREAD * share)
@@ -84,10 +87,11 @@ class Freshness(Enum):
 
 
 def freshness(credential: Credential, now: float) -> Freshness:
-    """Judge a credential by the node's clock, which may be wrong, and may have jumped.
+    """Return what the node's clock says of a credential; the clock may be wrong or have jumped.
 
-    It only counts as expired when neither its own dates nor its life since receipt cover `now`: a
-    certificate that is served in vain meets a 401 and is replaced; one that is not served is lost.
+    A credential is EXPIRED only when neither its dates nor its lifetime since receipt cover `now`.
+    Serving an invalid certificate costs one 401, after which it is replaced. Not serving a valid
+    one costs the node.
     """
     if credential.received_at - CLOCK_SKEW_SECONDS <= now < credential.renew_at:
         return Freshness.FRESH
@@ -97,9 +101,10 @@ def freshness(credential: Credential, now: float) -> Freshness:
 
 
 def expiration_timestamp(credential: Credential, now: float) -> int:
-    """Return the `expirationTimestamp` to give: the renewal point, else soon, never in the past.
+    """Return the `expirationTimestamp` to print: the renewal point while FRESH, else soon.
 
-    Soon is not after the certificate's end while that lies ahead: client-go would meet a 401 first.
+    It is never in the past. It is not after the certificate's end while that lies ahead: client-go
+    would use the certificate until it meets a 401.
     """
     if freshness(credential, now) is Freshness.FRESH:
         return credential.renew_at
@@ -108,12 +113,12 @@ def expiration_timestamp(credential: Credential, now: float) -> int:
 
 
 def rfc3339(seconds: float) -> str:
-    """Write unix seconds as Kubernetes does."""
+    """Return unix seconds in the format of Kubernetes."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def encode_exec_credential(credential: Credential, api_version: str, expires: int) -> bytes:
-    """Return the ExecCredential that client-go reads: one line of JSON."""
+    """Return the ExecCredential for client-go: one line of JSON."""
     document = {
         "kind": "ExecCredential",
         "apiVersion": api_version,
@@ -127,12 +132,13 @@ def encode_exec_credential(credential: Credential, api_version: str, expires: in
 
 
 def encode(credential: Credential) -> bytes:
-    """Write the credential file."""
+    """Return the content of the credential file."""
     details = {
         "nodeName": credential.node_name,
         "notBefore": credential.not_before,
         "notAfter": credential.not_after,
         "received": credential.received_at,
+        "calls": credential.known_calls,
     }
     joined = "\0".join(credential.arguments).encode("utf-8", "surrogateescape")
     lines = (
@@ -149,14 +155,14 @@ def encode(credential: Credential) -> bytes:
 
 
 def decode(content: bytes) -> Credential:
-    """Read a credential file. Raises StateCorrupted when it is not whole."""
+    """Parse a credential file. Raises StateCorrupted when it is incomplete or damaged."""
     try:
-        return _read(content)
+        return _parse(content)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise StateCorrupted("the credential file is damaged") from error
 
 
-def _read(content: bytes) -> Credential:
+def _parse(content: bytes) -> Credential:
     magic, check, rest = content.split(b"\n", 2)
     if magic != MAGIC or int(check) != _check(rest):
         raise ValueError("checksum")
@@ -175,6 +181,7 @@ def _read(content: bytes) -> Credential:
         exec_info=bytes.fromhex(exec_info.decode()),
         arguments=tuple(arguments.split("\0")) if arguments else (),
         api_version=api_version.decode(),
+        known_calls=tuple(map(str, details.get("calls", ()))),
     )
 
 

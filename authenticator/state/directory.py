@@ -1,13 +1,16 @@
-"""A folder of this user's own: files are read when they are safe, and replaced as a whole.
+"""The state directory: files are read when they are safe, and replaced as a whole.
 
-The folder is opened once and everything in it is reached through it, so that exchanging it, or
-putting links in it, leads nowhere. A file counts only when it is a regular one of this user that
-nobody else may read. It is replaced by one rename after its bytes are on disk, and the folder is
-synced after that: a kill or a power cut leaves the old file or the new one.
+The directory is opened once and every file is reached through its descriptor, so that renaming it,
+or putting links into it, leads nowhere. A file counts only when it is a regular file of this user
+that no other user may write. A file that others may read is used with a warning and closed to them:
+its content is still this program's own. A file is replaced by one rename after its bytes are on
+disk, and the directory is synced after that: a kill or a power cut leaves the old file or the new
+one.
 """
 
 import contextlib
 import fcntl
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -22,36 +25,39 @@ from authenticator.errors import (
 )
 from authenticator.model import Clock, Deadline
 
-SIZE_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes; the largest file is a pending exchange with an event log, at most twice 1.5 MiB."""
+SIZE_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes; the largest file holds four pending exchanges with event logs, 3 MiB each."""
 
 LOCK_POLL_SECONDS: Final = 0.05
-PRIVATE: Final = 0o600
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
 _SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-"""No links are followed, nothing is inherited, and a pipe put there makes nobody wait."""
+"""Links are not followed, children do not inherit the file, and opening a pipe does not block."""
+
+_logger = logging.getLogger(__name__)
 
 
 class StateDirectory:
-    """An open folder."""
+    """An open state directory."""
 
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path) -> None:
-        """Open the folder, made with mode 0700 when there is none.
+        """Open the directory; create it with mode 0700 when there is none.
 
         Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
         """
         self.path = path
         try:
             with contextlib.suppress(FileExistsError):
-                path.mkdir(mode=0o700)
+                path.mkdir(mode=DIRECTORY_MODE)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             if path.is_symlink():
                 raise StateDirectoryUnsafe(
-                    f"state folder {path} is a link: name the folder that it leads to (stateDir)"
+                    f"state directory {path} is a link: set stateDir to the directory it leads to"
                 ) from error
-            raise StateDirectoryUnwritable(f"state folder {path}: {error.strerror}") from error
+            raise StateDirectoryUnwritable(f"state directory {path}: {error.strerror}") from error
         try:
             self._require_own()
         except BaseException:
@@ -65,7 +71,7 @@ class StateDirectory:
         os.close(self._fd)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes, None when there is none. Raises StateCorrupted when it is unsafe."""
+        """Return a file's bytes, None when there is none. Raises StateCorrupted if it is unsafe."""
         try:
             fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._fd)
         except FileNotFoundError:
@@ -73,7 +79,7 @@ class StateDirectory:
         except OSError as error:
             raise StateCorrupted(f"{self.path / name}: {error.strerror}") from error
         try:
-            self._require_private(name, fd)
+            self._require_own_file(name, fd)
             with os.fdopen(fd, "rb", closefd=False) as file:
                 content = file.read(SIZE_LIMIT + 1)
         except OSError as error:
@@ -81,13 +87,13 @@ class StateDirectory:
         finally:
             os.close(fd)
         if len(content) > SIZE_LIMIT:
-            raise StateCorrupted(f"{self.path / name}: larger than anything that is kept there")
+            raise StateCorrupted(f"{self.path / name}: larger than any file of this program")
         return content
 
     def write_atomic(self, name: str, content: bytes) -> None:
-        """Put `content` in place of a file, at once. Raises StateDirectoryUnwritable.
+        """Replace a file by one with this content. Raises StateDirectoryUnwritable.
 
-        Only for who holds the lock: the new file has one name while it is written.
+        The caller holds the lock: the temporary file always has the same name.
         """
         try:
             _replace(self._fd, name, content)
@@ -97,26 +103,26 @@ class StateDirectory:
     def remove(self, name: str) -> None:
         """Remove a file if it is there. Raises StateDirectoryUnwritable."""
         try:
-            _discard(self._fd, name)
+            _unlink(self._fd, name)
             os.fsync(self._fd)
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
     def open_log(self, name: str, limit: int) -> int:
-        """Open a log for appending, begun anew when over `limit` bytes; return its descriptor.
+        """Open a log for appending and return its descriptor.
 
-        The one before stays as `<name>.1`. Raises StateDirectoryUnwritable.
+        A log over `limit` bytes is first renamed to `<name>.1`. Raises StateDirectoryUnwritable.
         """
         try:
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size > limit:
                     os.rename(name, name + ".1", src_dir_fd=self._fd, dst_dir_fd=self._fd)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFE
-            fd = os.open(name, flags, PRIVATE, dir_fd=self._fd)
+            fd = os.open(name, flags, FILE_MODE, dir_fd=self._fd)
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
         try:
-            self._require_private(name, fd)
+            self._require_own_file(name, fd)
         except StateCorrupted as error:
             os.close(fd)
             raise StateDirectoryUnwritable(error.message) from error
@@ -126,71 +132,94 @@ class StateDirectory:
     def lock(self, name: str, clock: Clock, deadline: Deadline) -> Iterator[None]:
         """Hold the lock; wait for it until the deadline. Raises DeadlinePassed.
 
-        The kernel gives it back when its holder dies. The file stays: removing it would let two
+        The kernel releases it when its holder dies. The file stays: removing it would let two
         processes hold two locks of one name.
         """
         flags = os.O_RDWR | os.O_CREAT | _SAFE
         try:
-            fd = os.open(name, flags, PRIVATE, dir_fd=self._fd)
+            fd = os.open(name, flags, FILE_MODE, dir_fd=self._fd)
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
         with os.fdopen(fd):
-            while not _locked(fd):
+            while not _try_lock(fd):
                 if deadline.remaining() <= 0:
-                    raise DeadlinePassed("another call is still at the exchange")
+                    raise DeadlinePassed("another call still runs the exchange")
                 clock.sleep(LOCK_POLL_SECONDS)
             yield
 
     def _require_own(self) -> None:
-        found = os.fstat(self._fd)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise StateDirectoryUnsafe(
-                f"state folder {self.path}: others may write to it, or it is another user's;"
-                f" remove it, or after a look: chown {os.geteuid()} and chmod 0700"
-            )
-        if found.st_mode & 0o077:
-            with contextlib.suppress(OSError):  # every file in it is private as well
-                os.fchmod(self._fd, 0o700)
+        """Require that the directory is this user's, and close it to others.
 
-    def _require_private(self, name: str, fd: int) -> None:
-        found = os.fstat(fd)
-        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not own or found.st_mode & 0o077:
-            raise StateCorrupted(f"{self.path / name}: not a private, regular file of this user")
+        Another user who could write to it could move files, but not write one that counts here:
+        those belong to this user.
+        """
+        status = os.fstat(self._fd)
+        if status.st_uid != os.geteuid():
+            raise StateDirectoryUnsafe(
+                f"state directory {self.path} belongs to another user: remove it, or look at its"
+                f" content and then run chown {os.geteuid()} and chmod 0700"
+            )
+        if status.st_mode & 0o022:
+            _logger.warning(
+                "state directory %s: others could write to it (mode %04o); now it has mode 0700",
+                self.path,
+                stat.S_IMODE(status.st_mode),
+            )
+        if status.st_mode & 0o077:
+            with contextlib.suppress(OSError):  # on a read-only disk: each file is checked as well
+                os.fchmod(self._fd, DIRECTORY_MODE)
+
+    def _require_own_file(self, name: str, fd: int) -> None:
+        """Require a regular file that only this user could have written; close it to readers."""
+        status = os.fstat(fd)
+        own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not own or status.st_mode & 0o022:
+            raise StateCorrupted(
+                f"{self.path / name}: must be a regular file of this user that no other user can"
+                " write"
+            )
+        if status.st_mode & 0o077:
+            _logger.warning(
+                "%s: others could read it (mode %04o); now it has mode 0600",
+                self.path / name,
+                stat.S_IMODE(status.st_mode),
+            )
+            with contextlib.suppress(OSError):
+                os.fchmod(fd, FILE_MODE)
 
 
 def write_file_atomic(path: Path, content: bytes) -> None:
-    """Put a private file in the place of another, in a folder that is not ours. Raises OSError."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Replace a private file in a directory that is not the state directory. Raises OSError."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _replace(folder, path.name, content)
+        _replace(directory, path.name, content)
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
-def _replace(folder: int, name: str, content: bytes) -> None:
+def _replace(directory: int, name: str, content: bytes) -> None:
     new = name + ".new"
     try:
-        _discard(folder, new)
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, PRIVATE, dir_fd=folder)
+        _unlink(directory, new)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE, dir_fd=directory)
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(fd)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
     except OSError:
         with contextlib.suppress(OSError):
-            _discard(folder, new)
+            _unlink(directory, new)
         raise
 
 
-def _discard(folder: int, name: str) -> None:
+def _unlink(directory: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
+        os.unlink(name, dir_fd=directory)
 
 
-def _locked(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

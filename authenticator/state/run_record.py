@@ -1,7 +1,6 @@
-"""One record per run: what it was for, how long each phase took, and how it ended.
+"""One record per run: its purpose, the duration of each phase, and its result.
 
-Records hold no secrets: times, names of phases, reasons and messages of common/errors, and the
-names of CSRs.
+Records hold no secrets: times, names of phases, reasons and messages of errors, names of CSRs.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from common.errors import AttestationError
 
 
 class RunRecorder:
-    """One run of the program; `exchange` tells it its phases."""
+    """Records one run of the program; implements `model.PhaseTimer`."""
 
     __slots__ = ("_began", "_clock", "_phases", "_purpose", "_started")
 
@@ -34,7 +33,7 @@ class RunRecorder:
             self._phases.append({"name": name, "seconds": self._since(began)})
 
     def record(self, result: str, error: BaseException | None = None) -> dict[str, object]:
-        """Return the record: `result` in a word, and why when it was an error."""
+        """Return the record: `result` is one word; `error` adds its reason and message."""
         record: dict[str, object] = {
             "time": rfc3339(self._started),
             "purpose": self._purpose,
@@ -51,10 +50,10 @@ class RunRecorder:
 
 
 def describe_error(error: BaseException) -> dict[str, object]:
-    """Return reason and message of an error; a bug has its type for a reason."""
+    """Return reason and message of an error; the reason of a bug is its type."""
     if not isinstance(error, AttestationError):
         return {"reason": type(error).__name__, "message": "a bug: see the log for its traceback"}
-    described: dict[str, object] = {"reason": error.reason, "message": error.message}
+    description: dict[str, object] = {"reason": error.reason, "message": error.message}
     if error.detail:
-        described["signerReason"] = error.detail
-    return described
+        description["signerReason"] = error.detail
+    return description

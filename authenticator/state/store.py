@@ -1,26 +1,31 @@
-"""What is kept between calls, in the state folder.
+"""The files of the state directory, as values.
 
-    credential.pem   certificate and key            (read by `launcher` and `credential`)
-    pending.json     the exchange that has begun
-    cooldown.json    why none begins for a while
-    served           mark of the launcher: who was served last
-    runs.jsonl       one record per run             (`report`)
-    exchange.lock    held by who runs an exchange
-    background.log   what detached runs say
+    credential.pem   certificate and key             (read by `launcher` and `credential`)
+    pending.json     the exchanges in progress, by fingerprint
+    cooldown.json    the cooldowns, by fingerprint
+    served           which processes were served the credential, and when (written by `launcher`)
+    runs.jsonl       one record per run              (see `run_record`)
+    exchange.lock    locked while an exchange runs
+    background.log   stderr of background runs
 
-What is damaged or unsafe is logged and treated as absent; the next exchange replaces it. JSON files
-carry a checksum against damage that leaves them JSON: an exchange with one wrong byte in its offer
-would fail until it is too old.
+Several kubeconfigs of one node (the kubelet's, and one for kubectl) may differ in settings or
+server. Their exchanges and cooldowns lie beside each other under their fingerprints, so that one
+caller never discards what another has begun.
+
+A file that is damaged or unsafe is logged and treated as absent; the next exchange replaces it. The
+JSON files have no checksum: they are synced before a rename puts them in place, so a power cut does
+not tear them. An exchange whose stored bytes have changed fails, and is discarded after 15 minutes.
 """
 
 import json
 import logging
 import os
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from hashlib import sha256
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from authenticator.errors import StateCorrupted, StateDirectoryUnwritable
@@ -38,214 +43,251 @@ LOCK: Final = "exchange.lock"
 BACKGROUND_LOG: Final = "background.log"
 
 REPEAT_CALL_SECONDS: Final = 10
+MAX_SERVED_PROCESSES: Final = 64
+MAX_ENTRIES: Final = 4
+"""Exchanges, and cooldowns, that are stored at once; the oldest ones are dropped."""
+
 LOG_LIMIT: Final = 128 * 1024
-FORMAT: Final = 1
-_BYTES: Final = frozenset({"key", "offer", "answer"})
-_CHECK_SIZE: Final = len('{"check": "", ') + 64
+FORMAT: Final = 2
+_BINARY_FIELDS: Final = frozenset({"key", "offer", "answer"})
+_SERVED: Final = re.compile(rb"^(\d{1,10}) (\d{1,12})$", re.MULTILINE)
 _T = TypeVar("_T")
+_Entry = TypeVar("_Entry", PendingExchange, Cooldown)
 _logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """What is kept between calls. Only who holds the lock may save or drop.
+    """What is stored between calls. Only the holder of the lock may save or delete.
 
-    Saving and dropping may raise `StateDirectoryUnwritable`; loading raises nothing.
+    Saving and deleting may raise `StateDirectoryUnwritable`; loading raises nothing.
     """
 
     def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """Keep all other calls from the exchange; wait for them until the deadline."""
+        """Hold the lock of the exchange; wait for it until the deadline. Raises DeadlinePassed."""
         ...
 
     def load_credential(self) -> Credential | None:
-        """Return the credential in the cache."""
+        """Return the cached credential."""
         ...
 
     def save_credential(self, credential: Credential) -> None:
-        """Replace the credential, and forget who was served the one before."""
+        """Replace the credential, and forget which processes were served the previous one."""
         ...
 
-    def load_pending(self) -> PendingExchange | None:
-        """Return the exchange that has begun."""
+    def load_pending(self, fingerprint: str) -> PendingExchange | None:
+        """Return the exchange in progress under this fingerprint, however old."""
         ...
 
     def save_pending(self, pending: PendingExchange) -> None:
-        """Keep the exchange."""
+        """Store the exchange in place of the one with its fingerprint; drop those that are over."""
         ...
 
-    def delete_pending(self) -> None:
-        """Forget the exchange, and its key."""
+    def delete_pending(self, fingerprint: str) -> None:
+        """Delete the exchange, and its key; drop those that are over."""
         ...
 
-    def load_cooldown(self) -> Cooldown | None:
-        """Return the last cooldown, ended or not."""
+    def load_cooldown(self, fingerprint: str) -> Cooldown | None:
+        """Return the last cooldown under this fingerprint, ended or not."""
         ...
 
-    def save_cooldown(self, cooldown: Cooldown | None) -> None:
-        """Keep the cooldown, or forget it."""
+    def save_cooldown(self, cooldown: Cooldown) -> None:
+        """Store the cooldown in place of the one with its fingerprint."""
+        ...
+
+    def delete_cooldowns(self) -> None:
+        """Delete all cooldowns: they were for the credential that was just replaced."""
         ...
 
 
 class FileStore:
-    """The store in a folder."""
+    """The store in a state directory."""
 
-    def __init__(self, folder: StateDirectory, clock: Clock) -> None:
-        self._folder = folder
+    def __init__(self, directory: StateDirectory, clock: Clock) -> None:
+        self._directory = directory
         self._clock = clock
 
     def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """Hold the exchange's lock."""
-        return self._folder.lock(LOCK, self._clock, deadline)
+        """See `Store`."""
+        return self._directory.lock(LOCK, self._clock, deadline)
 
     def load_credential(self) -> Credential | None:
-        """Read credential.pem."""
+        """See `Store`."""
         try:
-            content = self._folder.read(CREDENTIAL)
+            content = self._directory.read(CREDENTIAL)
             return None if content is None else credential_file.decode(content)
         except StateCorrupted as error:
-            _logger.warning("cached credential not used: %s", error)
+            _logger.warning("the cached credential is ignored: %s", error)
             return None
 
     def save_credential(self, credential: Credential) -> None:
-        """Write credential.pem."""
-        self._folder.write_atomic(CREDENTIAL, credential_file.encode(credential))
-        self._folder.remove(LAST_SERVED)
+        """See `Store`."""
+        self._directory.write_atomic(CREDENTIAL, credential_file.encode(credential))
+        self._directory.remove(LAST_SERVED)
 
-    def load_pending(self) -> PendingExchange | None:
-        """Read pending.json."""
-        try:
-            members = self._load(PENDING)
-            return None if members is None else _pending(members)
-        except StateCorrupted as error:
-            _logger.warning("pending exchange not used: %s", error)
-            return None
+    def pending_exchanges(self) -> list[PendingExchange]:
+        """Return all exchanges in progress, the newest last."""
+        return self._load(PENDING, _decode_pending)
+
+    def load_pending(self, fingerprint: str) -> PendingExchange | None:
+        """See `Store`."""
+        return _find(self.pending_exchanges(), fingerprint)
 
     def save_pending(self, pending: PendingExchange) -> None:
-        """Write pending.json."""
-        members = asdict(pending)
-        for name in _BYTES:
-            if members[name] is not None:
-                members[name] = b64encode(members[name]).decode()
-        self._save(PENDING, members)
+        """See `Store`."""
+        self._save_pending([*self._other_pending(pending.fingerprint), pending])
 
-    def delete_pending(self) -> None:
-        """Remove pending.json."""
-        self._folder.remove(PENDING)
+    def delete_pending(self, fingerprint: str) -> None:
+        """See `Store`."""
+        self._save_pending(self._other_pending(fingerprint))
 
-    def load_cooldown(self) -> Cooldown | None:
-        """Read cooldown.json."""
-        try:
-            members = self._load(COOLDOWN)
-            return None if members is None else _cooldown(members)
-        except StateCorrupted as error:
-            _logger.warning("cooldown not used: %s", error)
-            return None
+    def cooldowns(self) -> list[Cooldown]:
+        """Return all cooldowns, ended or not, the newest last."""
+        return self._load(COOLDOWN, _decode_cooldown)
 
-    def save_cooldown(self, cooldown: Cooldown | None) -> None:
-        """Write or remove cooldown.json."""
-        if cooldown is None:
-            self._folder.remove(COOLDOWN)
-        else:
-            self._save(COOLDOWN, asdict(cooldown))
+    def load_cooldown(self, fingerprint: str) -> Cooldown | None:
+        """See `Store`."""
+        return _find(self.cooldowns(), fingerprint)
+
+    def save_cooldown(self, cooldown: Cooldown) -> None:
+        """See `Store`."""
+        others = [c for c in self.cooldowns() if c.fingerprint != cooldown.fingerprint]
+        self._save(COOLDOWN, map(asdict, [*others, cooldown]))
+
+    def delete_cooldowns(self) -> None:
+        """See `Store`."""
+        self._directory.remove(COOLDOWN)
 
     def is_repeat_call(self, parent: int, now: int) -> bool:
-        """Tell whether this parent was served this credential before, and mark that it is now.
+        """Return whether this process was served this credential before, and note that it is now.
 
-        The launcher does the same, and looks away for SUSPICION_SECONDS after each mark. A mark
-        that cannot be read or written costs this sign, never the credential.
+        The launcher does the same. It ignores a process for REPEAT_CALL_SECONDS after each note. A
+        note that cannot be read or written costs this sign of a 401, never the credential.
         """
         try:
-            known, _, since = (self._folder.read(LAST_SERVED) or b"").partition(b" ")
-            same = known == b"%d" % parent
-            if same and 0 <= now - int(since) <= REPEAT_CALL_SECONDS:
+            content = self._directory.read(LAST_SERVED) or b""
+            notes = {int(pid): int(since) for pid, since in _SERVED.findall(content)}
+            since = notes.pop(parent, None)
+            if since is not None and 0 <= now - since <= REPEAT_CALL_SECONDS:
                 return False
-            self._folder.write_atomic(LAST_SERVED, (b"%d %d" % (parent, now)).ljust(40))
-        except (StateCorrupted, StateDirectoryUnwritable, ValueError):
+            notes = {pid: time for pid, time in notes.items() if _is_running(pid)}
+            kept = [*notes.items()][1 - MAX_SERVED_PROCESSES :]
+            lines = [b"%d %d\n" % note for note in (*kept, (parent, now))]
+            self._directory.write_atomic(LAST_SERVED, b"".join(lines))
+        except (StateCorrupted, StateDirectoryUnwritable):
             return False
-        return same
+        return since is not None
 
     def append_run_record(self, record: Mapping[str, object]) -> None:
-        """Add one record; what is older than two files' worth is forgotten."""
-        with os.fdopen(self._folder.open_log(RUNS, LOG_LIMIT), "ab", buffering=0) as file:
+        """Append one record; records older than two full files are dropped."""
+        with os.fdopen(self._directory.open_log(RUNS, LOG_LIMIT), "ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
     def run_records(self) -> list[dict[str, object]]:
-        """Return the records of the last runs, oldest first; what is broken is left out."""
+        """Return the records of the last runs, oldest first, without those that are damaged."""
         try:
-            lines = (self._folder.read(RUNS) or b"").splitlines()
+            lines = (self._directory.read(RUNS) or b"").splitlines()
         except StateCorrupted as error:
-            _logger.warning("records of earlier runs not read: %s", error)
+            _logger.warning("the records of earlier runs are ignored: %s", error)
             return []
-        return [record for line in lines if (record := _record(line)) is not None]
+        return [record for line in lines if (record := _decode_object(line)) is not None]
 
     def background_log(self) -> int:
-        """Open the log of detached runs; the caller closes the descriptor."""
-        return self._folder.open_log(BACKGROUND_LOG, LOG_LIMIT)
+        """Open the log of background runs; the caller closes the descriptor."""
+        return self._directory.open_log(BACKGROUND_LOG, LOG_LIMIT)
 
-    def _load(self, name: str) -> dict[str, object] | None:
-        content = self._folder.read(name)
-        if content is None:
-            return None
-        members = _record(content) if content == _prepend_checksum(content[_CHECK_SIZE:]) else None
-        if members is None or members.pop("format", None) != FORMAT:
-            raise StateCorrupted(f"{name} is damaged, or of another version")
-        return members
+    def _other_pending(self, fingerprint: str) -> list[PendingExchange]:
+        """Return the exchanges that may still end well, without that of the fingerprint."""
+        return [
+            pending
+            for pending in self.pending_exchanges()
+            if pending.fingerprint != fingerprint and pending.is_live(self._clock)
+        ]
 
-    def _save(self, name: str, members: Mapping[str, object]) -> None:
-        self._folder.write_atomic(name, with_checksum({"format": FORMAT, **members}))
+    def _save_pending(self, exchanges: list[PendingExchange]) -> None:
+        if exchanges:
+            self._save(PENDING, map(_encode_pending, exchanges))
+        else:
+            self._directory.remove(PENDING)
+
+    def _load(self, name: str, decode: Callable[[dict[str, object]], _Entry]) -> list[_Entry]:
+        try:
+            content = self._directory.read(name)
+            return [] if content is None else [decode(entry) for entry in _entries(content)]
+        except StateCorrupted as error:
+            _logger.warning("%s is ignored: %s", name, error)
+        except (KeyError, TypeError, ValueError):
+            _logger.warning("%s is ignored: it is damaged, or of another version", name)
+        return []
+
+    def _save(self, name: str, entries: Iterable[Mapping[str, object]]) -> None:
+        document = {"format": FORMAT, "entries": [*entries][-MAX_ENTRIES:]}
+        self._directory.write_atomic(name, json.dumps(document).encode())
 
 
-def with_checksum(members: Mapping[str, object]) -> bytes:
-    """Return JSON whose first member is a checksum, which finds damage and not attacks."""
-    return _prepend_checksum(json.dumps(members).encode().removeprefix(b"{"))
+def _entries(content: bytes) -> list[dict[str, object]]:
+    """Raise KeyError, TypeError or ValueError when this is not a file of entries."""
+    document = _decode_object(content)
+    if document is None or document["format"] != FORMAT:
+        raise ValueError(FORMAT)
+    return [_instance(entry, dict) for entry in _instance(document["entries"], list)]
 
 
-def _prepend_checksum(rest: bytes) -> bytes:
-    return b'{"check": "%s", %s' % (sha256(rest).hexdigest().encode(), rest)
+def _find(entries: list[_Entry], fingerprint: str) -> _Entry | None:
+    return next((entry for entry in entries if entry.fingerprint == fingerprint), None)
 
 
-def _record(content: bytes) -> dict[str, object] | None:
+def _is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def _decode_object(content: bytes) -> dict[str, object] | None:
     try:
-        record = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return document if isinstance(document, dict) else None
 
 
-def _pending(members: dict[str, object]) -> PendingExchange:
-    try:
-        for name in _BYTES:
-            value = members[name]
-            if value is not None:
-                members[name] = b64decode(_instance(value, str), validate=True)
-        return PendingExchange(
-            fingerprint=_instance(members["fingerprint"], str),
-            boot_id=_instance(members["boot_id"], str),
-            started_at=_instance(members["started_at"], float),
-            offer_name=_instance(members["offer_name"], str),
-            answer_name=_instance(members["answer_name"], str),
-            key=_instance(members["key"], bytes),
-            offer=_instance(members["offer"], bytes),
-            offer_uid=_optional(members["offer_uid"], str),
-            challenge=_optional(members["challenge"], str),
-            challenge_seen=_optional(members["challenge_seen"], float),
-            answer=_optional(members["answer"], bytes),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateCorrupted(f"{PENDING} is damaged") from error
+def _encode_pending(pending: PendingExchange) -> dict[str, object]:
+    members = asdict(pending)
+    for name in _BINARY_FIELDS:
+        if members[name] is not None:
+            members[name] = b64encode(members[name]).decode()
+    return members
 
 
-def _cooldown(members: dict[str, object]) -> Cooldown:
-    try:
-        return Cooldown(
-            boot_id=_instance(members["boot_id"], str),
-            until=_instance(members["until"], float),
-            failures=_instance(members["failures"], int),
-            reason=_instance(members["reason"], str),
-            message=_instance(members["message"], str),
-            fingerprint=_instance(members["fingerprint"], str),
-        )
-    except (KeyError, TypeError) as error:
-        raise StateCorrupted(f"{COOLDOWN} is damaged") from error
+def _decode_pending(entry: dict[str, object]) -> PendingExchange:
+    """Raise KeyError, TypeError or ValueError when a field is missing or of another type."""
+    return PendingExchange(
+        fingerprint=_instance(entry["fingerprint"], str),
+        boot_id=_instance(entry["boot_id"], str),
+        started_at=_instance(entry["started_at"], float),
+        offer_name=_instance(entry["offer_name"], str),
+        answer_name=_instance(entry["answer_name"], str),
+        key=_bytes(entry["key"]),
+        offer=_bytes(entry["offer"]),
+        offer_uid=_optional(entry["offer_uid"], str),
+        challenge=_optional(entry["challenge"], str),
+        challenge_seen=_optional(entry["challenge_seen"], float),
+        answer=None if entry["answer"] is None else _bytes(entry["answer"]),
+    )
+
+
+def _decode_cooldown(entry: dict[str, object]) -> Cooldown:
+    """Raise KeyError or TypeError when a field is missing or of another type."""
+    return Cooldown(
+        boot_id=_instance(entry["boot_id"], str),
+        until=_instance(entry["until"], float),
+        failures=_instance(entry["failures"], int),
+        reason=_instance(entry["reason"], str),
+        message=_instance(entry["message"], str),
+        fingerprint=_instance(entry["fingerprint"], str),
+        clock_offset=_instance(entry["clock_offset"], float),
+    )
+
+
+def _bytes(value: object) -> bytes:
+    return b64decode(_instance(value, str), validate=True)
 
 
 def _instance(value: object, kind: type[_T]) -> _T:

@@ -1,6 +1,8 @@
 """A credential for tests of what keeps and serves it."""
 
 import json
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 
 from authenticator.model import KeyPair
@@ -16,6 +18,13 @@ EXEC_INFO = (
     ).encode()
     + b"\n"
 )
+CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+WITH_CA = EXEC_INFO.replace(
+    b'"https://a.example"',
+    b'"https://a.example", "certificate-authority-data": "%s"' % b64encode(CA.encode()),
+)
+"""An exec info that the full program accepts too."""
+
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KEY = b"-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n"
 DAY = 86400
@@ -39,6 +48,7 @@ def make(
         exec_info=exec_info,
         arguments=arguments,
         api_version=api_version,
+        known_calls=(sha256(exec_info).hexdigest()[:32],),
     )
 
 

@@ -1,11 +1,11 @@
-"""A clock that only moves when it is told to, or slept on."""
+"""A clock that moves only when a test moves it, or when the product sleeps."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class FakeClock:
-    """Both clocks start at round numbers of the past; sleeping moves both."""
+    """Both clocks start at round numbers; sleeping moves both."""
 
     wall_time: float = 1_800_000_000.0
     boot_time: float = 1_000.0
@@ -30,12 +30,12 @@ class FakeClock:
         self.pass_time(seconds)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time go by."""
+        """Move both clocks forward."""
         self.wall_time += seconds
         self.boot_time += seconds
 
     def reboot(self) -> None:
-        """Begin another boot, a minute later."""
+        """Start another boot, a minute later."""
         self.wall_time += 60
         self.boot_time = 20.0
         self.boot_name += "+1"

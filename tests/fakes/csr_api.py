@@ -1,8 +1,8 @@
-"""An API server in memory that has nothing but CSRs, and a signer behind it that does its part.
+"""An API server in memory that has CSRs only, with a signer that decides on them.
 
-Honest where an exchange could notice: names are unique, UIDs and versions are the server's, what
-was filed comes back as it was. The signer challenges offers with MakeCredential and issues for
-answers whose quote is bound to their challenge; how it can fail is told to it from outside.
+It is honest where an exchange could notice a difference: names are unique, the server sets UIDs and
+versions, and a created CSR is returned unchanged. The signer challenges offers with MakeCredential,
+and issues certificates for answers whose quote is bound to their challenge. Tests set its failures.
 """
 
 import uuid
@@ -32,7 +32,7 @@ from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
 from tests.fakes.clock import FakeClock
 
-MASTER_KEY_ID = "0123456789abcdef"
+CHALLENGE_KEY_ID = "0123456789abcdef"
 BOOTSTRAP_USER = "system:bootstrap:abcdef"
 AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")])
 SERVER_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -41,22 +41,22 @@ CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 @dataclass
 class Issuance:
-    """What certificates are made of; a test changes one thing."""
+    """The content of certificates; a test changes one field."""
 
     lifetime: timedelta = timedelta(days=7)
     backdated: timedelta = timedelta(minutes=5)
     usage: x509.ExtendedKeyUsage | None = CLIENT_AUTH
     authority: bool | None = False
-    """None: it says nothing of it."""
+    """None: without basic constraints."""
     names: tuple[x509.GeneralName, ...] | None = None
-    """Instead of those that were asked for."""
+    """Instead of the requested names."""
     node_name: str | None = None
     organisations: tuple[str, ...] = ("system:nodes",)
     public_key: ec.EllipticCurvePublicKey | None = None
     text_around: bytes = b""
 
     def issue(self, pkcs10: bytes, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
-        """Make the certificate for a request."""
+        """Return a certificate for a request."""
         with allow_long_common_names():
             return self._issue(parse_pkcs10(pkcs10), key, now)
 
@@ -82,9 +82,10 @@ class Issuance:
             builder = builder.add_extension(constraints, critical=True)
         if self.usage is not None:
             builder = builder.add_extension(self.usage, critical=False)
-        told = _general_names(request) if self.names is None else self.names
-        if told:
-            builder = builder.add_extension(x509.SubjectAlternativeName(told), critical=False)
+        names_in_it = _general_names(request) if self.names is None else self.names
+        if names_in_it:
+            san = x509.SubjectAlternativeName(names_in_it)
+            builder = builder.add_extension(san, critical=False)
         certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
         return self.text_around + certificate + self.text_around
 
@@ -101,9 +102,9 @@ def _general_names(request: Pkcs10) -> tuple[x509.GeneralName, ...]:
 
 @dataclass
 class FakeCluster:
-    """A workload cluster's CSRs, with a signer that looks at them whenever somebody waits.
+    """A workload cluster's CSRs, with a signer that reconciles them whenever a caller waits.
 
-    `errors` are raised by the next calls, one each. `on_wait` runs before each look of the signer.
+    `errors` are raised by the next calls, one each. `on_wait` runs before the signer does.
     """
 
     clock: FakeClock
@@ -122,7 +123,12 @@ class FakeCluster:
     """"offer" or "answer" to pending-reason."""
     event_log: bool = False
     known_as: str | None = None
-    """What SelfSubjectReview answers, where that is not the truth."""
+    """The user name in SelfSubjectReviews, where that is not the requester's."""
+    has_self_subject_review: bool = True
+    """False: before Kubernetes 1.28."""
+    may_create_csrs: bool = True
+    review_errors: list[Exception] = field(default_factory=list)
+    """Raised by the next SelfSubjectReviews, one each."""
     errors: list[Exception] = field(default_factory=list)
     watches_end_at_once: bool = False
     on_wait: Callable[[], None] = lambda: None
@@ -149,7 +155,7 @@ class FakeCluster:
         return certificate.public_bytes(Encoding.PEM).decode()
 
     def connect(self, requester: ApiCredential) -> "FakeCsrApi":
-        """Be asked by somebody."""
+        """Return the API for one requester."""
         return FakeCsrApi(self, requester)
 
     def authenticate(self, requester: ApiCredential) -> str:
@@ -176,8 +182,8 @@ class FakeCluster:
         version = str(int(csr.resource_version) + 1)
         self.csrs[csr.spec.name] = replace(csr, resource_version=version)
 
-    def look(self) -> None:
-        """Let the signer look at every CSR that is not decided."""
+    def reconcile(self) -> None:
+        """Let the signer reconcile every CSR that is not decided."""
         for csr in list(self.csrs.values()):
             decided = {"Denied", "Failed"} & set(csr.conditions) or csr.certificate
             if not decided and not self.signer_is_away:
@@ -213,10 +219,10 @@ class FakeCluster:
         )
         return evidence.encode_challenge(
             evidence.Challenge(
-                issued_at=datetime.fromtimestamp(self.clock.now(), UTC).strftime(
+                issued_at=datetime.fromtimestamp(self.clock.now() + self.skew, UTC).strftime(
                     "%Y-%m-%dT%H:%M:%SZ"
                 ),
-                key=MASTER_KEY_ID,
+                key=CHALLENGE_KEY_ID,
                 credential_blob=blob,
                 encrypted_secret=encrypted,
                 pcrs={"sha256": (0, 7)},
@@ -226,7 +232,7 @@ class FakeCluster:
         )
 
     def _verdict(self, csr: Csr, pkcs10: bytes, answer: evidence.Answer) -> None:
-        """Issue for an answer that is bound to its challenge, and to its own name and wishes."""
+        """Issue for an answer that is bound to its challenge, its name and its spec."""
         self.answers.append(answer)
         expected = answer_extra_data(
             self._secrets.get(answer.challenge.uid, b""),
@@ -243,7 +249,7 @@ class FakeCluster:
         self.update(replace(csr, conditions=approved, certificate=certificate))
 
     def called(self, method: str) -> None:
-        """Note a call, and fail it where a test wants that."""
+        """Record a call, and raise the error that a test has set."""
         self.calls.append(method)
         if self.errors:
             raise self.errors.pop(0)
@@ -278,19 +284,26 @@ class FakeCsrApi:
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
         """See `model.CsrApi`; the clock moves on when nothing has changed."""
-        self._called("changed")
+        self._called("wait_for_change")
         self._cluster.on_wait()
-        self._cluster.look()
-        found = self._cluster.csrs.get(csr.spec.name)
-        nothing_new = found is not None and found.resource_version == csr.resource_version
-        if nothing_new and not self._cluster.watches_end_at_once:
+        self._cluster.reconcile()
+        present = self._cluster.csrs.get(csr.spec.name)
+        no_news = present is not None and present.resource_version == csr.resource_version
+        if no_news and not self._cluster.watches_end_at_once:
             self._cluster.clock.pass_time(seconds)
-        return found
+        return present
 
-    def self_subject_review(self) -> str:
+    def self_subject_review(self) -> str | None:
         """See `model.CsrApi`."""
-        user = self._called("whoami")
-        return self._cluster.known_as or user
+        user = self._called("self_subject_review")
+        if self._cluster.review_errors:
+            raise self._cluster.review_errors.pop(0)
+        return (self._cluster.known_as or user) if self._cluster.has_self_subject_review else None
+
+    def can_create_csrs(self) -> bool:
+        """See `model.CsrApi`."""
+        self._called("can_create_csrs")
+        return self._cluster.may_create_csrs
 
     def _called(self, method: str) -> str:
         self._cluster.called(method)

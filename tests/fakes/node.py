@@ -1,13 +1,15 @@
-"""A whole node in memory: every seam of `enrol` with its fake, and calls that a kubelet makes."""
+"""A whole node in memory: the fakes of all `EnrollDependencies`, and the kubelet's calls."""
 
+import base64
 import contextlib
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from authenticator.config.exec_info import ExecInfo
+from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
 from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
@@ -28,12 +30,12 @@ _T = TypeVar("_T")
 
 
 class SimulatedCrash(BaseException):
-    """The process is gone; nothing in the product may catch this."""
+    """The process was killed; nothing in the product may catch this."""
 
 
 @dataclass
 class CrashInjector:
-    """Kills at the n-th moment: every call of a seam has one before and one after it."""
+    """Kills at the n-th moment: every call of an interface has one before and one after it."""
 
     moment: int | None = None
     seen: int = 0
@@ -44,25 +46,25 @@ class CrashInjector:
         if self.seen == self.moment:
             raise SimulatedCrash
 
-    def watch(self, seam: _T) -> _T:
-        """Return the seam with its calls counted."""
-        return cast("_T", _Watched(seam, self))
+    def watch(self, interface: _T) -> _T:
+        """Return the interface with its calls counted."""
+        return cast("_T", _Watched(interface, self))
 
 
 class _Watched:
-    def __init__(self, seam: Any, executioner: CrashInjector) -> None:  # noqa: ANN401
-        self._seam = seam
-        self._executioner = executioner
+    def __init__(self, interface: Any, injector: CrashInjector) -> None:  # noqa: ANN401
+        self._interface = interface
+        self._injector = injector
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(self._seam, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._interface, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*arguments: object, **named: object) -> object:
-            self._executioner.tick()
-            result = found(*arguments, **named)
-            self._executioner.tick()
+            self._injector.tick()
+            result = attribute(*arguments, **named)
+            self._injector.tick()
             return result
 
         return call
@@ -70,7 +72,7 @@ class _Watched:
 
 @dataclass
 class FakeNode:
-    """A node, its cluster, and everything in between."""
+    """A node, its kubeconfig, and its cluster."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     store: FakeStore = field(default_factory=FakeStore)
@@ -79,43 +81,50 @@ class FakeNode:
         default_factory=lambda: Token(token="abcdef.0123456789abcdef")
     )
     settings: dict[str, object] = field(default_factory=dict)
-    exec_info: bytes = b'{"the":"call"}\n'
-    executioner: CrashInjector = field(default_factory=CrashInjector)
+    hostname: str = "unused"
+    url: str = "https://api.example"
+    ca: str | None = None
+    """CA of the kubeconfig; None: the cluster's."""
+    crash_injector: CrashInjector = field(default_factory=CrashInjector)
     log: bytes | None = None
     identity: Identity | None = None
-    """What the provider tells; None: it is away."""
+    """The provider's answer; None: it is unavailable."""
     providers_asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cluster = FakeCluster(self.clock)
         self.report = RunRecorder(self.clock, "test")
+        self.cluster_ca = self.cluster.authority()
         self._names = (f"{n:032x}" for n in itertools.count(1))
 
+    def exec_info(self) -> bytes:
+        """Return KUBERNETES_EXEC_INFO of the kubelet's call."""
+        ca = self.cluster_ca if self.ca is None else self.ca
+        settings = {"nodeName": NODE_NAME, "providerID": "test:///1", **self.settings}
+        cluster = {
+            "server": self.url,
+            "certificate-authority-data": base64.b64encode(ca.encode()).decode(),
+            "config": {key: value for key, value in settings.items() if value is not None},
+        }
+        document = {
+            "kind": "ExecCredential",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "spec": {"cluster": cluster, "interactive": False},
+        }
+        return json.dumps(document).encode()
+
     def call(self) -> Invocation:
-        """Return the call that the kubelet makes."""
-        server = Server(
-            url="https://api.example",
-            ca=self.cluster.authority(),
-            tls_server_name=None,
-            proxy=None,
-        )
-        info = ExecInfo(
-            raw=self.exec_info,
-            api_version="client.authentication.k8s.io/v1",
-            server=server,
-            settings={},
-        )
-        given = {"nodeName": NODE_NAME, "providerID": "test:///1", **self.settings}
-        given = {key: value for key, value in given.items() if value is not None}
+        """Return the kubelet's call."""
+        info = parse_exec_info(self.exec_info())
         return Invocation(
             exec_info=info,
-            settings=resolve(given, {}, "unused"),
+            settings=resolve(info.settings, {}, self.hostname),
             arguments=("--timeout-seconds", "60"),
         )
 
-    def world(self) -> EnrollDependencies:
-        """Return the seams."""
-        watch: Callable[[Any], Any] = self.executioner.watch
+    def deps(self) -> EnrollDependencies:
+        """Return the fakes as dependencies."""
+        watch: Callable[[Any], Any] = self.crash_injector.watch
 
         def connect(server: Server, requester: ApiCredential, deadline: Deadline) -> CsrApi:
             assert server.url
@@ -134,7 +143,7 @@ class FakeNode:
             connect=connect,
             open_tpm=open_tpm,
             load_bootstrap=self._load_bootstrap,
-            query_provider=self._ask_provider,
+            query_provider=self._query_provider,
             event_log=lambda: self.log,
             token_hex=lambda: next(self._names),
             jitter=lambda: 0.5,
@@ -142,12 +151,12 @@ class FakeNode:
         )
 
     def obtain(
-        self, occasion: Trigger = Trigger.REQUIRED, seconds: float = BUDGET_SECONDS
+        self, trigger: Trigger = Trigger.RENEWAL_DUE, seconds: float = BUDGET_SECONDS
     ) -> Credential:
-        """Make one call."""
-        return obtain_credential(self.call(), self.world(), Deadline(self.clock, seconds), occasion)
+        """Obtain a credential as one call does."""
+        return obtain_credential(self.call(), self.deps(), Deadline(self.clock, seconds), trigger)
 
-    def _ask_provider(self, setting: str, deadline: Deadline) -> Identity:
+    def _query_provider(self, setting: str, deadline: Deadline) -> Identity:
         deadline.clamp(1)
         self.providers_asked.append(setting)
         if self.identity is None:

@@ -1,8 +1,8 @@
-"""A store in memory: `authenticator.state.store.Store` for tests of what is above it."""
+"""A store in memory: `authenticator.state.store.Store` for tests of its callers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from authenticator.errors import DeadlinePassed, StateDirectoryUnwritable
 from authenticator.model import Cooldown, Deadline, PendingExchange
@@ -11,17 +11,27 @@ from authenticator.state.credential import Credential
 
 @dataclass
 class FakeStore:
-    """What was kept, open to look at. `is_full` refuses to keep more."""
+    """The stored values, for tests to inspect. With `is_full` every write fails."""
 
     credential: Credential | None = None
-    pending: PendingExchange | None = None
-    cooldown: Cooldown | None = None
+    exchanges: dict[str, PendingExchange] = field(default_factory=dict)
+    cooldowns: dict[str, Cooldown] = field(default_factory=dict)
     is_full: bool = False
     is_locked: bool = False
 
+    @property
+    def pending(self) -> PendingExchange | None:
+        """The newest exchange in progress."""
+        return next(reversed(self.exchanges.values()), None)
+
+    @property
+    def cooldown(self) -> Cooldown | None:
+        """The newest cooldown."""
+        return next(reversed(self.cooldowns.values()), None)
+
     @contextmanager
     def lock(self, deadline: Deadline) -> Iterator[None]:
-        """See `store.Store`; whoever waits here waits in vain."""
+        """See `store.Store`; never waits."""
         if self.is_locked:
             raise DeadlinePassed(f"locked, with {deadline.remaining()} s to wait")
         self.is_locked = True
@@ -36,32 +46,39 @@ class FakeStore:
 
     def save_credential(self, credential: Credential) -> None:
         """See `store.Store`."""
-        self._writes()
+        self._require_space()
         self.credential = credential
 
-    def load_pending(self) -> PendingExchange | None:
+    def load_pending(self, fingerprint: str) -> PendingExchange | None:
         """See `store.Store`."""
-        return self.pending
+        return self.exchanges.get(fingerprint)
 
     def save_pending(self, pending: PendingExchange) -> None:
         """See `store.Store`."""
-        self._writes()
-        self.pending = pending
+        self._require_space()
+        self.exchanges.pop(pending.fingerprint, None)
+        self.exchanges[pending.fingerprint] = pending
 
-    def delete_pending(self) -> None:
+    def delete_pending(self, fingerprint: str) -> None:
         """See `store.Store`."""
-        self._writes()
-        self.pending = None
+        self._require_space()
+        self.exchanges.pop(fingerprint, None)
 
-    def load_cooldown(self) -> Cooldown | None:
+    def load_cooldown(self, fingerprint: str) -> Cooldown | None:
         """See `store.Store`."""
-        return self.cooldown
+        return self.cooldowns.get(fingerprint)
 
-    def save_cooldown(self, cooldown: Cooldown | None) -> None:
+    def save_cooldown(self, cooldown: Cooldown) -> None:
         """See `store.Store`."""
-        self._writes()
-        self.cooldown = cooldown
+        self._require_space()
+        self.cooldowns.pop(cooldown.fingerprint, None)
+        self.cooldowns[cooldown.fingerprint] = cooldown
 
-    def _writes(self) -> None:
+    def delete_cooldowns(self) -> None:
+        """See `store.Store`."""
+        self._require_space()
+        self.cooldowns.clear()
+
+    def _require_space(self) -> None:
         if self.is_full:
             raise StateDirectoryUnwritable("no space left")

@@ -45,7 +45,6 @@ from authenticator.state.store import (
     PENDING,
     RUNS,
     FileStore,
-    with_checksum,
 )
 from authenticator.tpm.nv_certificates import split_chain
 from tests.builders import credentials
@@ -136,13 +135,12 @@ def _contents() -> list[bytes]:
 def _state(data: bytes) -> None:
     """Put what comes in the place of each file that is kept: loading never raises."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        # The right checksum before what comes, as damage never has it.
-        data = with_checksum({**json.loads(data), "format": FORMAT})
+        data = json.dumps({"format": FORMAT, "entries": [json.loads(data)]}).encode()
     for name in (PENDING, COOLDOWN, RUNS, LAST_SERVED):
         file(name, data)
     with StateDirectory(directory()) as opened:
         store = FileStore(opened, FakeClock())
-        found = (store.load_pending(), store.load_cooldown(), store.run_records())
+        found = (store.pending_exchanges(), store.cooldowns(), store.run_records())
         store.is_repeat_call(1, 1)
     if not any(found):
         raise Refused
@@ -169,6 +167,7 @@ def _states() -> list[bytes]:
         "reason": "Denied",
         "message": "no",
         "fingerprint": "digest",
+        "clock_offset": 0.5,
     }
     kept = [json.dumps(members).encode() for members in (pending, cooldown)]
     return [*kept, b'{"a": 1}\n{"b": 2}\n']

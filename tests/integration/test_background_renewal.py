@@ -166,7 +166,7 @@ def test_exchange_of_an_ended_call_is_taken_up_by_the_next(
         budget = enough(node.call, lambda end: "DeadlinePassed" in end.complaint and filed(node))
         assert "DeadlinePassed" in node.call(within(budget)).complaint
         [offer] = csrs.offers(node)
-        pending = json.loads((node.state / "pending.json").read_bytes())
+        [pending] = json.loads((node.state / "pending.json").read_bytes())["entries"]
         assert pending["offer_name"] == offer["metadata"]["name"]
     assert node.call().status == 0
     assert [csr["metadata"]["uid"] for csr in csrs.offers(node)] == [offer["metadata"]["uid"]]

@@ -191,7 +191,9 @@ def test_deletion_is_seen(subject: Subject) -> None:
 
 
 def test_requester_is_known_by_name(subject: Subject) -> None:
-    assert subject.ask(subject.bootstrapper).self_subject_review().startswith("system:bootstrap:")
+    assert str(subject.ask(subject.bootstrapper).self_subject_review()).startswith(
+        "system:bootstrap:"
+    )
     assert subject.ask(subject.node).self_subject_review() == "system:node:contract"
 
 

@@ -37,7 +37,7 @@ def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) 
     assert whoami(node) == f"system:node:{node.name}"
     assert len(csrs.of_node(node)) == 2
     [record] = (node.state / "runs.jsonl").read_text().splitlines()
-    assert json.loads(record)["purpose"] == "needed"
+    assert json.loads(record)["purpose"] == "required"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def key_on_disk(node: Node) -> bytes:
     """Return the key of the exchange that has begun, else that of the certificate, as PEM."""
     pending = node.state / "pending.json"
     if pending.exists():
-        return base64.b64decode(json.loads(pending.read_bytes())["key"])
+        return base64.b64decode(json.loads(pending.read_bytes())["entries"][-1]["key"])
     _, begin, rest = (node.state / "credential.pem").read_bytes().partition(b"-----BEGIN PRIVATE")
     return begin + rest
 

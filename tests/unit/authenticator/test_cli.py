@@ -22,7 +22,7 @@ import pytest
 
 from authenticator.model import KeyPair
 from authenticator.state.credential import STALE_EXPIRATION_SECONDS, Credential, encode
-from authenticator.state.store import REPEAT_CALL_SECONDS, with_checksum
+from authenticator.state.store import REPEAT_CALL_SECONDS
 from tests.builders import credentials
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
@@ -122,11 +122,11 @@ class Node:
     def cool_down_longer(self) -> None:
         """Add a minute to the pause, which a busy machine may take longer than; it was short."""
         path = self.state / "cooldown.json"
-        cooldown = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
+        (cooldown,) = document["entries"]
         assert cooldown["until"] <= time.clock_gettime(time.CLOCK_BOOTTIME) + SHORT_PAUSE_SECONDS
         cooldown["until"] += 60
-        del cooldown["check"]
-        credentials.write_private(path, with_checksum(cooldown))
+        credentials.write_private(path, json.dumps(document).encode())
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_due_certificate_is_served_and_renewed_behind(node: Node) -> None:
     assert status["clientKeyData"] == credential.key_pair.key.decode()
     assert 0 < expires_in(result) <= STALE_EXPIRATION_SECONDS + 1
     (record,) = node.records(1)
-    assert (record["purpose"], record["result"]) == ("needed", "failed")
+    assert (record["purpose"], record["result"]) == ("renewal-due", "failed")
     assert record["reason"] == "TpmUnavailable"
     node.logged_behind("TpmUnavailable")
 
@@ -222,12 +222,12 @@ def test_hanging_run_ends_though_nothing_can_be_logged(
 
 def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node) -> None:
     node.keep(age_days=1)
-    mark = b"%d %d" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
-    credentials.write_private(node.state / "served", mark.ljust(40))
+    note = b"%d %d\n" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
+    credentials.write_private(node.state / "served", note)
     result = node.run()
     assert result.returncode == 0
     assert expires_in(result) > credentials.DAY
-    assert node.records(1)[0]["purpose"] == "suspected"
+    assert node.records(1)[0]["purpose"] == "unauthorized-suspected"
 
 
 @contextlib.contextmanager
@@ -296,11 +296,11 @@ def one_line(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr
 
 
-def test_expired_certificate_is_not_served(node: Node) -> None:
+def test_expired_certificate_is_not_served_unless_the_api_server_accepts_it(node: Node) -> None:
     node.keep(age_days=8)
     result = node.run()
-    assert result.returncode == 2
-    assert "kubeadm token create" in one_line(result)
+    assert result.returncode == 1
+    assert "ApiServerUnavailable" in one_line(result)
 
 
 def test_node_name_that_changed_is_not_served(node: Node) -> None:
@@ -347,9 +347,9 @@ def test_missing_tpm_ends_in_one_line(node: Node) -> None:
     assert "CoolingDown" in one_line(node.run())
 
 
-def test_unsafe_state_folder_is_refused(node: Node) -> None:
+def test_state_directory_of_another_user_is_refused(node: Node) -> None:
     node.state.mkdir()
-    node.state.chmod(0o777)
+    os.chown(node.state, 65534, 65534)
     result = node.run()
     assert result.returncode == 2
     assert "StateDirectoryUnsafe" in one_line(result)
@@ -384,7 +384,7 @@ def test_renew_by_hand_takes_the_call_of_the_cache(node: Node) -> None:
     node.keep(age_days=1)
     result = node.run("renew", "--state-dir", str(node.state), exec_info=False)
     assert "TpmUnavailable" in one_line(result)
-    assert node.records(1)[0]["purpose"] == "demanded"
+    assert node.records(1)[0]["purpose"] == "forced"
 
 
 def test_renew_that_is_not_due_does_nothing(node: Node) -> None:

@@ -4,6 +4,7 @@ import ast
 import json
 import marshal
 import os
+import posix
 import re
 import stat
 import subprocess
@@ -30,16 +31,16 @@ BUILT_IN = frozenset(sys.builtin_module_names)
 class Call:
     """One call of the program, with pipes as client-go makes it."""
 
-    folder: Path
+    directory: Path
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """Return the arguments of the exec stanza."""
-        return (f"--state-dir={self.folder}",)
+        return (f"--state-dir={self.directory}",)
 
-    def keep(self, credential: Credential) -> None:
+    def store(self, credential: Credential) -> None:
         """Put a credential into the cache."""
-        credentials.write_private(self.folder / "credential.pem", encode(credential))
+        credentials.write_private(self.directory / "credential.pem", encode(credential))
 
     def fresh(self) -> Credential:
         """Return a credential that was just made for this call."""
@@ -94,13 +95,13 @@ def test_launcher_and_full_program_agree_on_the_file() -> None:
 
 def test_fresh_credential_is_printed_as_the_full_program_would(call: Call) -> None:
     credential = call.fresh()
-    call.keep(credential)
+    call.store(credential)
     assert served(call.run(), credential)
 
 
 def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
-    call.keep(call.fresh())
-    script = Path(call.folder, "watched.py")
+    call.store(call.fresh())
+    script = Path(call.directory, "watched.py")
     script.write_text(
         "import sys\n"
         "before = set(sys.modules)\n"
@@ -138,12 +139,12 @@ def left_to_the_full_program(result: subprocess.CompletedProcess[bytes]) -> bool
 
 
 def test_another_exec_info_is_not_served(call: Call) -> None:
-    call.keep(call.fresh())
+    call.store(call.fresh())
     assert left_to_the_full_program(call.run(exec_info=credentials.EXEC_INFO + b" "))
 
 
 def test_no_exec_info_is_not_served(call: Call) -> None:
-    call.keep(call.fresh())
+    call.store(call.fresh())
     result = call.run(exec_info=None)
     assert result.returncode == 2
     assert b"KUBERNETES_EXEC_INFO is not set" in result.stderr
@@ -151,19 +152,19 @@ def test_no_exec_info_is_not_served(call: Call) -> None:
 
 
 def test_other_arguments_are_left_to_the_full_program(call: Call) -> None:
-    call.keep(call.fresh())
+    call.store(call.fresh())
     assert left_to_the_full_program(call.run("--timeout-seconds=5"))
 
 
 def test_credential_whose_renewal_is_due_is_left_to_the_full_program(call: Call) -> None:
     week_ago = int(time.time()) - 6 * credentials.DAY
-    call.keep(credentials.make(week_ago, arguments=call.arguments))
+    call.store(credentials.make(week_ago, arguments=call.arguments))
     assert left_to_the_full_program(call.run())
 
 
 def test_credential_of_the_future_is_left_to_the_full_program(call: Call) -> None:
     tomorrow = int(time.time()) + credentials.DAY
-    call.keep(credentials.make(tomorrow, arguments=call.arguments))
+    call.store(credentials.make(tomorrow, arguments=call.arguments))
     assert left_to_the_full_program(call.run())
 
 
@@ -197,7 +198,7 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "damaged": spoil_byte,
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
-    "readable by others": lambda path: path.chmod(0o640),
+    "writable by others": lambda path: path.chmod(0o620),
     "a link": replace_by_link,
     "a pipe": replace_by_pipe,
     "a folder": replace_by_folder,
@@ -207,34 +208,34 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
 def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoiler: str) -> None:
-    call.keep(call.fresh())
-    SPOILERS[spoiler](call.folder / "credential.pem")
+    call.store(call.fresh())
+    SPOILERS[spoiler](call.directory / "credential.pem")
     assert left_to_the_full_program(call.run())
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
-def test_file_is_read_when_it_is_nobody_elses(tmp_path: Path, mode: int) -> None:
+def test_file_is_read_only_when_it_is_private(tmp_path: Path, mode: int) -> None:
     credentials.write_private(tmp_path / "x", b"content")
-    folder = launcher.open_state_directory(str(tmp_path))
+    directory = launcher.open_state_directory(str(tmp_path))
     try:
-        assert launcher.read_private(folder, "x") == b"content"
+        assert launcher.read_private(directory, "x") == b"content"
         (tmp_path / "x").chmod(mode)
         with pytest.raises(ValueError, match=r"^$"):
-            launcher.read_private(folder, "x")
+            launcher.read_private(directory, "x")
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "x", bytes(launcher.SIZE_LIMIT))
     credentials.write_private(tmp_path / "y", bytes(launcher.SIZE_LIMIT + 1))
-    folder = launcher.open_state_directory(str(tmp_path))
+    directory = launcher.open_state_directory(str(tmp_path))
     try:
-        assert len(launcher.read_private(folder, "x")) == launcher.SIZE_LIMIT
+        assert len(launcher.read_private(directory, "x")) == launcher.SIZE_LIMIT
         with pytest.raises(ValueError, match=r"^$"):
-            launcher.read_private(folder, "y")
+            launcher.read_private(directory, "y")
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def test_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -245,61 +246,96 @@ def test_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call() -> None:
     made = credentials.make(1_800_000_000, arguments=("a", "b"))
-    content, made_for = encode(made), (b"a\0b".hex().encode(), made.exec_info.hex().encode())
+    content, expected_call = encode(made), (b"a\0b".hex().encode(), made.exec_info.hex().encode())
     begin = made.received_at - credential_file.CLOCK_SKEW_SECONDS
     wanted = encode_exec_credential(made, made.api_version, made.renew_at)
     for now in (begin, made.renew_at - 1):
-        assert launcher.render(content, made_for, now) == wanted
+        assert launcher.render(content, expected_call, now) == wanted
     other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
     for file, call, now in (
-        (content, made_for, begin - 1),
-        (content, made_for, made.renew_at),
-        (content, (b"ab".hex().encode(), made_for[1]), begin),
-        (content, (made_for[0], b"7b7d"), begin),
-        (other, made_for, begin),
+        (content, expected_call, begin - 1),
+        (content, expected_call, made.renew_at),
+        (content, (b"ab".hex().encode(), expected_call[1]), begin),
+        (content, (expected_call[0], b"7b7d"), begin),
+        (other, expected_call, begin),
     ):
         with pytest.raises(ValueError, match=r"^$"):
             launcher.render(file, call, now)
 
 
-def test_link_in_the_place_of_the_folder_is_not_followed(call: Call) -> None:
-    call.keep(call.fresh())
-    replace_by_link(call.folder)
+@pytest.mark.parametrize("mode", [0o640, 0o644])
+def test_file_that_others_could_read_is_served_with_a_warning_and_closed(
+    call: Call, mode: int
+) -> None:
+    """Issue 11, point 22: by the full program; the launcher leaves it to that."""
+    credential = credentials.make(
+        int(time.time()) - 10, arguments=call.arguments, exec_info=credentials.WITH_CA
+    )
+    call.store(credential)
+    path = call.directory / "credential.pem"
+    path.chmod(mode)
+    result = call.run(exec_info=credentials.WITH_CA)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["status"]["clientKeyData"] == credentials.KEY.decode()
+    assert b"others could read it" in result.stderr
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_link_in_place_of_the_directory_is_not_followed(call: Call) -> None:
+    call.store(call.fresh())
+    replace_by_link(call.directory)
     assert left_to_the_full_program(call.run())
 
 
-def mark(call: Call, parent: int, ago: int) -> None:
-    """Write the mark of an earlier call."""
-    text = b"%d %d" % (parent, int(time.time()) - ago)
-    credentials.write_private(call.folder / "served", text.ljust(40))
+def note(call: Call, parent: int, ago: int) -> None:
+    """Write the note of an earlier call."""
+    text = b"%d %d\n" % (parent, int(time.time()) - ago)
+    credentials.write_private(call.directory / "served", text)
 
 
-def test_first_call_leaves_its_mark(call: Call) -> None:
-    call.keep(call.fresh())
+def test_first_call_is_noted(call: Call) -> None:
+    call.store(call.fresh())
     call.run()
-    parent, at = (call.folder / "served").read_bytes().split()
+    parent, at = (call.directory / "served").read_bytes().split()
     assert int(parent) == os.getpid()
     assert abs(int(at) - time.time()) < 30
 
 
-def test_mark_is_private_whatever_the_mask(tmp_path: Path) -> None:
-    folder, before = launcher.open_state_directory(str(tmp_path)), os.umask(0)
+def test_other_callers_suppress_the_detection_of_a_401(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 11, point 28: 0 of 196 were detected while kubectl ran every 10 s."""
+    directory = launcher.open_state_directory(str(tmp_path))
+    kubelet, kubectl = os.getpid(), 2**22 + 1  # the latter is above every process ID
     try:
-        assert launcher.is_repeat_call(folder, 1000) is False
+        for parent in (kubelet, *range(kubectl, kubectl + 200)):
+            monkeypatch.setattr(posix, "getppid", lambda parent=parent: parent)
+            assert not launcher.is_repeat_call(directory, 1000)
+        assert (tmp_path / "served").stat().st_size <= 2 * launcher.NOTES_LIMIT
+        monkeypatch.setattr(posix, "getppid", lambda: kubelet)
+        assert launcher.is_repeat_call(directory, 1100)
+    finally:
+        os.close(directory)
+
+
+def test_note_is_private_whatever_the_mask(tmp_path: Path) -> None:
+    directory, before = launcher.open_state_directory(str(tmp_path)), os.umask(0)
+    try:
+        assert launcher.is_repeat_call(directory, 1000) is False
     finally:
         os.umask(before)
-        os.close(folder)
+        os.close(directory)
     assert stat.S_IMODE((tmp_path / "served").stat().st_mode) == 0o600
 
 
-def test_link_in_the_place_of_the_mark_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_the_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "target", b"untouched")
     (tmp_path / "served").symlink_to(tmp_path / "target")
-    folder = launcher.open_state_directory(str(tmp_path))
+    directory = launcher.open_state_directory(str(tmp_path))
     try:
-        assert launcher.is_repeat_call(folder, 1000) is False
+        assert launcher.is_repeat_call(directory, 1000) is False
     finally:
-        os.close(folder)
+        os.close(directory)
     assert (tmp_path / "target").read_bytes() == b"untouched"
 
 
@@ -307,46 +343,46 @@ def test_link_in_the_place_of_the_mark_is_not_followed(tmp_path: Path) -> None:
     ("ago", "again"),
     [(0, False), (launcher.REPEAT_CALL_SECONDS, False), (launcher.REPEAT_CALL_SECONDS + 1, True)],
 )
-def test_mark_counts_for_its_time_alone(tmp_path: Path, ago: int, *, again: bool) -> None:
-    folder = launcher.open_state_directory(str(tmp_path))
+def test_note_counts_for_its_time_alone(tmp_path: Path, ago: int, *, again: bool) -> None:
+    directory = launcher.open_state_directory(str(tmp_path))
     try:
-        launcher.is_repeat_call(folder, 1000)
-        assert launcher.is_repeat_call(folder, 1000 + ago) is again
-        assert launcher.is_repeat_call(folder, 999) is True, "the clock went back"
+        launcher.is_repeat_call(directory, 1000)
+        assert launcher.is_repeat_call(directory, 1000 + ago) is again
+        assert launcher.is_repeat_call(directory, 999) is True, "the clock went back"
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def test_same_parent_is_served_again_at_once(call: Call) -> None:
     credential = call.fresh()
-    call.keep(credential)
+    call.store(credential)
     assert served(call.run(), credential)
     assert served(call.run(), credential)
 
 
 @pytest.mark.parametrize("ago", [launcher.REPEAT_CALL_SECONDS + 30, -3600])
 def test_same_parent_after_a_while_is_suspicious(call: Call, ago: int) -> None:
-    call.keep(call.fresh())
-    mark(call, os.getpid(), ago)
+    call.store(call.fresh())
+    note(call, os.getpid(), ago)
     assert left_to_the_full_program(call.run())
 
 
 def test_another_parent_is_not_suspicious(call: Call) -> None:
-    call.keep(call.fresh())
-    mark(call, 1, 3600)
+    call.store(call.fresh())
+    note(call, 1, 3600)
     assert call.run().returncode == 0
 
 
-@pytest.mark.parametrize("mark_text", [b"", b"junk", b"\0" * 64])
-def test_mark_that_cannot_be_read_costs_nothing(call: Call, mark_text: bytes) -> None:
-    call.keep(call.fresh())
-    credentials.write_private(call.folder / "served", mark_text)
+@pytest.mark.parametrize("note_text", [b"", b"junk", b"\0" * 64])
+def test_note_that_cannot_be_read_costs_nothing(call: Call, note_text: bytes) -> None:
+    call.store(call.fresh())
+    credentials.write_private(call.directory / "served", note_text)
     assert call.run().returncode == 0
 
 
-def test_mark_that_cannot_be_written_costs_nothing(call: Call) -> None:
-    call.keep(call.fresh())
-    (call.folder / "served").mkdir()
+def test_note_that_cannot_be_written_costs_nothing(call: Call) -> None:
+    call.store(call.fresh())
+    (call.directory / "served").mkdir()
     assert call.run().returncode == 0
 
 
@@ -370,7 +406,7 @@ def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
 
 
 def test_credential_that_nobody_takes_is_told_in_one_line(call: Call) -> None:
-    call.keep(call.fresh())
+    call.store(call.fresh())
     taken, given = os.pipe()
     os.close(taken)
     with os.fdopen(given) as stdout:
@@ -391,6 +427,39 @@ def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
     link.symlink_to(PROGRAM)
     result = subprocess.run([link, "--version"], capture_output=True, check=True)
     assert result.stdout.startswith(b"kubelet-authenticator-tpm ")
+
+
+def other_feature_version(tmp_path: Path) -> Path:
+    """Return a copy of the program that takes this interpreter for another feature version."""
+    copy = tmp_path / "kubelet-authenticator-tpm"
+    text = PROGRAM.read_text(encoding="utf-8")
+    other = re.sub(r"sys\.hexversion >> 16 == \d+", "sys.hexversion >> 16 == 1", text)
+    assert other != text
+    copy.write_text(other, encoding="utf-8")
+    copy.chmod(0o755)
+    return copy
+
+
+def test_interpreter_of_another_feature_version_serves_no_credential(
+    call: Call, tmp_path: Path
+) -> None:
+    """Issue 11, point 27: the promised fallback was unreachable."""
+    credential = call.fresh()
+    call.store(credential)
+    result = subprocess.run(
+        [other_feature_version(tmp_path), *call.arguments],
+        env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
+        capture_output=True,
+        check=False,
+    )
+    assert served(result, credential)
+
+
+def test_first_line_names_an_interpreter_that_an_upgrade_keeps() -> None:
+    """Issue 11, point 27: the name python3.11 is gone after an upgrade of the distribution."""
+    first = PROGRAM.read_bytes().split(b"\n", 1)[0]
+    assert first.startswith(b"#!/")
+    assert first.endswith(b"/python3 -IS")
 
 
 def test_program_without_its_other_half_says_so(tmp_path: Path) -> None:

@@ -25,13 +25,12 @@ from common.errors import (
     SubjectNotAllowed,
     TooLarge,
 )
+from common.node_identity import require_node_name, require_provider_id
 from common.pkcs10 import (
     MAX_PKCS10,
     OtherGeneralName,
     SubjectAltName,
     parse_pkcs10,
-    require_node_name,
-    require_provider_id,
 )
 from common.public_keys import spki_sha256
 from tests import vectors

@@ -1,6 +1,7 @@
 """What people are shown: status, doctor with each finding, the endorsement key."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -250,7 +251,7 @@ BREAKS: dict[str, tuple[str, Callable[[Healthy], object], str]] = {
     ),
     "open folder": (
         "state folder",
-        lambda m: (m.root / "state").chmod(0o777),
+        lambda m: os.chown(m.root / "state", 65534, 65534),
         "StateDirectoryUnsafe",
     ),
     "no TPM permission": (

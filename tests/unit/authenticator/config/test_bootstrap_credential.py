@@ -79,13 +79,13 @@ WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
     "certificate without key": ({"client-certificate-data": "QQ=="}, "neither a token"),
     "key that is no base64": (
         {"client-certificate-data": "QQ==", "client-key-data": "!"},
-        "not base64",
+        "must be base64",
     ),
     "key that is no ASCII": (
         {"client-certificate-data": "QQ==", "client-key-data": "ä"},
-        "not base64",
+        "must be base64",
     ),
-    "token that is a number": ({"token": 5}, "not a string"),
+    "token that is a number": ({"token": 5}, "must be a string"),
     "token that would end the header": ({"token": "a\r\nX: y"}, "one word"),
     "token that is no ASCII": ({"token": "ä"}, "one word"),
     "token with a control character": ({"token": "a\x7fb"}, "one word"),
@@ -130,7 +130,7 @@ def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> 
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["users"] = [entry]
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    with pytest.raises(BootstrapCredentialUnusable, match="does not lead to"):
+    with pytest.raises(BootstrapCredentialUnusable, match="must name one cluster"):
         bootstrap_credential.load_bootstrap_credential(path)
 
 
@@ -156,7 +156,7 @@ def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
 
 
 def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BootstrapCredentialUnusable, match="no name of a file"):
+    with pytest.raises(BootstrapCredentialUnusable, match="is not a file name"):
         bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "a\0b"}))
 
 

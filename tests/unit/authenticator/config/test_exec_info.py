@@ -1,8 +1,9 @@
-"""KUBERNETES_EXEC_INFO: what is taken from it, and what is refused."""
+"""KUBERNETES_EXEC_INFO: what is read from it, and what is refused."""
 
 import base64
 import copy
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from authenticator.config.exec_info import encode_as_client_go, parse_exec_info
+from authenticator.config.exec_info import encode_as_client_go, is_same_cluster, parse_exec_info
 from authenticator.errors import ExecInfoInvalid
+from authenticator.model import Server
+from tests.harness.pki import Authority, ec_key
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+OTHER_CA = CA.replace("AAAA", "BBBB")
 CLUSTER: dict[str, Any] = {
     "server": "https://api.example:6443/prefix/",
     "tls-server-name": "kubernetes",
@@ -81,17 +85,20 @@ def in_cluster(**change: object) -> Callable[[dict[str, Any]], object]:
 
 WRONG: dict[str, tuple[bytes | None, str]] = {
     "absent": (None, "is not set"),
-    "no JSON": (b"{", "not JSON"),
-    "nested without end": (b"[" * 100_000, "not JSON"),
-    "no object": (b"[]", "not an object"),
-    "another kind": (changed(lambda d: d.update(kind="Pod")), "no ExecCredential"),
+    "no JSON": (b"{", "must be JSON"),
+    "nested without end": (b"[" * 100_000, "must be JSON"),
+    "no object": (b"[]", "must be an object"),
+    "another kind": (changed(lambda d: d.update(kind="Pod")), "must be an ExecCredential"),
     "v1alpha1": (
         changed(lambda d: d.update(apiVersion="client.authentication.k8s.io/v1alpha1")),
-        "no ExecCredential",
+        "must be an ExecCredential",
     ),
-    "object as version": (changed(lambda d: d.update(apiVersion={"v1": 1})), "no ExecCredential"),
+    "object as version": (
+        changed(lambda d: d.update(apiVersion={"v1": 1})),
+        "must be an ExecCredential",
+    ),
     "no cluster": (changed(lambda d: d["spec"].pop("cluster")), "provideClusterInfo: true"),
-    "unverified TLS": (changed(in_cluster(insecure_skip_tls_verify=True)), "refused"),
+    "unverified TLS": (changed(in_cluster(insecure_skip_tls_verify=True)), "not accepted"),
     "http": (changed(in_cluster(server="http://api.example")), "https"),
     "no server": (changed(in_cluster(server=None)), "https"),
     "no host": (changed(in_cluster(server="https://")), "https"),
@@ -103,19 +110,25 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
     "line end in the server": (changed(in_cluster(server="https://api.\nexample")), "https"),
     "no CA": (changed(in_cluster(certificate_authority_data=None)), "has no CA"),
     "empty CA": (changed(in_cluster(certificate_authority_data="")), "has no CA"),
-    "CA that is no base64": (changed(in_cluster(certificate_authority_data="!")), "not base64"),
-    "CA that is no text": (changed(in_cluster(certificate_authority_data="/w==")), "not base64"),
-    "socks proxy": (changed(in_cluster(proxy_url="socks5://p:1080")), "neither http nor https"),
-    "blank in the proxy": (changed(in_cluster(proxy_url="http://p .example")), "neither http"),
-    "number for a name": (changed(in_cluster(tls_server_name=5)), "not a string"),
-    "list of settings": (changed(in_cluster(config=[])), "not an object"),
+    "CA that is no base64": (changed(in_cluster(certificate_authority_data="!")), "must be base64"),
+    "CA that is no text": (changed(in_cluster(certificate_authority_data="/w==")), "has no CA"),
+    "socks proxy": (
+        changed(in_cluster(proxy_url="socks5://p:1080")),
+        "must be an http or https URL",
+    ),
+    "blank in the proxy": (
+        changed(in_cluster(proxy_url="http://p .example")),
+        "must be an http or https URL",
+    ),
+    "number for a name": (changed(in_cluster(tls_server_name=5)), "must be a string"),
+    "list of settings": (changed(in_cluster(config=[])), "must be an object"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_value_is_refused_with_what_is_wrong(wrong: str) -> None:
-    value, told = WRONG[wrong]
-    with pytest.raises(ExecInfoInvalid, match=told):
+    value, problem = WRONG[wrong]
+    with pytest.raises(ExecInfoInvalid, match=problem):
         parse_exec_info(value)
 
 
@@ -160,3 +173,28 @@ def test_value_holds_all_that_client_go_gives_in_its_order() -> None:
         '"proxy-url":"http://p.example","disable-compression":true,"config":{"a":1}},'
         '"interactive":false}}\n'
     )
+
+
+def test_comment_with_non_ascii_text_in_a_ca_bundle_is_a_bug() -> None:
+    """Issue 11, point 29: OpenSSL raised UnicodeEncodeError; only PEM blocks are passed on."""
+    ca = Authority.make("Autorité", ec_key()).pair.certificate.decode()
+    bundle = f"# Autorité de Zürich\n{ca}# end\n".encode()
+    data = base64.b64encode(bundle).decode()
+    info = parse_exec_info(changed(in_cluster(certificate_authority_data=data)))
+    assert info.server.ca == ca
+    ssl.create_default_context(cadata=info.server.ca)
+
+
+@pytest.mark.parametrize(
+    ("url", "ca", "same"),
+    [
+        ("https://a", CA, True),
+        ("https://a", OTHER_CA, True),
+        ("https://b", OTHER_CA + CA, True),
+        ("https://b", OTHER_CA, False),
+    ],
+)
+def test_cluster_is_known_by_its_url_or_a_ca(url: str, ca: str, *, same: bool) -> None:
+    one = Server(url="https://a", ca=CA, tls_server_name=None, proxy=None)
+    other = Server(url=url, ca=ca, tls_server_name="x", proxy="http://proxy.example")
+    assert is_same_cluster(one, other) is is_same_cluster(other, one) is same

@@ -8,6 +8,7 @@ import pytest
 from authenticator.config.arguments import parse_arguments
 from authenticator.config.settings import SETTINGS, Settings, resolve
 from authenticator.errors import ConfigurationInvalid
+from authenticator.providers.provider import Identity
 from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
 
@@ -80,9 +81,9 @@ def test_values_are_taken_up_to_their_limits(
             resolve({key: value}, {}, HOST)
 
 
-def test_name_of_the_host_is_the_nodes_unless_a_provider_could_tell_another() -> None:
+def test_only_a_configured_name_excludes_others() -> None:
     assert resolve({}, {}, HOST).matches_node("worker-1.example")
-    assert not resolve({}, {}, HOST).matches_node("worker-2")
+    assert resolve({}, {}, HOST).matches_node("worker-2"), "host names change"
     assert resolve({"provider": "aws"}, {}, HOST).matches_node("worker-2")
     assert not resolve({"provider": "aws", "nodeName": "worker-1"}, {}, HOST).matches_node(
         "worker-2"
@@ -140,9 +141,17 @@ def test_two_provider_ids_exclude_each_other() -> None:
         resolve({**GOOD, "providerIDFile": "/x"}, {}, HOST)
 
 
-def test_host_name_that_is_no_node_name_is_a_problem() -> None:
+def test_host_name_that_is_no_node_name_is_a_problem_when_a_name_is_needed() -> None:
+    settings = resolve({}, {}, "my host")
     with pytest.raises(ConfigurationInvalid, match="--node-name"):
-        resolve({}, {}, "my host")
+        settings.with_provider_identity(no_provider)
+    named = settings.with_provider_identity(no_provider, "worker-1")
+    assert named.node_name == "worker-1", "the name in the certificate is the node's"
+
+
+def no_provider(setting: str) -> Identity:
+    """Fail: no provider is set."""
+    raise AssertionError(setting)
 
 
 def test_provider_id_is_required_in_the_end() -> None:

@@ -1,13 +1,15 @@
-"""Who asks, when an exchange begins, and what stays in the cache."""
+"""Which credential asks, when an exchange begins, and which certificate stays cached."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from authenticator.enroll.enroll import Trigger
+from authenticator.enroll.enroll import MAX_KNOWN_CALLS, Trigger
 from authenticator.errors import (
     BootstrapCredentialUnusable,
+    CertificateNotAccepted,
+    ClockSkewTooLarge,
     ConfigurationInvalid,
     CoolingDown,
     DeadlinePassed,
@@ -23,6 +25,7 @@ from authenticator.errors import (
     VersionRefused,
 )
 from authenticator.model import PendingExchange, Token
+from authenticator.providers.provider import Identity
 from authenticator.state.cooldown import duration_after
 from authenticator.state.credential import Freshness, freshness
 from common.errors import ApiServerUnavailable
@@ -84,7 +87,7 @@ def test_fresh_credential_of_another_call_is_used() -> None:
     assert len(node.cluster.csrs) == 2
 
 
-def test_demand_gets_a_new_certificate_at_any_time() -> None:
+def test_forced_run_gets_a_new_certificate_at_any_time() -> None:
     node = joined()
     node.obtain(Trigger.FORCED)
     assert len(node.cluster.csrs) == 4
@@ -104,20 +107,23 @@ def test_expired_certificate_is_not_asked_with() -> None:
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_expired_certificate_is_as_good_as_none() -> None:
+def test_expired_certificate_is_tried_once_and_then_as_good_as_none() -> None:
     node = expired(joined())
     node.bootstrap = None
     node.cluster.calls.clear()
-    with pytest.raises(BootstrapCredentialUnusable, match="there is no certificate"):
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
-    assert node.cluster.calls == []
+    assert node.cluster.calls == ["self_subject_review"], "it is tried once: the clock may be wrong"
+    with pytest.raises(CoolingDown):
+        node.obtain()
+    assert node.cluster.calls == ["self_subject_review"]
 
 
-def test_certificate_of_another_exec_info_asks_and_is_not_served() -> None:
+def test_certificate_for_another_server_and_ca_asks_and_is_not_served() -> None:
     node = joined()
     old = node.store.credential
-    node.exec_info = b'{"another":"CA"}\n'
-    assert node.obtain() != old
+    node.url, node.ca = "https://another.example", node.cluster.authority()
+    assert node.obtain(Trigger.REQUIRED) != old
     assert requesters(node)[2:] == [NODE_USER] * 2
 
 
@@ -128,13 +134,13 @@ def test_certificate_of_another_node_name_asks_nothing() -> None:
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_suspicion_that_is_unfounded_changes_nothing() -> None:
+def test_suspected_certificate_that_is_accepted_stays() -> None:
     node = joined()
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
     assert len(node.cluster.csrs) == 2
 
 
-def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
+def test_suspected_certificate_that_is_refused_is_replaced() -> None:
     node = joined()
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
@@ -144,7 +150,7 @@ def test_suspicion_that_is_true_ends_in_a_new_certificate() -> None:
     assert node.cluster.calls.count("create") == 2, "none with what was just refused"
 
 
-def test_suspicion_in_an_outage_decides_nothing() -> None:
+def test_outage_decides_nothing_about_a_suspected_certificate() -> None:
     node = joined()
     node.cluster.errors = [ApiServerUnavailable("gone")]
     old = node.store.credential
@@ -169,18 +175,18 @@ def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_ste
         node.obtain()
 
 
-@pytest.mark.parametrize("occasion", [Trigger.REQUIRED, Trigger.UNAUTHORIZED_SUSPECTED])
-def test_refused_certificate_is_not_sent_again_and_again(occasion: Trigger) -> None:
+@pytest.mark.parametrize("trigger", [Trigger.RENEWAL_DUE, Trigger.UNAUTHORIZED_SUSPECTED])
+def test_refused_certificate_is_not_sent_again_and_again(trigger: Trigger) -> None:
     """Each 401 that the kubelet meets is another call, and each call another run behind it."""
     node = due(joined())
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
     node.bootstrap = None
     with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
-        node.obtain(occasion)
+        node.obtain(trigger)
     node.cluster.calls.clear()
     with pytest.raises(CoolingDown, match=r"Unauthorized.*401"):
-        node.obtain(occasion)
+        node.obtain(trigger)
     assert "create" not in node.cluster.calls
 
 
@@ -210,7 +216,7 @@ def test_failed_renewal_leaves_the_certificate() -> None:
     assert node.store.credential == old
 
 
-def test_full_disk_keeps_nobody_from_being_served() -> None:
+def test_new_certificate_is_served_from_a_full_disk() -> None:
     node = FakeNode()
     node.cluster.on_wait = lambda: setattr(node.store, "is_full", len(node.cluster.csrs) == 2)
     credential = node.obtain()
@@ -239,7 +245,7 @@ def denied() -> FakeNode:
     return node
 
 
-def test_after_a_refusal_nobody_is_asked_for_a_while() -> None:
+def test_refusal_starts_a_cooldown() -> None:
     node = denied()
     node.cluster.calls.clear()
     with pytest.raises(CoolingDown, match="RequestDenied"):
@@ -247,7 +253,7 @@ def test_after_a_refusal_nobody_is_asked_for_a_while() -> None:
     assert node.cluster.calls == []
 
 
-def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
+def test_each_cooldown_is_longer_than_the_last() -> None:
     node = denied()
     pauses = []
     for _ in range(12):
@@ -260,7 +266,7 @@ def test_after_a_while_it_is_tried_again_and_the_next_pause_is_longer() -> None:
     assert pauses[-1] == 600 * 0.75
 
 
-def test_success_forgets_the_cooldown() -> None:
+def test_success_deletes_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
     assert node.store.cooldown is not None
@@ -269,7 +275,7 @@ def test_success_forgets_the_cooldown() -> None:
     assert node.store.cooldown is None
 
 
-def test_demand_does_not_wait_for_the_cooldown() -> None:
+def test_forced_run_ignores_the_cooldown() -> None:
     node = denied()
     node.cluster.deny.clear()
     node.obtain(Trigger.FORCED)
@@ -289,10 +295,10 @@ def test_cooldown_ends_when_settings_change() -> None:
     node.obtain()
 
 
-def test_cooldown_ends_when_the_exec_info_changes() -> None:
+def test_cooldown_ends_when_the_ca_changes() -> None:
     node = denied()
     node.cluster.deny.clear()
-    node.exec_info = b'{"another":"CA"}\n'
+    node.ca = node.cluster_ca + node.cluster.authority()
     node.obtain()
 
 
@@ -305,7 +311,7 @@ def test_cooldown_ends_with_another_bootstrap_credential() -> None:
 
 
 @pytest.mark.parametrize("change", ["boot", "settings"])
-def test_failures_are_counted_anew_for_something_else(change: str) -> None:
+def test_failures_of_another_boot_or_setting_are_not_counted(change: str) -> None:
     node = denied()
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
     for _ in range(2):
@@ -337,7 +343,7 @@ def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
     assert node.store.cooldown is None
 
 
-def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
+def test_clock_that_jumps_does_not_change_a_cooldown() -> None:
     node = denied()
     for jump in (-86400, 86400 * 400):
         node.clock.wall_time += jump
@@ -345,7 +351,7 @@ def test_clock_that_jumps_does_not_end_or_lengthen_a_cooldown() -> None:
             node.obtain()
 
 
-def test_bug_leaves_a_cooldown_as_well() -> None:
+def test_bug_starts_a_cooldown() -> None:
     node = FakeNode()
     node.cluster.errors = [ZeroDivisionError("bug")]
     with pytest.raises(ZeroDivisionError):
@@ -354,7 +360,7 @@ def test_bug_leaves_a_cooldown_as_well() -> None:
     assert node.store.cooldown.reason == "ZeroDivisionError"
 
 
-def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
+def test_waiting_for_the_signer_starts_no_cooldown() -> None:
     node = FakeNode()
     node.cluster.signer_is_away = True
     with pytest.raises(DeadlinePassed):
@@ -366,7 +372,8 @@ def test_waiting_for_the_signer_leaves_no_cooldown() -> None:
     ("error", "failures", "seconds"),
     [
         (DeadlinePassed(""), 9, 0),
-        (OfferUnanswered(""), 9, 0),
+        (OfferUnanswered(""), 0, 2),
+        (OfferUnanswered(""), 11, 1800),
         (ExchangeExpired(""), 9, 0),
         (BootstrapCredentialUnusable(""), 9, 0),
         (ConfigurationInvalid(""), 9, 0),
@@ -409,26 +416,30 @@ def test_renewal_is_in_the_last_thirty_percent(lifetime: timedelta) -> None:
     assert 0.69 < share <= 0.8
 
 
-def test_short_certificate_is_renewed_though_its_exchange_could_still_be_on_disk() -> None:
+def test_short_certificate_is_renewed_while_its_exchange_is_still_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(lifetime=timedelta(minutes=10))
-    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(node.store, "delete_pending", lambda _: None)
     first = node.obtain()
     assert node.store.pending is not None
     second = due(node).obtain()
     assert second.key_pair.key != first.key_pair.key
 
 
-def test_exchange_on_disk_whose_certificate_was_refused_is_not_taken_up_again() -> None:
+def test_exchange_on_disk_whose_certificate_was_refused_is_not_resumed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = FakeNode()
-    node.store.delete_pending = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(node.store, "delete_pending", lambda _: None)
     first = node.obtain()
     assert node.store.pending is not None
     node.cluster.revoked.add(first.key_pair.certificate)
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED).key_pair.key != first.key_pair.key
 
 
-def test_assessment_errs_towards_serving() -> None:
+def test_freshness_prefers_serving() -> None:
     node = joined()
     credential = node.store.credential
     assert credential is not None
@@ -447,6 +458,187 @@ def test_assessment_errs_towards_serving() -> None:
     assert freshness(late, late.received_at) is Freshness.FRESH
     assert freshness(late, late.renew_at) is Freshness.RENEWAL_DUE
     assert freshness(late, late.received_at + late.lifetime) is Freshness.EXPIRED
+
+
+def test_fresh_certificate_is_unusable_after_the_ca_bundle_grew() -> None:
+    """Issue 11, point 21: with the signer away every call failed, with 167 h left."""
+    node = joined()
+    first = node.store.credential
+    node.cluster.signer_is_away = True
+    node.ca = node.cluster_ca + node.cluster.authority()
+    assert node.obtain(Trigger.REQUIRED) == first
+    node.ca, node.url = None, "https://another.example"
+    assert node.obtain(Trigger.REQUIRED) == first
+    node.settings["expirationSeconds"] = 3600
+    assert node.obtain(Trigger.REQUIRED) == first
+
+
+def test_certificate_for_another_exec_info_is_renewed_once() -> None:
+    node = joined()
+    first = node.store.credential
+    node.settings["expirationSeconds"] = 3600
+    second = node.obtain()
+    assert second != first
+    assert requesters(node)[2:] == [NODE_USER] * 2
+    assert node.obtain() == second
+
+
+def test_two_kubeconfigs_evict_each_others_certificate() -> None:
+    """Issue 11, point 21: each call of one made the other's certificate unusable."""
+    node = joined()
+    for _ in range(10):
+        for url in ("https://127.0.0.1:6443", "https://api.example"):
+            node.url = url
+            node.obtain()
+    assert len(node.cluster.csrs) == 4, "one renewal, for the second kubeconfig"
+
+
+def test_two_kubeconfigs_discard_each_others_exchanges() -> None:
+    """Issue 11, point 21: 60 offers an hour, and with a slow signer neither call joined."""
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    for _ in range(4):
+        for url in ("https://127.0.0.1:6443", "https://api.example"):
+            node.url = url
+            with pytest.raises(DeadlinePassed):
+                node.obtain()
+    assert len(node.cluster.csrs) == 2
+    node.cluster.signer_is_away = False
+    node.obtain()
+    assert len(node.cluster.csrs) == 3, "an offer each, and one answer"
+
+
+def test_kubeconfigs_that_differ_in_other_bytes_share_an_exchange() -> None:
+    node = FakeNode()
+    node.cluster.signer_is_away = True
+    for timeout in (30, 45, 60):
+        node.settings["timeoutSeconds"] = timeout
+        with pytest.raises(DeadlinePassed):
+            node.obtain()
+    assert len(node.cluster.csrs) == 1
+
+
+def test_two_kubeconfigs_end_each_others_cooldown() -> None:
+    node = FakeNode()
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "no")
+    for url in ("https://127.0.0.1:6443", "https://api.example"):
+        node.url = url
+        with pytest.raises(RequestDenied):
+            node.obtain()
+    for url in ("https://127.0.0.1:6443", "https://api.example"):
+        node.url = url
+        with pytest.raises(CoolingDown):
+            node.obtain()
+
+
+@pytest.mark.parametrize("hostname", ["localhost", "(none)", "", "worker_1"])
+def test_transient_host_name_throws_the_certificate_away(
+    hostname: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 11, point 22."""
+    node = FakeNode(settings={"nodeName": None}, hostname="worker-1.example")
+    first = node.obtain()
+    node.hostname = hostname
+    assert node.obtain(Trigger.REQUIRED) == first
+    assert f"the host name is {hostname!r}" in caplog.text
+    renewed = due(node).obtain()
+    assert renewed != first
+    assert renewed.node_name == "worker-1.example"
+    assert requesters(node)[2:] == [NODE_USER] * 2
+
+
+def test_host_name_that_is_no_node_name_is_reported_when_a_certificate_is_needed() -> None:
+    node = FakeNode(settings={"nodeName": None}, hostname="worker_1")
+    with pytest.raises(ConfigurationInvalid, match=r"'worker_1' is not a node name.*--node-name"):
+        node.obtain()
+    assert node.cluster.calls == []
+
+
+def test_clock_days_ahead_throws_the_certificate_away(caplog: pytest.LogCaptureFixture) -> None:
+    """Issue 11, point 22: the API server still accepts it."""
+    node = expired(joined())
+    node.cluster.skew = -3.0 * 86400
+    first = node.store.credential
+    assert node.obtain(Trigger.REQUIRED) == first
+    assert "correct the clock" in caplog.text
+    node.bootstrap = None
+    with pytest.raises(ClockSkewTooLarge):
+        node.obtain(Trigger.RENEWAL_DUE)
+    assert node.obtain(Trigger.REQUIRED) == first, "also while its renewal cools down"
+
+
+def test_expired_certificate_is_tried_at_each_call_of_an_outage() -> None:
+    """Issue 11, point 30: client-go has no backoff, so a failing call has to be cheap."""
+    node = expired(joined())
+    node.cluster.errors = [ApiServerUnavailable("gone")] * 100
+    with pytest.raises(ApiServerUnavailable):
+        node.obtain(Trigger.REQUIRED)
+    with pytest.raises(CoolingDown, match="ApiServerUnavailable"):
+        node.obtain(Trigger.REQUIRED)
+
+
+def test_node_without_basic_user_never_joins() -> None:
+    """Issue 11, point 23: 403 for SelfSubjectReview shows that the certificate works."""
+    node = FakeNode()
+    node.cluster.review_errors = [Forbidden('(403): User "system:node:worker-1.example" cannot')]
+    assert node.obtain() == node.store.credential
+
+
+def test_403_for_an_anonymous_user_does_not_show_that_a_certificate_works() -> None:
+    node = FakeNode()
+    node.cluster.review_errors = [Forbidden('(403): User "system:anonymous" cannot create')]
+    with pytest.raises(CertificateNotAccepted):
+        node.obtain()
+    assert node.store.credential is None
+
+
+def test_node_before_kubernetes_1_28_never_joins() -> None:
+    """Issue 11, point 23: 404 for SelfSubjectReview; 24 certificates were discarded in 6 hours."""
+    node = FakeNode()
+    node.cluster.has_self_subject_review = False
+    assert node.obtain() == node.store.credential
+    assert "can_create_csrs" in node.cluster.calls
+
+
+def test_certificate_of_nobody_is_refused_before_kubernetes_1_28() -> None:
+    node = FakeNode()
+    node.cluster.has_self_subject_review = False
+    node.cluster.may_create_csrs = False
+    with pytest.raises(CertificateNotAccepted):
+        node.obtain()
+
+
+def test_403_for_a_suspected_certificate_is_no_refusal() -> None:
+    node = joined()
+    node.cluster.review_errors = [Forbidden("(403): no")]
+    assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
+
+
+def test_due_certificate_is_sufficient_for_a_call_that_has_to_serve_one() -> None:
+    node = due(joined())
+    assert node.obtain(Trigger.REQUIRED) == node.store.credential
+    assert len(node.cluster.csrs) == 2
+
+
+def test_known_calls_are_bounded() -> None:
+    node = joined()
+    for number in range(MAX_KNOWN_CALLS + 3):
+        node.url = f"https://{number}.example"
+        node.obtain()
+    assert node.store.credential is not None
+    assert len(node.store.credential.known_calls) == MAX_KNOWN_CALLS
+
+
+def test_cooling_down_call_asks_no_provider() -> None:
+    """client-go has no backoff: what a call costs that does nothing, it costs each time."""
+    node = FakeNode(settings={"provider": "aws", "providerID": None, "nodeName": None})
+    node.identity = Identity(provider_id="aws:///1", node_name="worker-1")
+    node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "no")
+    with pytest.raises(RequestDenied):
+        node.obtain()
+    with pytest.raises(CoolingDown):
+        node.obtain()
+    assert node.providers_asked == ["aws"]
 
 
 def test_outage_never_discards_the_exchange() -> None:

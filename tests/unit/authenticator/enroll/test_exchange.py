@@ -1,4 +1,4 @@
-"""Whole exchanges in memory: what goes over the wire, what is resumed, and what ends them."""
+"""Whole exchanges in memory: what is sent, what is resumed, and what ends them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,13 +11,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from authenticator.enroll.exchange import (
     CHALLENGE_TTL_SECONDS,
-    EXCHANGE_TTL_SECONDS,
     OFFER_TTL_SECONDS,
     WATCH_TIMEOUT_SECONDS,
 )
 from authenticator.errors import (
     CertificateMismatch,
     CertificateNotAccepted,
+    ClockSkewTooLarge,
+    CoolingDown,
     CredentialNotForThisTpm,
     DeadlinePassed,
     ExchangeExpired,
@@ -29,7 +30,7 @@ from authenticator.errors import (
     Unauthorized,
     VersionRefused,
 )
-from authenticator.model import CsrRequest
+from authenticator.model import EXCHANGE_TTL_SECONDS, CsrRequest
 from common.csr import decode_request
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
@@ -42,7 +43,7 @@ def moments_of_a_join() -> int:
     """Count the moments at which an exchange can be killed."""
     node = FakeNode()
     node.obtain()
-    return node.executioner.seen
+    return node.crash_injector.seen
 
 
 def filed(node: FakeNode) -> list[str]:
@@ -50,7 +51,7 @@ def filed(node: FakeNode) -> list[str]:
     return list(node.cluster.csrs)
 
 
-def test_limits_are_the_protocols() -> None:
+def test_limits_are_those_of_the_protocol() -> None:
     limits = (EXCHANGE_TTL_SECONDS, OFFER_TTL_SECONDS, CHALLENGE_TTL_SECONDS)
     assert limits == (15 * 60, 10 * 60, 4 * 60)
     assert WATCH_TIMEOUT_SECONDS <= 60, "a pending exchange is looked at every minute at least"
@@ -96,7 +97,7 @@ def test_event_log_stays_here_when_it_is_not_asked_for() -> None:
     assert node.cluster.answers[0].event_log is None
 
 
-def test_phases_are_told() -> None:
+def test_phases_are_recorded() -> None:
     node = FakeNode()
     node.obtain()
     phases = node.report.record("done")["phases"]
@@ -106,11 +107,11 @@ def test_phases_are_told() -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
-    node = FakeNode(executioner=CrashInjector(moment=moment))
+    node = FakeNode(crash_injector=CrashInjector(moment=moment))
     with pytest.raises(SimulatedCrash):
         node.obtain()
     kept = node.store.credential
-    node.executioner.moment = None
+    node.crash_injector.moment = None
     node.store.is_locked = False
     credential = node.obtain()
     assert len(node.cluster.csrs) == 2, "the same exchange was taken up by the names of its CSRs"
@@ -120,10 +121,10 @@ def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
 def test_kill_and_reboot_at_any_moment_ends_in_a_certificate(moment: int) -> None:
-    node = FakeNode(executioner=CrashInjector(moment=moment))
+    node = FakeNode(crash_injector=CrashInjector(moment=moment))
     with pytest.raises(SimulatedCrash):
         node.obtain()
-    node.executioner.moment = None
+    node.crash_injector.moment = None
     node.clock.reboot()
     assert node.obtain() == node.store.credential
     assert node.store.pending is None or node.store.pending.key == node.obtain().key_pair.key
@@ -154,30 +155,55 @@ def test_pending_offer_is_resumed_by_the_next_call() -> None:
     assert len(filed(node)) == 2
 
 
-def test_offer_unanswered_for_ten_minutes_is_replaced_by_the_next_call() -> None:
+def offers_of_a_day_without_a_signer(node: FakeNode, seconds: float) -> int:
+    """Count the offers of a node whose calls have this budget, one each minute at most."""
+    node.cluster.signer_is_away = True
+    end = node.clock.boottime() + 24 * 3600
+    while node.clock.boottime() < end:
+        before = node.clock.boottime()
+        with pytest.raises((DeadlinePassed, OfferUnanswered, CoolingDown)):
+            node.obtain(seconds=seconds)
+        node.clock.pass_time(max(1, before + 60 - node.clock.boottime()))
+    return len(filed(node))
+
+
+@pytest.mark.parametrize("seconds", [BUDGET_SECONDS, EXCHANGE_TTL_SECONDS])
+def test_node_without_a_signer_files_135_offers_a_day(seconds: float) -> None:
+    """Issue 11, point 32: each due node, all day long, while the signer is away."""
+    assert 30 < offers_of_a_day_without_a_signer(FakeNode(), seconds) < 60
+
+
+def test_offer_unanswered_for_ten_minutes_is_replaced_after_a_pause() -> None:
     node = pending_after(FakeNode(), OFFER_TTL_SECONDS)
+    with pytest.raises(OfferUnanswered):
+        node.obtain()
+    with pytest.raises(CoolingDown, match="OfferUnanswered"):
+        node.obtain()
+    node.clock.pass_time(2)
     node.obtain()
     assert len(filed(node)) == 3
 
 
-def test_offer_unanswered_for_ten_minutes_is_replaced_within_a_long_call() -> None:
-    node = FakeNode()
-    node.cluster.signer_is_away = True
-    with pytest.raises(DeadlinePassed):
-        node.obtain(seconds=EXCHANGE_TTL_SECONDS)
-    assert len(filed(node)) == 2
-    assert node.store.cooldown is None, "ten minutes of waiting were pause enough"
-
-
-@pytest.mark.parametrize(("age", "in_all"), [(OFFER_TTL_SECONDS, 2), (OFFER_TTL_SECONDS + 1, 3)])
-def test_challenge_for_an_offer_is_taken_until_that_is_ten_minutes_old(
-    age: float, in_all: int
-) -> None:
-    """The signer may come back while no call looks."""
-    node = pending_after(FakeNode(), age - BUDGET_SECONDS)
-    node.cluster.look()
+def test_offer_that_no_call_waited_for_is_replaced_at_once() -> None:
+    """That it has no challenge says nothing about the signer."""
+    node = pending_after(FakeNode(), EXCHANGE_TTL_SECONDS)
     node.obtain()
-    assert len(filed(node)) == in_all
+    assert len(filed(node)) == 3
+
+
+def test_challenge_is_accepted_until_its_offer_is_ten_minutes_old() -> None:
+    """The signer may come back between two calls."""
+    node = pending_after(FakeNode(), OFFER_TTL_SECONDS - BUDGET_SECONDS)
+    node.cluster.reconcile()
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
+def test_challenge_is_too_late_for_an_offer_over_ten_minutes_old() -> None:
+    node = pending_after(FakeNode(), OFFER_TTL_SECONDS + 1 - BUDGET_SECONDS)
+    node.cluster.reconcile()
+    with pytest.raises(OfferUnanswered):
+        node.obtain()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +217,7 @@ def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
     with pytest.raises(DeadlinePassed):
         node.obtain()
     del node.cluster.wait["answer"]
-    node.cluster.look()
+    node.cluster.reconcile()
     node.clock.pass_time(age - BUDGET_SECONDS)
     node.obtain()
     assert len(filed(node)) == in_all
@@ -231,7 +257,7 @@ def test_call_that_ends_with_its_exchange_begins_no_other(
     assert len(filed(node)) == 2
 
 
-def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -> None:
+def test_watches_end_with_the_call() -> None:
     node = FakeNode()
     node.cluster.signer_is_away = True
     looks: list[float] = []
@@ -243,7 +269,7 @@ def test_wait_lasts_no_longer_than_the_call_and_no_look_is_far_from_the_next() -
     assert node.clock.boottime() - before == 45
 
 
-def test_deadline_that_passes_in_a_look_is_told_with_what_the_signer_waits_for() -> None:
+def test_deadline_error_names_the_pending_reason() -> None:
     node = FakeNode()
     node.cluster.wait["offer"] = "MachineNotFound"
     node.cluster.on_wait = lambda: node.cluster.errors.append(DeadlinePassed("no answer"))
@@ -273,10 +299,9 @@ def test_exchange_under_other_settings_is_replaced(change: dict[str, object]) ->
     assert len(filed(node)) == 3
 
 
-def test_exchange_under_another_exec_info_is_replaced() -> None:
-    """It may be with another API server."""
+def test_exchange_with_another_server_is_replaced() -> None:
     node = pending_after(FakeNode(), 0)
-    node.exec_info = b'{"another":"server"}\n'
+    node.url = "https://another.example"
     node.obtain()
     assert len(filed(node)) == 3
 
@@ -313,14 +338,14 @@ def test_challenge_is_answered_within_four_minutes_of_its_first_sight() -> None:
     assert len(filed(node)) == 2
 
 
-def test_challenge_older_than_four_minutes_is_left() -> None:
+def test_challenge_older_than_four_minutes_is_discarded() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
     assert len(filed(node)) == 3, "another offer, and its answer"
 
 
-def test_challenge_that_is_left_is_not_opened() -> None:
+def test_discarded_challenge_is_not_opened() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     opened: list[bytes] = []
@@ -359,7 +384,7 @@ def test_answer_on_disk_is_sent_again_to_the_byte() -> None:
     assert node.cluster.csrs[f"kubelet-tpm-{2:032x}"].spec.request == kept
 
 
-def test_answer_that_was_not_filed_in_four_minutes_is_left() -> None:
+def test_answer_that_was_not_created_in_four_minutes_is_discarded() -> None:
     node = before_the_answer_arrives(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
@@ -400,13 +425,13 @@ def test_machine_that_appears_late_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("kind", ["offer", "answer"])
-def test_denied_request_ends_the_exchange_with_the_signers_words(kind: str) -> None:
+def test_denied_request_ends_the_exchange_with_the_signers_reason(kind: str) -> None:
     node = FakeNode()
     node.cluster.deny[kind] = ("EndorsementKeyMismatch", "another key\nis on record\x1b[2J")
-    with pytest.raises(RequestDenied, match=r"EndorsementKeyMismatch: another key is on") as told:
+    with pytest.raises(RequestDenied, match=r"EndorsementKeyMismatch: another key is on") as caught:
         node.obtain()
-    assert told.value.message.isprintable()
-    assert told.value.detail == "EndorsementKeyMismatch"
+    assert caught.value.message.isprintable()
+    assert caught.value.detail == "EndorsementKeyMismatch"
     assert node.store.pending is None
 
 
@@ -420,13 +445,13 @@ def test_failed_request_ends_the_exchange() -> None:
 @pytest.mark.parametrize(
     ("condition", "error"), [("Denied", RequestDenied), ("Failed", RequestFailed)]
 )
-def test_certificate_of_a_request_that_is_denied_or_failed_is_not_taken(
+def test_certificate_of_a_denied_or_failed_request_is_not_used(
     condition: str, error: type[AttestationError]
 ) -> None:
     node = FakeNode()
 
     def decide() -> None:
-        node.cluster.look()
+        node.cluster.reconcile()
         for csr in list(node.cluster.csrs.values()):
             if csr.certificate is not None:
                 conditions = {**csr.conditions, condition: ("No", "no")}
@@ -447,7 +472,7 @@ def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
+def test_expired_exchange_that_cannot_be_deleted_ends_the_call() -> None:
     """As on a disk that has become read-only: it would be taken up again, and again."""
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
@@ -456,10 +481,10 @@ def test_exchange_that_is_too_old_and_cannot_be_dropped_ends_the_call() -> None:
         node.obtain()
 
 
-def test_refused_version_is_told_with_what_the_signer_takes() -> None:
+def test_refused_version_names_the_versions_of_the_signer() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
-    with pytest.raises(VersionRefused, match=r"speaks v1.*takes v2"):
+    with pytest.raises(VersionRefused, match=r"supports v1.*supports v2"):
         node.obtain()
 
 
@@ -476,7 +501,7 @@ def test_deleted_request_ends_the_exchange(index: int) -> None:
         node.obtain()
 
 
-def test_offer_may_vanish_once_its_challenge_is_known() -> None:
+def test_offer_may_be_deleted_once_its_challenge_is_stored() -> None:
     node = at_challenge(FakeNode())
     node.cluster.csrs.clear()
     node.obtain()
@@ -492,7 +517,7 @@ def test_offer_may_vanish_once_its_challenge_is_known() -> None:
     ],
     ids=["request", "usages", "lifetime"],
 )
-def test_request_of_somebody_else_under_our_name_is_not_ours(
+def test_csr_with_other_content_under_our_name_is_a_conflict(
     change: Callable[[CsrRequest], CsrRequest],
 ) -> None:
     node = at_challenge(FakeNode())
@@ -528,7 +553,7 @@ def test_challenge_for_another_tpm_ends_the_exchange() -> None:
     assert node.store.pending is None
 
 
-def test_outage_is_waited_out_within_the_call() -> None:
+def test_call_waits_while_the_api_server_is_unavailable() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(5)]
     node.obtain()
@@ -558,7 +583,7 @@ def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> Non
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["offer", "answer"])
-def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
+def test_watches_that_end_at_once_are_throttled(kind: str) -> None:
     """As behind a proxy that passes no streams on: what is new is seen by looking all the same."""
     node = FakeNode()
     node.cluster.watches_end_at_once = True
@@ -567,7 +592,7 @@ def test_watches_that_end_at_once_are_begun_at_a_pace(kind: str) -> None:
         node.obtain()
     pauses = [0.25, 0.5, 1, 2, 4, 5]
     assert node.clock.slept[:6] == [pause * 1.5 for pause in pauses]
-    assert node.cluster.calls.count("changed") < 20
+    assert node.cluster.calls.count("wait_for_change") < 20
     del node.cluster.wait[kind]
     node.obtain()
     assert len(filed(node)) == 2
@@ -637,13 +662,13 @@ def test_wrong_certificate_never_reaches_the_cache(wrong: str) -> None:
     assert node.store.pending is None
 
 
-def test_text_around_a_certificate_is_left_out() -> None:
+def test_text_around_a_certificate_is_dropped() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
     assert node.obtain().key_pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
 
 
-def test_certificate_that_says_nothing_of_authorities_is_none() -> None:
+def test_certificate_without_basic_constraints_is_accepted() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(authority=None)
     assert node.obtain() == node.store.credential
@@ -655,6 +680,30 @@ def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None
     node.cluster.skew = skew
     credential = node.obtain()
     assert credential.renew_at > node.clock.now()
+
+
+@pytest.mark.parametrize("skew", [2 * 86400.0, -2 * 86400.0])
+def test_clock_two_days_off_gets_certificates_that_it_discards(skew: float) -> None:
+    """Issue 11, point 29: 17 certificates an hour were issued and discarded."""
+    node = FakeNode()
+    node.cluster.skew = skew
+    with pytest.raises(ClockSkewTooLarge, match="48 hours"):
+        node.obtain()
+    for _ in range(60):
+        with pytest.raises(CoolingDown):
+            node.obtain()
+        node.clock.pass_time(50)
+    assert len(filed(node)) == 1, "one offer, and no answer to issue for"
+
+
+def test_cooldown_for_a_wrong_clock_ends_when_the_clock_is_set() -> None:
+    node = FakeNode()
+    node.cluster.skew = 2 * 86400.0
+    with pytest.raises(ClockSkewTooLarge):
+        node.obtain()
+    node.clock.wall_time += 2 * 86400.0
+    node.cluster.skew = 0.0
+    node.obtain()
 
 
 def test_node_with_a_long_name_joins() -> None:

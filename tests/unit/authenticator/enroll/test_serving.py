@@ -1,4 +1,4 @@
-"""Serving certificates in memory: when one is fetched, for what, and what is kept out of the file.
+"""Serving certificates in memory: when one is requested, for which names, and what is refused.
 
 Whole exchanges with the signer are in integration.
 """
@@ -35,6 +35,7 @@ from common.csr import decode_request
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER
 from common.pkcs10 import parse_pkcs10
+from tests.fakes import csr_api
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeCluster, Issuance
 from tests.fakes.node import NODE_NAME, FakeNode
 from tests.fakes.store import FakeStore
@@ -68,10 +69,10 @@ class ServingNode:
 
     def obtain(self) -> Credential:
         """Run the command once."""
-        world = replace(self.node.world(), store=self.store)
+        deps = replace(self.node.deps(), store=self.store)
         deadline = Deadline(self.node.clock, 60)
         return serving.obtain_serving_certificate(
-            self.node.call(), self.names, self.client, world, deadline
+            self.node.call(), self.names, self.client, deps, deadline
         )
 
     def due(self, credential: Credential) -> None:
@@ -111,15 +112,20 @@ def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
     assert node.store.credential == renewed
 
 
+def move_to_another_cluster(node: FakeNode) -> None:
+    """Give the kubeconfig another server and another CA."""
+    node.url, node.ca = "https://another.example", node.cluster.authority()
+
+
 CHANGES: dict[str, Callable[[ServingNode], object]] = {
     "an address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
-    "another cluster": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "another cluster": lambda n: move_to_another_cluster(n.node),
     "a damaged file": lambda n: setattr(n.store, "credential", None),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_has_changed_is_certified_anew(node: ServingNode, change: str) -> None:
+def test_certificate_is_replaced_after_a_change(node: ServingNode, change: str) -> None:
     first = node.obtain()
     CHANGES[change](node)
     assert node.obtain().key_pair.key != first.key_pair.key
@@ -131,7 +137,7 @@ def test_names_in_another_order_are_the_same(node: ServingNode) -> None:
     assert node.obtain() == first
 
 
-def test_provider_tells_addresses_where_no_flag_does() -> None:
+def test_provider_gives_addresses_where_no_flag_does() -> None:
     node = ServingNode(names=())
     node.node.settings = {"provider": "file:/x", "nodeName": None, "providerID": None}
     node.node.identity = Identity(provider_id="test:///1", node_name=NODE_NAME, addresses=NAMES)
@@ -222,11 +228,32 @@ def test_certificate_of_another_authority_does_not_replace_the_one_that_works(
 ) -> None:
     works = node.obtain()
     node.due(works)
-    other = Authority.make("cluster CA", ec_key()).pair.certificate.decode()
-    monkeypatch.setattr(node.cluster, "authority", lambda: other)
+    monkeypatch.setattr(csr_api, "AUTHORITY", x509.Name.from_rfc4514_string("CN=another"))
+    node.node.ca = Authority.make("cluster CA", ec_key()).pair.certificate.decode()
     with pytest.raises(CertificateNotAccepted, match="kubeconfig's CA"):
         node.obtain()
     assert node.store.credential == works
+
+
+def test_serving_certificates_never_pass_where_a_load_balancer_terminates_tls() -> None:
+    """Issue 11, point 25: the kubeconfig's CA is the load balancer's; 12 CSRs an hour."""
+    node = ServingNode()
+    node.node.ca = Authority.make("public CA", ec_key()).pair.certificate.decode()
+    assert node.obtain() == node.store.credential
+
+
+def test_kubelet_start_waits_for_the_signer_with_a_good_serving_certificate() -> None:
+    """Issue 11, point 25: 60 s, with 50 h left."""
+    node = ServingNode()
+    first = node.obtain()
+    node.due(first)
+    node.cluster.signer_is_away = True
+    node.cluster.calls.clear()
+    call, clock = node.node.call(), node.node.clock
+    assert serving.find_usable_certificate(call, node.store, clock) == first
+    assert node.cluster.calls == []
+    clock.pass_time(first.not_after - clock.now())
+    assert serving.find_usable_certificate(call, node.store, clock) is None
 
 
 def test_chain_may_have_intermediates() -> None:
@@ -238,7 +265,7 @@ def test_chain_may_have_intermediates() -> None:
         leaf, other.pair.certificate.decode() + middle.pair.certificate.decode()
     )
     for chain in (leaf, leaf + other.pair.certificate + above):
-        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+        with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
             issued_certificate.verify_chain(chain, anchor)
     upper = Authority.make("upper", ec_key())
     issued_certificate.verify_chain(
@@ -250,7 +277,7 @@ def test_chain_may_have_intermediates() -> None:
         other.server("worker-1").certificate + other.pair.certificate + above,
         leaf + certified(other, root) + above,
     ):
-        with pytest.raises(CertificateNotAccepted, match="does not lead to the kubeconfig's CA"):
+        with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
             issued_certificate.verify_chain(chain, anchor)
     with pytest.raises(CertificateNotAccepted, match="cannot be read"):
         issued_certificate.verify_chain(leaf + above, anchor.replace("MII", "AAA"))
@@ -271,7 +298,7 @@ def certified(authority: Authority, above: Authority) -> bytes:
     return builder.sign(above.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def test_denial_is_told_and_not_repeated_at_once(node: ServingNode) -> None:
+def test_denial_starts_a_cooldown(node: ServingNode) -> None:
     node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
     with pytest.raises(RequestDenied, match="AddressOfControlPlane"):
         node.obtain()
@@ -294,7 +321,7 @@ ENDINGS: dict[str, Callable[[ServingNode], object]] = {
     "provider ID": lambda n: n.node.settings.update(providerID="test:///2"),
     "lifetime": lambda n: n.node.settings.update(expirationSeconds=3600),
     "names": lambda n: setattr(n, "names", NAMES[:1]),
-    "exec info": lambda n: setattr(n.node, "exec_info", b'{"another":"call"}\n'),
+    "server": lambda n: setattr(n.node, "url", "https://another.example"),
     "client certificate": renewed,
 }
 
@@ -311,7 +338,7 @@ def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> N
     node.obtain()
 
 
-def test_names_are_listed_one_way(node: ServingNode) -> None:
+def test_names_have_one_order(node: ServingNode) -> None:
     """Addresses come last, each kind in order, so that nothing is asked for twice."""
     node.names = (ip_address("192.0.2.1"), "b.example", ip_address("192.0.2.0"), "a.example")
     assert node.obtain().arguments == ("a.example", "b.example", "192.0.2.0", "192.0.2.1")
@@ -330,7 +357,7 @@ def test_full_disk_is_an_error_since_the_kubelet_reads_the_file(node: ServingNod
         node.obtain()
 
 
-def test_flags_are_read_strictly() -> None:
+def test_flags_are_parsed_strictly() -> None:
     names, problems = serving.parse_names(["192.0.2.1", "::1"], ["Worker-1.Example"])
     assert names == (ip_address("192.0.2.1"), ip_address("::1"), "worker-1.example")
     assert problems == ()
@@ -344,6 +371,6 @@ def test_flags_are_read_strictly() -> None:
         assert len(problems) == 1, (addresses, dns)
 
 
-def test_folder_lies_in_the_state_folder() -> None:
+def test_serving_directory_is_in_the_state_directory() -> None:
     state = resolve({}, {}, "x").state_dir
     assert serving.serving_directory(state).parent == state

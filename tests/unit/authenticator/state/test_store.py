@@ -1,4 +1,4 @@
-"""One contract for the store, over the fake and the folder; then what only a folder can meet."""
+"""One contract for the store, over the fake and the files; then what only files can meet."""
 
 import errno
 import json
@@ -19,7 +19,8 @@ from authenticator.errors import (
     StateDirectoryUnsafe,
     StateDirectoryUnwritable,
 )
-from authenticator.model import Cooldown, Deadline, PendingExchange
+from authenticator.model import EXCHANGE_TTL_SECONDS, Cooldown, Deadline, PendingExchange
+from authenticator.state import store as store_module
 from authenticator.state.directory import (
     LOCK_POLL_SECONDS,
     SIZE_LIMIT,
@@ -27,11 +28,13 @@ from authenticator.state.directory import (
     write_file_atomic,
 )
 from authenticator.state.store import (
+    FORMAT,
     LOG_LIMIT,
+    MAX_ENTRIES,
+    MAX_SERVED_PROCESSES,
     REPEAT_CALL_SECONDS,
     FileStore,
     Store,
-    with_checksum,
 )
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock
@@ -40,7 +43,7 @@ from tests.fakes.store import FakeStore
 PENDING = PendingExchange(
     fingerprint="digest",
     boot_id="boot-1",
-    started_at=12.5,
+    started_at=999.5,
     offer_name="kubelet-tpm-1",
     answer_name="kubelet-tpm-2",
     key=b"key",
@@ -54,7 +57,13 @@ ANSWERED = replace(
     PENDING, offer_uid="uid", challenge='{"a": "ä"}', challenge_seen=13.0, answer=b"\x00\xff"
 )
 COOLDOWN = Cooldown(
-    boot_id="boot-1", until=99.5, failures=2, reason="Denied", message="no", fingerprint="digest"
+    boot_id="boot-1",
+    until=99.5,
+    failures=2,
+    reason="Denied",
+    message="no",
+    fingerprint="digest",
+    clock_offset=0.5,
 )
 
 
@@ -65,7 +74,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def folder(path: Path) -> Iterator[StateDirectory]:
+def state_directory(path: Path) -> Iterator[StateDirectory]:
     """Return an open state folder."""
     with StateDirectory(path) as opened:
         yield opened
@@ -78,47 +87,83 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def folder_store(folder: StateDirectory, clock: FakeClock) -> FileStore:
+def file_store(state_directory: StateDirectory, clock: FakeClock) -> FileStore:
     """Return the store in the folder."""
-    return FileStore(folder, clock)
+    return FileStore(state_directory, clock)
 
 
-@pytest.fixture(params=["fake", "folder"])
-def store(request: pytest.FixtureRequest, folder_store: FileStore) -> Store:
+@pytest.fixture(params=["fake", "files"])
+def store(request: pytest.FixtureRequest, file_store: FileStore) -> Store:
     """Return each kind of store."""
-    return FakeStore() if request.param == "fake" else folder_store
+    return FakeStore() if request.param == "fake" else file_store
 
 
-def test_nothing_is_there_at_first(store: Store) -> None:
+def test_new_store_is_empty(store: Store) -> None:
     assert store.load_credential() is None
-    assert store.load_pending() is None
-    assert store.load_cooldown() is None
+    assert store.load_pending("digest") is None
+    assert store.load_cooldown("digest") is None
 
 
-def test_what_is_kept_is_there_again(store: Store) -> None:
+def test_saved_values_are_loaded(store: Store) -> None:
     credential = credentials.make(1_800_000_000)
     store.save_credential(credential)
     store.save_cooldown(COOLDOWN)
     assert store.load_credential() == credential
-    assert store.load_cooldown() == COOLDOWN
+    assert store.load_cooldown("digest") == COOLDOWN
     for pending in (PENDING, ANSWERED):
         store.save_pending(pending)
-        assert store.load_pending() == pending
+        assert store.load_pending("digest") == pending
 
 
-def test_what_is_dropped_is_gone(store: Store) -> None:
+def test_deleted_values_are_gone(store: Store) -> None:
     for _ in range(2):
         store.save_pending(PENDING)
-        store.delete_pending()
-        store.delete_pending()
+        store.delete_pending("digest")
+        store.delete_pending("digest")
         store.save_cooldown(COOLDOWN)
-        store.save_cooldown(None)
-        store.save_cooldown(None)
-    assert store.load_pending() is None
-    assert store.load_cooldown() is None
+        store.delete_cooldowns()
+        store.delete_cooldowns()
+    assert store.load_pending("digest") is None
+    assert store.load_cooldown("digest") is None
 
 
-def test_lock_is_one_callers_alone(store: Store, clock: FakeClock) -> None:
+def test_entries_lie_beside_each_other_under_their_fingerprints(store: Store) -> None:
+    other = replace(PENDING, fingerprint="other")
+    store.save_pending(PENDING)
+    store.save_pending(other)
+    store.save_cooldown(COOLDOWN)
+    store.save_cooldown(replace(COOLDOWN, fingerprint="other"))
+    assert store.load_pending("digest") == PENDING
+    assert store.load_pending("other") == other
+    assert store.load_cooldown("digest") == COOLDOWN
+    store.delete_pending("other")
+    assert store.load_pending("other") is None
+    assert store.load_pending("digest") == PENDING
+
+
+def test_key_of_an_exchange_that_is_over_is_dropped_from_disk(
+    path: Path, file_store: FileStore, clock: FakeClock
+) -> None:
+    file_store.save_pending(PENDING)
+    clock.pass_time(EXCHANGE_TTL_SECONDS)
+    later = replace(PENDING, fingerprint="later", started_at=clock.boottime(), key=b"later")
+    file_store.save_pending(later)
+    assert file_store.pending_exchanges() == [later]
+    clock.reboot()
+    file_store.delete_pending("digest")
+    assert not (path / "pending.json").exists()
+
+
+def test_entries_are_bounded_and_the_newest_stay(file_store: FileStore) -> None:
+    for number in range(MAX_ENTRIES + 2):
+        file_store.save_pending(replace(PENDING, fingerprint=str(number)))
+        file_store.save_cooldown(replace(COOLDOWN, fingerprint=str(number)))
+    newest = [str(number) for number in range(2, MAX_ENTRIES + 2)]
+    assert [pending.fingerprint for pending in file_store.pending_exchanges()] == newest
+    assert [cooldown.fingerprint for cooldown in file_store.cooldowns()] == newest
+
+
+def test_lock_has_one_holder(store: Store, clock: FakeClock) -> None:
     with store.lock(Deadline(clock, 1)):
         before = clock.boottime()
         with pytest.raises(DeadlinePassed), store.lock(Deadline(clock, 1)):
@@ -128,17 +173,17 @@ def test_lock_is_one_callers_alone(store: Store, clock: FakeClock) -> None:
         pass
 
 
-def test_everything_is_private_and_nothing_is_left_over(
-    path: Path, folder_store: FileStore, clock: FakeClock
+def test_all_files_are_private_and_no_temporary_file_stays(
+    path: Path, file_store: FileStore, clock: FakeClock
 ) -> None:
     before = os.umask(0)
     try:
-        with folder_store.lock(Deadline(clock, 1)):
-            folder_store.save_credential(credentials.make(0))
-            folder_store.save_pending(PENDING)
-            folder_store.append_run_record({})
-            os.close(folder_store.background_log())
-            folder_store.is_repeat_call(1, 1)
+        with file_store.lock(Deadline(clock, 1)):
+            file_store.save_credential(credentials.make(0))
+            file_store.save_pending(PENDING)
+            file_store.append_run_record({})
+            os.close(file_store.background_log())
+            file_store.is_repeat_call(1, 1)
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -159,9 +204,7 @@ def fail(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_folder_is_private_from_its_first_moment(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_is_created_private(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fchmod", fail)
     before = os.umask(0)
     try:
@@ -171,7 +214,7 @@ def test_folder_is_private_from_its_first_moment(
         os.umask(before)
 
 
-def test_folder_that_cannot_be_closed_to_readers_is_used(
+def test_directory_whose_mode_cannot_be_changed_is_used(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fchmod", fail)
@@ -181,22 +224,22 @@ def test_folder_that_cannot_be_closed_to_readers_is_used(
 
 
 def test_waiting_for_the_lock_lasts_until_the_deadline(
-    folder_store: FileStore, clock: FakeClock
+    file_store: FileStore, clock: FakeClock
 ) -> None:
-    with folder_store.lock(Deadline(clock, 1)):
+    with file_store.lock(Deadline(clock, 1)):
         before = clock.boottime()
-        with pytest.raises(DeadlinePassed), folder_store.lock(Deadline(clock, 1)):
+        with pytest.raises(DeadlinePassed), file_store.lock(Deadline(clock, 1)):
             pass
         assert 1 <= clock.boottime() - before < 1 + 2 * LOCK_POLL_SECONDS
 
 
-def test_lock_that_is_given_back_is_taken(
-    folder_store: FileStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+def test_released_lock_is_acquired(
+    file_store: FileStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = folder_store.lock(Deadline(clock, 1))
+    first = file_store.lock(Deadline(clock, 1))
     first.__enter__()
     monkeypatch.setattr(clock, "sleep", lambda _: first.__exit__(None, None, None))
-    with folder_store.lock(Deadline(clock, 1)):
+    with file_store.lock(Deadline(clock, 1)):
         pass
 
 
@@ -222,10 +265,10 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-2]),
     "no JSON": lambda path: path.write_bytes(b"\xff"),
     "another kind": lambda path: path.write_bytes(b"[]"),
-    "another version": lambda path: path.write_bytes(with_checksum({"format": 2})),
-    "without a checksum": lambda path: path.write_bytes(b'{"format": 1}'),
+    "another version": lambda path: path.write_bytes(b'{"format": 1, "entries": []}'),
+    "entries of another kind": lambda path: path.write_bytes(b'{"format": 2, "entries": [[]]}'),
     "too large": lambda path: path.write_bytes(b" " * (SIZE_LIMIT + 1)),
-    "readable by others": lambda path: path.chmod(0o604),
+    "writable by others": lambda path: path.chmod(0o602),
     "another user's": lambda path: os.chown(path, 65534, 65534),
     "a link": link,
     "a pipe": pipe,
@@ -234,96 +277,102 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
-def test_what_is_damaged_or_unsafe_is_absent(
-    path: Path, folder_store: FileStore, spoiler: str, caplog: pytest.LogCaptureFixture
+def test_damaged_or_unsafe_file_is_ignored(
+    path: Path, file_store: FileStore, spoiler: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder_store.save_credential(credentials.make(0))
-    folder_store.save_pending(PENDING)
-    folder_store.save_cooldown(COOLDOWN)
+    file_store.save_credential(credentials.make(0))
+    file_store.save_pending(PENDING)
+    file_store.save_cooldown(COOLDOWN)
     for name in ("credential.pem", "pending.json", "cooldown.json"):
         SPOILERS[spoiler](path / name)
-    assert folder_store.load_credential() is None
-    assert folder_store.load_pending() is None
-    assert folder_store.load_cooldown() is None
+    assert file_store.load_credential() is None
+    assert file_store.load_pending("digest") is None
+    assert file_store.load_cooldown("digest") is None
     assert len(caplog.messages) == 3, "each is told"
     assert "key" not in " ".join(caplog.messages)
 
 
-def test_exchange_with_one_wrong_bit_anywhere_is_absent(
-    path: Path, folder_store: FileStore
-) -> None:
-    """It could be JSON still: its offer would fail again and again until it is too old."""
-    folder_store.save_pending(ANSWERED)
-    whole = (path / "pending.json").read_bytes()
-    for position in range(len(whole)):
-        content = bytearray(whole)
-        content[position] ^= 1
-        (path / "pending.json").write_bytes(content)
-        assert folder_store.load_pending() is None
-
-
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_damage_is_too_odd(path: Path, folder_store: FileStore, data: st.DataObject) -> None:
-    folder_store.save_pending(ANSWERED)
+def test_no_damage_raises(path: Path, file_store: FileStore, data: st.DataObject) -> None:
+    (path / "pending.json").unlink(missing_ok=True)
+    file_store.save_pending(ANSWERED)
     content = bytearray((path / "pending.json").read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
     content[position : position + data.draw(st.integers(0, 20))] = data.draw(st.binary())
     (path / "pending.json").write_bytes(content)
-    folder_store.load_pending()
+    file_store.load_pending("digest")
 
 
-def test_what_is_damaged_is_replaced(path: Path, folder_store: FileStore) -> None:
+def test_damaged_file_is_replaced(path: Path, file_store: FileStore) -> None:
     for spoil in (link, pipe, lambda p: p.write_bytes(b"x")):
-        folder_store.save_pending(PENDING)
+        file_store.save_pending(PENDING)
         spoil(path / "pending.json")
-        folder_store.save_pending(ANSWERED)
-        assert folder_store.load_pending() == ANSWERED
+        file_store.save_pending(ANSWERED)
+        assert file_store.load_pending("digest") == ANSWERED
 
 
-def test_link_is_not_written_through(path: Path, folder_store: FileStore, tmp_path: Path) -> None:
+def test_link_is_not_written_through(path: Path, file_store: FileStore, tmp_path: Path) -> None:
     target = tmp_path / "target"
     credentials.write_private(target, b"untouched")
     for name in ("pending.json", "pending.json.new", "runs.jsonl", "background.log"):
         (path / name).symlink_to(target)
-    folder_store.save_pending(PENDING)
+    file_store.save_pending(PENDING)
     with pytest.raises(StateDirectoryUnwritable):
-        folder_store.append_run_record({})
+        file_store.append_run_record({})
     with pytest.raises(StateDirectoryUnwritable):
-        folder_store.background_log()
+        file_store.background_log()
     assert target.read_text(encoding="ascii") == "untouched"
 
 
-def test_leftover_of_a_kill_is_in_nobodys_way(path: Path, folder_store: FileStore) -> None:
+def test_temporary_file_of_a_killed_call_is_replaced(path: Path, file_store: FileStore) -> None:
     (path / "credential.pem.new").write_bytes(b"half")
-    folder_store.save_credential(credentials.make(0))
+    file_store.save_credential(credentials.make(0))
     assert not (path / "credential.pem.new").exists()
 
 
-def test_folder_of_others_is_refused(path: Path) -> None:
+def test_directory_of_another_user_is_refused(path: Path) -> None:
     path.mkdir(mode=0o700)
     os.chown(path, 65534, 65534)
     with pytest.raises(StateDirectoryUnsafe, match="chown"):
         StateDirectory(path)
 
 
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-def test_folder_that_others_may_write_to_is_refused(path: Path, mode: int) -> None:
-    path.mkdir()
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o777])
+def test_directory_mode_0770_throws_the_certificate_away(
+    path: Path, clock: FakeClock, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 11, point 22: others could move files there, but not write one of this user."""
+    with StateDirectory(path) as opened:
+        FileStore(opened, clock).save_credential(credentials.make(0))
     path.chmod(mode)
-    with pytest.raises(StateDirectoryUnsafe):
-        StateDirectory(path)
+    with StateDirectory(path) as opened:
+        assert FileStore(opened, clock).load_credential() == credentials.make(0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert f"others could write to it (mode {mode:04o})" in caplog.text
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o644, 0o610, 0o601])
+def test_file_mode_0640_throws_the_certificate_away(
+    path: Path, file_store: FileStore, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 11, point 22: others could read it, but not write it."""
+    file_store.save_credential(credentials.make(0))
+    (path / "credential.pem").chmod(mode)
+    assert file_store.load_credential() == credentials.make(0)
+    assert stat.S_IMODE((path / "credential.pem").stat().st_mode) == 0o600
+    assert f"others could read it (mode {mode:04o})" in caplog.text
 
 
 @pytest.mark.parametrize("mode", [0o740, 0o710, 0o704, 0o701, 0o755])
-def test_folder_that_others_may_only_read_is_closed_to_them(path: Path, mode: int) -> None:
+def test_directory_that_others_can_read_is_closed_to_them(path: Path, mode: int) -> None:
     path.mkdir()
     path.chmod(mode)
     with StateDirectory(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
-def test_link_to_a_folder_is_refused(path: Path, tmp_path: Path) -> None:
+def test_link_to_a_directory_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StateDirectoryUnsafe, match="is a link"):
@@ -331,68 +380,68 @@ def test_link_to_a_folder_is_refused(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["file", "pipe"])
-def test_what_is_no_folder_is_told(path: Path, make: Callable[[Path], object]) -> None:
+def test_path_that_is_no_directory_is_reported(path: Path, make: Callable[[Path], object]) -> None:
     make(path)
     with pytest.raises(StateDirectoryUnwritable, match="Not a directory"):
         StateDirectory(path)
 
 
-def test_folder_without_a_parent_is_told(tmp_path: Path) -> None:
+def test_directory_without_a_parent_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StateDirectoryUnwritable, match="No such file"):
         StateDirectory(tmp_path / "a" / "b")
 
 
-def test_folder_exchanged_behind_us_leads_nowhere(
-    path: Path, folder_store: FileStore, tmp_path: Path
+def test_directory_that_is_renamed_meanwhile_is_still_used(
+    path: Path, file_store: FileStore, tmp_path: Path
 ) -> None:
     path.rename(tmp_path / "moved")
     path.mkdir()
-    folder_store.save_pending(PENDING)
+    file_store.save_pending(PENDING)
     assert not list(path.iterdir())
     assert (tmp_path / "moved" / "pending.json").exists()
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "rename"])
-def test_disk_that_fails_leaves_the_old_file(
-    folder_store: FileStore, call: str, monkeypatch: pytest.MonkeyPatch, path: Path
+def test_failing_disk_leaves_the_old_file(
+    file_store: FileStore, call: str, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    folder_store.save_pending(PENDING)
+    file_store.save_pending(PENDING)
     with monkeypatch.context() as patched:
         if call == "write":
             patched.setattr(os, "fdopen", fail)
         else:
             patched.setattr(os, call, fail)
         with pytest.raises(StateDirectoryUnwritable, match="No space left"):
-            folder_store.save_pending(ANSWERED)
-    assert folder_store.load_pending() == PENDING
+            file_store.save_pending(ANSWERED)
+    assert file_store.load_pending("digest") == PENDING
     assert not (path / "pending.json.new").exists()
 
 
-def test_folder_in_the_place_of_a_file_is_told(
-    path: Path, folder_store: FileStore, clock: FakeClock
+def test_directory_in_place_of_a_file_is_reported(
+    path: Path, file_store: FileStore, clock: FakeClock
 ) -> None:
     for name in ("pending.json", "exchange.lock"):
         (path / name).mkdir()
     with pytest.raises(StateDirectoryUnwritable, match=r"pending\.json"):
-        folder_store.delete_pending()
+        file_store.delete_pending("digest")
     with (
         pytest.raises(StateDirectoryUnwritable, match=r"exchange\.lock"),
-        folder_store.lock(Deadline(clock, 1)),
+        file_store.lock(Deadline(clock, 1)),
     ):
         pass
 
 
-def test_disk_that_cannot_be_read_is_damage(
-    folder: StateDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_unreadable_disk_counts_as_damage(
+    state_directory: StateDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials.write_private(path / "x", b"x")
     monkeypatch.setattr(os, "fdopen", fail)
     with pytest.raises(StateCorrupted, match="No space left"):
-        folder.read("x")
+        state_directory.read("x")
 
 
 def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
-    folder: StateDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
+    state_directory: StateDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a power cut leaves an empty file in the place of the old one."""
     done: list[object] = []
@@ -414,10 +463,10 @@ def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "unlink", unlinked)
-    folder.write_atomic("x", b"four")
+    state_directory.write_atomic("x", b"four")
     assert done == [4, "rename", "folder"]
     done.clear()
-    folder.remove("x")
+    state_directory.remove("x")
     assert done == ["unlink", "folder"]
     assert not list(path.iterdir())
 
@@ -433,193 +482,220 @@ def descriptors() -> set[tuple[str, str]]:
 
 def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) -> None:
     before = descriptors()
-    with StateDirectory(path) as folder:
-        store = FileStore(folder, clock)
+    with StateDirectory(path) as opened:
+        store = FileStore(opened, clock)
         store.save_credential(credentials.make(0))
         store.load_credential()
-        (path / "credential.pem").chmod(0o644)
+        (path / "credential.pem").chmod(0o622)
         store.load_credential()
         write_file_atomic(tmp_path / "kubelet.conf", b"x")
-        (path / "runs.jsonl").touch(mode=0o644)
+        (path / "runs.jsonl").touch()
+        (path / "runs.jsonl").chmod(0o622)
         with pytest.raises(StateDirectoryUnwritable):
             store.append_run_record({})
         with store.lock(Deadline(clock, 1)):
             pass
-    path.chmod(0o777)
+    os.chown(path, 65534, 65534)
     with pytest.raises(StateDirectoryUnsafe):
         StateDirectory(path)
     # A server of an earlier test may have closed its last connection meanwhile.
     assert descriptors() <= before
 
 
-def test_new_credential_removes_the_mark(path: Path, folder_store: FileStore) -> None:
-    folder_store.is_repeat_call(5, 100)
-    folder_store.save_credential(credentials.make(0))
+def test_new_credential_forgets_served_processes(path: Path, file_store: FileStore) -> None:
+    file_store.is_repeat_call(5, 100)
+    file_store.save_credential(credentials.make(0))
     assert not (path / "served").exists()
 
 
-def test_same_parent_is_suspicious_after_a_while(folder_store: FileStore) -> None:
+def test_second_call_of_a_process_is_a_repeat_call_after_ten_seconds(file_store: FileStore) -> None:
     now = 1000
-    assert not folder_store.is_repeat_call(5, now)
-    assert not folder_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS)
-    assert folder_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 1)
-    assert not folder_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 2), "marked again"
-    assert folder_store.is_repeat_call(5, now), "the clock went back"
-    assert not folder_store.is_repeat_call(6, now)
+    assert not file_store.is_repeat_call(5, now)
+    assert not file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS)
+    assert file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 1)
+    assert not file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 2), "marked again"
+    assert file_store.is_repeat_call(5, now), "the clock went back"
+    assert not file_store.is_repeat_call(6, now)
 
 
-def test_runs_are_bounded_and_the_last_ones_stay(path: Path, folder_store: FileStore) -> None:
+def test_run_records_are_bounded_and_the_newest_stay(path: Path, file_store: FileStore) -> None:
     record = {"message": "x" * 1000}
     for number in range(400):
-        folder_store.append_run_record({**record, "number": number})
+        file_store.append_run_record({**record, "number": number})
     sizes = [entry.stat().st_size for entry in path.iterdir() if entry.name.startswith("runs")]
     assert len(sizes) == 2
     assert (path / "runs.jsonl.1").exists()
     assert max(sizes) < LOG_LIMIT + 2000
-    assert folder_store.run_records()[-1]["number"] == 399
+    assert file_store.run_records()[-1]["number"] == 399
 
 
-def test_broken_record_hides_no_other(path: Path, folder_store: FileStore) -> None:
-    folder_store.append_run_record({"number": 1})
+def test_damaged_record_hides_no_other(path: Path, file_store: FileStore) -> None:
+    file_store.append_run_record({"number": 1})
     with (path / "runs.jsonl").open("ab") as file:
         file.write(b'{"half\n[]\n')
-    folder_store.append_run_record({"number": 2})
-    assert folder_store.run_records() == [{"number": 1}, {"number": 2}]
+    file_store.append_run_record({"number": 2})
+    assert file_store.run_records() == [{"number": 1}, {"number": 2}]
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
-def test_file_of_others_is_damaged_for_who_reads_it(
-    folder: StateDirectory, path: Path, mode: int
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o622, 0o666])
+def test_file_that_others_could_have_written_is_not_read(
+    state_directory: StateDirectory, path: Path, mode: int
 ) -> None:
     (path / "x").write_bytes(b"x")
     (path / "x").chmod(0o600)
-    assert folder.read("x") == b"x"
+    assert state_directory.read("x") == b"x"
     (path / "x").chmod(mode)
     with pytest.raises(StateCorrupted):
-        folder.read("x")
+        state_directory.read("x")
 
 
-def test_pipe_is_damaged_for_who_reads_it(folder: StateDirectory, path: Path) -> None:
+def test_pipe_is_not_read(state_directory: StateDirectory, path: Path) -> None:
     os.mkfifo(path / "x", 0o600)
-    with pytest.raises(StateCorrupted, match="not a private, regular file"):
-        folder.read("x")
+    with pytest.raises(StateCorrupted, match="must be a regular file of this user"):
+        state_directory.read("x")
 
 
-def test_pipe_that_somebody_reads_is_no_log(folder: StateDirectory, path: Path) -> None:
+def test_pipe_with_a_reader_is_no_log(state_directory: StateDirectory, path: Path) -> None:
     os.mkfifo(path / "x", 0o600)
     reader = os.open(path / "x", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(StateDirectoryUnwritable, match="not a private, regular file"):
-            folder.open_log("x", LOG_LIMIT)
+        with pytest.raises(StateDirectoryUnwritable, match="must be a regular file of this user"):
+            state_directory.open_log("x", LOG_LIMIT)
     finally:
         os.close(reader)
 
 
-def test_log_that_others_may_read_is_not_written(folder: StateDirectory, path: Path) -> None:
+def test_log_that_others_may_write_is_not_written(
+    state_directory: StateDirectory, path: Path
+) -> None:
     (path / "x").touch(mode=0o600)
-    os.close(folder.open_log("x", LOG_LIMIT))
-    (path / "x").chmod(0o604)
-    with pytest.raises(StateDirectoryUnwritable, match="not a private, regular file"):
-        folder.open_log("x", LOG_LIMIT)
+    os.close(state_directory.open_log("x", LOG_LIMIT))
+    (path / "x").chmod(0o602)
+    with pytest.raises(StateDirectoryUnwritable, match="must be a regular file of this user"):
+        state_directory.open_log("x", LOG_LIMIT)
 
 
-def test_log_of_two_at_once_keeps_both(folder: StateDirectory, path: Path) -> None:
+def test_two_writers_of_a_log_append(state_directory: StateDirectory, path: Path) -> None:
     """A descriptor is what a detached run gets, and another may begin meanwhile."""
-    first, second = folder.open_log("x", LOG_LIMIT), folder.open_log("x", LOG_LIMIT)
+    first, second = (
+        state_directory.open_log("x", LOG_LIMIT),
+        state_directory.open_log("x", LOG_LIMIT),
+    )
     for fd in (first, second):
         os.write(fd, b"%d" % (fd == second))
         os.close(fd)
     assert (path / "x").read_bytes() == b"01"
 
 
-def test_link_to_a_full_log_is_no_log(folder: StateDirectory, path: Path, tmp_path: Path) -> None:
+def test_link_to_a_full_log_is_no_log(
+    state_directory: StateDirectory, path: Path, tmp_path: Path
+) -> None:
     (tmp_path / "full").write_bytes(bytes(5000))
     (path / "x").symlink_to(tmp_path / "full")
     with pytest.raises(StateDirectoryUnwritable):
-        folder.open_log("x", 4096)
+        state_directory.open_log("x", 4096)
 
 
-def test_log_is_begun_anew_when_it_is_over_its_limit(folder: StateDirectory, path: Path) -> None:
+def test_log_over_its_limit_is_rotated(state_directory: StateDirectory, path: Path) -> None:
     for content, is_kept in ((b"xx", False), (b"xxx", True)):
         credentials.write_private(path / "x", content)
-        os.close(folder.open_log("x", 2))
+        os.close(state_directory.open_log("x", 2))
         assert (path / "x.1").exists() is is_kept
 
 
-def test_link_in_the_place_of_the_lock_is_not_followed(
-    path: Path, folder_store: FileStore, clock: FakeClock, tmp_path: Path
+def test_link_in_place_of_the_lock_is_not_followed(
+    path: Path, file_store: FileStore, clock: FakeClock, tmp_path: Path
 ) -> None:
     (path / "exchange.lock").symlink_to(tmp_path / "target")
-    with pytest.raises(StateDirectoryUnwritable), folder_store.lock(Deadline(clock, 1)):
+    with pytest.raises(StateDirectoryUnwritable), file_store.lock(Deadline(clock, 1)):
         pass
     assert not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize("size", [SIZE_LIMIT, SIZE_LIMIT + 1])
-def test_file_is_read_up_to_its_limit(folder: StateDirectory, path: Path, size: int) -> None:
+def test_file_is_read_up_to_its_limit(
+    state_directory: StateDirectory, path: Path, size: int
+) -> None:
     credentials.write_private(path / "x", bytes(size))
     if size > SIZE_LIMIT:
         with pytest.raises(StateCorrupted, match="larger"):
-            folder.read("x")
+            state_directory.read("x")
     else:
-        assert folder.read("x") == bytes(size)
+        assert state_directory.read("x") == bytes(size)
 
 
-@pytest.mark.parametrize("mark", [b"5 soon", b"5", b"\xff"])
-def test_mark_that_cannot_be_read_is_no_sign(
-    path: Path, folder_store: FileStore, mark: bytes
+@pytest.mark.parametrize("note", [b"5 soon", b"5", b"\xff"])
+def test_note_that_cannot_be_read_is_no_sign_and_is_replaced(
+    path: Path, file_store: FileStore, note: bytes
 ) -> None:
-    credentials.write_private(path / "served", mark)
-    assert folder_store.is_repeat_call(5, 1000) is False
+    credentials.write_private(path / "served", note)
+    assert file_store.is_repeat_call(5, 1000) is False
+    assert (path / "served").read_bytes() == b"5 1000\n"
 
 
-def test_mark_that_is_unsafe_or_cannot_be_written_is_no_sign(
-    path: Path, folder_store: FileStore, monkeypatch: pytest.MonkeyPatch
+def test_other_callers_suppress_the_detection_of_a_401(file_store: FileStore) -> None:
+    """Issue 11, point 28: 0 of 196 were detected while kubectl ran every 10 s."""
+    kubelet, kubectl = os.getpid(), 2**22 + 1  # the latter is above every process ID
+    assert not file_store.is_repeat_call(kubelet, 1000)
+    for number in range(200):
+        file_store.is_repeat_call(kubectl + number, 1000 + number)
+    assert file_store.is_repeat_call(kubelet, 1200)
+
+
+def test_served_processes_are_bounded(
+    path: Path, file_store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder_store.is_repeat_call(5, 1000)
-    (path / "served").chmod(0o604)
-    assert folder_store.is_repeat_call(5, 2000) is False
+    monkeypatch.setattr(store_module, "_is_running", lambda _: True)
+    for number in range(MAX_SERVED_PROCESSES + 9):
+        file_store.is_repeat_call(number, 1000)
+    lines = (path / "served").read_bytes().splitlines()
+    assert lines == [b"%d 1000" % n for n in range(9, MAX_SERVED_PROCESSES + 9)]
+
+
+def test_note_that_is_unsafe_or_cannot_be_written_is_no_sign(
+    path: Path, file_store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_store.is_repeat_call(5, 1000)
+    (path / "served").chmod(0o602)
+    assert file_store.is_repeat_call(5, 2000) is False
     (path / "served").chmod(0o600)
     monkeypatch.setattr(os, "rename", fail)
-    assert folder_store.is_repeat_call(5, 2000) is False
+    assert file_store.is_repeat_call(5, 2000) is False
 
 
 @pytest.mark.parametrize(("since", "again"), [(1000, False), (1001, True), (989, True)])
-def test_mark_counts_for_its_time_alone(
-    folder_store: FileStore, since: int, *, again: bool
+def test_note_is_ignored_for_ten_seconds(file_store: FileStore, since: int, *, again: bool) -> None:
+    file_store.is_repeat_call(5, since)
+    assert file_store.is_repeat_call(5, 1000) is again
+
+
+def test_records_of_runs_that_others_could_have_written_are_left_out(
+    path: Path, file_store: FileStore
 ) -> None:
-    folder_store.is_repeat_call(5, since)
-    assert folder_store.is_repeat_call(5, 1000) is again
+    file_store.append_run_record({"number": 1})
+    (path / "runs.jsonl").chmod(0o622)
+    assert file_store.run_records() == []
 
 
-def test_records_of_runs_that_others_may_read_are_left_out(
-    path: Path, folder_store: FileStore
-) -> None:
-    folder_store.append_run_record({"number": 1})
-    (path / "runs.jsonl").chmod(0o644)
-    assert folder_store.run_records() == []
-
-
-def test_record_that_is_nested_without_end_hides_no_other(
-    path: Path, folder_store: FileStore
-) -> None:
+def test_deeply_nested_record_hides_no_other(path: Path, file_store: FileStore) -> None:
     credentials.write_private(path / "runs.jsonl", b"[" * 100_000 + b"\n")
-    folder_store.append_run_record({"number": 1})
-    assert folder_store.run_records() == [{"number": 1}]
+    file_store.append_run_record({"number": 1})
+    assert file_store.run_records() == [{"number": 1}]
 
 
-def rewritten(path: Path, **change: object) -> None:
-    """Write a file again with one change, whole by its checksum."""
-    members = json.loads(path.read_bytes())
-    del members["check"]
-    members |= change
-    path.write_bytes(with_checksum({k: v for k, v in members.items() if v is not ...}))
+def rewrite(path: Path, **change: object) -> None:
+    """Write a file of entries again, with one change in its first entry."""
+    document = json.loads(path.read_bytes())
+    document["format"] = change.pop("format", document["format"])
+    entry = document["entries"][0] | change
+    document["entries"][0] = {k: v for k, v in entry.items() if v is not ...}
+    path.write_text(json.dumps({k: v for k, v in document.items() if v is not ...}))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": FORMAT + 1},
         {"format": ...},
         {"key": ...},
         {"key": 5},
@@ -632,30 +708,30 @@ def rewritten(path: Path, **change: object) -> None:
         {"boot_id": ...},
     ],
 )
-def test_exchange_that_is_whole_and_says_something_else_is_absent(
-    path: Path, folder_store: FileStore, change: dict[str, object]
+def test_exchange_with_a_wrong_field_is_ignored(
+    path: Path, file_store: FileStore, change: dict[str, object]
 ) -> None:
-    folder_store.save_pending(ANSWERED)
-    rewritten(path / "pending.json")
-    assert folder_store.load_pending() == ANSWERED
-    rewritten(path / "pending.json", **change)
-    assert folder_store.load_pending() is None
+    file_store.save_pending(ANSWERED)
+    rewrite(path / "pending.json")
+    assert file_store.load_pending("digest") == ANSWERED
+    rewrite(path / "pending.json", **change)
+    assert file_store.load_pending("digest") is None
 
 
-@pytest.mark.parametrize("change", [{"format": 2}, {"until": ...}, {"failures": "2"}])
-def test_cooldown_that_is_whole_and_says_something_else_is_absent(
-    path: Path, folder_store: FileStore, change: dict[str, object]
+@pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"until": ...}, {"failures": "2"}])
+def test_cooldown_with_a_wrong_field_is_ignored(
+    path: Path, file_store: FileStore, change: dict[str, object]
 ) -> None:
-    folder_store.save_cooldown(COOLDOWN)
-    rewritten(path / "cooldown.json")
-    assert folder_store.load_cooldown() == COOLDOWN
-    rewritten(path / "cooldown.json", **change)
-    assert folder_store.load_cooldown() is None
+    file_store.save_cooldown(COOLDOWN)
+    rewrite(path / "cooldown.json")
+    assert file_store.load_cooldown("digest") == COOLDOWN
+    rewrite(path / "cooldown.json", **change)
+    assert file_store.load_cooldown("digest") is None
 
 
-def test_what_was_never_there_is_not_complained_about(
-    folder_store: FileStore, caplog: pytest.LogCaptureFixture
+def test_missing_files_are_not_logged(
+    file_store: FileStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert folder_store.load_pending() is None
-    assert folder_store.load_cooldown() is None
+    assert file_store.load_pending("digest") is None
+    assert file_store.load_cooldown("digest") is None
     assert caplog.messages == []

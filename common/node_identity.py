@@ -1,0 +1,35 @@
+"""Grammars of the two names of a node: the Node's name and the Machine's provider ID.
+
+Imports nothing slow: the node reads its settings with these before each call of the kubelet.
+"""
+
+import re
+from typing import Final
+
+from common.errors import NodeNameInvalid, ProviderIDMalformed
+
+_NODE_NAME: Final = re.compile(
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+)
+_MAX_NODE_NAME: Final = 253
+_PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
+
+
+def require_node_name(name: str) -> str:
+    """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it (P4).
+
+    Raises NodeNameInvalid.
+    """
+    if len(name) > _MAX_NODE_NAME or _NODE_NAME.fullmatch(name) is None:
+        raise NodeNameInvalid("node name is not a lower-case DNS-1123 subdomain")
+    return name
+
+
+def require_provider_id(text: str) -> str:
+    """Return the provider ID if it is 1 to 512 printable ASCII characters without spaces (P5).
+
+    `Machine.spec.providerID` holds 1 to 512 characters. Raises ProviderIDMalformed.
+    """
+    if _PROVIDER_ID_TEXT.fullmatch(text) is None:
+        raise ProviderIDMalformed("provider ID is not 1 to 512 printable ASCII characters")
+    return text
