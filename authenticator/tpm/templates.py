@@ -212,7 +212,11 @@ _ATTESTATION: Final = (
     | ObjectAttributes.USERWITHAUTH
     | ObjectAttributes.RESTRICTED
     | ObjectAttributes.SIGN_ENCRYPT
+    | ObjectAttributes.NODA
 )
+"""noDA: without it, a power failure after a use of the key counts as a failed authorization, and a
+few of them lock the TPM (TPM 2.0 Part 1, "Dictionary Attack Protection"). The key needs no such
+protection: its auth value is empty."""
 
 ATTESTATION_TEMPLATES: Final = (
     PublicArea(
