@@ -10,21 +10,17 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
+from authenticator.bounded_http import bounded_session
 from authenticator.errors import ApiResponseMalformed, ExecInfoInvalid, Unauthorized
 from authenticator.kube import objects
 from authenticator.kube.errors import error_for_exception, error_for_status
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SELF_SUBJECT_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -48,27 +44,6 @@ MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 
 
-class _Adapter(HTTPAdapter):
-    """Carries one TLS context, to which nothing is added, through all of urllib3's pools."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
-        self._context = context
-        self._names = {"server_hostname": server_name} if server_name else {}
-        super().__init__(max_retries=Retry(total=0, read=False, redirect=False))
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Give direct connections the context."""
-        kwargs.update(self._names, ssl_context=self._context)
-        super().init_poolmanager(*args, **kwargs)
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Give connections through a proxy the context."""
-        return super().proxy_manager_for(proxy, ssl_context=self._context, **self._names, **kwargs)
-
-    def cert_verify(self, conn: Any, url: str, verify: object, cert: object) -> None:  # noqa: ANN401
-        """Add no authorities: the base class would load the public ones into the context."""
-
-
 class KubernetesApi:
     """The API server, asked as one requester, until a deadline."""
 
@@ -76,16 +51,16 @@ class KubernetesApi:
         """Make ready to connect. Raises ExecInfoInvalid, BootstrapCredentialUnusable."""
         self._url = server.url
         self._deadline = deadline
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = bounded_session(
+            deadline.remaining,
+            tls=_tls_context(server, requester),
+            server_name=server.tls_server_name,
+        )
         self._session.headers.update(HEADERS)
         if isinstance(requester, Token):
             self._session.headers["Authorization"] = f"Bearer {requester.token}"
         if server.proxy is not None:
             self._session.proxies = {"https": server.proxy}
-        context = _tls_context(server, requester)
-        context.sslsocket_class = _socket_until(deadline)
-        self._session.mount("https://", _Adapter(context, server.tls_server_name))
 
     def create(self, request: CsrRequest) -> Csr:
         """File the CSR, or return the one that has this name already."""
@@ -241,26 +216,6 @@ class KubernetesApi:
 
 def _only(name: str) -> Mapping[str, str]:
     return {"fieldSelector": f"metadata.name={name}"}
-
-
-def _socket_until(deadline: Deadline) -> type[ssl.SSLSocket]:
-    """Return sockets that read until the deadline, and no longer.
-
-    Their timeout begins anew with each byte: one now and then, in the headers or between chunks,
-    would hold whoever reads for ever.
-    """
-
-    class Bounded(ssl.SSLSocket):
-        def recv_into(
-            self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
-        ) -> int:
-            left, silence = deadline.remaining(), self.gettimeout()
-            if left <= 0:
-                raise TimeoutError("the time for this call is used up")
-            self.settimeout(left if silence is None else min(left, silence))
-            return super().recv_into(buffer, nbytes, flags)
-
-    return Bounded
 
 
 def _tls_context(server: Server, requester: ApiCredential) -> ssl.SSLContext:

@@ -14,6 +14,7 @@ from typing import Final, Self
 import requests
 from urllib3.exceptions import HTTPError
 
+from authenticator.bounded_http import bounded_session
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 
@@ -51,8 +52,7 @@ class MetadataService:
         self._base_url = base_url
         self._deadline = deadline
         self._left_at_end = deadline.remaining() - TOTAL_SECONDS
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = bounded_session(self._remaining)
         self._session.headers.clear()
         self._session.headers.update({**HEADERS, **headers})
 
@@ -95,6 +95,7 @@ class MetadataService:
             ) as response:
                 return self._answer(path, response)
         except (requests.exceptions.RequestException, HTTPError, HTTPException, OSError) as error:
+            self._at_most(READ_SECONDS)
             raise ProviderUnavailable(
                 f"the metadata service does not answer ({type(error).__name__}):"
                 " is this machine on that platform, and is the service switched on?"
@@ -127,9 +128,13 @@ class MetadataService:
         return content
 
     def _at_most(self, seconds: float) -> float:
-        """Return the smaller of `seconds` and what is left of the call and of all questions."""
-        now = self._deadline.remaining()
-        left = min(now, now - self._left_at_end)
+        """Return the smaller of `seconds` and the seconds that remain."""
+        left = self._remaining()
         if left <= 0:
             raise ProviderUnavailable("the metadata service did not answer in time")
         return min(seconds, left)
+
+    def _remaining(self) -> float:
+        """Return the seconds that are left of the call, and of TOTAL_SECONDS."""
+        left = self._deadline.remaining()
+        return min(left, left - self._left_at_end)

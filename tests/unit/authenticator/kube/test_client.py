@@ -626,7 +626,7 @@ def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
     asked = script.ask()
     asked.get("x")
     adapter = asked._session.get_adapter("https://a")
-    context = adapter._context  # type: ignore[attr-defined]
+    context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
     assert len(context.get_ca_certs()) == 1
 
 
