@@ -332,7 +332,7 @@ def test_reset_while_in_use_is_told_and_over_with_the_next_call(
 
 
 def test_power_failures_after_use_do_not_lock_the_tpm(own: SoftwareTpm) -> None:
-    """swtpm allows three failed authorizations.
+    """A swtpm allows three failed authorizations.
 
     A TPM counts one at each startup that no shutdown came before, if a key without noDA was used.
     """

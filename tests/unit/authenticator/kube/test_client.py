@@ -243,18 +243,18 @@ def test_csr_that_exists_is_returned(script: Script) -> None:
 
 def test_csr_that_is_not_there_is_none(script: Script) -> None:
     script.says(404, {})
-    assert script.ask().get("x") is None
+    assert script.ask().get(REQUEST.name) is None
 
 
 def test_client_certificate_is_shown(script: Script) -> None:
-    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
     assert script.asked[0].client == "system:node:worker-1"
     assert "Authorization" not in script.asked[0].headers
 
 
 def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
     assert not list(tmp_path.iterdir())
 
 
@@ -443,7 +443,7 @@ def test_part_that_is_null_is_as_one_that_is_not_there(
     script: Script, change: dict[str, object]
 ) -> None:
     script.says(200, DOCUMENT | change)
-    found = script.ask().get("x")
+    found = script.ask().get(REQUEST.name)
     assert found is not None
     assert found.spec == CSR.spec
 
@@ -451,7 +451,7 @@ def test_part_that_is_null_is_as_one_that_is_not_there(
 def test_condition_needs_no_words(script: Script) -> None:
     conditions = [{"type": "Denied", "reason": None}]
     script.says(200, {**DOCUMENT, "status": {"conditions": conditions}})
-    found = script.ask().get("x")
+    found = script.ask().get(REQUEST.name)
     assert found is not None
     assert found.conditions == {"Denied": ("", "")}
 
@@ -482,7 +482,33 @@ MALFORMED: dict[str, object] = {
 def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
     script.says(200, MALFORMED[malformed])
     with pytest.raises(ApiResponseMalformed):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
+
+
+HOSTILE_NAME = "kubelet-tpm-1\x1b[2J\nkubelet-tpm-2"
+RENAMED = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "name": HOSTILE_NAME}}
+
+
+REQUESTS: dict[str, Callable[[KubernetesApi], object]] = {
+    "created": lambda api: api.create(REQUEST),
+    "read": lambda api: api.get(REQUEST.name),
+    "watched": lambda api: api.wait_for_change(CSR, 5),
+    "listed": lambda api: api.wait_for_change(CSR, 5),
+}
+
+
+@pytest.mark.parametrize("answer", REQUESTS)
+def test_object_name_of_a_hostile_api_server_is_refused(script: Script, answer: str) -> None:
+    """It went into messages, and from these into records and terminals."""
+    if answer == "watched":
+        script.answer = watching({"type": "MODIFIED", "object": RENAMED})
+    elif answer == "listed":
+        script.answer = watching(then=listing(RENAMED))
+    else:
+        script.says(200, RENAMED)
+    with pytest.raises(ApiResponseMalformed, match="another object") as raised:
+        REQUESTS[answer](script.ask())
+    assert raised.value.message.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -519,13 +545,13 @@ def test_huge_answer_is_not_read(script: Script) -> None:
 
     script.answer = endless
     with pytest.raises(ApiResponseMalformed, match="too large"):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
 def test_compressed_answer_is_not_inflated(script: Script) -> None:
     script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
     with pytest.raises(ApiResponseMalformed):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
     assert script.asked[0].headers["Accept-Encoding"] == "identity"
 
 
@@ -549,7 +575,7 @@ def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) ->
     script.answer = drip
     began = time.monotonic()
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0.6).get("x")
+        script.ask(seconds=0.6).get(REQUEST.name)
     gone.set()
     assert time.monotonic() - began < 20, "it would drip for hours"
 
@@ -558,7 +584,7 @@ def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0.5).get("x")
+        script.ask(seconds=0.5).get(REQUEST.name)
     gone.set()
 
 
@@ -570,14 +596,14 @@ def test_silent_server_is_unavailable_long_before_the_deadline(
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
     with pytest.raises(ApiServerUnavailable):
-        script.ask(seconds=30).get("x")
+        script.ask(seconds=30).get(REQUEST.name)
     gone.set()
 
 
 def test_server_that_hangs_up_is_unavailable(script: Script) -> None:
     script.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ApiServerUnavailable):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
 def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
@@ -590,7 +616,7 @@ def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
 
     script.answer = break_off
     with pytest.raises(ApiServerUnavailable):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
 def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
@@ -598,33 +624,33 @@ def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
         nobody.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{nobody.getsockname()[1]}"
         with pytest.raises(ApiServerUnavailable, match="refused"):
-            script.ask(url=url).get("x")
+            script.ask(url=url).get(REQUEST.name)
 
 
 def test_no_time_is_left_to_ask(script: Script) -> None:
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0).get("x")
+        script.ask(seconds=0).get(REQUEST.name)
     assert script.asked == []
 
 
 def test_certificate_of_another_authority_is_not_trusted(script: Script) -> None:
     with pytest.raises(ApiServerUntrusted):
-        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+        script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
     assert script.asked == []
 
 
 def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
     with pytest.raises(ApiServerUntrusted):
-        script.ask(tls_server_name="other.example").get("x")
+        script.ask(tls_server_name="other.example").get(REQUEST.name)
 
 
 def test_tls_server_name_is_what_counts(script: Script) -> None:
-    assert script.ask(tls_server_name="kubernetes.example").get("x") == CSR
+    assert script.ask(tls_server_name="kubernetes.example").get(REQUEST.name) == CSR
 
 
 def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
     asked = script.ask()
-    asked.get("x")
+    asked.get(REQUEST.name)
     adapter = asked._session.get_adapter("https://a")
     context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
     assert len(context.get_ca_certs()) == 1
@@ -640,10 +666,10 @@ def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-    assert script.ask().get("x") == CSR
+    assert script.ask().get(REQUEST.name) == CSR
     assert script.asked[0].headers["Authorization"] == "Bearer abcdef.secret"
     with pytest.raises(ApiServerUntrusted):
-        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+        script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
 
 
 def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None:
@@ -679,11 +705,11 @@ def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None
         thread.start()
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
-        assert asked.get("x") == CSR
+        assert asked.get(REQUEST.name) == CSR
         asked._session.close()
         other = script.ask(proxy=proxy, url="https://other.example:443")
         with pytest.raises(ApiServerUntrusted):
-            other.get("x")
+            other.get(REQUEST.name)
         other._session.close()
         thread.join()
     assert [line.removesuffix(b" HTTP/1.0").removesuffix(b" HTTP/1.1") for line in seen] == [
@@ -715,7 +741,7 @@ def test_nothing_stays_open(script: Script) -> None:
     before = open_descriptors()
     for _ in range(5):
         asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
-        asked.get("x")
+        asked.get(REQUEST.name)
         asked._session.close()
     # The server's ends are in this process too, and are closed by other threads.
     wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")
