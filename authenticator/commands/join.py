@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.clock import SystemClock
-from authenticator.commands.run import CommandContext, obtain_and_record, watchdog
+from authenticator.commands.run import (
+    RESOLVE_SECONDS,
+    CommandContext,
+    obtain_and_record,
+    watchdog,
+)
 from authenticator.config import invocation, kubeconfig
 from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.config.exec_info import CLUSTER_KEYS, ExecInfo, from_cluster, parse_exec_info
@@ -63,7 +68,8 @@ class JoinPlan:
 def run(context: CommandContext) -> int:
     """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree."""
     arguments = context.arguments
-    plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
+    with watchdog(Deadline(SystemClock(), RESOLVE_SECONDS)):
+        plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
         return 0

@@ -2,7 +2,12 @@
 
 from authenticator import wiring
 from authenticator.clock import SystemClock
-from authenticator.commands.run import CommandContext, obtain_and_record, watchdog
+from authenticator.commands.run import (
+    RESOLVE_SECONDS,
+    CommandContext,
+    obtain_and_record,
+    watchdog,
+)
 from authenticator.enroll.enroll import Trigger
 from authenticator.errors import StateDirectoryUnwritable
 from authenticator.model import Deadline
@@ -16,7 +21,8 @@ def run(context: CommandContext) -> int:
     A certificate that cannot be stored is a failure here: no kubelet waits for it on stdout.
     """
     clock = SystemClock()
-    call = wiring.resolve_invocation(context.arguments, context.exec_info, clock)
+    with watchdog(Deadline(clock, RESOLVE_SECONDS)):
+        call = wiring.resolve_invocation(context.arguments, context.exec_info, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
     trigger = Trigger.REQUIRED if context.arguments.if_due else Trigger.FORCED
     with watchdog(deadline), StateDirectory(call.settings.state_dir) as directory:

@@ -24,6 +24,9 @@ from authenticator.state.store import FileStore
 from common.errors import AttestationError
 
 EXIT_RETRY: Final = 1
+RESOLVE_SECONDS: Final = 30
+"""For reading the files that say what a command has to do."""
+
 WATCHDOG_SECONDS: Final = 5
 """How long after its deadline the watchdog ends a process."""
 

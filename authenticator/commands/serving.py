@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from authenticator import wiring
 from authenticator.clock import SystemClock
-from authenticator.commands.run import CommandContext, run_recorded, watchdog
+from authenticator.commands.run import RESOLVE_SECONDS, CommandContext, run_recorded, watchdog
 from authenticator.enroll import serving
 from authenticator.model import Deadline
 from authenticator.state.directory import StateDirectory
@@ -20,7 +20,8 @@ def run(context: CommandContext) -> int:
     arguments = context.arguments
     names, problems = serving.parse_names(arguments.addresses, arguments.dns)
     arguments = replace(arguments, problems=arguments.problems + problems)
-    call = wiring.resolve_invocation(arguments, context.exec_info, clock)
+    with watchdog(Deadline(clock, RESOLVE_SECONDS)):
+        call = wiring.resolve_invocation(arguments, context.exec_info, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
     with watchdog(deadline), StateDirectory(call.settings.state_dir) as directory:
         current = FileStore(directory, clock).load_credential()

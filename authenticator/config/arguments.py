@@ -59,7 +59,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     if not arguments:
         return Arguments()  # as join's kubeconfig has it: the parser would cost milliseconds
     try:
-        parsed, unknown = _build_parser().parse_known_args(arguments)
+        parsed, unknown = build_parser().parse_known_args(arguments)
     except _UsageError as error:
         # The value of a mistyped flag was taken for a command: name the flag as well.
         words = (argument.partition("=")[0] for argument in arguments)
@@ -121,7 +121,8 @@ class _Parser(argparse.ArgumentParser):
         raise _UsageError(message, self.prog)
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a subparser for each command."""
     parser = _Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} [COMMAND] [OPTION ...] [SETTING ...]",
@@ -135,7 +136,7 @@ def _build_parser() -> argparse.ArgumentParser:
         dest="command", metavar="COMMAND", title="commands", prog=PROGRAM
     )
     commands.default = None
-    for name, (summary, add_options) in _COMMANDS.items():
+    for name, (summary, add_options) in COMMANDS.items():
         subparser = commands.add_parser(
             name,
             help=summary,
@@ -236,7 +237,7 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
     DEFAULT_COMMAND: (
         "print an ExecCredential, as client-go asks for it (the default)",
         lambda _: None,

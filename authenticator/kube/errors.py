@@ -34,7 +34,7 @@ def error_for_status(status: int, content: bytes) -> AttestationError:
             return ApiServerUnavailable(f"the API server answers with {status}: {message}")
         case _:
             return ApiResponseMalformed(
-                f"an API server does not respond with {status}: is the kubeconfig's server its address?"
+                f"no API server answers with {status}: is the server of the kubeconfig its address?"
             )
 
 
