@@ -8,7 +8,7 @@ import pytest
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 from authenticator.providers.metadata import (
-    ANSWER_LIMIT,
+    MAX_RESPONSE_BYTES,
     LINK_LOCAL,
     READ_SECONDS,
     TOTAL_SECONDS,
@@ -53,7 +53,10 @@ def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: Deadline) 
 
 
 def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
-    assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
+    assert (
+        len(ask(answering(Exchange(body=b"x" * MAX_RESPONSE_BYTES)), deadline))
+        == MAX_RESPONSE_BYTES
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,9 @@ def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
         (Exchange(status=404), "has no /key"),
         (Exchange(status=405), "405"),
         (Exchange(status=204), "204"),
-        (Exchange(body=b"x" * (ANSWER_LIMIT + 1)), "too large"),
-        (Exchange(body=b"\xff\xfe"), "not text"),
-        (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "no answer"),
+        (Exchange(body=b"x" * (MAX_RESPONSE_BYTES + 1)), "too large"),
+        (Exchange(body=b"\xff\xfe"), "not UTF-8 text"),
+        (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "compressed"),
     ],
 )
 def test_answers_that_no_platform_gives_are_refused(
@@ -110,7 +113,7 @@ def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> N
             except OSError:
                 return
 
-    recorded = answering(Exchange(body=b"x" * ANSWER_LIMIT))
+    recorded = answering(Exchange(body=b"x" * MAX_RESPONSE_BYTES))
     recorded.write = drip
     with pytest.raises(ProviderUnavailable, match="in time"):
         ask(recorded, passing)
@@ -150,9 +153,9 @@ def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
 ) -> None:
     for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):
         with MetadataService("http://127.0.0.1", given, {}) as service:
-            assert service._at_most(0.1) == pytest.approx(0.1)
-            assert service._at_most(READ_SECONDS) == pytest.approx(min(READ_SECONDS, longest))
-            assert service._at_most(60) == pytest.approx(longest)
+            assert service._clamp(0.1) == pytest.approx(0.1)
+            assert service._clamp(READ_SECONDS) == pytest.approx(min(READ_SECONDS, longest))
+            assert service._clamp(60) == pytest.approx(longest)
 
 
 def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class Passing(Exception):
 
 
 def bounded(deadline: Left) -> BoundedCalls:
-    return BoundedCalls(deadline, again=lambda error: isinstance(error, Passing))
+    return BoundedCalls(deadline, is_retryable=lambda error: isinstance(error, Passing))
 
 
 def test_result_comes_back() -> None:

@@ -69,7 +69,7 @@ def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     with (
-        pytest.raises(errors.TpmUnavailable, match="is no TPM"),
+        pytest.raises(errors.TpmUnavailable, match="is not a TPM"),
         esapi.open_tpm(f"device:{file}", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
