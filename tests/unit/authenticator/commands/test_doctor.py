@@ -67,7 +67,7 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
         lambda m: m.write(
             "etc/kubernetes/kubelet.conf", m.kubeconfig({"exec": m.stanza(), "token": "x"})
         ),
-        "beside exec",
+        "besides exec",
     ),
     "no stanza": (
         "kubeconfig",
@@ -204,7 +204,7 @@ def test_kubelet_without_configuration_file_does_not_rotate(node: HealthyNode) -
     (node.root / "var/lib/kubelet/config.yaml").unlink(missing_ok=True)
     finding = node.findings()["rotateCertificates"]
     assert finding.remedy == ""
-    assert "is not there" in finding.detail
+    assert "does not exist" in finding.detail
 
 
 def test_missing_bootstrap_credential_is_fine_with_a_certificate(node: HealthyNode) -> None:

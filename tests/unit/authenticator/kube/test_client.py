@@ -91,7 +91,7 @@ class Asked:
 
 @dataclass
 class Script:
-    """What the server does with each request, and what it was asked."""
+    """What the server answers, and the requests that it got."""
 
     port: int = 0
     asked: list[Asked] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Script:
         seconds: float = 20,
         **change: Any,  # noqa: ANN401
     ) -> KubernetesApi:
-        """Return the API server, asked by somebody."""
+        """Return a client of the server."""
         who = requester or Token(token="abcdef.secret")
         return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
 
@@ -144,7 +144,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         timeout = 10
 
         def setup(self) -> None:
-            """Remember whose connection it is: a client may give up before it is looked at."""
+            """Remember the test of this connection: its client may be gone before it is handled."""
             super().setup()
             self.asked = script.asked
 
@@ -196,13 +196,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
 
 @pytest.fixture
 def script(running: Script) -> Script:
-    """Return the server with nothing asked yet."""
+    """Return the server without requests so far."""
     running.asked = []
     running.says(200, DOCUMENT)
     return running
 
 
-def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
+def test_csr_is_created_as_specified(script: Script) -> None:
     script.says(201, DOCUMENT)
     assert script.ask().create(REQUEST) == CSR
     (asked,) = script.asked
@@ -219,7 +219,7 @@ def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
     }
 
 
-def test_lifetime_that_is_not_wanted_is_not_written(script: Script) -> None:
+def test_lifetime_that_is_not_set_is_not_sent(script: Script) -> None:
     script.says(201, {**DOCUMENT, "spec": without_lifetime()})
     wanted = replace(REQUEST, expiration_seconds=None)
     assert script.ask().create(wanted).spec == wanted
@@ -379,14 +379,14 @@ REFUSALS: dict[int, type[AttestationError]] = {
 def test_refusal_has_its_name(script: Script, status: int) -> None:
     body = b"" if status == 204 else b'{"message": "because\\n of \\u001b[2J this"}'
     script.says(status, body, Location=f"https://127.0.0.1:{script.port}/elsewhere")
-    with pytest.raises(REFUSALS[status]) as told:
+    with pytest.raises(REFUSALS[status]) as raised:
         script.ask().create(REQUEST)
-    assert told.value.message.isprintable()
+    assert raised.value.message.isprintable()
     assert len(script.asked) == 1, "nothing is followed"
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b'{"message": "because\\n of \\u001b[2J this"}', ": because of [2J this"),
         (json.dumps({"message": "x" * 301}).encode(), ": " + "x" * 300),
@@ -397,11 +397,11 @@ def test_refusal_has_its_name(script: Script, status: int) -> None:
     ],
     ids=["blanks", "long", "a number", "none", "no JSON", "a list"],
 )
-def test_message_of_a_refusal_is_told_in_one_short_line(body: bytes, told: str) -> None:
+def test_message_of_a_refusal_is_one_short_line(body: bytes, expected: str) -> None:
     """It is the API server's word, and goes to logs and terminals."""
     assert (
         errors.error_for_status(422, body).message
-        == f"the API server rejects the request (422){told}"
+        == f"the API server rejects the request (422){expected}"
     )
 
 
@@ -410,10 +410,10 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
     untrusted = ssl.SSLCertVerificationError()
     untrusted.verify_message = "self-signed certificate"
     for cause, error in ((gone, ApiServerUnavailable), (untrusted, ApiServerUntrusted)):
-        by_cause, by_context = ValueError("told"), ValueError("told")
+        by_cause, by_context = ValueError("outer"), ValueError("outer")
         by_cause.__cause__ = cause
         by_context.__context__ = cause
-        in_a_ring = ValueError("told", cause)
+        in_a_ring = ValueError("outer", cause)
         in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
         for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
             found = errors.error_for_exception(outer)
@@ -421,7 +421,7 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
             assert ("Connection refused" if cause is gone else "self-signed") in found.message
 
 
-def test_error_without_a_cause_is_told_by_its_kind() -> None:
+def test_error_without_a_cause_is_named_by_its_type() -> None:
     assert errors.error_for_exception(OSError()).message.endswith(": OSError")
 
 
@@ -465,16 +465,19 @@ MALFORMED: dict[str, object] = {
     "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
     "no request": spec_without("request"),
     "request that is no base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
-    "usages that are none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
-    "lifetime that is none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"}},
-    "annotations that are none": {
+    "usages that are not a list": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
+    "lifetime that is not a number": {
+        **DOCUMENT,
+        "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"},
+    },
+    "annotations that are not strings": {
         **DOCUMENT,
         "metadata": {**DOCUMENT["metadata"], "annotations": {"a": 5}},
     },
-    "conditions that are none": {**DOCUMENT, "status": {"conditions": [5]}},
+    "conditions that are not objects": {**DOCUMENT, "status": {"conditions": [5]}},
     "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
     "certificate that is no base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
-    "certificate that is none": {**DOCUMENT, "status": {"certificate": 5}},
+    "certificate that is not a string": {**DOCUMENT, "status": {"certificate": 5}},
 }
 
 
@@ -529,7 +532,7 @@ def test_malformed_list_is_not_believed(script: Script, malformed: object) -> No
 
 
 @pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
-def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
+def test_malformed_review_is_an_error(script: Script, malformed: object) -> None:
     script.says(201, malformed)
     with pytest.raises(ApiResponseMalformed):
         script.ask().self_subject_review()
@@ -619,10 +622,10 @@ def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
         script.ask().get(REQUEST.name)
 
 
-def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+def test_closed_port_is_unavailable(script: Script) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(ApiServerUnavailable, match="refused"):
             script.ask(url=url).get(REQUEST.name)
 
@@ -672,23 +675,23 @@ def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch
         script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
 
 
-def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None:
+def test_server_is_verified_through_a_proxy(script: Script) -> None:
     seen: list[bytes] = []
 
     def relay(listener: socket.socket) -> None:
         for _ in range(2):
             client, _ = listener.accept()
             seen.append(client.recv(4096).split(b"\r\n")[0])
-            behind = socket.create_connection(("127.0.0.1", script.port))
+            server = socket.create_connection(("127.0.0.1", script.port))
             client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            pair = ((client, behind), (behind, client))
+            pair = ((client, server), (server, client))
             threads = [threading.Thread(target=copy, args=ends) for ends in pair]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             client.close()
-            behind.close()
+            server.close()
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         try:
@@ -721,7 +724,7 @@ def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None
 @pytest.mark.parametrize(
     "ca", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_ca_that_cannot_be_read_is_told(script: Script, ca: str) -> None:
+def test_unreadable_ca_is_an_error(script: Script, ca: str) -> None:
     with pytest.raises(ExecInfoInvalid):
         script.ask(ca=ca)
 
