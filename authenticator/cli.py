@@ -1,31 +1,45 @@
-"""kubelet-authenticator-tpm: reads argv and environment, wires, prints, and ends.
+"""kubelet-authenticator-tpm: reads argv and environment, runs one command, and exits.
 
-Without a subcommand it is what client-go runs (a call that the launcher could not serve by itself):
-one ExecCredential on stdout and nothing else, errors on stderr in one line with cause and next
-step. With a certificate that can be served it never waits: what has to be done is done behind it.
+Without a subcommand, client-go runs it for a call that the launcher could not serve. It prints one
+ExecCredential on stdout and nothing else; an error is one line on stderr, with its cause and the
+next step. If the cache holds a certificate that can be served, the call does not wait: a background
+run does the rest.
 
-Slow imports happen where they are needed (here and in `wiring`): a credential in the cache must not
-depend on a TPM stack or an HTTP library.
+Slow imports happen where they are needed (here and in `wiring`), so that a cached credential does
+not depend on a TPM stack or an HTTP library.
 """
 
 import contextlib
+import importlib
 import logging
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from authenticator import background
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
-from authenticator.commands.run import EXIT_RETRY, obtain_and_record, watchdog
-from authenticator.config.arguments import BACKGROUND_COMMAND, PROGRAM, Arguments, parse_arguments
+from authenticator.commands.run import (
+    EXIT_RETRY,
+    CommandContext,
+    escape_unprintable,
+    obtain_and_record,
+    watchdog,
+)
+from authenticator.config.arguments import (
+    BACKGROUND_COMMAND,
+    DEFAULT_COMMAND,
+    PROGRAM,
+    Arguments,
+    parse_arguments,
+)
 from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
 from authenticator.enroll.enroll import Trigger
-from authenticator.errors import DeadlinePassed, StateDirectoryUnwritable
+from authenticator.errors import ConfigurationInvalid, DeadlinePassed, StateDirectoryUnwritable
 from authenticator.model import EXCHANGE_TTL_SECONDS, Deadline
 from authenticator.state.credential import (
     Credential,
@@ -40,30 +54,32 @@ from common.errors import AttestationError, Consequence
 
 EXIT_FATAL: Final = 2
 
+Command = Callable[[CommandContext], int]
 _logger = logging.getLogger(__name__)
 
 
-class _Lines(logging.Handler):
-    """Writes to stderr what can be written: a log on a full disk costs no credential.
+class _StderrHandler(logging.Handler):
+    """Writes to stderr without its buffer, and drops what cannot be written.
 
-    Lines that Python's own stream could not get rid of would make its exit code 120, and client-go
-    would throw away what was printed.
+    With lines left in the buffer of `sys.stderr` (full disk, closed pipe) Python exits with 120,
+    and client-go discards the credential.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
         with contextlib.suppress(OSError):
-            os.write(STDERR, f"{self.format(record)}\n".encode(errors="backslashreplace"))
+            line = escape_unprintable(self.format(record))
+            os.write(STDERR, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def main() -> int:
     """Run with this process's arguments and environment; return the exit code."""
     os.umask(0o077)
-    os.environ.setdefault("TSS2_LOG", "all+none")  # the TPM libraries' own lines, unless wanted
+    os.environ.setdefault("TSS2_LOG", "all+none")  # the TPM libraries print to stderr by default
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no keys in core dumps
-    when = "%(asctime)s " if sys.argv[1:2] == [BACKGROUND_COMMAND] else ""
+    time = "%(asctime)s " if sys.argv[1:2] == [BACKGROUND_COMMAND] else ""
     logging.basicConfig(
-        format=f"{when}{PROGRAM}: %(message)s", level=logging.WARNING, handlers=[_Lines()]
+        format=f"{time}{PROGRAM}: %(message)s", level=logging.WARNING, handlers=[_StderrHandler()]
     )
     try:
         return run(sys.argv[1:], os.environ)
@@ -71,44 +87,50 @@ def main() -> int:
         _logger.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - one line, no more
         return EXIT_FATAL if error.consequence is Consequence.FATAL else EXIT_RETRY
     except BrokenPipeError:
-        return EXIT_RETRY  # whoever asked is gone
+        return EXIT_RETRY  # the reader of stdout is gone
     except Exception:
-        _logger.exception("a bug; please report it with what follows")
+        _logger.exception("this is a bug; please report it with this traceback")
         return EXIT_RETRY
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run one command. Raises leaves of common/errors."""
+    """Run one command; return its exit code. Raises leaves of the error tree."""
     raw = environment.get(EXEC_INFO_ENV)
     info = None if raw is None else os.fsencode(raw)
     if arguments[:1] == [BACKGROUND_COMMAND]:
         return _run_in_background(Trigger(arguments[1]), arguments[2:], info)
+    parsed = _parse(arguments)
+    if parsed.command == DEFAULT_COMMAND:
+        return _credential(_build_invocation(parsed, info, tuple(arguments)), environment)
+    context = CommandContext(arguments=parsed, exec_info=info, program=sys.argv[0], out=sys.stdout)
+    name = parsed.command.replace("-", "_")
+    command: Command = importlib.import_module(f"authenticator.commands.{name}").run
+    return command(context)
+
+
+def _parse(arguments: Sequence[str]) -> Arguments:
     parsed = parse_arguments(arguments)
-    match parsed.command:
-        case "credential":
-            return _credential(_call(parsed, info, tuple(arguments)), environment)
-        case "renew" | "join" | "serving":
-            from authenticator.commands import certificates
-
-            return certificates.run_command(parsed, info, sys.argv[0], sys.stdout)
-        case _:
-            from authenticator.commands import inspection
-
-            return inspection.run_command(parsed, info, sys.stdout)
+    if parsed.verbose:
+        logging.getLogger("authenticator").setLevel(logging.DEBUG)
+    return parsed
 
 
-def _call(parsed: Arguments, raw: bytes | None, arguments: tuple[str, ...]) -> Invocation:
-    exec_info = parse_exec_info(raw)
+def _build_invocation(
+    parsed: Arguments, info: bytes | None, arguments: tuple[str, ...]
+) -> Invocation:
+    if info is None and parsed.problems:
+        raise ConfigurationInvalid("; ".join(parsed.problems))
+    exec_info = parse_exec_info(info)
     hostname = os.uname().nodename
     settings = resolve(exec_info.settings, parsed.flags, hostname, parsed.problems)
     return Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
 
 
 def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
-    """Print what is in the cache and see to it behind, or get a credential first."""
+    """Print the cached credential and start a background run if one is due; or get one first."""
     clock = SystemClock()
-    with StateDirectory(call.settings.state_dir) as folder:
-        store = FileStore(folder, clock)
+    with StateDirectory(call.settings.state_dir) as directory:
+        store = FileStore(directory, clock)
         cached = call.matches(store.load_credential())
         now = clock.now()
         fresh = Freshness.EXPIRED if cached is None else freshness(cached, now)
@@ -127,50 +149,48 @@ def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
 
 
 def _log_last_failure(store: FileStore) -> None:
-    """Say in the kubelet's log what a run that nobody waited for has met."""
-    for last in store.run_records()[-1:]:
-        if last.get("result") != "done":
+    """Log the failure of the last background run, for the log of the kubelet."""
+    for record in store.run_records()[-1:]:
+        if record.get("result") != "done":
             _logger.warning(
-                "the last renewal failed: %s: %s", last.get("reason"), last.get("message")
+                "the last renewal failed: %s: %s", record.get("reason"), record.get("message")
             )
 
 
 def _print(call: Invocation, credential: Credential, now: float) -> None:
     expires = expiration_timestamp(credential, now)
-    printed = encode_exec_credential(credential, call.exec_info.api_version, expires)
-    while printed:
-        printed = printed[os.write(sys.stdout.fileno(), printed) :]
+    output = encode_exec_credential(credential, call.exec_info.api_version, expires)
+    while output:
+        output = output[os.write(sys.stdout.fileno(), output) :]
 
 
 def _start_background_run(
-    call: Invocation, store: FileStore, environment: Mapping[str, str], occasion: Trigger
+    call: Invocation, store: FileStore, environment: Mapping[str, str], trigger: Trigger
 ) -> None:
-    """Start a run behind this one unless there is one; a failure to do so costs nothing now."""
+    """Start a background run unless one holds the lock. Logs a failure to start it."""
     _log_last_failure(store)
     try:
         with store.lock(Deadline(SystemClock(), 0)):
             log = store.background_log()
         try:
-            background.spawn(
-                (BACKGROUND_COMMAND, occasion.value, *call.arguments), environment, log
-            )
+            background.spawn((BACKGROUND_COMMAND, trigger.value, *call.arguments), environment, log)
         finally:
             os.close(log)
     except DeadlinePassed:
         return
     except (StateDirectoryUnwritable, OSError) as error:
-        _logger.warning("renewal cannot be started behind this call: %s", error)
+        _logger.warning("no background run can be started: %s", error)
 
 
-def _run_in_background(occasion: Trigger, arguments: Sequence[str], raw: bytes | None) -> int:
-    """Do what a call left to be done, unless somebody is at it already."""
-    call = _call(parse_arguments(arguments), raw, tuple(arguments))
+def _run_in_background(trigger: Trigger, arguments: Sequence[str], raw: bytes | None) -> int:
+    """Run what a call left to do, unless another run holds the lock."""
+    call = _build_invocation(_parse(arguments), raw, tuple(arguments))
     clock = SystemClock()
     deadline = Deadline(clock, EXCHANGE_TTL_SECONDS)
-    with StateDirectory(call.settings.state_dir) as folder, watchdog(deadline):
-        store = FileStore(folder, clock)
+    with StateDirectory(call.settings.state_dir) as directory, watchdog(deadline):
+        store = FileStore(directory, clock)
         with contextlib.suppress(DeadlinePassed), store.lock(Deadline(clock, 0)):
-            obtain_and_record(call, store, deadline, occasion)
+            obtain_and_record(call, store, deadline, trigger)
     return 0
 
 

@@ -1,22 +1,30 @@
-"""Connects the interfaces of `enroll` with their implementations, for `cli` and its commands.
+"""Builds the real dependencies of `cli` and the commands.
 
-The TPM stack, the HTTP library and YAML load slowly, and may be broken: they are imported on first
-use.
+The TPM stack, the HTTP library and YAML load slowly and may be broken, so functions here import
+them on first use.
 """
 
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from authenticator.config import invocation
 from authenticator.config.arguments import Arguments, parse_arguments
 from authenticator.config.exec_info import parse_exec_info
-from authenticator.config.invocation import Invocation
+from authenticator.config.invocation import Invocation, PluginCall
 from authenticator.config.settings import DEFAULT_STATE_DIR, Settings, resolve
 from authenticator.enroll.enroll import EnrollDependencies
-from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
+from authenticator.errors import (
+    ExecInfoInvalid,
+    KubeconfigUnusable,
+    StateDirectoryUnsafe,
+    StateDirectoryUnwritable,
+)
 from authenticator.model import ApiCredential, Clock, Deadline, PhaseTimer, Server
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
@@ -27,16 +35,18 @@ from authenticator.tpm.device import Tpm
 if TYPE_CHECKING:
     from authenticator.kube.client import KubernetesApi
 
+_logger = logging.getLogger(__name__)
+
 
 def connect(server: Server, requester: ApiCredential, deadline: Deadline) -> "KubernetesApi":
-    """Return a client of the API server; it connects with its first request."""
+    """Return a client of the API server."""
     from authenticator.kube import client  # noqa: PLC0415 - see above
 
     return client.KubernetesApi(server, requester, deadline)
 
 
 def load_bootstrap(path: Path) -> ApiCredential:
-    """Return the bootstrap credential."""
+    """Read the bootstrap credential."""
     from authenticator.config import bootstrap_credential  # noqa: PLC0415 - see above
 
     return bootstrap_credential.load_bootstrap_credential(path)
@@ -57,21 +67,21 @@ def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
 
 
 def query_provider(setting: str, deadline: Deadline) -> Identity:
-    """Return this machine's identity from its platform."""
+    """Return what the platform says about the identity of this machine."""
     from authenticator.providers import registry  # noqa: PLC0415 - see above
 
     return registry.query_provider(setting, deadline)
 
 
 def with_provider_identity(settings: Settings, deadline: Deadline) -> Settings:
-    """Return settings with the provider's identity, for commands that run no exchange."""
+    """Return settings with the identity from their provider, for commands without an exchange."""
     return settings.with_provider_identity(lambda setting: query_provider(setting, deadline))
 
 
 def build_dependencies(
     settings: Settings, store: FileStore, clock: Clock, phases: PhaseTimer
 ) -> EnrollDependencies:
-    """Return the real dependencies."""
+    """Return the real dependencies of an exchange."""
     return EnrollDependencies(
         clock=clock,
         store=store,
@@ -86,33 +96,77 @@ def build_dependencies(
     )
 
 
-def resolve_invocation(parsed: Arguments, raw: bytes | None, clock: Clock) -> Invocation:
-    """Return the kubelet's call; flags of this command line take precedence."""
-    from authenticator.config import invocation  # noqa: PLC0415 - see above
+def resolve_invocation(parsed: Arguments, environment: bytes | None, clock: Clock) -> Invocation:
+    """Return the call that the kubelet makes, with the flags that were given now.
 
-    directory = Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR))
-    source = invocation.find_invocation(
-        raw, load_credential_from(directory, clock), Path(parsed.kubeconfig)
+    Logs where the call of the cached credential differs. Raises ExecInfoInvalid,
+    KubeconfigUnusable, ConfigurationInvalid.
+    """
+    call = find_call(parsed, environment, clock)
+    resolved, differences = compare_with_cache(call, build_invocation(parsed, call), clock)
+    if differences:
+        _logger.warning(
+            "the cached certificate was obtained before a change of %s; differences: %s",
+            call.origin,
+            ", ".join(differences),
+        )
+    return resolved
+
+
+def compare_with_cache(
+    call: PluginCall, resolved: Invocation, clock: Clock
+) -> tuple[Invocation, tuple[str, ...]]:
+    """Return the call, and what the call of the cached credential has otherwise.
+
+    If nothing differs, the call gets the bytes of the cached exec info: these are what client-go
+    passes, which those that were made from a kubeconfig only imitate.
+    """
+    cached = _load_or_none(resolved.settings.state_dir, clock)
+    if cached is None:
+        return resolved, ()
+    differences = invocation.differences(call, cached)
+    if differences:
+        return resolved, differences
+    exec_info = replace(resolved.exec_info, raw=cached.exec_info)
+    return replace(resolved, exec_info=exec_info), ()
+
+
+def find_call(parsed: Arguments, environment: bytes | None, clock: Clock) -> PluginCall:
+    """Find the call that the kubelet makes. Raises ExecInfoInvalid, KubeconfigUnusable."""
+    cached = _load_or_none(Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR)), clock)
+    return invocation.find_call(
+        environment, cached, parsed.kubeconfig, explicit=parsed.kubeconfig_explicit
     )
-    flags = {**parse_arguments(source.arguments).flags, **parsed.flags}
-    exec_info = parse_exec_info(source.exec_info)
+
+
+def build_invocation(parsed: Arguments, call: PluginCall) -> Invocation:
+    """Resolve the settings of a call. Raises ExecInfoInvalid, ConfigurationInvalid."""
+    flags = {**parse_arguments(call.arguments).flags, **parsed.flags}
+    exec_info = parse_exec_info(call.exec_info)
     settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
-    return Invocation(exec_info=exec_info, settings=settings, arguments=source.arguments)
+    return Invocation(exec_info=exec_info, settings=settings, arguments=call.arguments)
 
 
-def resolve_settings(parsed: Arguments, raw: bytes | None, clock: Clock) -> Settings:
-    """Return the settings of the kubelet's call, or of the flags when no call is found.
+def resolve_settings(parsed: Arguments, environment: bytes | None, clock: Clock) -> Settings:
+    """Return the settings of the kubelet's call, or those of the flags if there is no call.
 
-    The endorsement key can be printed before there is a kubeconfig.
+    The endorsement key is needed before there is a kubeconfig. Raises ConfigurationInvalid.
     """
     try:
-        return resolve_invocation(parsed, raw, clock).settings
+        return build_invocation(parsed, find_call(parsed, environment, clock)).settings
     except (ExecInfoInvalid, KubeconfigUnusable):
         return resolve({}, parsed.flags, os.uname().nodename, parsed.problems)
 
 
+def _load_or_none(state_dir: Path, clock: Clock) -> Credential | None:
+    try:
+        return load_credential_from(state_dir, clock)
+    except (StateDirectoryUnsafe, StateDirectoryUnwritable):
+        return None  # a run opens the directory again, and raises this
+
+
 def load_credential_from(path: Path, clock: Clock) -> Credential | None:
-    """Return the credential in a state directory, without creating the directory."""
+    """Return the credential in a state directory. Does not create the directory."""
     if not path.is_dir():
         return None
     with StateDirectory(path) as directory:

@@ -1,34 +1,120 @@
-"""doctor: looks for everything that could be wrong on this node, each with its remedy.
+"""doctor: checks everything that could be wrong on this node, and shows a remedy for each problem.
 
-Each check returns what it found when all is well and raises `Problem` when not; one that fails
-does not keep the others from being made. Nothing is changed, and no CSR is filed.
+It checks the call that the kubelet makes next, not the one that the cache answers: that of the
+kubeconfig, or before a join that of the flags and the bootstrap kubeconfig. A check returns what it
+found if all is well, and raises if not; a failed check does not stop the others. Doctor changes
+nothing, creates no CSR and takes no lock.
 """
 
+import os
 from collections.abc import Callable, Sequence
-from email.utils import parsedate_to_datetime
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Final
 
-from authenticator.commands import doctor_kubelet
+from authenticator import wiring
+from authenticator.clock import SystemClock
+from authenticator.commands import doctor_kubelet, doctor_node, join
 from authenticator.commands.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
-from authenticator.config import bootstrap_credential
-from authenticator.config.invocation import Invocation
-from authenticator.errors import BootstrapCredentialUnusable
-from authenticator.model import ApiCredential, Deadline
-from authenticator.state.credential import Freshness, freshness, rfc3339
-from authenticator.state.directory import StateDirectory
-from authenticator.state.store import FileStore
+from authenticator.commands.run import CommandContext, watchdog
+from authenticator.config import invocation
+from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.config.exec_info import ExecInfo
+from authenticator.config.settings import Settings, resolve
+from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
+from authenticator.model import Clock, Deadline
 from common.errors import AttestationError
 
-CLOCK_TOLERANCE_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 120
+PROVIDER_SECONDS: Final = 30
+EXIT_CHECK_FAILED: Final = 1
+
+Check = Callable[[DoctorContext], str]
+_Call = tuple[str, Settings | AttestationError, ExecInfo | AttestationError, tuple[str, ...]]
 
 
-def run_checks(around: DoctorContext) -> list[Finding]:
+def run(context: CommandContext) -> int:
+    """Make every check and print the findings; return EXIT_CHECK_FAILED if any has a remedy."""
+    context.require_valid_arguments()
+    clock = SystemClock()
+    with watchdog(Deadline(clock, TIMEOUT_SECONDS)):
+        findings = run_checks(_doctor_context(context, clock))
+    document = {"findings": [asdict(finding) for finding in findings]}
+    context.print_document(document, format_text(findings))
+    return EXIT_CHECK_FAILED if any(finding.remedy for finding in findings) else 0
+
+
+def _doctor_context(context: CommandContext, clock: Clock) -> DoctorContext:
+    origin, settings, exec_info, differences = _find_call(
+        context.arguments, context.exec_info, clock
+    )
+    return DoctorContext(
+        kubeconfig=context.arguments.kubeconfig,
+        root=Path("/"),
+        clock=clock,
+        origin=origin,
+        settings=_with_provider_identity(settings, Deadline(clock, PROVIDER_SECONDS)),
+        exec_info=exec_info,
+        differences=differences,
+        open_tpm=wiring.open_tpm,
+        probe=wiring.connect,
+    )
+
+
+def _find_call(arguments: Arguments, environment: bytes | None, clock: Clock) -> _Call:
+    """Return the call that the kubelet makes next. The cache is never its source."""
+    try:
+        call = invocation.find_call(
+            environment,
+            None,
+            arguments.kubeconfig,
+            explicit=arguments.kubeconfig_explicit,
+        )
+    except (ExecInfoInvalid, KubeconfigUnusable) as error:
+        return _before_join(arguments, error)
+    try:
+        built = wiring.build_invocation(arguments, call)
+    except AttestationError as error:
+        return call.origin, error, error, ()
+    built, differences = wiring.compare_with_cache(call, built, clock)
+    return call.origin, built.settings, built.exec_info, differences
+
+
+def _before_join(arguments: Arguments, missing: AttestationError) -> _Call:
+    """Return the call that join would make, as far as there is one."""
+    origin, hostname = "flags and bootstrap kubeconfig", os.uname().nodename
+    try:
+        settings = resolve({}, arguments.flags, hostname, arguments.problems)
+    except AttestationError as error:
+        return origin, error, error, ()
+    try:
+        plan = join.plan_join(replace(arguments, replace=True), Path("/", PROGRAM), hostname)
+    except AttestationError as error:
+        return origin, settings, error, ()
+    if plan is None:
+        return origin, settings, missing, ()
+    return origin, plan.call.settings, plan.call.exec_info, ()
+
+
+def _with_provider_identity(
+    settings: Settings | AttestationError, deadline: Deadline
+) -> Settings | AttestationError:
+    """Return the settings with what their provider says, or why it says nothing."""
+    if isinstance(settings, AttestationError):
+        return settings
+    try:
+        return wiring.with_provider_identity(settings, deadline)
+    except AttestationError as error:
+        return error
+
+
+def run_checks(context: DoctorContext) -> list[Finding]:
     """Make every check."""
-    return [_finding(name, remedy, check, around) for name, remedy, check in _CHECKS]
+    return [_finding(name, remedy, check, context) for name, remedy, check in _CHECKS]
 
 
 def format_text(findings: Sequence[Finding]) -> str:
-    """Write the findings in lines."""
+    """Return the findings as lines."""
     lines = []
     for finding in findings:
         lines.append(f"{'wrong' if finding.remedy else 'ok':<6} {finding.check}: {finding.detail}")
@@ -37,11 +123,9 @@ def format_text(findings: Sequence[Finding]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _finding(
-    name: str, remedy: str, check: Callable[[DoctorContext], str], around: DoctorContext
-) -> Finding:
+def _finding(name: str, remedy: str, check: Check, context: DoctorContext) -> Finding:
     try:
-        return Finding(check=name, detail=check(around))
+        return Finding(check=name, detail=check(context))
     except AttestationError as error:
         return Finding(check=name, detail=f"{error.reason}: {error.message}", remedy=remedy)
     except CheckSkipped as error:
@@ -50,95 +134,27 @@ def _finding(
         return Finding(check=name, detail=str(error), remedy=remedy)
 
 
-def _settings(around: DoctorContext) -> str:
-    if isinstance(around.call, AttestationError):
-        raise around.call
-    settings = around.call.settings
-    return f"node {settings.node_name}, provider ID {settings.required_provider_id()}"
-
-
-def _state(around: DoctorContext) -> str:
-    path = around.invocation().settings.state_dir
-    with StateDirectory(path) as folder, FileStore(folder, around.clock).lock(_soon(around, 60)):
-        folder.write_atomic("doctor", b"")
-        folder.remove("doctor")
-    return f"{path} is private and can be written"
-
-
-def _certificate(around: DoctorContext) -> str:
-    call = around.invocation()
-    with StateDirectory(call.settings.state_dir) as folder:
-        credential = call.matches(FileStore(folder, around.clock).load_credential())
-    if credential is None:
-        raise CheckFailed("there is no certificate for this exec info and node name")
-    if freshness(credential, around.clock.now()) is Freshness.EXPIRED:
-        raise CheckFailed(f"it ended at {rfc3339(credential.not_after)}")
-    return f"until {rfc3339(credential.not_after)}, renewed from {rfc3339(credential.renew_at)}"
-
-
-def _tpm(around: DoctorContext) -> str:
-    with around.open_tpm(around.invocation(), _soon(around, 30)) as tpm:
-        key = tpm.endorsement_key()
-        tpm.attestation_key()
-    return f"endorsement key with {len(key.certificates)} certificates, attestation key"
-
-
-def _clock(around: DoctorContext) -> str:
-    call = around.invocation()
-    date = around.probe(call, _requester(around, call), _soon(around, 15)).server_date()
-    if date is None:
-        raise CheckFailed("the API server tells no time")
-    ahead = around.clock.now() - parsedate_to_datetime(date).timestamp()
-    if abs(ahead) > CLOCK_TOLERANCE_SECONDS:
-        raise CheckFailed(f"this machine's clock is {ahead:+.0f} s off the API server's")
-    return f"{ahead:+.0f} s off the API server's"
-
-
-def _permission(around: DoctorContext) -> str:
-    call = around.invocation()
-    if not around.probe(call, _requester(around, call), _soon(around, 15)).can_create_csrs():
-        raise CheckFailed("this credential may not create CertificateSigningRequests")
-    return "the API server accepts the credential, which may create requests"
-
-
-def _bootstrap(around: DoctorContext) -> str:
-    path = around.invocation().settings.bootstrap_kubeconfig
-    try:
-        bootstrap_credential.load_bootstrap_credential(path)
-    except BootstrapCredentialUnusable as error:
-        with_certificate = _certificate(around)
-        return f"{error.message}; not needed: certificate {with_certificate}"
-    return f"{path} has one"
-
-
-def _requester(around: DoctorContext, call: Invocation) -> ApiCredential:
-    with StateDirectory(call.settings.state_dir) as folder:
-        credential = call.matches(FileStore(folder, around.clock).load_credential())
-    if credential is None or freshness(credential, around.clock.now()) is Freshness.EXPIRED:
-        return bootstrap_credential.load_bootstrap_credential(call.settings.bootstrap_kubeconfig)
-    return credential.key_pair
-
-
-def _soon(around: DoctorContext, seconds: float) -> Deadline:
-    return Deadline(around.clock, seconds)
-
-
-_CHECKS: Final[tuple[tuple[str, str, Callable[[DoctorContext], str]], ...]] = (
+_RENEW: Final = f"run {PROGRAM} renew, or join where the node has not joined"
+_CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
     (
         "kubeconfig",
         (
-            "give the kubelet's user an exec stanza with apiVersion"
+            "before a join: run join. Else give the kubelet's user an exec stanza with apiVersion"
             " client.authentication.k8s.io/v1, an absolute command, interactiveMode: Never and"
             " provideClusterInfo: true, and no other credential (client-go prefers any other)"
         ),
         doctor_kubelet.check_exec_stanza,
     ),
-    ("program", "install it where the kubeconfig's command says", doctor_kubelet.check_program),
+    (
+        "program",
+        "install it where the command of the kubeconfig says",
+        doctor_kubelet.check_program,
+    ),
     (
         "rotateCertificates",
         (
             "start the kubelet with --rotate-certificates=false (kubeadm writes true into its"
-            " configuration): with true it files its own requests and drops this program"
+            " configuration): with true it creates its own CSRs and bypasses this program"
         ),
         doctor_kubelet.check_rotation,
     ),
@@ -150,23 +166,43 @@ _CHECKS: Final[tuple[tuple[str, str, Callable[[DoctorContext], str]], ...]] = (
         ),
         doctor_kubelet.check_bootstrap_flag,
     ),
-    ("settings", "correct the exec extension of the kubeconfig's cluster", _settings),
-    ("state folder", "make it a folder of root's with mode 0700 on a disk with room", _state),
+    (
+        "settings",
+        "correct the exec extension of the kubeconfig's cluster; before a join: the flags",
+        doctor_node.check_settings,
+    ),
+    (
+        "state directory",
+        "make it a directory of root with mode 0700 on a writable disk with free space",
+        doctor_node.check_state_directory,
+    ),
     (
         "TPM",
-        ("load its driver, and let this user open the device; see docs/node.md, The TPM"),
-        _tpm,
+        "load its driver, and let this user open the device; see docs/node.md, The TPM",
+        doctor_node.check_tpm,
     ),
-    ("bootstrap credential", "put a kubeconfig with a bootstrap token there", _bootstrap),
-    ("clock", "let NTP set this machine's clock", _clock),
+    (
+        "bootstrap credential",
+        "put a kubeconfig with a bootstrap token there (kubeadm token create)",
+        doctor_node.check_bootstrap_credential,
+    ),
+    ("clock", "let NTP set the clock of this machine", doctor_node.check_clock),
     (
         "API server",
-        "correct server and CA in kubeconfig; bind the requester to system:node-bootstrapper",
-        _permission,
+        (
+            "correct server and CA in the kubeconfig; bind the requester to the ClusterRole"
+            " system:node-bootstrapper"
+        ),
+        doctor_node.check_permission,
     ),
+    ("certificate", _RENEW, doctor_node.check_certificate),
+    ("cache", _RENEW, doctor_node.check_cache),
     (
-        "certificate",
-        "run kubelet-authenticator-tpm renew, which says what is missing",
-        _certificate,
+        "last run",
+        (
+            "do what the message says; docs/reasons.md has a row for each reason, also for those of"
+            f" the signer. Then {_RENEW}"
+        ),
+        doctor_node.check_last_run,
     ),
 )

@@ -1,4 +1,4 @@
-"""What `doctor` looks at, and what it finds."""
+"""What a check of `doctor` gets, returns and raises."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -6,23 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from authenticator.config.exec_info import ExecInfo
 from authenticator.config.invocation import Invocation
-from authenticator.model import ApiCredential, Clock, Deadline
+from authenticator.config.settings import Settings
+from authenticator.model import ApiCredential, Clock, Deadline, Server
 from authenticator.tpm.device import Tpm
 from common.errors import AttestationError
 
 
 class CheckFailed(Exception):
-    """Something is wrong; the message says what was found."""
+    """Something is wrong; the message says what."""
 
 
 class CheckSkipped(CheckFailed):
-    """The call that the kubelet makes has to be right before this can be looked at."""
+    """The check needs settings, or a server, that are wrong themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found; `remedy` is empty when all is well."""
+    """The result of one check; `remedy` is empty if all is well."""
 
     check: str
     detail: str
@@ -30,36 +32,49 @@ class Finding:
 
 
 class Probe(Protocol):
-    """The API server, as far as it is looked at."""
+    """The requests of the checks to the API server."""
 
     def server_date(self) -> str | None:
-        """Return the Date header of an answer."""
+        """Return the Date header of a response."""
         ...
 
     def can_create_csrs(self) -> bool:
-        """Tell whether this requester may create CSRs."""
+        """Return whether this requester may create CSRs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
-    """What is looked at."""
+    """What the checks read."""
 
     kubeconfig: Path
     root: Path
-    """Where the machine's files are; `/` but in tests."""
+    """Where the files of the machine are; `/` except in tests."""
     clock: Clock
-    call: Invocation | AttestationError
-    """The kubelet's call, or why it cannot be made."""
-    open_tpm: Callable[[Invocation, Deadline], AbstractContextManager[Tpm]]
-    probe: Callable[[Invocation, ApiCredential, Deadline], Probe]
+    origin: str
+    """Where the call is written: a kubeconfig, the environment, or what join would use."""
+    settings: Settings | AttestationError
+    """Settings of the kubelet's call, or why there are none."""
+    exec_info: ExecInfo | AttestationError
+    """Exec info of the kubelet's call, or why there is none."""
+    differences: tuple[str, ...]
+    """What the call of the cached credential has otherwise."""
+    open_tpm: Callable[[Settings, Deadline], AbstractContextManager[Tpm]]
+    probe: Callable[[Server, ApiCredential, Deadline], Probe]
+
+    def required_settings(self) -> Settings:
+        """Return the settings. Raises CheckSkipped."""
+        if isinstance(self.settings, AttestationError):
+            raise CheckSkipped("not checked: the settings are wrong")
+        return self.settings
 
     def invocation(self) -> Invocation:
-        """Return the kubelet's call. Raises NotLookedAt without one."""
-        if isinstance(self.call, AttestationError):
-            raise CheckSkipped("not looked at")
-        return self.call
+        """Return the kubelet's call. Raises CheckSkipped."""
+        settings = self.required_settings()
+        if isinstance(self.exec_info, AttestationError):
+            raise CheckSkipped("not checked: the API server is not known")
+        return Invocation(exec_info=self.exec_info, settings=settings, arguments=())
 
     def host_path(self, path: Path) -> Path:
-        """Return a path of the machine that is looked at."""
+        """Return a path of the machine that is checked."""
         return self.root / Path("/", path).relative_to("/")

@@ -1,6 +1,6 @@
-"""What the kubelet's own configuration may have wrong; checks of `doctor`.
+"""Checks of `doctor`: the kubeconfig, the flags and the configuration of the kubelet.
 
-With `rotateCertificates` or `--bootstrap-kubeconfig` the kubelet goes round this program.
+With `rotateCertificates` or `--bootstrap-kubeconfig` the kubelet bypasses this program.
 """
 
 import os
@@ -21,67 +21,67 @@ KUBELET_ENVIRONMENT: Final = (
     Path("/etc/sysconfig/kubelet"),
 )
 KUBELET_UNITS: Final = tuple(
-    Path(folder, "systemd/system/kubelet.service.d") for folder in ("/usr/lib", "/etc")
+    Path(directory, "systemd/system/kubelet.service.d") for directory in ("/usr/lib", "/etc")
 )
-"""Drop-ins of the first are hidden by those of the same name in the second."""
+"""A drop-in of the second directory replaces one of the same name in the first."""
 
 _KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=([^\"\n]*)", re.MULTILINE)
 _ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
 _TRUE: Final = frozenset({"", "1", "t", "true"})
-"""What Go's flags take for true; without a value they are."""
+"""Values that Go's flag package parses as true; a flag without a value is true as well."""
 
 
-def check_exec_stanza(around: DoctorContext) -> str:
-    """Look at how the kubeconfig runs this program."""
-    found = kubeconfig.load(around.host_path(around.kubeconfig))
-    stanza = found.user.get("exec")
+def check_exec_stanza(context: DoctorContext) -> str:
+    """Check how the kubeconfig runs this program."""
+    source = kubeconfig.load(context.host_path(context.kubeconfig))
+    stanza = source.user.get("exec")
     if not isinstance(stanza, dict):
-        raise CheckFailed(f"{found.path} does not run this program")
+        raise CheckFailed(f"{source.path} does not run this program")
     problems = [
-        told
-        for told, wrong in (
+        problem
+        for problem, wrong in (
             ("apiVersion is not v1", stanza.get("apiVersion") not in API_VERSIONS),
             ("interactiveMode is not Never", stanza.get("interactiveMode") != "Never"),
             ("provideClusterInfo is not true", stanza.get("provideClusterInfo") is not True),
-            ("command is no absolute path", not _is_absolute(stanza.get("command"))),
-            ("its user has a credential beside exec", len(found.user) > 1),
+            ("command is not an absolute path", not _is_absolute(stanza.get("command"))),
+            ("its user has another credential besides exec", len(source.user) > 1),
         )
         if wrong
     ]
     if problems:
         raise CheckFailed("; ".join(problems))
-    return f"{found.path} runs {stanza['command']}"
+    return f"{source.path} runs {stanza['command']}"
 
 
 def _is_absolute(command: object) -> bool:
     return isinstance(command, str) and Path(command).is_absolute()
 
 
-def check_program(around: DoctorContext) -> str:
-    """Look for the program that it runs."""
-    stanza = kubeconfig.load(around.host_path(around.kubeconfig)).user.get("exec")
+def check_program(context: DoctorContext) -> str:
+    """Check that the program of the kubeconfig can be run."""
+    stanza = kubeconfig.load(context.host_path(context.kubeconfig)).user.get("exec")
     command = (
-        around.host_path(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
+        context.host_path(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
     )
     if command is None or not os.access(command, os.X_OK):
         raise CheckFailed(f"{command} cannot be run")
     return f"{command} can be run"
 
 
-def check_rotation(around: DoctorContext) -> str:
-    """Look whether the kubelet rotates certificates itself: its last flag beats its file.
+def check_rotation(context: DoctorContext) -> str:
+    """Check that the kubelet does not rotate certificates itself; its last flag overrides its file.
 
-    kubeadm writes rotateCertificates: true whatever it is told, so the flag is how it is set.
+    kubeadm always writes rotateCertificates: true, so only the flag can turn it off.
     """
-    said = [(where, word) for where, text in _flags(around) for word in _ROTATE.findall(text)]
-    if said:
-        where, word = said[-1]
-        if word.lower() in _TRUE:
+    values = [(where, value) for where, text in _flags(context) for value in _ROTATE.findall(text)]
+    if values:
+        where, value = values[-1]
+        if value.lower() in _TRUE:
             raise CheckFailed(f"{where} has --rotate-certificates")
         return f"{where} has --rotate-certificates=false"
-    path = around.host_path(KUBELET_CONFIG)
+    path = context.host_path(KUBELET_CONFIG)
     if not path.exists():
-        return f"{path} is not there"
+        return f"{path} does not exist"
     if _yaml(path).get("rotateCertificates") is True:
         raise CheckFailed(f"{path} has rotateCertificates: true")
     return "rotateCertificates is not set"
@@ -97,28 +97,33 @@ def _yaml(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def check_bootstrap_flag(around: DoctorContext) -> str:
-    """Look for the flag that makes the kubelet overwrite its kubeconfig."""
-    for where, text in _flags(around):
+def check_bootstrap_flag(context: DoctorContext) -> str:
+    """Check that no flag makes the kubelet overwrite its kubeconfig."""
+    for where, text in _flags(context):
         if "--bootstrap-kubeconfig" in text:
             raise CheckFailed(f"{where} has --bootstrap-kubeconfig")
     return "the kubelet has no --bootstrap-kubeconfig"
 
 
-def _flags(around: DoctorContext) -> list[tuple[str, str]]:
-    """Return what the kubelet is started with, and where that is said, in the kubelet's order.
+def _flags(context: DoctorContext) -> list[tuple[str, str]]:
+    """Return the sources of flags and their text, in the order in which the kubelet gets them.
 
-    Of drop-ins the last one that sets KUBELET_KUBECONFIG_ARGS counts.
+    The last drop-in that sets KUBELET_KUBECONFIG_ARGS overrides the others.
     """
     drop_ins = {
         path.name: path
-        for folder in KUBELET_UNITS
-        for path in sorted(around.host_path(folder).glob("*.conf"))
+        for directory in KUBELET_UNITS
+        for path in sorted(context.host_path(directory).glob("*.conf"))
     }
-    counts: list[tuple[str, str]] = []
+    effective: list[tuple[str, str]] = []
     for name in sorted(drop_ins):
-        said = _KUBECONFIG_ARGS.findall(drop_ins[name].read_text(encoding="utf-8"))
-        if said:
-            counts = [(str(drop_ins[name]), said[-1])]
-    files = [path for path in map(around.host_path, KUBELET_ENVIRONMENT) if path.exists()]
-    return counts + [(str(path), path.read_text(encoding="utf-8")) for path in files]
+        values = _KUBECONFIG_ARGS.findall(_read(drop_ins[name]))
+        if values:
+            effective = [(str(drop_ins[name]), values[-1])]
+    files = [path for path in map(context.host_path, KUBELET_ENVIRONMENT) if path.exists()]
+    return effective + [(str(path), _read(path)) for path in files]
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; systemd accepts bytes that are not UTF-8."""
+    return path.read_text(encoding="utf-8", errors="replace")

@@ -1,13 +1,13 @@
-"""join: the first certificate, then the kubeconfig with which the kubelet asks for the next ones.
+"""join: gets the first certificate, then writes the kubeconfig with which the kubelet goes on.
 
-What the kubelet's own TLS bootstrap would do, for a kubelet that has none: server and CA come from
-`bootstrap-kubelet.conf`, a certificate is obtained with its credential, and only then kubelet.conf
-appears, whole and private. A kill at any moment leaves either no kubelet.conf or one that works,
-and the next run goes on where this one was.
+It does what the TLS bootstrap of the kubelet does, for a kubelet that has none. Server and CA come
+from `bootstrap-kubelet.conf`, whose credential requests the certificate; only then `kubelet.conf`
+is written, complete and private. A crash at any moment leaves no kubelet.conf or a working one, and
+the next run continues.
 
-The certificate is made for the very exec info that client-go makes of the new kubeconfig, so the
-kubelet's first call is answered from the cache. The file is JSON, which is YAML without its traps:
-client-go reads YAML 1.1, where a plain `n` is a boolean.
+The certificate is obtained for the exec info that client-go derives from the new kubeconfig, so the
+cache answers the first call of the kubelet. The file is JSON, which is also YAML: client-go reads
+YAML 1.1, where a plain `n` is a boolean.
 """
 
 import json
@@ -17,12 +17,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from authenticator.clock import SystemClock
+from authenticator.commands.run import (
+    RESOLVE_SECONDS,
+    CommandContext,
+    obtain_and_record,
+    watchdog,
+)
 from authenticator.config import invocation, kubeconfig
 from authenticator.config.arguments import PROGRAM, Arguments
-from authenticator.config.exec_info import CLUSTER_KEYS, parse_exec_info
+from authenticator.config.exec_info import CLUSTER_KEYS, ExecInfo, from_cluster, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.kubeconfig import Kubeconfig
 from authenticator.config.settings import SETTINGS, Settings, resolve
+from authenticator.enroll.enroll import Trigger
 from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
@@ -31,10 +39,16 @@ from authenticator.errors import (
     KubeconfigUnusable,
     KubeconfigUnwritable,
 )
-from authenticator.state.directory import write_file_atomic
+from authenticator.model import Deadline, Server
+from authenticator.state.credential import Credential
+from authenticator.state.directory import StateDirectory, write_file_atomic
+from authenticator.state.store import FileStore
 
 FULL_PROGRAM_SUFFIX: Final = "-full"
-"""What distinguishes the full program's name from the launcher's (see `launcher`)."""
+"""The name of the full program is that of the launcher with this suffix (see `launcher`)."""
+
+ADMIN_KUBECONFIG: Final = "admin.conf"
+"""Written by kubeadm beside kubelet.conf, on control plane nodes only."""
 
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
 _COPIED_KEYS: Final = tuple(key for key in CLUSTER_KEYS if key != "config")
@@ -44,36 +58,59 @@ _USER: Final = "kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinPlan:
-    """The kubeconfig to write, and the call that a kubelet with it makes."""
+    """The kubeconfig to write, and the call that gets the certificate for it."""
 
     path: Path
     content: bytes
     call: Invocation
 
 
-def launcher_path(program: str) -> Path:
-    """Return the launcher that belongs to the full program's own path.
+def run(context: CommandContext) -> int:
+    """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree."""
+    arguments = context.arguments
+    with watchdog(Deadline(SystemClock(), RESOLVE_SECONDS)):
+        plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
+    if plan is None:
+        context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
+        return 0
+    context.print_certificate(_join(plan, may_replace=arguments.replace))
+    return 0
 
-    Raises ConfigurationInvalid when it was started in another way, so that nobody knows.
+
+def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
+    clock = SystemClock()
+    deadline = Deadline(clock, plan.call.settings.timeout_seconds)
+    with watchdog(deadline), StateDirectory(plan.call.settings.state_dir) as directory:
+        store = FileStore(directory, clock)
+        with store.lock(deadline):
+            credential = obtain_and_record(plan.call, store, deadline, Trigger.REQUIRED)
+            write_kubeconfig(plan, may_replace=may_replace)
+    return credential
+
+
+def launcher_path(program: str) -> Path:
+    """Return the launcher beside the full program, whose path is `program`.
+
+    Raises ConfigurationInvalid if the program was started in a way that does not show it.
     """
     path = Path(program).resolve()
     launcher = path.with_name(path.name.removesuffix(FULL_PROGRAM_SUFFIX))
     if launcher == path or not os.access(launcher, os.X_OK):
-        raise ConfigurationInvalid(f"join has to be run as {PROGRAM}, by the path of its launcher")
+        raise ConfigurationInvalid(f"join must be run as {PROGRAM}, by the path of its launcher")
     return launcher
 
 
-def plan_join(parsed: Arguments, launcher: Path, hostname: str) -> JoinPlan | None:
-    """Say what is to be done; None when the kubeconfig runs this program already.
+def plan_join(arguments: Arguments, launcher: Path, hostname: str) -> JoinPlan | None:
+    """Return what to do; None if the kubeconfig runs this program already.
 
     Raises ConfigurationInvalid, KubeconfigNotOurs, KubeconfigUnusable, BootstrapCredentialUnusable.
     """
-    settings = resolve({}, parsed.flags, hostname, parsed.problems)
-    path = Path(parsed.kubeconfig)
-    if _is_already_ours(path, may_go=parsed.replace):
+    settings = resolve({}, arguments.flags, hostname, arguments.problems)
+    path = arguments.kubeconfig
+    if _is_already_ours(path, may_replace=arguments.replace):
         return None
-    source = _load_source(settings, path if parsed.replace else None)
-    cluster = _cluster(source, _extension(parsed.flags))
+    source = _load_source(settings, path if arguments.replace else None)
+    cluster = _cluster(source, _extension(arguments.flags))
     user = {
         "exec": {
             "apiVersion": _API_VERSION,
@@ -82,55 +119,76 @@ def plan_join(parsed: Arguments, launcher: Path, hostname: str) -> JoinPlan | No
             "provideClusterInfo": True,
         }
     }
-    found = invocation.invocation_from_kubeconfig(Kubeconfig(path=path, cluster=cluster, user=user))
+    call = invocation.call_of_kubeconfig(Kubeconfig(path=path, cluster=cluster, user=user))
     try:
-        exec_info = parse_exec_info(found.exec_info)
+        exec_info = parse_exec_info(call.exec_info)
     except ExecInfoInvalid as error:
         raise KubeconfigUnusable(f"{source.path}: {error.message}") from error
-    call = Invocation(
-        exec_info=exec_info,
-        settings=replace(
-            resolve(exec_info.settings, {}, hostname), bootstrap_kubeconfig=source.path
+    return JoinPlan(
+        path=path,
+        content=_document(cluster, user),
+        call=Invocation(
+            exec_info=replace(exec_info, server=_reachable_server(exec_info, path)),
+            settings=replace(
+                resolve(exec_info.settings, {}, hostname), bootstrap_kubeconfig=source.path
+            ),
+            arguments=call.arguments,
         ),
-        arguments=found.arguments,
     )
-    return JoinPlan(path=path, content=_document(cluster, user), call=call)
 
 
-def write_kubeconfig(made: JoinPlan, *, may_replace: bool) -> None:
-    """Put the kubeconfig in its place. Raises KubeconfigNotOurs, KubeconfigUnwritable."""
-    if _is_already_ours(made.path, may_go=may_replace):
-        return  # another run of this program was faster
+def _reachable_server(exec_info: ExecInfo, path: Path) -> Server:
+    """Return the server of admin.conf beside the kubeconfig if its CA is the same, else its own.
+
+    With kubeadm's ControlPlaneKubeletLocalMode (always on since 1.35) the bootstrap kubeconfig of a
+    joining control plane node names the API server of this very node. That is a static pod, which
+    only a kubelet with a kubeconfig starts. Only the address comes from admin.conf; no credential.
+    """
     try:
-        write_file_atomic(made.path, made.content)
+        admin = kubeconfig.load(path.with_name(ADMIN_KUBECONFIG))
+        server = from_cluster(b"", _API_VERSION, invocation.exec_cluster(admin)).server
+    except (KubeconfigUnusable, ExecInfoInvalid):
+        return exec_info.server
+    return server if server.ca == exec_info.server.ca else exec_info.server
+
+
+def write_kubeconfig(plan: JoinPlan, *, may_replace: bool) -> None:
+    """Write the kubeconfig, unless another run has written it.
+
+    Raises KubeconfigNotOurs, KubeconfigUnwritable.
+    """
+    if _is_already_ours(plan.path, may_replace=may_replace):
+        return
+    try:
+        write_file_atomic(plan.path, plan.content)
     except OSError as error:
-        raise KubeconfigUnwritable(f"{made.path}: {error.strerror}") from error
+        raise KubeconfigUnwritable(f"{plan.path}: {error.strerror}") from error
 
 
-def _is_already_ours(path: Path, *, may_go: bool) -> bool:
-    """Tell whether this program is what the kubeconfig runs; False when there is room for one.
+def _is_already_ours(path: Path, *, may_replace: bool) -> bool:
+    """Return whether the kubeconfig runs this program; False if a new one may be written.
 
-    Raises KubeconfigNotOurs when another credential would be lost, and may not be.
+    Raises KubeconfigNotOurs if another credential would be lost without `may_replace`.
     """
     if not path.exists():
         return False
     try:
         user = kubeconfig.load(path).user
     except KubeconfigUnusable as error:
-        user, told = {}, error.message
+        user, problem = {}, error.message
     else:
-        told = f"{path} has {', '.join(sorted(user)) or 'no credential'} for its user"
+        problem = f"{path} has {', '.join(sorted(user)) or 'no credential'} for its user"
     stanza = user.get("exec")
     command = stanza.get("command") if isinstance(stanza, dict) else None
     if len(user) == 1 and isinstance(command, str) and Path(command).name == PROGRAM:
         return True
-    if not may_go:
-        raise KubeconfigNotOurs(f"{told}, and is left as it is; join --replace puts ours there")
+    if not may_replace:
+        raise KubeconfigNotOurs(f"{problem}, and is kept; join --replace replaces it")
     return False
 
 
 def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:
-    """Return the bootstrap kubeconfig, or without one that which is to be replaced."""
+    """Return the bootstrap kubeconfig; if there is none, the one to replace."""
     path = settings.bootstrap_kubeconfig
     if replaced is not None and replaced.exists() and not path.exists():
         path = replaced
@@ -144,26 +202,26 @@ def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:
 
 
 def _extension(flags: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings that were given, for the exec extension; numbers as numbers."""
+    """Return the settings that the flags give, for the exec extension; numbers as numbers."""
     extension: dict[str, object] = {}
     for setting in SETTINGS:
         if setting.key in flags:
-            taken = setting.parse(flags[setting.key])
-            extension[setting.key] = taken if isinstance(taken, int) else flags[setting.key]
+            value = setting.parse(flags[setting.key])
+            extension[setting.key] = value if isinstance(value, int) else flags[setting.key]
     return extension
 
 
 def _cluster(source: Kubeconfig, extension: dict[str, object]) -> dict[str, object]:
     """Return the cluster of the source, its CA inline, with our settings."""
-    told = invocation.exec_cluster(source)
-    cluster = {key: told[key] for key in _COPIED_KEYS if told.get(key)}
+    given = invocation.exec_cluster(source)
+    cluster = {key: given[key] for key in _COPIED_KEYS if given.get(key)}
     if extension:
         cluster["extensions"] = [{"name": invocation.EXEC_EXTENSION, "extension": extension}]
     return cluster
 
 
 def _document(cluster: Mapping[str, object], user: Mapping[str, object]) -> bytes:
-    """Write the kubeconfig. What YAML would not take as it stands is escaped, as YAML does."""
+    """Return the kubeconfig as JSON; characters that YAML does not allow are escaped as in YAML."""
     context = f"{_USER}@{_NAME}"
     document = {
         "apiVersion": "v1",

@@ -1,42 +1,91 @@
-"""One run that may get a certificate: recorded, and ended from outside when it hangs."""
+"""What every subcommand gets, and how one run is bounded and recorded."""
 
 import contextlib
+import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TextIO
 
 from authenticator import wiring
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
-from authenticator.config.arguments import PROGRAM
+from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
 from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
-from authenticator.errors import CoolingDown, StateDirectoryUnwritable
+from authenticator.errors import ConfigurationInvalid, CoolingDown
 from authenticator.model import Deadline
-from authenticator.state.credential import Credential
+from authenticator.state.credential import Credential, rfc3339
 from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import FileStore
+from common.errors import AttestationError
 
 EXIT_RETRY: Final = 1
-WATCHDOG_SECONDS: Final = 5
-"""How long after its deadline a run that hangs in somebody else's code is ended from outside."""
+RESOLVE_SECONDS: Final = 30
+"""For reading the files that say what a command has to do."""
 
-_TOLD: Final = "something did not come back in time"
+WATCHDOG_SECONDS: Final = 5
+"""How long after its deadline the watchdog ends a process."""
+
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandContext:
+    """The input and output of one subcommand."""
+
+    arguments: Arguments
+    exec_info: bytes | None
+    """KUBERNETES_EXEC_INFO, if it is set."""
+    program: str
+    """argv[0]"""
+    out: TextIO
+
+    def require_valid_arguments(self) -> None:
+        """Raise ConfigurationInvalid if an argument was not understood."""
+        if self.arguments.problems:
+            raise ConfigurationInvalid("; ".join(self.arguments.problems))
+
+    def print_document(self, document: Mapping[str, object], text: str) -> None:
+        """Print the document as JSON if --output asks for that, else the text."""
+        if self.arguments.json:
+            self.out.write(json.dumps(document, indent=2) + "\n")
+        else:
+            self.out.write(escape_unprintable(text))
+
+    def print_certificate(self, credential: Credential) -> None:
+        """Print which node got a certificate, and its end."""
+        until = rfc3339(credential.not_after)
+        self.out.write(f"{credential.node_name}: certificate until {until}\n")
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Return text that cannot control a terminal: all but printable characters and \n escaped.
+
+    Messages may hold what an API server or a signer wrote.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def obtain_and_record(
-    call: Invocation, store: FileStore, deadline: Deadline, occasion: Trigger
+    call: Invocation, store: FileStore, deadline: Deadline, trigger: Trigger
 ) -> Credential:
-    """Obtain a credential under the lock that the caller holds."""
+    """Obtain a credential. The caller holds the lock of the store."""
     return run_recorded(
         call.settings,
         store,
-        occasion.value,
-        lambda world: obtain_credential(call, world, deadline, occasion),
+        trigger.value,
+        lambda deps: obtain_credential(call, deps, deadline, trigger),
     )
 
 
@@ -46,41 +95,42 @@ def run_recorded(
     purpose: str,
     work: Callable[[EnrollDependencies], Credential],
 ) -> Credential:
-    """Do the work of a run in the real world, and keep a record of it."""
+    """Call `work` with the real dependencies, and append a record of the run to the store."""
     clock = SystemClock()
-    report = RunRecorder(clock, purpose)
+    recorder = RunRecorder(clock, purpose)
     try:
-        credential = work(wiring.build_dependencies(settings, store, clock, report))
+        credential = work(wiring.build_dependencies(settings, store, clock, recorder))
     except CoolingDown:
-        raise  # the failure that began it is on record, and must not be pushed out by its echoes
+        raise  # the failure that started the cooldown is on record already
     except Exception as error:
-        _keep_record(store, report.record("failed", error))
+        _append_record(store, recorder.record("failed", error))
         raise
-    _keep_record(store, report.record("done"))
+    _append_record(store, recorder.record("done"))
     return credential
 
 
-def _keep_record(store: FileStore, record: Mapping[str, object]) -> None:
+def _append_record(store: FileStore, record: Mapping[str, object]) -> None:
     try:
         store.append_run_record(record)
-    except (StateDirectoryUnwritable, OSError) as error:
-        _logger.warning("no record of this run kept: %s", error)
+    except (AttestationError, OSError) as error:
+        _logger.warning("the record of this run cannot be written: %s", error)
 
 
 @contextlib.contextmanager
 def watchdog(deadline: Deadline) -> Iterator[None]:
-    """End the process when it hangs where no deadline reaches: name look-ups, drivers.
+    """End the process if it still runs WATCHDOG_SECONDS after the deadline.
 
-    What is on disk is whole at any moment, so nothing is lost.
+    Name look-ups and drivers can hang where no timeout applies. Ending the process is safe at any
+    moment, because each file of the state is replaced by one rename.
     """
 
     def end() -> None:
         try:
-            os.write(STDERR, f"{PROGRAM}: DeadlinePassed: {_TOLD}\n".encode())
+            os.write(STDERR, f"{PROGRAM}: DeadlinePassed: a call outside did not return\n".encode())
         finally:
             os._exit(EXIT_RETRY)
 
-    timer = threading.Timer(deadline.remaining() + WATCHDOG_SECONDS, end)
+    timer = threading.Timer(max(0, deadline.remaining()) + WATCHDOG_SECONDS, end)
     timer.daemon = True
     timer.start()
     try:

@@ -1,18 +1,59 @@
-"""status: what is in the state folder, for people; nothing is asked of anybody."""
+"""status: shows what is in the state directory. It makes no request and changes nothing."""
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from authenticator.model import Clock
+from authenticator import wiring
+from authenticator.clock import SystemClock
+from authenticator.commands.run import CommandContext, watchdog
+from authenticator.config.settings import DEFAULT_STATE_DIR
+from authenticator.enroll.serving import serving_directory
+from authenticator.errors import StateDirectoryUnwritable
+from authenticator.model import Clock, Deadline
 from authenticator.state.cooldown import remaining
 from authenticator.state.credential import Credential, freshness, rfc3339
+from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
+from common.errors import AttestationError
+
+TIMEOUT_SECONDS: Final = 30
 
 Document = dict[str, Any]
 
 
+def run(context: CommandContext) -> int:
+    """Print the state. Raises leaves of the error tree."""
+    context.require_valid_arguments()
+    clock = SystemClock()
+    with watchdog(Deadline(clock, TIMEOUT_SECONDS)):
+        path = _state_dir(context)
+        if not path.is_dir():
+            raise StateDirectoryUnwritable(
+                f"the state directory {path} does not exist yet: the first call or join creates it"
+            )
+        serving = wiring.load_credential_from(serving_directory(path), clock)
+        with StateDirectory(path) as directory:
+            document = collect(FileStore(directory, clock), serving, clock)
+    context.print_document(document, format_text(document))
+    return 0
+
+
+def _state_dir(context: CommandContext) -> Path:
+    """Return the state directory of the kubelet's call, or the default when there is no call."""
+    flags = context.arguments.flags
+    if "stateDir" in flags:
+        return Path(flags["stateDir"])
+    try:
+        return wiring.resolve_settings(
+            context.arguments, context.exec_info, SystemClock()
+        ).state_dir
+    except AttestationError:
+        return Path(DEFAULT_STATE_DIR)
+
+
 def collect(store: FileStore, serving: Credential | None, clock: Clock) -> Document:
-    """Return certificates, exchange, cooldown and the last run; what there is not is None."""
+    """Return certificates, exchange, cooldown and last runs; None for each that does not exist."""
     runs = store.run_records()
     return {
         "certificate": _certificate(store.load_credential(), clock),
@@ -25,7 +66,7 @@ def collect(store: FileStore, serving: Credential | None, clock: Clock) -> Docum
 
 
 def format_text(document: Document) -> str:
-    """Write it in lines."""
+    """Return the document as lines."""
     lines = _certificate_lines(document["certificate"])
     serving = document["servingCertificate"]
     if serving is not None:
@@ -101,7 +142,9 @@ def _exchange_lines(exchange: Document | None) -> list[str]:
     if exchange is None:
         return []
     names = f"kubectl get csr {exchange['offer']} {exchange['answer']}"
-    return [f"exchange     at its {exchange['stage']}, begun {exchange['seconds']} s ago: {names}"]
+    return [
+        f"exchange     in stage {exchange['stage']}, started {exchange['seconds']} s ago: {names}"
+    ]
 
 
 def _run_lines(title: str, run: Mapping[str, Any] | None) -> list[str]:
@@ -111,5 +154,5 @@ def _run_lines(title: str, run: Mapping[str, Any] | None) -> list[str]:
     if "reason" in run:
         head += f": {run['reason']}: {run.get('message')}"
     phases = run.get("phases")
-    listed = phases if isinstance(phases, list) else []
-    return [head, *(f"{'':<12} {p['seconds']:>8.3f} s  {p['name']}" for p in listed)]
+    phases = phases if isinstance(phases, list) else []
+    return [head, *(f"{'':<12} {p['seconds']:>8.3f} s  {p['name']}" for p in phases)]

@@ -1,41 +1,26 @@
-"""The command line: which subcommand, which settings; all problems told at once.
+"""The command line: which subcommand, with which options and settings.
 
-Flags are the settings of `config`, in any place; a subcommand may follow or precede them.
+Settings (see `settings`) are flags of every subcommand and may also come before it. An option
+belongs to one subcommand. A problem with a setting is not raised here: it is returned among the
+`problems`, so that one error lists all of them.
 """
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 from authenticator.config.settings import SETTINGS
 from authenticator.errors import ConfigurationInvalid
 
 PROGRAM: Final = "kubelet-authenticator-tpm"
-BACKGROUND_COMMAND: Final = "behind"
-"""What a detached run is started with, before the arguments of the call that starts it."""
+BACKGROUND_COMMAND: Final = "background"
+"""First argument of a background run; the arguments of the call that starts it follow."""
 
+DEFAULT_COMMAND: Final = "credential"
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
-COMMANDS: Final = {
-    "credential": "print an ExecCredential, as client-go runs it (the default)",
-    "status": "show the certificate, its renewal point, the last runs and the cooldown",
-    "doctor": "look for everything that could be wrong on this node, each with its remedy",
-    "renew": "get a new certificate now",
-    "join": "get the first certificate, then write the kubeconfig with which the kubelet goes on",
-    "serving": "keep the kubelet's serving certificate current; nothing happens before it is due",
-    "endorsement-key": "print this machine's endorsement key",
-}
-
-_OF_ONE_COMMAND: Final = (
-    ("--manifest", "manifest", "endorsement-key"),
-    ("--cluster", "cluster", "endorsement-key"),
-    ("--if-due", "if_due", "renew"),
-    ("--if-missing", "if_missing", "serving"),
-    ("--replace", "replace", "join"),
-    ("--address", "addresses", "serving"),
-    ("--dns", "dns", "serving"),
-)
 EPILOG: Final = """\
 Settings come from flags, then from the cluster's exec extension in the kubeconfig (nodeName for
 --node-name, and so on), then from defaults. API server, CA, TLS server name and proxy are those of
@@ -48,131 +33,237 @@ first: usage, configuration, permissions or hardware.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What the command line says."""
+    """What the command line says. An option that is not of this command has its default."""
 
-    command: str
-    flags: Mapping[str, str]
-    """By the keys of the settings."""
-    problems: tuple[str, ...]
-    """What was not understood; settings have their own problems, told together with these."""
-    json: bool
-    manifest: bool
-    cluster: str | None
-    if_due: bool
-    if_missing: bool
-    replace: bool
-    addresses: tuple[str, ...]
-    dns: tuple[str, ...]
-    kubeconfig: str
+    command: str = DEFAULT_COMMAND
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Settings by their keys."""
+    problems: tuple[str, ...] = ()
+    """What was not understood."""
+    verbose: bool = False
+    kubeconfig: Path = Path(DEFAULT_KUBECONFIG)
+    kubeconfig_explicit: bool = False
+    """Whether `kubeconfig` was given, and is not the default."""
+    json: bool = False
+    manifest: bool = False
+    cluster: str | None = None
+    certificate: bool = False
+    if_due: bool = False
+    if_missing: bool = False
+    replace: bool = False
+    addresses: tuple[str, ...] = ()
+    dns: tuple[str, ...] = ()
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read the command line. Raises ConfigurationInvalid; SystemExit after --help, --version."""
+    if not arguments:
+        return Arguments()  # as join's kubeconfig has it: the parser would cost milliseconds
+    try:
+        parsed, unknown = build_parser().parse_known_args(arguments)
+    except _UsageError as error:
+        # The value of a mistyped flag was taken for a command: name the flag as well.
+        words = (argument.partition("=")[0] for argument in arguments)
+        mistyped = [w for w in words if w.startswith("--") and w not in _TOP_LEVEL_OPTIONS]
+        named = [f"unknown argument {word!r}" for word in mistyped if error.is_top_level]
+        message = "; ".join([*named, str(error)])
+        raise ConfigurationInvalid(f"{message}; see {error.prog} --help") from None
+    values: dict[str, Any] = vars(parsed)
+    command = values.pop("command") or DEFAULT_COMMAND
+    flags = {setting.key: values.pop(setting.key) for setting in SETTINGS if setting.key in values}
+    for name in ("addresses", "dns"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return Arguments(
+        command=command,
+        flags=flags,
+        problems=tuple(f"unknown argument {argument!r} of {command}" for argument in unknown),
+        kubeconfig_explicit="kubeconfig" in values,
+        **values,
+    )
+
+
+_TOP_LEVEL_OPTIONS: Final = {"--help", "--verbose", "--version", *(s.flag for s in SETTINGS)}
+
+
+class _UsageError(Exception):
+    """A command line that argparse cannot read."""
+
+    def __init__(self, message: str, prog: str) -> None:
+        super().__init__(message)
+        self.prog = prog
+        self.is_top_level = prog == PROGRAM
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for: that takes as long as all else here."""
+    """Prints the version. Looks it up only then, because that is slow."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print it, and leave."""
-        from importlib.metadata import version  # noqa: PLC0415 - see above
+        """Print it and exit."""
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
 
         sys.stdout.write(f"{PROGRAM} {version('node-attestation')}\n")
         parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing usage: an error is one line."""
+    """Leaves out what is not given, and raises errors instead of printing its usage."""
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - the base's
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+            **kwargs,
+        )
 
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigurationInvalid."""
-        raise ConfigurationInvalid(f"{message}; see {PROGRAM} --help")
+        """Raise the error."""
+        raise _UsageError(message, self.prog)
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Read the command line. Raises ConfigurationInvalid, and SystemExit after --help, --version.
-
-    What is unknown is among the `problems`, so that it is told with those of the settings.
-    """
-    found, unknown = _parser().parse_known_intermixed_args(arguments)
-    words = vars(found)
-    flags = {
-        setting.key: words[setting.key] for setting in SETTINGS if words[setting.key] is not None
-    }
-    problems = [f"unknown argument {argument!r}" for argument in unknown]
-    if found.command not in COMMANDS:
-        problems.append(f"unknown command {found.command!r}: not one of {', '.join(COMMANDS)}")
-    problems += [
-        f"{option} is for {command}"
-        for option, dest, command in _OF_ONE_COMMAND
-        if words[dest] and found.command != command
-    ]
-    return Arguments(
-        command=found.command if found.command in COMMANDS else "credential",
-        flags=flags,
-        problems=tuple(problems),
-        json=found.output == "json",
-        manifest=found.manifest,
-        cluster=found.cluster,
-        if_due=found.if_due,
-        if_missing=found.if_missing,
-        replace=found.replace,
-        addresses=tuple(found.addresses),
-        dns=tuple(found.dns),
-        kubeconfig=found.kubeconfig,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a subparser for each command."""
     parser = _Parser(
         prog=PROGRAM,
-        description="Gets this node's kubelet its client certificate, with the TPM as the proof.",
+        usage=f"{PROGRAM} [COMMAND] [OPTION ...] [SETTING ...]",
+        description="Gets the kubelet of this node its certificates; the TPM proves which node"
+        " this is.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    told = "; ".join(f"{name}: {purpose}" for name, purpose in COMMANDS.items())
-    parser.add_argument("command", nargs="?", default="credential", metavar="COMMAND", help=told)
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="of commands")
-    parser.add_argument("--manifest", action="store_true", help="of endorsement-key: as an object")
-    parser.add_argument(
-        "--cluster",
-        metavar="NAMESPACE/NAME",
-        help="of endorsement-key --manifest: the Cluster to register this machine's key for",
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    _add_common(parser)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog=PROGRAM
     )
-    parser.add_argument("--if-due", action="store_true", help="of renew: only when it is due")
+    commands.default = None
+    for name, (summary, add_options) in COMMANDS.items():
+        subparser = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            usage=f"{PROGRAM} {name} [OPTION ...] [SETTING ...]",
+            epilog=EPILOG,
+        )
+        add_options(subparser)
+        _add_common(subparser)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--if-missing",
-        action="store_true",
-        help="of serving: only when there is none that the kubelet can start with",
-    )
-    parser.add_argument(
-        "--replace",
-        action="store_true",
-        help="of join: also where the kubeconfig has another credential; without a bootstrap"
-        " kubeconfig the certificate is asked for with that one",
-    )
-    parser.add_argument(
-        "--address",
-        action="append",
-        dest="addresses",
-        default=[],
-        metavar="IP",
-        help="of serving: an address of this node, once for each; without any: the provider's",
-    )
-    parser.add_argument(
-        "--dns",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of serving: a DNS name of this node, once for each",
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        default=DEFAULT_KUBECONFIG,
-        help=f"of commands: the kubelet's, which names this program; default: {DEFAULT_KUBECONFIG}",
+        "-v", "--verbose", action="store_true", help="log each step on stderr; no secrets"
     )
     settings = parser.add_argument_group("settings")
     for setting in SETTINGS:
         settings.add_argument(
             setting.flag, dest=setting.key, metavar=setting.metavar, help=setting.help
         )
-    return parser
+
+
+def _add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        type=Path,
+        help=f"kubeconfig of the kubelet, which runs this program; default: {DEFAULT_KUBECONFIG}",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    _add_kubeconfig(parser)
+    parser.add_argument(
+        "--output",
+        dest="json",
+        metavar="{text,json}",
+        type=_is_json,
+        help="print text (the default) or one JSON document",
+    )
+
+
+def _is_json(value: str) -> bool:
+    if value not in {"text", "json"}:
+        raise argparse.ArgumentTypeError(f"{value!r} is neither text nor json")
+    return value == "json"
+
+
+def _add_endorsement_key(parser: argparse.ArgumentParser) -> None:
+    _add_output(parser)
+    parser.add_argument(
+        "--manifest", action="store_true", help="print an EndorsementKey object to create"
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="NAMESPACE/NAME",
+        help="with --manifest: the Cluster to register the key of this machine for",
+    )
+    parser.add_argument(
+        "--certificate",
+        action="store_true",
+        help="print the certificates that the TPM holds for the key, as PEM",
+    )
+
+
+def _add_renew(parser: argparse.ArgumentParser) -> None:
+    _add_kubeconfig(parser)
+    parser.add_argument(
+        "--if-due", action="store_true", help="only when the renewal of the certificate is due"
+    )
+
+
+def _add_join(parser: argparse.ArgumentParser) -> None:
+    _add_kubeconfig(parser)
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="also replace a kubeconfig with another credential; without a bootstrap kubeconfig"
+        " that credential requests the certificate",
+    )
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    _add_kubeconfig(parser)
+    parser.add_argument(
+        "--if-missing",
+        action="store_true",
+        help="only when there is no certificate that the kubelet can start with",
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        dest="addresses",
+        metavar="IP",
+        help="an IP address of this node; repeat it for each; default: those of the provider",
+    )
+    parser.add_argument(
+        "--dns",
+        action="append",
+        metavar="NAME",
+        help="a DNS name of this node; repeat it for each",
+    )
+
+
+COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    DEFAULT_COMMAND: (
+        "print an ExecCredential, as client-go asks for it (the default)",
+        lambda _: None,
+    ),
+    "status": (
+        "show the certificates, the exchange, the cooldown and the last runs",
+        _add_output,
+    ),
+    "doctor": ("check this node and show a remedy for each problem; change nothing", _add_output),
+    "renew": ("get a new certificate now", _add_renew),
+    "join": (
+        "get the first certificate, then write a kubeconfig that runs this program",
+        _add_join,
+    ),
+    "serving": (
+        "get a serving certificate for the kubelet if it has none or its renewal is due",
+        _add_serving,
+    ),
+    "endorsement-key": (
+        "print the endorsement key of this machine, as a value of its annotation",
+        _add_endorsement_key,
+    ),
+}

@@ -1,10 +1,11 @@
-"""The call that client-go makes, and how commands without one find it.
+"""The call that the kubelet makes, for commands that an operator or a timer runs.
 
-Operators and timers run commands without KUBERNETES_EXEC_INFO. The call then comes from the cached
-credential, which holds its exec info and arguments, else from the kubelet's kubeconfig.
+Its kubeconfig says what the kubelet's next call will be, so it counts before the cache, which says
+what the last successful call was.
 """
 
 import base64
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Final
 from authenticator.config import exec_info, kubeconfig
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import Settings
-from authenticator.errors import ExecInfoInvalid
+from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
 from authenticator.state.credential import Credential
 
 _logger = logging.getLogger(__name__)
@@ -24,50 +25,82 @@ EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A call as client-go would make it, and its source."""
+class PluginCall:
+    """A call as client-go makes it: what it passes to the plugin, and where that is written."""
 
     origin: str
     exec_info: bytes
     arguments: tuple[str, ...]
 
 
-def find_invocation(raw: bytes | None, cached: Credential | None, path: Path) -> Found:
-    """Find the call. Raises ExecInfoInvalid, KubeconfigUnusable when there is none."""
-    if raw is not None:
-        return Found(origin=exec_info.EXEC_INFO_ENV, exec_info=raw, arguments=())
-    if cached is not None:
-        return Found(origin="credential", exec_info=cached.exec_info, arguments=cached.arguments)
-    return invocation_from_kubeconfig(kubeconfig.load(path))
+def find_call(
+    environment: bytes | None, cached: Credential | None, path: Path, *, explicit: bool
+) -> PluginCall:
+    """Return the call of the kubeconfig, of the environment, or of the cached credential.
+
+    A kubeconfig that is named explicitly comes first and has no fallback. Else the environment
+    comes first, as client-go sets it, then the kubeconfig, and then the cache.
+    Raises ExecInfoInvalid, KubeconfigUnusable.
+    """
+    if environment is not None and not explicit:
+        return PluginCall(origin=exec_info.EXEC_INFO_ENV, exec_info=environment, arguments=())
+    try:
+        return call_of_kubeconfig(kubeconfig.load(path))
+    except (ExecInfoInvalid, KubeconfigUnusable):
+        if explicit or cached is None:
+            raise
+        return PluginCall(
+            origin="the cached credential",
+            exec_info=cached.exec_info,
+            arguments=cached.arguments,
+        )
 
 
-def invocation_from_kubeconfig(config: kubeconfig.Kubeconfig) -> Found:
-    """Return the call that client-go would make of a kubeconfig. Raises ExecInfoInvalid."""
-    stanza = config.user.get("exec")
+def differences(call: PluginCall, cached: Credential) -> tuple[str, ...]:
+    """Return what the call has otherwise than that of the cached credential.
+
+    These are members of `spec.cluster` and of its `config`, or "arguments". The environment does
+    not hold the arguments, so they are not compared for a call from there.
+    """
+    before, after = _members(cached.exec_info), _members(call.exec_info)
+    names = [key for key in sorted({**before, **after}) if before.get(key) != after.get(key)]
+    if call.origin != exec_info.EXEC_INFO_ENV and call.arguments != cached.arguments:
+        names.append("arguments")
+    return tuple(names)
+
+
+def _members(raw: bytes) -> Mapping[str, object]:
+    """Return the members of `spec.cluster`, those of `config` by their own names."""
+    try:
+        cluster = dict(json.loads(raw)["spec"]["cluster"])
+        return cluster | dict(cluster.pop("config", None) or {})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def call_of_kubeconfig(source: kubeconfig.Kubeconfig) -> PluginCall:
+    """Return the call that client-go makes with a kubeconfig. Raises ExecInfoInvalid."""
+    stanza = source.user.get("exec")
     if not isinstance(stanza, dict):
-        raise ExecInfoInvalid(f"{config.path}: its user has no exec stanza")
+        raise ExecInfoInvalid(f"{source.path}: its user has no exec stanza")
     arguments = stanza.get("args") or []
     if not isinstance(arguments, list):
-        raise ExecInfoInvalid(f"{config.path}: args of its exec stanza must be a list")
-    api_version = str(stanza.get("apiVersion"))
-    return Found(
-        origin=str(config.path),
-        exec_info=exec_info.encode_as_client_go(exec_cluster(config), api_version),
-        arguments=tuple(map(str, arguments)),
-    )
+        raise ExecInfoInvalid(f"{source.path}: args of its exec stanza must be a list")
+    raw = exec_info.encode_as_client_go(exec_cluster(source), str(stanza.get("apiVersion")))
+    return PluginCall(origin=str(source.path), exec_info=raw, arguments=tuple(map(str, arguments)))
 
 
-def exec_cluster(config: kubeconfig.Kubeconfig) -> Mapping[str, object]:
-    """Return `spec.cluster`: named files are read, and the exec extension becomes `config`.
+def exec_cluster(source: kubeconfig.Kubeconfig) -> Mapping[str, object]:
+    """Return `spec.cluster`, with the CA inline and the exec extension as `config`.
 
     Raises KubeconfigUnusable.
     """
-    cluster = dict(config.cluster)
+    cluster = dict(source.cluster)
     authority, data = (cluster.get(f"certificate-authority{end}") for end in ("", "-data"))
     if isinstance(data, str) and data:
         cluster["certificate-authority-data"] = "".join(data.splitlines())  # as Go decodes it
     elif isinstance(authority, str) and authority:
-        inline = base64.b64encode(config.file(authority)).decode()
+        inline = base64.b64encode(source.file(authority)).decode()
         cluster["certificate-authority-data"] = inline
     extensions = cluster.get("extensions")
     for entry in extensions if isinstance(extensions, list) else []:
@@ -78,7 +111,7 @@ def exec_cluster(config: kubeconfig.Kubeconfig) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One call: exec info, settings and arguments."""
+    """One call with its settings."""
 
     exec_info: ExecInfo
     settings: Settings

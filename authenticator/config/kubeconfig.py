@@ -44,8 +44,7 @@ def read_file(path: Path) -> bytes:
 
 def load(path: Path) -> Kubeconfig:
     """Read a kubeconfig. Raises KubeconfigUnusable."""
-    # Imported here: PyYAML is slow to load, and a cached credential is served without it.
-    from common import strict_yaml  # noqa: PLC0415
+    from common import strict_yaml  # noqa: PLC0415 - slow, and a cached credential needs no YAML
 
     try:
         document: Any = strict_yaml.load(read_file(path))

@@ -1,30 +1,27 @@
-"""The API server over HTTPS: the node's few calls, and nothing of this machine's surroundings.
+"""The requests of a node to the API server.
 
-Only what the exec info names is trusted and used: its address, its CA (and no other), its TLS
-server name, its proxy. `requests` takes nothing from the environment here. Redirects are refused
-and answers are bounded, since the server may be hostile. Keys never get a name on disk: OpenSSL,
-which only reads files, reads them from memory that has a file's interface.
+The client trusts and uses only what the exec info names: the address, the CA and no other, the TLS
+server name, the proxy. The server may be hostile, so redirects are refused, responses are bounded,
+and an object counts only if it has the name that was requested. Private keys are never written to
+disk: OpenSSL reads only files, so it gets them from a memfd.
 """
 
+import logging
 import os
 import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
+from authenticator.bounded_http import bounded_session
 from authenticator.errors import ApiResponseMalformed, ExecInfoInvalid, Unauthorized
 from authenticator.kube import objects
 from authenticator.kube.errors import error_for_exception, error_for_status
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SELF_SUBJECT_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -32,7 +29,7 @@ SELF_SUBJECT_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjecta
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 20.0
 WATCH_GRACE_SECONDS: Final = 5.0
-"""How much longer than asked for a watch may stay silent before its connection counts as dead."""
+"""How much longer than its timeoutSeconds a watch may be silent."""
 
 HEADERS: Final = {
     "Accept": "application/json",
@@ -43,93 +40,77 @@ CONFLICT: Final = 409
 GONE: Final = 410
 NOT_FOUND: Final = 404
 MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of one answer or one event: etcd keeps no object of more than 1.5 MiB, and JSON escapes."""
+"""Bytes of one response or event: etcd stores objects of 1.5 MiB at most; JSON escapes add some."""
 
 CHUNK_BYTES: Final = 64 * 1024
-
-
-class _Adapter(HTTPAdapter):
-    """Carries one TLS context, to which nothing is added, through all of urllib3's pools."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
-        self._context = context
-        self._names = {"server_hostname": server_name} if server_name else {}
-        super().__init__(max_retries=Retry(total=0, read=False, redirect=False))
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Give direct connections the context."""
-        kwargs.update(self._names, ssl_context=self._context)
-        super().init_poolmanager(*args, **kwargs)
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Give connections through a proxy the context."""
-        return super().proxy_manager_for(proxy, ssl_context=self._context, **self._names, **kwargs)
-
-    def cert_verify(self, conn: Any, url: str, verify: object, cert: object) -> None:  # noqa: ANN401
-        """Add no authorities: the base class would load the public ones into the context."""
+_logger = logging.getLogger(__name__)
 
 
 class KubernetesApi:
-    """The API server, asked as one requester, until a deadline."""
+    """A client of the API server with one credential, until a deadline."""
 
     def __init__(self, server: Server, requester: ApiCredential, deadline: Deadline) -> None:
-        """Make ready to connect. Raises ExecInfoInvalid, BootstrapCredentialUnusable."""
+        """Prepare to connect. Raises ExecInfoInvalid, Unauthorized."""
         self._url = server.url
         self._deadline = deadline
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = bounded_session(
+            deadline.remaining,
+            tls=_tls_context(server, requester),
+            server_name=server.tls_server_name,
+        )
         self._session.headers.update(HEADERS)
         if isinstance(requester, Token):
             self._session.headers["Authorization"] = f"Bearer {requester.token}"
         if server.proxy is not None:
             self._session.proxies = {"https": server.proxy}
-        context = _tls_context(server, requester)
-        context.sslsocket_class = _socket_until(deadline)
-        self._session.mount("https://", _Adapter(context, server.tls_server_name))
 
     def create(self, request: CsrRequest) -> Csr:
-        """File the CSR, or return the one that has this name already."""
-        created = self._json("POST", CSRS, body=objects.encode_csr(request), but=CONFLICT)
-        found = self.get(request.name) if created is None else objects.decode_csr(created)
-        if found is None:
-            raise ApiServerUnavailable(f"{request.name} was there, and is not any more")
-        return found
+        """Create the CSR, or return the existing one of this name."""
+        created = self._json("POST", CSRS, body=objects.encode_csr(request), allow=CONFLICT)
+        if created is not None:
+            return _require_name(objects.decode_csr(created), request.name)
+        existing = self.get(request.name)
+        if existing is None:
+            raise ApiServerUnavailable(f"{request.name} existed, and was deleted since")
+        return existing
 
     def get(self, name: str) -> Csr | None:
-        """Return the CSR of that name, None when there is none."""
-        found = self._json("GET", f"{CSRS}/{name}", but=NOT_FOUND)
-        return None if found is None else objects.decode_csr(found)
+        """Return the CSR of that name, None if there is none."""
+        document = self._json("GET", f"{CSRS}/{name}", allow=NOT_FOUND)
+        return None if document is None else _require_name(objects.decode_csr(document), name)
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
-        """Watch this one CSR from the version that is known; read it when nothing was seen.
+        """Watch this CSR from the known version; read it if the watch shows no change.
 
-        A watch is little work for the API server: it tells of one object, when it changes.
+        A watch costs the API server little: it sends one object, when that changes.
         """
         for event in self._watch(csr, seconds):
             if event.get("type") in {"ADDED", "MODIFIED"}:
-                return objects.decode_csr(event.get("object"))
-            break  # deleted, or the known version is too old to go on from
-        return self._listed(csr.spec.name)
+                return _require_name(objects.decode_csr(event.get("object")), csr.spec.name)
+            break  # deleted, or the known version is too old to watch from
+        return self._list_one(csr.spec.name)
 
     def self_subject_review(self) -> str | None:
         """Return the user name in a SelfSubjectReview; None when there is no such API (404)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        review = self._json("POST", SELF_SUBJECT_REVIEWS, body=body, but=NOT_FOUND)
+        review = self._json("POST", SELF_SUBJECT_REVIEWS, body=body, allow=NOT_FOUND)
         if review is None:
             return None
         try:
             return str(review["status"]["userInfo"]["username"])
         except (KeyError, TypeError):
-            raise ApiResponseMalformed("the API server's SelfSubjectReview names nobody") from None
+            raise ApiResponseMalformed(
+                "the API server's SelfSubjectReview has no user name"
+            ) from None
 
     def server_date(self) -> str | None:
-        """Return the Date header of an answer, for a look at the clocks."""
+        """Return the Date header of a response, to compare clocks."""
         with self._request("GET", "/version", READ_SECONDS) as response:
             date: str | None = response.headers.get("Date")
             return date
 
     def can_create_csrs(self) -> bool:
-        """Ask whether this requester may create CSRs (SelfSubjectAccessReview)."""
+        """Return whether this requester may create CSRs, from a SelfSubjectAccessReview."""
         attributes = {
             "verb": "create",
             "group": "certificates.k8s.io",
@@ -140,19 +121,19 @@ class KubernetesApi:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        review = self._json("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=body)
-        return (
-            objects.require_object(objects.require_object(review).get("status")).get("allowed")
-            is True
-        )
+        review = objects.require_object(self._json("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=body))
+        return objects.require_object(review.get("status")).get("allowed") is True
 
-    def _listed(self, name: str) -> Csr | None:
-        """Read a CSR as a list of one, whose version a watch can go on from.
+    def _list_one(self, name: str) -> Csr | None:
+        """Read a CSR as a list of one, whose resourceVersion a watch can start from.
 
-        Its own is too old for that when it was not changed since the API server's start, or while
-        many others were: each watch would end at once.
+        The object's own resourceVersion can be too old for a watch: if it has not changed since the
+        API server started, or if many other objects have changed since. Each watch would then end
+        at once.
         """
-        return objects.decode_csr_list(self._json("GET", CSRS, parameters=_only(name)))
+        document = self._json("GET", CSRS, parameters=_field_selector(name))
+        csr = objects.decode_csr_list(document)
+        return None if csr is None else _require_name(csr, name)
 
     def _json(
         self,
@@ -161,29 +142,29 @@ class KubernetesApi:
         *,
         parameters: Mapping[str, str] | None = None,
         body: object = None,
-        but: int = 0,
+        allow: int = 0,
     ) -> Any:  # noqa: ANN401
-        """Return the answer, None when its status is `but`."""
+        """Return the decoded response, None if its status is `allow`."""
         with self._request(
-            method, path, READ_SECONDS, parameters=parameters, body=body, but=but
+            method, path, READ_SECONDS, parameters=parameters, body=body, allow=allow
         ) as response:
             content = b"".join(self._chunks(response))
-            return None if response.status_code == but else objects.decode_json(content)
+            return None if response.status_code == allow else objects.decode_json(content)
 
     def _watch(self, csr: Csr, seconds: float) -> Iterator[Mapping[str, object]]:
-        """Yield the events of one watch, until it ends, breaks or is silent for too long."""
+        """Yield the events of one watch until it ends or its connection breaks."""
         whole = max(1, round(self._deadline.clamp(seconds)))
         parameters = {
             "watch": "1",
-            **_only(csr.spec.name),
+            **_field_selector(csr.spec.name),
             "resourceVersion": csr.resource_version,
             "timeoutSeconds": str(whole),
         }
         silence = whole + WATCH_GRACE_SECONDS
-        with self._request("GET", CSRS, silence, parameters=parameters, but=GONE) as response:
-            rest = b""
+        with self._request("GET", CSRS, silence, parameters=parameters, allow=GONE) as response:
+            incomplete = b""
             for chunk in self._chunks(response):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, incomplete = (incomplete + chunk).split(b"\n")
                 for line in lines:
                     yield objects.require_object(objects.decode_json(line))
 
@@ -195,9 +176,9 @@ class KubernetesApi:
         *,
         parameters: Mapping[str, str] | None = None,
         body: object = None,
-        but: int = 0,
+        allow: int = 0,
     ) -> requests.Response:
-        """Send one request; return an answer that says yes, or whose status is `but`."""
+        """Send a request; return the response if its status is 200, 201 or `allow`, else raise."""
         timeouts = (self._deadline.clamp(CONNECT_SECONDS), self._deadline.clamp(silence))
         try:
             response = self._session.request(
@@ -210,86 +191,80 @@ class KubernetesApi:
                 stream=True,
             )
         except (requests.exceptions.RequestException, HTTPError, OSError) as error:
-            raise self._lost(error) from error
-        if response.status_code in {200, 201, but}:
+            raise self._error_without_response(error) from error
+        _logger.debug("%s %s: %d", method, path, response.status_code)
+        if response.status_code in {200, 201, allow}:
             return response
         with response:
             raise error_for_status(response.status_code, b"".join(self._chunks(response)))
 
-    def _lost(self, error: Exception) -> AttestationError:
-        """Name a call that got no answer; silence until the deadline is no outage."""
+    def _error_without_response(self, error: Exception) -> AttestationError:
+        """Return the error for a request without response; at the deadline raise DeadlinePassed."""
         self._deadline.clamp(CONNECT_SECONDS)
         return error_for_exception(error)
 
     def _chunks(self, response: requests.Response) -> Iterator[bytes]:
-        """Yield the answer as it comes: one read of the socket each, within limit and deadline.
+        """Yield the body, one read of the socket each, within size limit and deadline.
 
-        Not decoded: nothing compressed was asked for, and a little of it may inflate to a lot.
+        Nothing is decompressed: identity was requested, and a small body could inflate to a huge
+        one.
         """
         size = 0
         while True:
             try:
                 chunk: bytes = response.raw.read1(CHUNK_BYTES, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
-                raise self._lost(error) from error
+                raise self._error_without_response(error) from error
             if not chunk:
                 return
             size += len(chunk)
             if size > MAX_RESPONSE_BYTES:
-                raise ApiResponseMalformed("the API server's answer is too large")
+                raise ApiResponseMalformed("the API server's response is too large")
             yield chunk
             self._deadline.clamp(CONNECT_SECONDS)
 
 
-def _only(name: str) -> Mapping[str, str]:
-    return {"fieldSelector": f"metadata.name={name}"}
+def _require_name(csr: Csr, name: str) -> Csr:
+    """Return the CSR if it has this name.
 
-
-def _socket_until(deadline: Deadline) -> type[ssl.SSLSocket]:
-    """Return sockets that read until the deadline, and no longer.
-
-    Their timeout begins anew with each byte: one now and then, in the headers or between chunks,
-    would hold whoever reads for ever.
+    Any other name is text of a server that may be hostile, and would get into messages, logs and
+    run records.
     """
+    if csr.spec.name != name:
+        raise ApiResponseMalformed("the API server returned another object than the requested one")
+    return csr
 
-    class Bounded(ssl.SSLSocket):
-        def recv_into(
-            self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
-        ) -> int:
-            left, silence = deadline.remaining(), self.gettimeout()
-            if left <= 0:
-                raise TimeoutError("the time for this call is used up")
-            self.settimeout(left if silence is None else min(left, silence))
-            return super().recv_into(buffer, nbytes, flags)
 
-    return Bounded
+def _field_selector(name: str) -> Mapping[str, str]:
+    return {"fieldSelector": f"metadata.name={name}"}
 
 
 def _tls_context(server: Server, requester: ApiCredential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go does: every one is an anchor
+    # As Go does: every certificate of the CA bundle is a trust anchor.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=server.ca)
     except (ssl.SSLError, ValueError) as error:
-        raise ExecInfoInvalid("the cluster's CA cannot be read: correct kubeconfig") from error
+        raise ExecInfoInvalid("the CA of the cluster cannot be read: correct kubeconfig") from error
     if isinstance(requester, KeyPair):
         try:
-            _load_pair(context, requester)
+            _load_client_certificate(context, requester)
         except (ssl.SSLError, OSError) as error:
             raise Unauthorized(
-                "a client certificate and its key cannot be read, or do not belong together"
+                "the client certificate and its key cannot be read or do not belong together"
             ) from error
     return context
 
 
-def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+def _load_client_certificate(context: ssl.SSLContext, pair: KeyPair) -> None:
     descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", buffering=0) as memory:
         memory.write(pair.certificate + pair.key)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_reject_encrypted_key)
 
 
-def _no_password() -> str:
-    """Keep OpenSSL from asking a terminal for the password of an encrypted key."""
+def _reject_encrypted_key() -> str:
+    """Return no password: without this OpenSSL asks the terminal for that of an encrypted key."""
     return ""

@@ -1,4 +1,4 @@
-"""What an HTTP call that went wrong is called in common/errors."""
+"""HTTP statuses and exceptions of a request as leaves of the error tree."""
 
 import ssl
 from collections.abc import Iterator
@@ -15,31 +15,31 @@ from authenticator.kube import objects
 from common.errors import ApiServerUnavailable, AttestationError
 
 MESSAGE_LIMIT: Final = 300
-"""Characters of the API server's own message that are shown."""
+"""Characters that are shown of a message of the API server."""
 
 
 def error_for_status(status: int, content: bytes) -> AttestationError:
-    """Name an answer that says no."""
-    told = _message(content)
+    """Return the error for a response whose status is not a success."""
+    message = _message(content)
     match status:
         case 401:
             return Unauthorized("the API server does not accept the credential (401)")
         case 403:
             return Forbidden(
-                f"the API server forbids it (403): {told}; see the RBAC that the signer comes with"
+                f"the API server forbids it (403): {message}; see the RBAC manifests of the signer"
             )
         case 400 | 413 | 415 | 422:
-            return Invalid(f"the API server rejects the request ({status}): {told}")
+            return Invalid(f"the API server rejects the request ({status}): {message}")
         case 409 | 429 | 500 | 502 | 503 | 504:
-            return ApiServerUnavailable(f"the API server answers with {status}: {told}")
+            return ApiServerUnavailable(f"the API server answers with {status}: {message}")
         case _:
             return ApiResponseMalformed(
-                f"{status} is no answer of the API server: is the kubeconfig's server its address?"
+                f"no API server answers with {status}: is the server of the kubeconfig its address?"
             )
 
 
 def _message(content: bytes) -> str:
-    """Return what a Status object says, fit for one line."""
+    """Return the message of a Status object, as one printable line."""
     try:
         message = str(objects.require_object(objects.decode_json(content)).get("message", ""))
     except ApiResponseMalformed:
@@ -48,22 +48,22 @@ def _message(content: bytes) -> str:
 
 
 def error_for_exception(error: BaseException) -> ApiServerUnavailable | ApiServerUntrusted:
-    """Name a call that got no answer by what is behind it."""
-    told = type(error).__name__
-    for cause in _behind(error):
+    """Return the error for a request without response, by its innermost known cause."""
+    reason = type(error).__name__
+    for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ApiServerUntrusted(
-                f"the API server's certificate is not trusted: {cause.verify_message}; look at the"
-                " clock, and at the kubeconfig's CA (after a rotation: put the new one there, or"
-                " remove the kubeconfig and join again)"
+                f"the API server's certificate is not trusted: {cause.verify_message}; check the"
+                " clock and the CA of the kubeconfig (after a rotation of the CA: put the new one"
+                " there, or remove the kubeconfig and join again)"
             )
         if isinstance(cause, OSError) and cause.strerror:
-            told = cause.strerror
-    return ApiServerUnavailable(f"the API server cannot be reached: {told}")
+            reason = cause.strerror
+    return ApiServerUnavailable(f"the API server cannot be reached: {reason}")
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and everything that it wraps; libraries do so in three ways."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and every error in it: libraries nest them in three ways."""
     waiting, seen = [error], set[int]()
     while waiting:
         cause = waiting.pop(0)

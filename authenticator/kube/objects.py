@@ -1,21 +1,23 @@
 """Kubernetes objects on the node: JSON to values and back.
 
-The API server may be hostile: nothing is believed of an answer but its kind, and what is not of the
-kind that was asked for is `ApiResponseMalformed`.
+The API server may be hostile, so each member is checked for its type. A response of another form is
+`ApiResponseMalformed`.
 """
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from authenticator.errors import ApiResponseMalformed
 from authenticator.model import Csr, CsrRequest
 
+_WRONG_TYPE: Final = "a member of the API server's response has the wrong type"
+
 
 def encode_csr(request: CsrRequest) -> dict[str, object]:
-    """Write the object that makes a CSR."""
+    """Return the CertificateSigningRequest object to create."""
     spec: dict[str, object] = {
         "request": b64encode(request.request).decode(),
         "signerName": request.signer_name,
@@ -34,9 +36,9 @@ def encode_csr(request: CsrRequest) -> dict[str, object]:
 def decode_csr(document: object) -> Csr:
     """Read a CertificateSigningRequest. Raises ApiResponseMalformed."""
     try:
-        found = require_object(document)
-        metadata, spec = require_object(found["metadata"]), require_object(found["spec"])
-        status = require_object(found.get("status") or {})
+        body = require_object(document)
+        metadata, spec = require_object(body["metadata"]), require_object(body["spec"])
+        status = require_object(body.get("status") or {})
         certificate = status.get("certificate")
         return Csr(
             uid=_text(metadata["uid"]),
@@ -60,17 +62,20 @@ def decode_csr(document: object) -> Csr:
         )
     except (KeyError, ValueError) as error:
         raise ApiResponseMalformed(
-            "the API server's answer is no CertificateSigningRequest"
+            "the API server's response is not a CertificateSigningRequest"
         ) from error
 
 
 def decode_csr_list(document: object) -> Csr | None:
-    """Read a list of one CSR, or of none; it gets the list's version. Raises ApiResponseMalformed."""
-    found = require_object(document)
-    items = _sequence(found.get("items") or [])
+    """Read a list of at most one CSR, which gets the resourceVersion of the list.
+
+    Raises ApiResponseMalformed.
+    """
+    body = require_object(document)
+    items = _sequence(body.get("items") or [])
     if not items:
         return None
-    version = _text(require_object(found.get("metadata")).get("resourceVersion"))
+    version = _text(require_object(body.get("metadata")).get("resourceVersion"))
     return replace(decode_csr(items[0]), resource_version=version)
 
 
@@ -80,33 +85,33 @@ def _condition(entry: Mapping[str, object]) -> tuple[str, tuple[str, str]]:
 
 
 def decode_json(content: bytes) -> Any:  # noqa: ANN401
-    """Read JSON."""
+    """Decode JSON. Raises ApiResponseMalformed."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise ApiResponseMalformed("the API server's answer is not JSON") from None
+        raise ApiResponseMalformed("the API server's response is not JSON") from None
 
 
 def require_object(value: object) -> Mapping[str, object]:
-    """Take an object."""
+    """Return the value if it is an object. Raises ApiResponseMalformed."""
     if not isinstance(value, dict):
-        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed(_WRONG_TYPE)
     return value
 
 
 def _sequence(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed(_WRONG_TYPE)
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed(_WRONG_TYPE)
     return value
 
 
 def _optional_integer(value: object) -> int | None:
     if value is not None and type(value) is not int:
-        raise ApiResponseMalformed("the API server's answer is not of the kind that was asked for")
+        raise ApiResponseMalformed(_WRONG_TYPE)
     return value

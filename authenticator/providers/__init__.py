@@ -1,10 +1,11 @@
-"""Where the provider ID, the node name and the addresses of this machine come from.
+"""Sources of the provider ID, the node name and the addresses of this machine.
 
 One module per platform, each an entry point of the group `kubelet_authenticator_tpm.providers`, so
-that others can add theirs (docs/providers.md). A provider is asked only when a setting names it,
-and only when an exchange begins: never for a certificate that is in the cache.
+that other packages can add one (docs/providers.md). A provider is queried only if a setting names
+it, and only when an exchange starts: never for a cached certificate. This folder imports the
+errors, the model and `bounded_http`, and no other folder of the program.
 
-What a provider tells is a claim of this node like any other: the signer believes none of it before
-the Machine, its endorsement key and the claims agree (docs/protocol.md section 5). A wrong answer
-costs this node its certificate, and nobody else anything.
+The identity from a provider is a claim of this node like any other. The signer verifies it with the
+Machine, its endorsement key and the claims (docs/protocol.md section 5). A wrong identity costs
+this node its certificate, and other nodes nothing.
 """

@@ -1,8 +1,9 @@
-"""EC2, by its metadata service, version 2 alone.
+"""EC2, by version 2 of its metadata service.
 
-Version 1 answers whoever gets a request through, so a service without sessions is refused, not
-asked in the old way. Sources: EC2 user guide, "Use IMDSv2"; cluster-api-provider-aws
-`GenerateProviderID` (`aws:///<zone>/<instance>`), whose templates name nodes by `local_hostname`.
+Version 1 answers every request that reaches it, so a service without sessions is refused. Its
+`local_hostname` is the name of the node in the templates of cluster-api-provider-aws. Sources: EC2
+user guide, "Use IMDSv2"; cluster-api-provider-aws `GenerateProviderID`
+(`aws:///<zone>/<instance>`).
 """
 
 import re
@@ -35,27 +36,29 @@ class Aws:
         with MetadataService(self._base_url, deadline, {}) as service:
             token = {TOKEN: _token(service)}
 
-            def ask(key: str) -> str:
+            def get(key: str) -> str:
                 return service.get(f"/latest/meta-data/{key}", headers=token).text
 
-            zone = require_match(_ZONE, ask("placement/availability-zone"), "availability zone")
-            instance = require_match(_INSTANCE, ask("instance-id"), "instance ID")
-            name = ask("local-hostname").lower()
-            found = [
+            zone = require_match(_ZONE, get("placement/availability-zone"), "availability zone")
+            instance = require_match(_INSTANCE, get("instance-id"), "instance ID")
+            name = get("local-hostname").lower()
+            responses = [
                 service.get_optional(f"/latest/meta-data/{key}", headers=token)
                 for key in ("local-ipv4", "ipv6")
             ]
-        addresses = (decode_ip(answer.text, "address") for answer in found if answer is not None)
+        addresses = (
+            decode_ip(response.text, "address") for response in responses if response is not None
+        )
         return Identity(
             provider_id=f"aws:///{zone}/{instance}", node_name=name, addresses=(*addresses, name)
         )
 
 
 def _token(service: MetadataService) -> str:
-    """Open a session. Raises ProviderAnswerInvalid where there are none."""
-    answer: MetadataResponse | None = service.get_optional(
+    """Return the token of a new session. Raises ProviderAnswerInvalid if there are no sessions."""
+    response: MetadataResponse | None = service.get_optional(
         "/latest/api/token", method="PUT", headers={TOKEN_TTL: TTL_SECONDS}
     )
-    if answer is None or not answer.headers.get(TOKEN_TTL.lower(), "").isdecimal():
-        raise ProviderAnswerInvalid("the metadata service does not speak IMDSv2")
-    return require_match(_TOKEN, answer.text, "session token")
+    if response is None or not response.headers.get(TOKEN_TTL.lower(), "").isdecimal():
+        raise ProviderAnswerInvalid("the metadata service does not support IMDSv2")
+    return require_match(_TOKEN, response.text, "session token")

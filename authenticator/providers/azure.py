@@ -1,8 +1,9 @@
 """Azure, by its instance metadata service.
 
-Only what is needed is asked for: the whole document holds user data. Sources: Azure IMDS reference;
-cloud-provider-azure `getLocalInstanceProviderID` and cluster-api-provider-azure, which both write
-the resource ID with its subscription and resource group in lower case, else as it is.
+Only the needed keys are requested: the whole document holds user data. Sources: Azure IMDS
+reference; cloud-provider-azure `getLocalInstanceProviderID` and cluster-api-provider-azure, which
+both write the resource ID with subscription and resource group in lower case and all else
+unchanged.
 """
 
 import re
@@ -54,19 +55,19 @@ def _path(key: str, form: str) -> str:
 
 
 def _provider_id(resource: str) -> str:
-    found = _RESOURCE.fullmatch(resource)
-    if found is None:
-        raise ProviderAnswerInvalid("resource ID is not that of a virtual machine")
-    subscription, group = found["subscription"].lower(), found["group"].lower()
-    return f"azure://{subscription}resourceGroups{group}{found['machine']}"
+    match = _RESOURCE.fullmatch(resource)
+    if match is None:
+        raise ProviderAnswerInvalid("the resource ID is not that of a virtual machine")
+    subscription, group = match["subscription"].lower(), match["group"].lower()
+    return f"azure://{subscription}resourceGroups{group}{match['machine']}"
 
 
 def _addresses(network: str) -> tuple[Address, ...]:
     """Return the first private address of each family, as cloud-provider-azure does."""
     interface = decode_object(network, "network interface")
-    listed = [object_member(interface, family).get("ipAddress") for family in ("ipv4", "ipv6")]
+    families = [object_member(interface, family).get("ipAddress") for family in ("ipv4", "ipv6")]
     return tuple(
         decode_ip(entries[0].get("privateIpAddress"), "private address")
-        for entries in listed
+        for entries in families
         if isinstance(entries, list) and entries and isinstance(entries[0], dict)
     )

@@ -1,6 +1,6 @@
-"""What cloud-init knows of this machine: the same values that kubeadm's templates are made from.
+"""The instance data of cloud-init: the values that kubeadm templates are rendered from.
 
-It writes them anew at each boot, from the platform's own source (a config drive, a metadata
+cloud-init writes them at each boot from the source of the platform (a config drive, a metadata
 service), before any kubelet starts. Source: cloud-init, "Instance metadata", instance-data.json.
 """
 
@@ -12,14 +12,14 @@ from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.providers.validation import decode_object
 
 INSTANCE_DATA: Final = Path("/run/cloud-init/instance-data.json")
-"""Readable by everybody: secrets are taken out."""
+"""Readable by every user, so cloud-init leaves secrets out."""
 
 SIZE_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes: it holds cloud-init's whole configuration, and package lists of any length."""
+"""Bytes: the file holds the whole configuration of cloud-init, with package lists of any length."""
 
 
 def instance_data(path: Path) -> Mapping[str, object]:
-    """Read the file. Raises ProviderUnavailable, ProviderAnswerInvalid."""
+    """Return the content of the file. Raises ProviderUnavailable, ProviderAnswerInvalid."""
     try:
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)

@@ -1,9 +1,9 @@
-"""Equinix Metal: the device's UUID as cloud-init keeps it.
+"""Equinix Metal: the UUID of the device, from the instance data of cloud-init.
 
 cluster-api-provider-packet writes `equinixmetal://<uuid>`, and its templates give kubelets
-`equinixmetal://{{ v1.instance_id }}`. The metadata service, a public name, is not asked: it was to
-end with the platform in June 2026, and whoever holds the name then could answer. Nothing of this is
-in DMI: the UUID there is the mainboard's.
+`equinixmetal://{{ v1.instance_id }}`. The metadata service has a public DNS name and is not
+queried: the platform was to end in June 2026, and the next owner of the name could answer. DMI does
+not have the UUID: the one there is that of the mainboard.
 """
 
 from pathlib import Path
@@ -21,11 +21,11 @@ class Equinix:
         reject_option("equinix", option)
         self._path = path
 
-    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reads a local file
         """See `Provider`."""
-        known = object_member(instance_data(self._path), "v1")
-        device = require_match(UUID, known.get("instance_id"), "v1.instance_id")
-        name = known.get("local_hostname")
+        v1 = object_member(instance_data(self._path), "v1")
+        device = require_match(UUID, v1.get("instance_id"), "v1.instance_id")
+        name = v1.get("local_hostname")
         return Identity(
             provider_id=f"equinixmetal://{device}",
             node_name=name.lower() if isinstance(name, str) and name else None,

@@ -1,7 +1,7 @@
-"""A file that whoever sets up the machine writes: for platforms without a provider of their own.
+"""A YAML file that the setup of the machine writes, for platforms without a provider.
 
-`file:/etc/kubernetes/node-identity.yaml`, with `providerID`, and `nodeName` and `addresses` where
-they are known; other keys are errors.
+`file:/etc/kubernetes/node-identity.yaml` with `providerID`, and optionally `nodeName` and
+`addresses`; other keys are errors.
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,20 @@ class File:
     def __init__(self, option: str) -> None:
         self._path = Path(option)
         if not self._path.is_absolute():
-            raise ConfigurationInvalid("provider file needs an absolute path: file:/PATH")
+            raise ConfigurationInvalid("provider file requires an absolute path: file:/PATH")
 
-    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reading a file does not wait
-        """See `Provider`. Raises ConfigurationInvalid: this file is configuration."""
-        found = self._read()
-        provider_id, name = found.get("providerID"), found.get("nodeName")
-        addresses = found.get("addresses", [])
+    def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reads a local file
+        """See `Provider`. Raises ConfigurationInvalid, because the file is configuration."""
+        document = self._read()
+        provider_id, name = document.get("providerID"), document.get("nodeName")
+        addresses = document.get("addresses", [])
         if (
             not isinstance(provider_id, str)
             or not isinstance(name, str | None)
             or not isinstance(addresses, list)
         ):
             raise ConfigurationInvalid(
-                f"{self._path}: providerID and nodeName are strings, addresses is a list"
+                f"{self._path}: providerID and nodeName must be strings, addresses a list"
             )
         return Identity(
             provider_id=provider_id,
@@ -48,20 +48,20 @@ class File:
     def _read(self) -> Mapping[str, object]:
         try:
             with self._path.open("rb") as file:
-                found = strict_yaml.load(file.read(SIZE_LIMIT))
+                document = strict_yaml.load(file.read(SIZE_LIMIT))
         except OSError as error:
             raise ConfigurationInvalid(f"{self._path}: {error.strerror}") from error
         except strict_yaml.YamlMalformed:
-            found = None
-        if not isinstance(found, dict):
-            raise ConfigurationInvalid(f"{self._path}: not a YAML mapping")
-        if unknown := sorted(str(key) for key in found.keys() - _KEYS):
+            document = None
+        if not isinstance(document, dict):
+            raise ConfigurationInvalid(f"{self._path}: must be a YAML mapping")
+        if unknown := sorted(str(key) for key in document.keys() - _KEYS):
             raise ConfigurationInvalid(f"{self._path}: unknown keys: {', '.join(unknown)}")
-        return found
+        return document
 
 
 def _address(value: object) -> Address:
-    """Return an IP address as one, everything else as the DNS name that `registry` checks."""
+    """Return an IP address, or else the text as a DNS name, which `registry` checks."""
     text = str(value)
     try:
         return ip_address(text)

@@ -1,9 +1,9 @@
 """Google Compute Engine, by its metadata server.
 
-Single keys are asked for: the whole tree holds user data and keys. Each answer has to carry
-`Metadata-Flavor: Google`, as Google's documentation asks of clients. Sources: Compute Engine, "View
-and query VM metadata"; cluster-api-provider-gcp `providerid.New` (`gce://<project>/<zone>/<name>`);
-cloud-provider-gcp names Nodes as the instances.
+Only the needed keys are requested: the whole tree holds user data and keys. Each response must have
+the header `Metadata-Flavor: Google`, as the documentation of Google requires. The Node has
+the name of the instance. Sources: Compute Engine, "View and query VM metadata";
+cluster-api-provider-gcp `providerid.New` (`gce://<project>/<zone>/<name>`); cloud-provider-gcp.
 """
 
 import re
@@ -18,7 +18,7 @@ from authenticator.providers.validation import decode_ip, require_match
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
 
 _PROJECT: Final = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-"""A project's ID, with its domain where it is an old one of a domain."""
+"""The ID of a project; old projects of a domain have the domain in it."""
 
 _ZONE: Final = re.compile(r"projects/[0-9]+/zones/[a-z0-9]+(?:-[a-z0-9]+)+")
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -34,9 +34,9 @@ class Gce:
     def identity(self, deadline: Deadline) -> Identity:
         """See `Provider`."""
         with MetadataService(self._base_url, deadline, FLAVOR) as service:
-            project = require_match(_PROJECT, _ask(service, "project/project-id"), "project ID")
-            zone = require_match(_ZONE, _ask(service, "instance/zone"), "zone").rpartition("/")[2]
-            name = require_match(_NAME, _ask(service, "instance/name"), "instance name")
+            project = require_match(_PROJECT, _get(service, "project/project-id"), "project ID")
+            zone = require_match(_ZONE, _get(service, "instance/zone"), "zone").rpartition("/")[2]
+            name = require_match(_NAME, _get(service, "instance/name"), "instance name")
             internal = service.get_optional(_path("instance/network-interfaces/0/ip"))
         return Identity(
             provider_id=f"gce://{project}/{zone}/{name}",
@@ -45,11 +45,11 @@ class Gce:
         )
 
 
-def _ask(service: MetadataService, key: str) -> str:
-    answer = service.get(_path(key))
-    if answer.headers.get("metadata-flavor") != "Google":
-        raise ProviderAnswerInvalid("the answer is not from Google's metadata server")
-    return answer.text
+def _get(service: MetadataService, key: str) -> str:
+    response = service.get(_path(key))
+    if response.headers.get("metadata-flavor") != "Google":
+        raise ProviderAnswerInvalid("the response is not from the metadata server of Google")
+    return response.text
 
 
 def _path(key: str) -> str:

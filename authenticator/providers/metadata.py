@@ -1,10 +1,10 @@
-"""A platform's metadata service: plain HTTP to an address that never leaves the machine's link.
+"""The metadata service of a platform: plain HTTP to a link-local address.
 
-Nothing is taken from the environment, no redirect is followed, no proxy and no name look-up is
-used, and no answer is decompressed. All questions of one provider together have TOTAL_SECONDS,
-however slowly the answers drip.
+The client uses nothing from the environment, no redirect, no proxy and no name look-up, and
+decompresses nothing. All requests of one provider together take TOTAL_SECONDS at most.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -14,6 +14,7 @@ from typing import Final, Self
 import requests
 from urllib3.exceptions import HTTPError
 
+from authenticator.bounded_http import bounded_session
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 
@@ -24,35 +25,35 @@ HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenti
 TOTAL_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 2.0
 READ_SECONDS: Final = 5.0
-ANSWER_LIMIT: Final = 256 * 1024
-"""Bytes of one answer: the largest, OpenStack's meta_data.json, holds 128 items of 255 characters
-and the owner's public keys."""
+MAX_RESPONSE_BYTES: Final = 256 * 1024
+"""Bytes of one response. The largest, meta_data.json of OpenStack, holds 128 items of 255
+characters and the public keys of the owner."""
 
+_logger = logging.getLogger(__name__)
 _CHUNK: Final = 16 * 1024
 _OK: Final = 200
 _NOT_FOUND: Final = 404
 _REDIRECTS: Final = range(300, 400)
-_NOT_NOW: Final = frozenset({401, 403, 408, 410, 429, *range(500, 600)})
-"""Switched off, throttled, or updating: what may be otherwise in a while."""
+_UNAVAILABLE: Final = frozenset({401, 403, 408, 410, 429, *range(500, 600)})
+"""Disabled, throttled or updating: another request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
-    """What the service answered; header names in lower case."""
+    """A response; header names are in lower case."""
 
     text: str
     headers: Mapping[str, str]
 
 
 class MetadataService:
-    """One platform's service, for the questions of one call."""
+    """A client of one service, for the requests of one call."""
 
     def __init__(self, base_url: str, deadline: Deadline, headers: Mapping[str, str]) -> None:
         self._base_url = base_url
         self._deadline = deadline
         self._left_at_end = deadline.remaining() - TOTAL_SECONDS
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = bounded_session(self._remaining)
         self._session.headers.clear()
         self._session.headers.update({**HEADERS, **headers})
 
@@ -70,11 +71,11 @@ class MetadataService:
     def get(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> MetadataResponse:
-        """Return the answer. Raises ProviderUnavailable, ProviderAnswerInvalid."""
-        found = self.get_optional(path, method=method, headers=headers)
-        if found is None:
+        """Return the response. Raises ProviderUnavailable, ProviderAnswerInvalid."""
+        response = self.get_optional(path, method=method, headers=headers)
+        if response is None:
             raise ProviderAnswerInvalid(f"the metadata service has no {path}")
-        return found
+        return response
 
     def get_optional(
         self,
@@ -83,53 +84,61 @@ class MetadataService:
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
     ) -> MetadataResponse | None:
-        """Return the answer, None when the service says that there is none (404)."""
+        """Return the response, None if its status is 404."""
         try:
             with self._session.request(
                 method,
                 self._base_url + path,
                 headers=headers,
-                timeout=(self._at_most(CONNECT_SECONDS), self._at_most(READ_SECONDS)),
+                timeout=(self._clamp(CONNECT_SECONDS), self._clamp(READ_SECONDS)),
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                return self._answer(path, response)
+                return self._decode(path, response)
         except (requests.exceptions.RequestException, HTTPError, HTTPException, OSError) as error:
+            self._clamp(READ_SECONDS)
             raise ProviderUnavailable(
                 f"the metadata service does not answer ({type(error).__name__}):"
-                " is this machine on that platform, and is the service switched on?"
+                " is this machine on that platform, and is the service enabled?"
             ) from error
 
-    def _answer(self, path: str, response: requests.Response) -> MetadataResponse | None:
+    def _decode(self, path: str, response: requests.Response) -> MetadataResponse | None:
         status = response.status_code
+        _logger.debug("metadata service: %s: %d", path, status)
         if status == _NOT_FOUND:
             return None
         if status in _REDIRECTS:
-            raise ProviderAnswerInvalid("the metadata service redirects, which none does")
-        if status in _NOT_NOW:
-            raise ProviderUnavailable(f"the metadata service answers with {status} to {path}")
+            raise ProviderAnswerInvalid("the metadata service redirects, which no platform does")
+        if status in _UNAVAILABLE:
+            raise ProviderUnavailable(f"the metadata service answers {path} with {status}")
         if status != _OK or "Content-Encoding" in response.headers:
-            raise ProviderAnswerInvalid(f"{status} is no answer of the metadata service to {path}")
+            raise ProviderAnswerInvalid(
+                f"no metadata service answers {path} with {status}, or compressed"
+            )
         headers = {name.lower(): value for name, value in response.headers.items()}
         try:
             return MetadataResponse(text=self._content(response).decode(), headers=headers)
         except UnicodeDecodeError:
-            raise ProviderAnswerInvalid(f"the answer to {path} is not text") from None
+            raise ProviderAnswerInvalid(f"the response for {path} is not UTF-8 text") from None
 
     def _content(self, response: requests.Response) -> bytes:
-        """Read what comes, one read of the socket each, within limit and time."""
+        """Return the body, within size limit and time."""
         content = b""
         while chunk := response.raw.read1(_CHUNK, decode_content=False):
             content += chunk
-            if len(content) > ANSWER_LIMIT:
-                raise ProviderAnswerInvalid("the metadata service's answer is too large")
-            self._at_most(READ_SECONDS)
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise ProviderAnswerInvalid("the response of the metadata service is too large")
+            self._clamp(READ_SECONDS)
         return content
 
-    def _at_most(self, seconds: float) -> float:
-        """Return the smaller of `seconds` and what is left of the call and of all questions."""
-        now = self._deadline.remaining()
-        left = min(now, now - self._left_at_end)
+    def _clamp(self, seconds: float) -> float:
+        """Return the smaller of `seconds` and the seconds that remain."""
+        left = self._remaining()
         if left <= 0:
             raise ProviderUnavailable("the metadata service did not answer in time")
         return min(seconds, left)
+
+    def _remaining(self) -> float:
+        """Return the seconds that are left of the call, and of TOTAL_SECONDS."""
+        left = self._deadline.remaining()
+        return min(left, left - self._left_at_end)

@@ -1,7 +1,6 @@
-"""What a provider is, and what it tells.
+"""The protocol of a provider, and the identity that it returns.
 
-`Provider` is the seam; third parties implement it too, so nothing they return is used before
-`registry.ask` has checked it.
+Third parties implement it too, so `registry.query_provider` checks what they return.
 """
 
 from collections.abc import Callable
@@ -14,21 +13,21 @@ from authenticator.model import Address, Deadline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this machine is, as its platform tells."""
+    """The identity of this machine, as its platform has it."""
 
     provider_id: str
     """To the byte what the infrastructure provider writes into `Machine.spec.providerID`."""
     node_name: str | None
-    """None when the platform does not tell it; then it is the host name."""
+    """None if the platform does not have it; then it is the host name."""
     addresses: tuple[Address, ...] = ()
-    """At which the API server reaches the node, as far as the platform tells: private ones only."""
+    """Private addresses at which the API server reaches the node; empty if not known."""
 
 
 class Provider(Protocol):
     """One platform."""
 
     def identity(self, deadline: Deadline) -> Identity:
-        """Ask the platform, within a few seconds and before the deadline.
+        """Query the platform, within a few seconds and before the deadline.
 
         Raises ProviderUnavailable, ProviderAnswerInvalid, ConfigurationInvalid.
         """
@@ -36,12 +35,12 @@ class Provider(Protocol):
 
 
 Factory = Callable[[str], Provider]
-"""What an entry point names: makes the provider; the argument is what follows `NAME:` in the
-setting, empty when nothing does. Raises ConfigurationInvalid for an option that it does not take.
+"""What an entry point names. Takes the option, which follows `NAME:` in the setting, or an empty
+string; returns the provider. Raises ConfigurationInvalid for an unsupported option.
 """
 
 
 def reject_option(name: str, option: str) -> None:
-    """Refuse the option of a provider that takes none. Raises ConfigurationInvalid."""
+    """Raise ConfigurationInvalid if a provider without options is given one."""
     if option:
-        raise ConfigurationInvalid(f"provider {name} takes no option")
+        raise ConfigurationInvalid(f"provider {name} has no option")

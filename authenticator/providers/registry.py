@@ -1,7 +1,7 @@
-"""From the setting `provider` to an answer that is safe to use.
+"""From the setting `provider` to a checked identity.
 
-Entry points are looked up by their exact name. Two of one name are refused, also when one of them
-is built in: what is installed later must not answer in another's place.
+Entry points are looked up by their exact name. Two of one name are refused, also if one of them is
+built in: a package that is installed later must not replace a provider.
 """
 
 from importlib.metadata import entry_points
@@ -15,33 +15,32 @@ from common.errors import AttestationError
 from common.node_identity import require_node_name, require_provider_id
 
 GROUP: Final = "kubelet_authenticator_tpm.providers"
-_INSTEAD: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
+_ALTERNATIVE: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
 
 
 def query_provider(setting: str, deadline: Deadline) -> Identity:
-    """Ask the provider that the setting names, and check its answer.
+    """Return the identity from the provider that the setting names, with its grammar checked.
 
-    Raises ConfigurationInvalid, ProviderUnavailable, ProviderAnswerInvalid: in one line, with what
-    can be done.
+    Raises ConfigurationInvalid, ProviderUnavailable, ProviderAnswerInvalid.
     """
     provider = load(setting)
     try:
         return _checked(provider.identity(deadline))
     except (ProviderUnavailable, ProviderAnswerInvalid) as error:
-        raise type(error)(f"provider {setting}: {error.message} {_INSTEAD}") from error
+        raise type(error)(f"provider {setting}: {error.message} {_ALTERNATIVE}") from error
 
 
 def load(setting: str) -> Provider:
-    """Make the provider of a setting, NAME or NAME:OPTION. Raises ConfigurationInvalid."""
+    """Return the provider of a setting, NAME or NAME:OPTION. Raises ConfigurationInvalid."""
     name, _, option = setting.partition(":")
-    found = entry_points(group=GROUP, name=name)
-    if not found:
+    entries = entry_points(group=GROUP, name=name)
+    if not entries:
         known = ", ".join(sorted(entry_points(group=GROUP).names))
-        raise ConfigurationInvalid(f"provider {name!r} is not installed; there are: {known}")
-    if len(found) > 1:
-        values = " and ".join(sorted(entry.value for entry in found))
-        raise ConfigurationInvalid(f"provider {name!r} is there more than once: {values}")
-    (entry,) = found
+        raise ConfigurationInvalid(f"provider {name!r} is not installed; installed are: {known}")
+    if len(entries) > 1:
+        values = " and ".join(sorted(entry.value for entry in entries))
+        raise ConfigurationInvalid(f"provider {name!r} is installed more than once: {values}")
+    (entry,) = entries
     try:
         make = cast("Factory", entry.load())
     except (ImportError, AttributeError) as error:
@@ -49,21 +48,21 @@ def load(setting: str) -> Provider:
     return make(option)
 
 
-def _checked(found: Identity) -> Identity:
-    """Check what may be anybody's code: grammar, and types as far as the grammar needs them."""
+def _checked(identity: Identity) -> Identity:
+    """Return the identity if its members are of their grammar. Raises ProviderAnswerInvalid."""
     try:
-        require_provider_id(found.provider_id)
-        if found.node_name is not None:
-            require_node_name(found.node_name)
+        require_provider_id(identity.provider_id)
+        if identity.node_name is not None:
+            require_node_name(identity.node_name)
     except (AttestationError, TypeError) as error:
         raise ProviderAnswerInvalid(str(error)) from error
-    for address in found.addresses:
+    for address in identity.addresses:
         _check_address(address)
-    return found
+    return identity
 
 
 def _check_address(address: Address) -> None:
-    """Check that it is an IP address as such, or a DNS name; these have node names' grammar."""
+    """Raise unless it is an IP address object or a DNS name, with the grammar of node names."""
     if isinstance(address, IPv4Address | IPv6Address):
         return
     try:
@@ -74,4 +73,4 @@ def _check_address(address: Address) -> None:
         ip_address(address)
     except ValueError:
         return
-    raise ProviderAnswerInvalid("an IP address is told as a name")
+    raise ProviderAnswerInvalid("an IP address must not be text")

@@ -1,9 +1,8 @@
-"""What platforms answer, taken only in the forms that it has.
+"""Checks of the form of what a platform answers.
 
-Anything may stand in a metadata service's place, on a machine that the setting does not fit: a
-login page, another platform's service. So nothing is repaired, and nothing is guessed.
-Each function raises ProviderAnswerInvalid; answers are not repeated in messages, for they may hold
-anything.
+On a machine of another platform, anything may answer at the address of a metadata service: a login
+page, the service of that platform. So nothing is repaired or guessed. Each function raises
+ProviderAnswerInvalid. Messages do not repeat the answer, which may hold anything.
 """
 
 import json
@@ -18,31 +17,31 @@ UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def require_match(pattern: re.Pattern[str], text: object, what: str) -> str:
-    """Return the text if it is one and of the pattern, as a whole."""
+    """Return the value if it is a string that matches the pattern as a whole."""
     if not isinstance(text, str) or pattern.fullmatch(text) is None:
-        raise ProviderAnswerInvalid(f"{what} is missing, or not of the form that it has")
+        raise ProviderAnswerInvalid(f"{what} is missing, or of another form than on this platform")
     return text
 
 
 def decode_object(content: str | bytes, what: str) -> Mapping[str, object]:
-    """Return a JSON object."""
+    """Decode a JSON object."""
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise ProviderAnswerInvalid(f"{what} is not a JSON object")
-    return found
+    return document
 
 
 def object_member(parent: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """Return the object under the key, empty when there is none."""
-    found = parent.get(key)
-    return found if isinstance(found, dict) else {}
+    """Return the object under the key, or an empty one."""
+    value = parent.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def decode_ip(text: object, what: str) -> IPv4Address | IPv6Address:
-    """Return an IP address, which has no zone."""
+    """Return an IP address; an IPv6 zone is not allowed."""
     try:
         return ip_address(text if isinstance(text, str) and "%" not in text else "")
     except ValueError:

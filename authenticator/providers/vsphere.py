@@ -1,8 +1,8 @@
-"""vSphere: the BIOS UUID from DMI, the name from guestinfo.
+"""vSphere: the BIOS UUID from DMI, the node name from guestinfo.
 
-`product_serial` spells the UUID's bytes in the order in which vCenter writes them. `product_uuid`
-does not tell by itself, and is not asked: from virtual hardware 13 on its first three fields may
-show with their bytes swapped (kubernetes/kubernetes#58927, vmware/pyvmomi#688).
+`product_serial` has the bytes of the UUID in the order of vCenter. `product_uuid` is not read: from
+virtual hardware 13 on, the bytes of its first three fields may be swapped
+(kubernetes/kubernetes#58927, vmware/pyvmomi#688).
 cluster-api-provider-vsphere writes `vsphere://<uuid>` from vCenter's `config.uuid`, and puts the
 node's name as `local-hostname` into `guestinfo.metadata`, which VMware's tools read.
 """
@@ -22,15 +22,15 @@ from common import strict_yaml
 
 DMI: Final = Path("/sys/class/dmi/id")
 TOOLS: Final = tuple(
-    Path(folder, name)
+    Path(directory, name)
     for name in ("vmware-rpctool", "vmtoolsd")
-    for folder in ("/usr/bin", "/usr/share/oem/bin")
+    for directory in ("/usr/bin", "/usr/share/oem/bin")
 )
-"""Where distributions put VMware's tools; the second folder is Flatcar's."""
+"""Paths of the VMware tools; the second directory is that of Flatcar."""
 
 TOOL_SECONDS: Final = 5.0
 METADATA_LIMIT: Final = 1024 * 1024
-"""Bytes: guestinfo holds no more under one key."""
+"""Bytes: the maximum of one guestinfo key."""
 
 _SERIAL: Final = re.compile(
     r"VMware-(?:[0-9A-Fa-f]{2} ){7}[0-9A-Fa-f]{2}-(?:[0-9A-Fa-f]{2} ){7}[0-9A-Fa-f]{2}"
@@ -54,17 +54,17 @@ class VSphere:
         )
 
     def _node_name(self, deadline: Deadline) -> str | None:
-        """Return the name in guestinfo, None without tools or when it was cleaned up."""
+        """Return the name from guestinfo, None without tools or after a cleanup of guestinfo."""
         tool = next((tool for tool in self._tools if tool.exists()), None)
         if tool is None:
             return None
-        coded = _guestinfo(tool, "guestinfo.metadata", deadline)
+        encoded = _guestinfo(tool, "guestinfo.metadata", deadline)
         encoding = _guestinfo(tool, "guestinfo.metadata.encoding", deadline)
         try:
-            found = strict_yaml.load(_decoded(coded, encoding.decode()))
+            metadata = strict_yaml.load(_decode(encoded, encoding.decode()))
         except (ValueError, zlib.error):
             raise ProviderAnswerInvalid("guestinfo.metadata cannot be read") from None
-        name = found.get("local-hostname") if isinstance(found, dict) else None
+        name = metadata.get("local-hostname") if isinstance(metadata, dict) else None
         return name.lower() if isinstance(name, str) else None
 
 
@@ -81,10 +81,10 @@ def _bios_uuid(path: Path) -> str:
 
 
 def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
-    """Return the value of a key, empty when there is none: the tools then exit with 1."""
+    """Return the value of a key, empty if it does not exist: the tools then exit with 1."""
     arguments = ("--cmd",) if tool.name == "vmtoolsd" else ()
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed path, and fixed arguments
+        done = subprocess.run(  # noqa: S603 - fixed path and arguments
             [tool, *arguments, f"info-get {key}"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -99,17 +99,17 @@ def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
     return done.stdout.strip() if done.returncode == 0 else b""
 
 
-def _decoded(value: bytes, encoding: str) -> bytes:
+def _decode(value: bytes, encoding: str) -> bytes:
     """Decode as cloud-init does. Raises ValueError, zlib.error."""
-    unbroken = b"".join(value.split())
+    without_blanks = b"".join(value.split())
     match encoding:
         case "gzip+base64" | "gz+b64":
-            unpacked = zlib.decompressobj(_GZIP)
-            text = unpacked.decompress(b64decode(unbroken, validate=True), METADATA_LIMIT)
-            if not unpacked.eof:
+            decompressor = zlib.decompressobj(_GZIP)
+            text = decompressor.decompress(b64decode(without_blanks, validate=True), METADATA_LIMIT)
+            if not decompressor.eof:
                 raise ValueError(encoding)
             return text
         case "base64" | "b64":
-            return b64decode(unbroken, validate=True)
+            return b64decode(without_blanks, validate=True)
         case _:
             return value

@@ -3,12 +3,15 @@
 Records hold no secrets: times, names of phases, reasons and messages of errors, names of CSRs.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from authenticator.model import Clock
 from authenticator.state.credential import rfc3339
 from common.errors import AttestationError
+
+_logger = logging.getLogger(__name__)
 
 
 class RunRecorder:
@@ -26,11 +29,14 @@ class RunRecorder:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time what happens inside, also when it fails."""
-        began = self._clock.boottime()
+        began, outcome = self._clock.boottime(), "failed"
         try:
             yield
+            outcome = "done"
         finally:
-            self._phases.append({"name": name, "seconds": self._since(began)})
+            seconds = self._since(began)
+            self._phases.append({"name": name, "seconds": seconds})
+            _logger.debug("phase %s: %s after %.3f s", name, outcome, seconds)
 
     def record(self, result: str, error: BaseException | None = None) -> dict[str, object]:
         """Return the record: `result` is one word; `error` adds its reason and message."""

@@ -1,4 +1,5 @@
-"""The node's TPM: a small seam (`device`) and its real implementation (`esapi`).
+"""The TPM of the node: a small protocol (`device`) and its implementation on tpm2-tss (`esapi`).
 
-Only `esapi` imports tpm2_pytss, which loads slowly: import it where a TPM is really used.
+Only `esapi` imports tpm2_pytss, which loads slowly: import `esapi` in the function that uses a TPM.
+This folder imports the errors and the model, and no other folder of the program.
 """

@@ -1,11 +1,11 @@
-"""What an exchange asks of a TPM, and the values that it gives back.
+"""The operations of a TPM that an exchange needs, and their results.
 
-`Tpm` is the seam: `authenticator.tpm.esapi` implements it on a real TPM, the tests' fake in memory.
-Everything here is bytes as the TPM wrote them, so that nothing between TPM and signer changes what
-was signed; names of banks are those of docs/protocol.md section 4 ("sha256").
+`authenticator.tpm.esapi` implements `Tpm` on a real TPM; tests/fakes has one in memory. All bytes
+are as the TPM wrote them, so that nothing between TPM and signer changes what was signed. Banks are
+named as in docs/protocol.md section 4 ("sha256").
 
-No method leaves a session, a transient key or a sequence in the TPM, whether it returns or raises;
-nothing that is in the TPM already is changed. What a method raises is a leaf of `common.errors`.
+No method leaves a session, a transient key or a sequence in the TPM, whether it returns or raises,
+and none changes what is in the TPM already. Methods raise leaves of `authenticator.errors`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 KeyType = Literal["auto", "rsa", "ecc"]
-"""Which endorsement key is used; `auto`: the first with a certificate in the TPM, RSA first."""
+"""Which endorsement key to use; `auto`: the first with a certificate in the TPM, RSA first."""
 
 DEFAULT_TCTI: Final = "device:/dev/tpmrm0"
-"""The kernel's resource manager: it takes back what a killed process left in the TPM."""
+"""The resource manager of the kernel: it flushes what a killed process left in the TPM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceEndorsementKey:
-    """The endorsement key and the certificates that were found with it.
+    """The endorsement key and its certificates.
 
-    `public` is a TPM2B_PUBLIC. `certificates` are the bytes of the NV indices: the key's own first,
-    then the intermediates, possibly none; NV headers, trailing bytes and odd encodings are left for
-    the signer to judge.
+    `public` is a TPM2B_PUBLIC. `certificates` are the contents of the NV indices: first that of the
+    key, then the intermediates; there may be none. NV headers, trailing bytes and odd encodings are
+    left in: the signer judges them.
     """
 
     public: bytes
@@ -34,10 +34,10 @@ class DeviceEndorsementKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """PCR values and what the TPM says about them; the two agree.
+    """PCR values and the quote over them; the two agree.
 
     `attest` is a TPMS_ATTEST without size prefix, `signature` a TPMT_SIGNATURE, `pcrs` holds bank,
-    index and raw digest of exactly the selection that was asked for.
+    index and raw digest of exactly the requested selection.
     """
 
     attest: bytes
@@ -46,7 +46,7 @@ class Quote:
 
 
 class Tpm(Protocol):
-    """An open TPM; not for use by several threads at once.
+    """An open TPM. Only one thread may use it at a time.
 
     Every method may raise `TpmBusy`, `TpmUnavailable`, `TpmLockedOut`, `TpmFailed`,
     `TpmPermissionDenied`, `TpmOutOfMemory`, `EndorsementAuthorizationRequired` and
@@ -54,31 +54,32 @@ class Tpm(Protocol):
     """
 
     def endorsement_key(self) -> DeviceEndorsementKey:
-        """Return the same key each time, for as long as the TPM's endorsement seed lives.
+        """Return the endorsement key: the same one until the endorsement seed changes.
 
-        Raises EndorsementKeyUnavailable when the TPM can make none of the key type asked for.
+        Raises EndorsementKeyUnavailable if the TPM cannot make a key of the configured type.
         """
         ...
 
     def attestation_key(self) -> bytes:
-        """Return the TPM2B_PUBLIC of the attestation key, made again from its template each time.
+        """Return the TPM2B_PUBLIC of the attestation key.
 
-        The same TPM gives the same key for as long as its endorsement seed lives.
+        The TPM makes the key from its template each time: the same one until the endorsement seed
+        changes.
         """
         ...
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
-        """Return the secret that was wrapped for this endorsement key and this attestation key.
+        """Return the secret that was wrapped for this endorsement key and attestation key.
 
         The arguments are the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET of the challenge.
-        Raises CredentialNotForThisTpm when they were made for other keys or changed on the way.
+        Raises CredentialNotForThisTpm if they were made for other keys or have changed.
         """
         ...
 
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
         """Sign the PCRs of `selection` (bank to indices) and `extra_data` with the attestation key.
 
-        Raises PcrBankNotAllocated when the TPM has not all of them, PcrsUnstable when they change
-        faster than they can be read, PcrSelectionUnsupported for a bank or an index unknown here.
+        Raises PcrBankNotAllocated if the TPM does not have all of them, PcrsUnstable if they change
+        faster than they can be read, PcrSelectionUnsupported for an unknown bank or index.
         """
         ...

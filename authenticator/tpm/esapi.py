@@ -1,11 +1,11 @@
 """TPM commands through the Enhanced System API of tpm2-tss; the only importer of tpm2_pytss.
 
-Decides nothing about keys: attesting.py does. Here bytes become the library's structures and back,
-busy TPMs are asked again until the deadline, response codes become leaves of common/errors.py,
-and all that was loaded is flushed, so that it works without a resource manager too.
+attestation.py decides about keys. This module converts bytes to structures of the library and back,
+repeats commands while the TPM is busy, converts response codes to leaves of the error tree, and
+flushes all that it loads, so that it also works without a resource manager.
 
-The libraries print to standard error unless TSS2_LOG is `all+none`, which is for `cli` to set.
-Importing this takes some 70 ms: it is imported where a TPM is really used.
+The libraries print to stderr unless TSS2_LOG is `all+none`, which `cli` sets. An import of this
+module takes about 70 ms, so it is imported in the function that uses a TPM.
 
 Source: TPM 2.0 Part 3; TSS 2.0 Enhanced System API.
 """
@@ -51,11 +51,11 @@ _T = TypeVar("_T")
 _Tpm2b = TypeVar("_Tpm2b", TPM2B_ID_OBJECT, TPM2B_ENCRYPTED_SECRET)
 
 _NV_BUFFER_DEFAULT: Final = 512
-_NV_BUFFER_LARGEST: Final = 2048
-"""Bytes of one TPM2_NV_Read: when the TPM does not tell, and what the libraries take at most."""
-_HANDLES_AT_ONCE: Final = 254
-"""What one answer of the TPM holds at most (MAX_CAP_HANDLES); more follow on request."""
-_AUTH_LONGEST: Final = 64
+_MAX_NV_BUFFER: Final = 2048
+"""Bytes of one TPM2_NV_Read: if the TPM does not say, and the maximum of the libraries."""
+_MAX_CAP_HANDLES: Final = 254
+"""Handles in one response (MAX_CAP_HANDLES); another command gets more."""
+_MAX_AUTH_BYTES: Final = 64
 """Bytes of a TPM2B_AUTH: the largest digest."""
 _UNREADABLE: Final = frozenset(
     {
@@ -77,15 +77,15 @@ def open_tpm(
     endorsement_auth: bytes = b"",
     deadline: Deadline,
 ) -> Iterator[Tpm]:
-    """Open the TPM that `tcti`, any TCTI configuration of tpm2-tss, leads to.
+    """Open the TPM at `tcti`, which is any TCTI configuration of tpm2-tss.
 
-    `endorsement_auth` is the endorsement hierarchy's password, empty on all but a few machines.
+    `endorsement_auth` is the password of the endorsement hierarchy; few machines have one.
     Raises TpmUnavailable, TpmBusy, TpmPermissionDenied, TpmConfigurationInvalid.
     """
-    if len(endorsement_auth) > _AUTH_LONGEST:
+    if len(endorsement_auth) > _MAX_AUTH_BYTES:
         raise TpmConfigurationInvalid(
-            f"the endorsement hierarchy's password is longer than the {_AUTH_LONGEST} bytes that"
-            " a TPM takes: correct it"
+            f"the password of the endorsement hierarchy must have {_MAX_AUTH_BYTES} bytes at most:"
+            " correct endorsementPasswordFile"
         )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
@@ -95,10 +95,10 @@ def open_tpm(
 
 
 class _Connection:
-    """`attesting.Commands` on one ESAPI context."""
+    """Implements `TpmCommands` on one ESAPI context."""
 
     def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
-        self._calls = BoundedCalls(deadline, again=_passes)
+        self._calls = BoundedCalls(deadline, is_retryable=_is_retryable)
         try:
             self._esapi = self._calls.run(lambda: _open(tcti))
             self._esapi.tr_set_auth(ESYS_TR.ENDORSEMENT, endorsement_auth)
@@ -106,46 +106,46 @@ class _Connection:
             self._calls.close()
             raise TpmBusy(
                 "another program holds the TPM device: use the kernel's resource manager"
-                f" ({DEFAULT_TCTI}), which shares it"
+                f" ({DEFAULT_TCTI}), which several programs can open"
             ) from error
         except BaseException:
             self._calls.close()
             raise
 
     def close(self) -> None:
-        """Close the connection, unless a call was left behind in it."""
+        """Close the connection, unless a call in it does not return."""
         try:
             self._calls.run(self._esapi.close, at_least=GRACE_SECONDS)
         except TpmBusy as error:
-            _logger.warning("tpm connection left open: %s", error)
+            _logger.warning("the TPM connection stays open: %s", error)
         self._calls.close()
 
     def handles(self, first: int, last: int) -> tuple[int, ...]:
         """Return the handles in use from `first` to `last`, ascending."""
-        found: list[int] = []
+        handles: list[int] = []
         more = True
         while more:
-            more, page = self._handles_from(found[-1] + 1 if found else first)
-            found += page
+            more, page = self._handles_from(handles[-1] + 1 if handles else first)
+            handles += page
             more = more and bool(page) and page[-1] < last
-        return tuple(handle for handle in found if handle <= last)
+        return tuple(handle for handle in handles if handle <= last)
 
     def _handles_from(self, first: int) -> tuple[bool, list[int]]:
         more, data = self._command(
             "TPM2_GetCapability",
-            lambda: self._esapi.get_capability(TPM2_CAP.HANDLES, first, _HANDLES_AT_ONCE),
+            lambda: self._esapi.get_capability(TPM2_CAP.HANDLES, first, _MAX_CAP_HANDLES),
         )
         return bool(more), [int(handle) for handle in data.data.handles]
 
     @contextmanager
     def persistent(self, handle: int) -> Iterator[LoadedKey | None]:
-        """Use the key at a persistent handle, None when there is none that can be used."""
+        """Use the key at a persistent handle; None if there is no usable key."""
         try:
-            key = self._reference(handle)
+            key = self._tr_from_public(handle)
         except _Unreadable:
             yield None
             return
-        with self._released(key, self._esapi.tr_close):
+        with self._flushed(key, self._esapi.tr_close):
             public, _, qualified = self._command(
                 "TPM2_ReadPublic", lambda: self._esapi.read_public(key)
             )
@@ -153,24 +153,24 @@ class _Connection:
 
     @contextmanager
     def primary(self, template: PublicArea) -> Iterator[LoadedKey]:
-        """Make a key of the endorsement hierarchy, and flush it after use."""
+        """Create a primary key in the endorsement hierarchy, and flush it after use."""
         area, _ = TPM2B_PUBLIC.unmarshal(template.to_tpm2b())
         handle, public, *_ = self._command(
             "TPM2_CreatePrimary",
             lambda: self._esapi.create_primary(TPM2B_SENSITIVE_CREATE(), area, ESYS_TR.ENDORSEMENT),
             special=_unsupported,
         )
-        with self._released(handle, self._esapi.flush_context):
+        with self._flushed(handle, self._esapi.flush_context):
             yield LoadedKey(handle=handle, public=public.marshal(), qualified_name=b"")
 
     def nv_contents(self, index: int) -> bytes:
-        """Return what an NV index holds; nothing when it cannot be read without a secret."""
+        """Return the contents of an NV index; empty if it cannot be read without a secret."""
         try:
-            reference = self._reference(index)
-            with self._released(reference, self._esapi.tr_close):
+            reference = self._tr_from_public(index)
+            with self._flushed(reference, self._esapi.tr_close):
                 return self._read_nv(reference)
         except _Unreadable as unreadable:
-            _logger.warning("nv index %#x left out: %s", index, unreadable)
+            _logger.warning("NV index %#x is left out: %s", index, unreadable)
             return b""
 
     def activate(
@@ -182,7 +182,7 @@ class _Connection:
         credential_blob: bytes,
         encrypted_secret: bytes,
     ) -> bytes:
-        """Return the credential that was made for these two keys."""
+        """Return the secret that was wrapped for these two keys (TPM2_ActivateCredential)."""
         blob = _structure(TPM2B_ID_OBJECT, credential_blob)
         secret = _structure(TPM2B_ENCRYPTED_SECRET, encrypted_secret)
         with self._endorsement_policy(template) as session:
@@ -201,32 +201,34 @@ class _Connection:
         return bytes(credential)
 
     def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
-        """Return the values of as many of the selected PCRs as the TPM gives at once."""
-        asked, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
-        _, given, digests = self._command("TPM2_PCR_Read", lambda: self._esapi.pcr_read(asked))
+        """Return the values of as many of the selected PCRs as fit into one response."""
+        requested, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
+        _, returned, digests = self._command(
+            "TPM2_PCR_Read", lambda: self._esapi.pcr_read(requested)
+        )
         values: dict[str, dict[int, bytes]] = {}
-        for (bank, index), digest in zip(_pcrs_of(given), digests, strict=False):
+        for (bank, index), digest in zip(_pcrs_of(returned), digests, strict=False):
             values.setdefault(bank, {})[index] = bytes(digest)
         return values
 
     def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
         """Sign the PCRs of the selection."""
-        asked, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
+        requested, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
         attest, signature = self._command(
-            "TPM2_Quote", lambda: self._esapi.quote(ESYS_TR(key.handle), asked, extra_data)
+            "TPM2_Quote", lambda: self._esapi.quote(ESYS_TR(key.handle), requested, extra_data)
         )
         return RawQuote(attest=bytes(attest), signature=signature.marshal())
 
     @contextmanager
     def _endorsement_policy(self, template: EndorsementTemplate) -> Iterator[ESYS_TR]:
-        """Fulfil the endorsement key's policy: its hierarchy's password, then the right branch."""
+        """Satisfy the policy of the endorsement key: hierarchy password, then its PolicyOR."""
         session = self._command(
             "TPM2_StartAuthSession",
             lambda: self._esapi.start_auth_session(
                 ESYS_TR.NONE, ESYS_TR.NONE, TPM2_SE.POLICY, None, template.public.name_alg
             ),
         )
-        with self._released(session, self._esapi.flush_context):
+        with self._flushed(session, self._esapi.flush_context):
             self._command(
                 "TPM2_PolicySecret",
                 lambda: self._esapi.policy_secret(ESYS_TR.ENDORSEMENT, session, expiration=0),
@@ -237,21 +239,21 @@ class _Connection:
             yield session
 
     def _not_for_this_tpm(self, code: int) -> Exception | None:
-        """Tell whether TPM2_ActivateCredential failed for what it was given.
+        """Return an error if TPM2_ActivateCredential failed because of its parameters.
 
-        libtpms answers an RSA ciphertext that does not decrypt with TPM_RC_FAILURE, which else
-        means failure mode; a TPM in that mode does nothing more.
+        For an RSA ciphertext that cannot be decrypted, libtpms returns TPM_RC_FAILURE. Elsewhere
+        that means failure mode, in which a TPM executes no other command.
         """
         failure = response_codes.base_code(code) == response_codes.RC_FAILURE
-        if not response_codes.is_parameter_error(code) and not (failure and self._works()):
+        if not response_codes.is_parameter_error(code) and not (failure and self._responds()):
             return None
         return CredentialNotForThisTpm(
-            "the challenge was made for another TPM or another attestation key, or was changed on"
-            " its way: a new exchange is begun",
+            "the challenge is for another TPM or another attestation key, or was changed in"
+            " transit: the next call starts a new exchange",
             detail=f"TPM2_ActivateCredential returned {code:#x}",
         )
 
-    def _works(self) -> bool:
+    def _responds(self) -> bool:
         try:
             self._calls.run(lambda: self._esapi.get_random(1))
         except TSS2_Exception:
@@ -259,38 +261,35 @@ class _Connection:
         return True
 
     def _read_nv(self, index: ESYS_TR) -> bytes:
-        """Read an index in pieces.
-
-        Raises _Unreadable.
-        """
+        """Read an index in pieces. Raises _Unreadable."""
         public, _ = self._command("TPM2_NV_ReadPublic", lambda: self._esapi.nv_read_public(index))
         auth = _nv_authority(public.nvPublic.attributes, index)
-        size, at_once = int(public.nvPublic.dataSize), self._nv_buffer()
+        size, piece_size = int(public.nvPublic.dataSize), self._nv_buffer()
 
         def read_at(offset: int) -> bytes:
-            piece = self._esapi.nv_read(index, min(size - offset, at_once), offset, auth)
+            piece = self._esapi.nv_read(index, min(size - offset, piece_size), offset, auth)
             return bytes(piece)
 
         return b"".join(
             self._command("TPM2_NV_Read", partial(read_at, offset), special=_unreadable)
-            for offset in range(0, size, at_once)
+            for offset in range(0, size, piece_size)
         )
 
     def _nv_buffer(self) -> int:
-        """Return how many bytes of an NV index the TPM gives at once."""
+        """Return how many bytes of an NV index one command reads."""
         _, data = self._command(
             "TPM2_GetCapability",
             lambda: self._esapi.get_capability(TPM2_CAP.TPM_PROPERTIES, TPM2_PT_NV.BUFFER_MAX, 1),
         )
-        told = [
+        sizes = [
             int(p.value) for p in data.data.tpmProperties if p.property == TPM2_PT_NV.BUFFER_MAX
         ]
-        return min([*told, _NV_BUFFER_LARGEST]) if told else _NV_BUFFER_DEFAULT
+        return min([*sizes, _MAX_NV_BUFFER]) if sizes else _NV_BUFFER_DEFAULT
 
-    def _reference(self, handle: int) -> ESYS_TR:
-        """Let the library know a persistent key or an NV index.
+    def _tr_from_public(self, handle: int) -> ESYS_TR:
+        """Return the ESYS_TR of a persistent key or an NV index.
 
-        Raises _Unreadable when there is none, or its hierarchy is disabled.
+        Raises _Unreadable if it does not exist or its hierarchy is disabled.
         """
         return self._command(
             "Esys_TR_FromTPMPublic",
@@ -299,16 +298,16 @@ class _Connection:
         )
 
     @contextmanager
-    def _released(self, handle: ESYS_TR, release: Callable[[ESYS_TR], None]) -> Iterator[None]:
-        """Flush a key or session afterwards, or forget a reference, even when time is up."""
+    def _flushed(self, handle: ESYS_TR, release: Callable[[ESYS_TR], None]) -> Iterator[None]:
+        """Release a handle after use, even after the deadline: flush it or close its ESYS_TR."""
         try:
             yield
         finally:
             try:
                 self._calls.run(lambda: release(handle), at_least=GRACE_SECONDS)
             except (AttestationError, TSS2_Exception) as error:
-                # What went wrong before says more, and a TPM that was reset has nothing to flush.
-                _logger.warning("tpm handle not released: %s", error)
+                # An earlier error says more, and a TPM that was reset has nothing to flush.
+                _logger.warning("a TPM handle is not released: %s", error)
 
     def _command(
         self,
@@ -317,7 +316,8 @@ class _Connection:
         *,
         special: Callable[[int], Exception | None] = lambda _: None,
     ) -> _T:
-        """Send one command; `special` says what a code means for this one in particular."""
+        """Send a command; `special` returns the error of a code with a meaning of its own here."""
+        _logger.debug("TPM command %s", name)
         try:
             return self._calls.run(call)
         except TSS2_Exception as error:
@@ -325,20 +325,22 @@ class _Connection:
 
 
 class _Unreadable(Exception):
-    """At this handle is nothing, or nothing that can be read without a secret."""
+    """Nothing is at this handle, or it cannot be read without a secret."""
 
 
 def _open(tcti: str) -> ESAPI:
     if not tcti:
-        raise TpmConfigurationInvalid(f"the TPM setting is empty: the usual one is {DEFAULT_TCTI}")
+        raise TpmConfigurationInvalid(
+            f"the setting tcti is empty; the usual value is {DEFAULT_TCTI}"
+        )
     try:
         return ESAPI(tcti)
     except TSS2_Exception as error:
         raise open_error(tcti, error.rc) from error
 
 
-def _passes(error: Exception) -> bool:
-    """Tell whether the same call may succeed a moment later."""
+def _is_retryable(error: Exception) -> bool:
+    """Return whether the same call may succeed a moment later."""
     if isinstance(error, TSS2_Exception):
         return response_codes.is_retryable(error.rc)
     return isinstance(error, DeviceBusy)
@@ -357,29 +359,31 @@ def _pcrs_of(selection: TPML_PCR_SELECTION) -> list[tuple[str, int]]:
         banks = parse_selection(selection.marshal())
     except StructureMalformed as error:
         raise TpmFailed(
-            "the TPM read other PCRs than it was asked for", detail=str(error)
+            "the TPM returned other PCRs than the requested ones", detail=str(error)
         ) from error
     return [(bank, index) for bank, indices in banks.items() for index in indices]
 
 
 def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:
-    """Read a TPM2B of the challenge, and nothing else."""
+    """Unmarshal a TPM2B of the challenge. Raises CredentialNotForThisTpm for bytes after it."""
     value: _Tpm2b
     try:
         value, size = kind.unmarshal(data)
     except TSS2_Exception as error:
-        raise CredentialNotForThisTpm("the challenge cannot be read as a TPM's") from error
+        raise CredentialNotForThisTpm(
+            "the challenge does not hold the structures of a TPM"
+        ) from error
     if size != len(data):
         raise CredentialNotForThisTpm("the challenge has bytes after its end")
     return value
 
 
 def _nv_authority(attributes: TPMA_NV, index: ESYS_TR) -> ESYS_TR:
-    """Choose whose empty password reads an index, so that no try counts towards a lockout."""
+    """Return whose empty password reads an index, such that no attempt counts for a lockout."""
     if not attributes & TPMA_NV.WRITTEN:
-        raise _Unreadable("nothing was written")
+        raise _Unreadable("it was never written")
     if attributes & TPMA_NV.AUTHREAD and attributes & TPMA_NV.NO_DA:
         return index
     if attributes & TPMA_NV.OWNERREAD:
         return ESYS_TR.OWNER
-    raise _Unreadable("only a secret reads it")
+    raise _Unreadable("it can only be read with a secret")

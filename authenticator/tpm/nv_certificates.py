@@ -1,8 +1,8 @@
-"""Certificates as TPMs store them, cut into one piece each but otherwise left alone.
+"""Certificates in the NV indices of a TPM, cut apart and otherwise unchanged.
 
-NV headers, padding and odd encodings go to the signer as they were found: it judges them, and
-the operator sees them there. Only where one NV index holds several certificates, or one
-certificate goes on in the next index (Intel's on-die chains), pieces have to be made here.
+The signer judges NV headers, padding and odd encodings, so they go to it unchanged, and its
+operator sees them. Only a chain needs to be cut here: one NV index may hold several certificates,
+and one certificate may continue in the next index (on-die certificates of Intel).
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ _HEADER: Final = 4
 
 
 def split_chain(contents: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Cut the contents of the chain's NV indices, in their order, into certificates.
+    """Cut the contents of the NV indices of the chain, in their order, into certificates.
 
-    Bytes that begin no certificate stay with the piece before them.
+    Bytes that do not begin a certificate stay with the piece before them.
     """
     pieces: list[bytes] = []
     rest = b""
@@ -31,6 +31,15 @@ def split_chain(contents: Sequence[bytes]) -> tuple[bytes, ...]:
             pieces.append(rest)
             rest = b""
     return tuple(piece for piece in (*pieces, rest) if piece)
+
+
+def certificate_der(content: bytes) -> bytes:
+    """Return the first thing in an NV index that looks like a certificate; empty if nothing does.
+
+    For a person to read: the header of the TPM vendor and the padding are left out.
+    """
+    start = content.find(_SEQUENCE)
+    return b"" if start < 0 else content[start : start + _size(content[start:])]
 
 
 def _size(der: bytes) -> int:

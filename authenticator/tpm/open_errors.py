@@ -1,4 +1,4 @@
-"""Why a TPM cannot be opened: the TSS2 libraries only tell that it failed."""
+"""Why a TPM cannot be opened: the TSS2 libraries only say that it failed."""
 
 import errno
 import os
@@ -8,26 +8,26 @@ from authenticator.errors import TpmConfigurationInvalid, TpmPermissionDenied, T
 from authenticator.tpm.device import DEFAULT_TCTI
 
 _TCTI_NOT_SUPPORTED: Final = 0xA0015
-"""No library for this name of a TCTI (TSS 2.0 Overview and Common Structures, section 3.12)."""
+"""No library has this TCTI name (TSS 2.0 Overview and Common Structures, section 3.12)."""
 _DEVICE: Final = "device"
 _DEVICE_PATH: Final = "/dev/tpmrm0"
-"""What the libraries try first when `device` comes without a path."""
+"""The first path that the libraries try for `device` without a path."""
 
 
 class DeviceBusy(Exception):
-    """Another program has opened a device that takes one at a time; it may be free in a moment."""
+    """Another program holds a device that only one can open; it may be free in a moment."""
 
 
 def open_error(tcti: str, code: int) -> Exception:
-    """Name the reason why opening `tcti` gave the response code: a leaf, or DeviceInUse."""
+    """Return why opening `tcti` gave the response code: a leaf of the error tree, or DeviceBusy."""
     name, _, path = tcti.partition(":")
     if code == _TCTI_NOT_SUPPORTED:
         return TpmConfigurationInvalid(
-            f"there is no TCTI {name!r}: correct the TPM setting (the usual one is {DEFAULT_TCTI}),"
+            f"there is no TCTI {name!r}: correct the setting tcti (usually {DEFAULT_TCTI}),"
             f" or install the library libtss2-tcti-{name}"
         )
     if name != _DEVICE:
-        return TpmUnavailable(f"nothing answers as a TPM at {tcti}")
+        return TpmUnavailable(f"no TPM answers at {tcti}")
     return _why_no_device(path or _DEVICE_PATH)
 
 
@@ -42,7 +42,7 @@ def _why_no_device(path: str) -> Exception:
         if error.errno == errno.EBUSY:
             return DeviceBusy(path)
         return TpmUnavailable(
-            f"there is no TPM at {path} ({error.strerror}): switch it on in the firmware's"
-            " settings, or attach one to the virtual machine, and load its driver"
+            f"there is no TPM at {path} ({error.strerror}): enable it in the firmware settings,"
+            " or attach one to the virtual machine, and load its driver"
         )
-    return TpmUnavailable(f"{path} opens, but is no TPM 2.0 device")
+    return TpmUnavailable(f"{path} can be opened, but is not a TPM 2.0 device")

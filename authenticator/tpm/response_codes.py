@@ -1,6 +1,6 @@
-"""What a TPM's response code means for the node: one leaf of the error tree, one clear line.
+"""Response codes of a TPM (TPM_RC) as leaves of the error tree, with one clear message each.
 
-Pure: codes are numbers. Source: TPM 2.0 Part 2, section 6.6, and the TSS 2.0 Overview and Common
+Source: TPM 2.0 Part 2, section 6.6, and the TSS 2.0 Overview and Common
 Structures, section 3.12 (layers; a resource manager answers in a layer of its own).
 """
 
@@ -32,9 +32,9 @@ _FORMAT_ONE: Final = 0x080
 _PARAMETER: Final = 0x040
 _LAYER: Final = 0xFF0000
 _LAYERS_TPM: Final = frozenset({0x000000, 0x0B0000})
-"""Where TPM codes stand: the TPM's own layer, and a resource manager that passes them on."""
+"""Layers with codes of the TPM: its own, and that of a resource manager that passes them on."""
 _LAYER_TCTI: Final = 0x0A0000
-"""The way to the TPM."""
+"""The connection to the TPM."""
 
 _UNSUPPORTED: Final = frozenset(
     {
@@ -51,15 +51,15 @@ _UNSUPPORTED: Final = frozenset(
         0x0A6,  # CURVE
     }
 )
-"""How TPMs say that a template asks for an algorithm, size or curve that they do not have."""
+"""TPMs return one of these for a template with an unsupported algorithm, size or curve."""
 
 _Meaning = tuple[type[AttestationError], str]
 
 _BUSY: Final[_Meaning] = (
     TpmBusy,
     (
-        "the TPM stays busy with other work: the next call tries again; other programs that use the"
-        " TPM, or its self test after a start, may keep it so"
+        "the TPM stays busy with other work: the next call tries again; another program that uses"
+        " the TPM, or its self test after a start, may be the cause"
     ),
 )
 _FULL: Final[_Meaning] = (
@@ -71,26 +71,26 @@ _FULL: Final[_Meaning] = (
 )
 _PASSWORD: Final[_Meaning] = (
     EndorsementAuthorizationRequired,
-    "the TPM's endorsement hierarchy has a password, and not the configured one: configure it",
+    "the password of the endorsement hierarchy is not that of endorsementPasswordFile: correct it",
 )
 
 _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
     {
         0x085: (  # HIERARCHY
             EndorsementHierarchyDisabled,
-            "the TPM's endorsement hierarchy is disabled: enable it in the firmware's settings",
+            "the endorsement hierarchy of the TPM is disabled: enable it in the firmware settings",
         ),
         RC_AUTH_FAIL: _PASSWORD,
         RC_BAD_AUTH: _PASSWORD,
         0x100: (  # INITIALIZE
             TpmUnavailable,
-            "the TPM was reset and nobody has started it: reboot the machine",
+            "the TPM was reset and not started since: reboot the machine",
         ),
         RC_FAILURE: (
             TpmInFailureMode,
             (
                 "the TPM is in failure mode after a failed self test: power the machine off and on,"
-                " and replace the TPM when that does not help"
+                " and replace the TPM if that does not help"
             ),
         ),
         0x902: _FULL,  # OBJECT_MEMORY
@@ -105,8 +105,8 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
         0x921: (  # LOCKOUT
             TpmLockedOut,
             (
-                "the TPM is locked out after failed authorisations: that ends by itself after its"
-                " recovery time, or with tpm2_dictionarylockout --clear-lockout"
+                "the TPM is locked out after failed authorizations: wait for its recovery time, or"
+                " run tpm2_dictionarylockout --clear-lockout"
             ),
         ),
         0x922: _BUSY,  # RETRY
@@ -116,39 +116,39 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
 
 
 def base_code(code: int) -> int:
-    """Return a TPM's code without handle, session or parameter number; 0 for other layers."""
+    """Return the code of a TPM without handle, session or parameter number; 0 for other layers."""
     if code & _LAYER not in _LAYERS_TPM:
         return 0
     return code & (_FORMAT_ONE | 0x3F) if code & _FORMAT_ONE else code & 0xFFF
 
 
 def is_parameter_error(code: int) -> bool:
-    """Tell whether the TPM found one of the command's parameters wrong."""
+    """Return whether the TPM rejected a parameter of the command."""
     return base_code(code) != 0 and code & _FORMAT_ONE != 0 and code & _PARAMETER != 0
 
 
 def is_unsupported(code: int) -> bool:
-    """Tell whether the TPM cannot make the key that a template describes."""
+    """Return whether the TPM cannot make the key that a template describes."""
     return is_parameter_error(code) and base_code(code) in _UNSUPPORTED
 
 
 def is_retryable(code: int) -> bool:
-    """Tell whether the same command may succeed a moment later."""
+    """Return whether the same command may succeed a moment later."""
     return _MEANINGS.get(base_code(code)) is _BUSY
 
 
 def error_for_code(code: int, command: str) -> AttestationError:
-    """Name what went wrong with `command`; `detail` tells the number."""
+    """Return the error of a command that gave the code; its `detail` has the number."""
     detail = f"{command} returned {code:#x}"
     if code & _LAYER == _LAYER_TCTI:
         return TpmUnavailable(
-            "the connection to the TPM broke: look for TPM errors in the kernel's log",
+            "the connection to the TPM broke: check the kernel log for TPM errors",
             detail=detail,
         )
     if meaning := _MEANINGS.get(base_code(code)):
         leaf, message = meaning
         return leaf(message, detail=detail)
     return TpmFailed(
-        f"the TPM answered {command} with an error: tpm2_rc_decode {code:#x} explains it",
+        f"{command} failed: tpm2_rc_decode {code:#x} explains the error",
         detail=detail,
     )

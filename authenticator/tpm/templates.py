@@ -1,12 +1,12 @@
-"""The keys that a TPM makes again from its endorsement seed, by the TCG's templates and by ours.
+"""Templates of the endorsement keys (those of the TCG) and of the attestation key (our own).
 
-A primary key follows from seed and template alone: the same template gives the same key, whether
-or not a copy of it is kept at a persistent handle. So the handle is a shortcut (an RSA key takes
-some TPMs seconds), and the choice between keys never depends on it.
+A primary key is derived from seed and template alone: the same template gives the same key, with or
+without a copy at a persistent handle. The handle is a shortcut, because some TPMs take seconds for
+an RSA key. The choice of the key never depends on it.
 
-The attestation key is made in the endorsement hierarchy too. That hierarchy's seed outlives
-TPM2_Clear and a change of owner, its password is needed for the credential anyway, and only there
-(or in the platform's) does a quote tell reset counters and firmware version in clear.
+The attestation key is in the endorsement hierarchy too. The seed of that hierarchy survives
+TPM2_Clear and a change of owner, and TPM2_ActivateCredential needs its password anyway. Only there
+and in the platform hierarchy does a quote show reset counters and firmware version in clear.
 
 Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; docs/protocol.md section 4.
 """
@@ -44,16 +44,12 @@ POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
         ),
     }
 )
-"""PolicyAuthorizeNV: whatever the owner has written into an index of its own; not used here."""
+"""PolicyAuthorizeNV: a policy that the owner has written into an NV index; not used here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementTemplate:
-    """One endorsement key of the profile, and where a TPM keeps what belongs to it.
-
-    `name` is the profile's. `policy_or` holds the branches of its PolicyOR, empty for the low
-    range, whose policy is PolicySecret alone.
-    """
+    """One template of the profile, by its name there, with its NV index and persistent handle."""
 
     name: str
     certificate_index: int
@@ -66,7 +62,7 @@ class EndorsementTemplate:
 
     @property
     def policy_or(self) -> tuple[bytes, ...]:
-        """Return the branches that the policy is an OR of."""
+        """Return the branches of its PolicyOR; empty for the low range, which has PolicySecret."""
         if self.public.auth_policy == POLICY_A[self.public.name_alg]:
             return ()
         return POLICY_A[self.public.name_alg], POLICY_C[self.public.name_alg]
@@ -117,7 +113,7 @@ _ECC: Final = (
 ENDORSEMENT_TEMPLATES: Final[Mapping[KeyType, tuple[EndorsementTemplate, ...]]] = MappingProxyType(
     {"auto": _RSA + _ECC, "rsa": _RSA, "ecc": _ECC}
 )
-"""The templates to choose from for each setting, the preferred one first."""
+"""The templates for each setting, the preferred one first."""
 
 _ATTESTATION: Final = (
     ObjectAttributes.FIXEDTPM
@@ -126,7 +122,11 @@ _ATTESTATION: Final = (
     | ObjectAttributes.USERWITHAUTH
     | ObjectAttributes.RESTRICTED
     | ObjectAttributes.SIGN_ENCRYPT
+    | ObjectAttributes.NODA
 )
+"""noDA: without it, a power failure after a use of the key counts as a failed authorization, and a
+few of them lock the TPM (TPM 2.0 Part 1, "Dictionary Attack Protection"). The key needs no such
+protection: its auth value is empty."""
 
 ATTESTATION_TEMPLATES: Final = (
     PublicArea(
@@ -154,7 +154,7 @@ ATTESTATION_TEMPLATES: Final = (
         unique=b"",
     ),
 )
-"""The attestation key's templates; the second is for TPMs that can do no ECC."""
+"""The second template is for TPMs without ECC."""
 
 
 def order_by_preference(
@@ -162,7 +162,7 @@ def order_by_preference(
 ) -> tuple[EndorsementTemplate, ...]:
     """Order the templates of `key_type`, those with a certificate among the NV `indices` first.
 
-    The certificates decide because they stay: firmware and TPM2_Clear leave them alone.
+    The certificates decide, because firmware and TPM2_Clear do not remove them.
     """
     templates = ENDORSEMENT_TEMPLATES[key_type]
     return tuple(sorted(templates, key=lambda t: t.certificate_index not in indices))

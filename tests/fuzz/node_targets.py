@@ -179,7 +179,7 @@ def _bootstrap(data: bytes) -> None:
 
 def _by_hand(data: bytes) -> None:
     """Find the call in the kubelet's kubeconfig, and read it as if client-go had made it."""
-    found = invocation.invocation_from_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
+    found = invocation.call_of_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
     _exec_info(found.exec_info)
 
 

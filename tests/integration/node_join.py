@@ -37,7 +37,7 @@ def join(node: Node, *more: str) -> Call:
 
 def call(node: Node, *arguments: str) -> Call:
     """Make the call that client-go makes with the kubeconfig, or a command with its settings."""
-    found = invocation.invocation_from_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
+    found = invocation.call_of_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
     return _run(*arguments, KUBERNETES_EXEC_INFO=found.exec_info.decode())
 
 

@@ -101,7 +101,7 @@ def subject(request: pytest.FixtureRequest, fleet: Fleet) -> Subject:
 
 
 def wanted() -> CsrRequest:
-    """Return a request under a name of its own; no signer takes its attestation for any."""
+    """Return a request under a new name; no signer accepts its attestation."""
     pkcs10 = build_pkcs10(ec_key(), node_name="contract", provider_id="test:///contract")
     return CsrRequest(
         name="kubelet-tpm-" + secrets.token_hex(16),
@@ -132,13 +132,13 @@ def test_what_is_filed_comes_back_as_it_was(subject: Subject) -> None:
     assert subject.ask(subject.bootstrapper).get(request.name) == csr
 
 
-def test_name_that_is_taken_stays_with_what_was_filed_first(subject: Subject) -> None:
+def test_existing_csr_of_a_name_is_kept(subject: Subject) -> None:
     first = filed(subject)
     again = replace(wanted(), name=first.spec.name)
     assert subject.ask(subject.bootstrapper).create(again) == first
 
 
-def test_name_that_is_not_taken_is_nothing(subject: Subject) -> None:
+def test_unused_name_has_no_csr(subject: Subject) -> None:
     assert subject.ask(subject.bootstrapper).get("kubelet-tpm-none") is None
 
 

@@ -1,6 +1,6 @@
 """Keys and tokens are where they have to be, and nowhere else; surroundings change nothing.
 
-The plugin is looked at as any other process on the node could: in /proc, in files, in its output.
+The tests read what any other process on the node can: /proc, files, output.
 """
 
 import base64
@@ -110,7 +110,7 @@ def test_process_in_an_exchange_shows_no_secret_and_leaves_no_core(machines: Mac
 
 
 def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer) -> None:
-    """Join, a renewal behind a call, one that fails, and the commands for people."""
+    """Join, a background renewal, a failing one, and the commands of an operator."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     by_hand = ("--kubeconfig", str(node.kubeconfig()))
     calls = [node.call()]
@@ -128,12 +128,12 @@ def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer)
         signer.start()
     assert failing.status == 1
     secrets += forms(key_on_disk(node))
-    told = [node.call(command, *by_hand) for command in ("status", "doctor", "renew", "status")]
+    commands = [node.call(command, *by_hand) for command in ("status", "doctor", "renew", "status")]
     calls.append(node.call())
-    for number, call in enumerate([*calls, failing, *told]):
+    for number, call in enumerate([*calls, failing, *commands]):
         require_free_of(secrets, call.complaint.encode(), f"what call {number} complained of")
-    for number, call in enumerate([failing, *told]):
-        require_free_of(secrets, call.output.encode(), f"what call {number} told")
+    for number, call in enumerate([failing, *commands]):
+        require_free_of(secrets, call.output.encode(), f"the output of call {number}")
     kept = {path.name: path.read_bytes() for path in node.state.iterdir()}
     assert {"runs.jsonl", "background.log", "served", "exchange.lock"} <= kept.keys()
     for name in kept.keys() - MAY_HOLD_KEYS:
@@ -170,7 +170,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.usefixtures("signer")
 def test_environment_changes_nothing(machines: Machines, surroundings: dict[str, str]) -> None:
-    """Neither for a join, nor for the cache, nor for a renewal behind a call."""
+    """Neither for a join, nor for the cache, nor for a background renewal."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     node.environment = surroundings
     first = node.call()
@@ -185,7 +185,7 @@ def test_environment_changes_nothing(machines: Machines, surroundings: dict[str,
     assert not Path(surroundings["SSLKEYLOGFILE"]).exists()
 
 
-def test_renewal_behind_a_call_inherits_nothing(machines: Machines, signer: Signer) -> None:
+def test_background_renewal_inherits_nothing(machines: Machines, signer: Signer) -> None:
     """Whoever waits for the end of a pipe does not wait for the renewal."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     renewal = clocks.until(node.call().credential["expirationTimestamp"])
@@ -232,7 +232,7 @@ def opened(pid: int) -> list[str]:
 
 
 def test_libraries_of_the_tpm_say_nothing(machines: Machines) -> None:
-    """What their lines would say is told in one of ours."""
+    """One line of the program says what their lines would say."""
     node = machines.registered(settings={"tcti": "device:/dev/no-such-tpm"})
     call = node.call()
     assert (call.status, call.output) == (1, "")

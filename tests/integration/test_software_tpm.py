@@ -105,7 +105,7 @@ def test_p256_key_is_the_profiles_own(full_tpm: SoftwareTpm) -> None:
 
 @pytest.mark.parametrize("persistent", [(), (EndorsementKey.P_256,), ALL_KEYS])
 @pytest.mark.parametrize("certificates", [(), (EndorsementKey.P_256,), (EndorsementKey.P_384,)])
-def test_tpm_has_what_was_asked_for_and_nothing_else(
+def test_tpm_has_exactly_the_requested_keys_and_certificates(
     domain: TrustDomain,
     persistent: tuple[EndorsementKey, ...],
     certificates: tuple[EndorsementKey, ...],
@@ -122,7 +122,7 @@ def test_boot_is_repeated_by_a_power_cycle_and_changed_by_a_new_seed(domain: Tru
     with SoftwareTpm(domain, seed="good") as tpm:
         key = tpm.endorsement_public_key(EndorsementKey.RSA_2048)
         booted = read_pcrs(tpm, "sha256")
-        tpm.extend(4, b"a boot loader nobody knows")
+        tpm.extend(4, b"an unknown boot loader")
         changed = read_pcrs(tpm, "sha256")
         assert {i for i in MEASURED_PCRS if changed[i] != booted[i]} == {4}
         assert changed == tpm.pcrs["sha256"]
@@ -150,7 +150,7 @@ def test_nv_holds_what_was_written(domain: TrustDomain) -> None:
         assert tpm.certificate(EndorsementKey.RSA_2048) == b"no certificate"
 
 
-def test_failing_tool_is_told_with_its_reason(full_tpm: SoftwareTpm) -> None:
+def test_failing_tool_is_an_error_with_its_output(full_tpm: SoftwareTpm) -> None:
     with pytest.raises(RuntimeError, match="0x1c0ffff"):
         full_tpm.remove_nv(0x1C0FFFF)
 

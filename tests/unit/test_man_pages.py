@@ -18,8 +18,8 @@ SIGNER = PACKAGING / "signer/man/node-attestation-signer.8"
 FLAG = re.compile(r"(?<=Fl )-?(-?[a-z][a-z-]*)")
 SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)
 PROGRAMS = {
-    NODE: (arguments._parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
     SIGNER: (signer_arguments.build_parser(), set(signer_arguments.COMMANDS), {"0", "1", "2", "3"}),
+    NODE: (arguments.build_parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
 }
 
 

@@ -22,9 +22,9 @@ from authenticator.config.settings import (
 from authenticator.enroll import serving
 from authenticator.state.store import CREDENTIAL
 from authenticator.tpm.device import DEFAULT_TCTI
+from tests.builders.healthy_node import KUBEADM_FLAGS, HealthyNode, drop_in
 from tests.fakes.clock import FakeClock
 from tests.fakes.tpm import FakeTpm
-from tests.unit.authenticator.commands.test_inspection import KUBEADM_FLAGS, Healthy, drop_in
 
 NODE = Path(__file__).parents[2] / "packaging/node"
 SYSTEMD = NODE / "systemd"
@@ -147,7 +147,7 @@ def test_systemd_waits_longer_than_the_program_takes() -> None:
 
 
 def test_drop_in_undoes_what_kubeadm_does(tmp_path: Path) -> None:
-    machine = Healthy(tmp_path, FakeClock(), FakeTpm())
+    machine = HealthyNode(tmp_path, FakeClock(), FakeTpm())
     machine.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
     drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(machine)
     checks = ("rotateCertificates", "bootstrap flags")
@@ -164,14 +164,12 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
     authority = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
     for blank, value in zip(blanks, ("api.example", authority, "aws"), strict=True):
         text = text.replace(blank, value)
-    machine = Healthy(tmp_path, FakeClock(), FakeTpm())
+    machine = HealthyNode(tmp_path, FakeClock(), FakeTpm())
     machine.write("etc/kubernetes/kubelet.conf", text)
     assert yaml.safe_load(text)["kind"] == "Config"
     for check in ("kubeconfig", "program"):
         assert machine.findings()[check].remedy == ""
-    found = invocation.invocation_from_kubeconfig(
-        kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf")
-    )
+    found = invocation.call_of_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
     assert exec_info.parse_exec_info(found.exec_info).settings == {"provider": "aws"}
 
 

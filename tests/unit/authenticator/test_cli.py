@@ -1,6 +1,6 @@
-"""The full program as it is installed: what it prints, what it leaves behind, how it ends.
+"""The installed full program: what it prints, what it starts, how it ends.
 
-Whole exchanges are in tests/integration; here the TPM is one that never answers, or is not there.
+Whole exchanges are in tests/integration; here the TPM never answers or does not exist.
 """
 
 import base64
@@ -33,10 +33,10 @@ AUTHORITY = Authority.make("cluster", ec_key())
 CLIENT = AUTHORITY.client("system:node:worker-1", "system:nodes")
 PAIR = KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)
 PROMPT_SECONDS = 30
-"""Half of what a call has that waits, and enough for one that does not on a busy machine."""
+"""Half of the timeout of a call that waits, and enough for one that does not, on a busy machine."""
 SHORT_PAUSE_SECONDS = 10
 
-pytestmark = pytest.mark.timeout(180)  # for more of them one after another
+pytestmark = pytest.mark.timeout(180)  # some tests make several such calls
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Node:
         document = {"kind": "ExecCredential", "apiVersion": self.api_version, "spec": spec}
         return json.dumps(document).encode() + b"\n"
 
-    def keep(self, *, age_days: float) -> Credential:
-        """Put a credential for a week into the cache, received some days ago."""
+    def store_credential(self, *, age_days: float) -> Credential:
+        """Put a credential that lasts a week into the cache, as if received some days ago."""
         received = int(time.time() - age_days * credentials.DAY)
         credential = credentials.make(received, exec_info=self.exec_info, pair=PAIR)
         self.state.mkdir(mode=0o700, exist_ok=True)
@@ -83,7 +83,7 @@ class Node:
     def run(
         self, *arguments: str, exec_info: bool = True, stderr: int = subprocess.PIPE
     ) -> subprocess.CompletedProcess[str]:
-        """Run the program, with pipes as client-go makes them."""
+        """Run the program with pipes, as client-go does."""
         environment = dict(os.environ)
         if exec_info:
             environment["KUBERNETES_EXEC_INFO"] = self.exec_info.decode()
@@ -99,28 +99,28 @@ class Node:
         )
 
     def records(self, count: int) -> list[dict[str, Any]]:
-        """Return the records of runs, once there are so many."""
+        """Wait for so many run records and return them."""
         path = self.state / "runs.jsonl"
 
         def lines() -> list[str]:
             return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
-        wait_until(lambda: len(lines()) >= count, what="the run behind the call leaves a record")
+        wait_until(lambda: len(lines()) >= count, what="the background run writes its record")
         return [json.loads(line) for line in lines()]
 
-    def logged_behind(self, text: str) -> None:
-        """Wait until a run behind a call has said something."""
+    def wait_for_background_log(self, text: str) -> None:
+        """Wait until a background run has logged the text."""
         log = self.state / "background.log"
         wait_until(
-            lambda: text in log.read_text(encoding="utf-8"), what=f"the run behind says {text}"
+            lambda: text in log.read_text(encoding="utf-8"), what=f"a background run logs {text}"
         )
 
-    def ended_behind(self) -> None:
-        """Wait until no run behind a call has the lock any more: its record comes before that."""
-        wait_until(lambda: not behind(self), what="the run behind the call ends")
+    def wait_for_background_end(self) -> None:
+        """Wait until no background run holds the lock: it writes its record before it ends."""
+        wait_until(lambda: not background_runs(self), what="the background run ends")
 
     def cool_down_longer(self) -> None:
-        """Add a minute to the pause, which a busy machine may take longer than; it was short."""
+        """Add a minute to the cooldown: on a busy machine a call may take longer than it was."""
         path = self.state / "cooldown.json"
         document = json.loads(path.read_bytes())
         (cooldown,) = document["entries"]
@@ -142,8 +142,8 @@ def expires_in(result: subprocess.CompletedProcess[str]) -> float:
     return moment.timestamp() - time.time()
 
 
-def test_due_certificate_is_served_and_renewed_behind(node: Node) -> None:
-    credential = node.keep(age_days=6)
+def test_due_certificate_is_served_and_renewed_in_the_background(node: Node) -> None:
+    credential = node.store_credential(age_days=6)
     result = node.run()
     assert (result.returncode, result.stderr, result.stdout.count("\n")) == (0, "", 1)
     status = json.loads(result.stdout)["status"]
@@ -152,33 +152,33 @@ def test_due_certificate_is_served_and_renewed_behind(node: Node) -> None:
     (record,) = node.records(1)
     assert (record["purpose"], record["result"]) == ("renewal-due", "failed")
     assert record["reason"] == "TpmUnavailable"
-    node.logged_behind("TpmUnavailable")
+    node.wait_for_background_log("TpmUnavailable")
 
 
-def test_failed_renewal_is_not_tried_again_at_once(node: Node) -> None:
-    node.keep(age_days=6)
+def test_failed_renewal_starts_a_cooldown(node: Node) -> None:
+    node.store_credential(age_days=6)
     node.run()
     node.records(1)
-    node.ended_behind()
+    node.wait_for_background_end()
     node.cool_down_longer()
     again = node.run()
     assert again.returncode == 0
     assert again.stderr.startswith(f"{PROGRAM.name}: the last renewal failed: TpmUnavailable: ")
     assert again.stderr.count("\n") == 1
-    node.logged_behind("CoolingDown")
+    node.wait_for_background_log("CoolingDown")
     assert [record["reason"] for record in node.records(1)] == ["TpmUnavailable"]
 
 
 @contextlib.contextmanager
 def log_on_a_full_disk() -> Iterator[int]:
-    """Return a descriptor that takes nothing."""
+    """Yield a descriptor of a full disk."""
     with Path("/dev/full").open("wb") as full:
         yield full.fileno()
 
 
 @contextlib.contextmanager
-def log_that_nobody_reads() -> Iterator[int]:
-    """Return a pipe whose other end is closed."""
+def log_without_reader() -> Iterator[int]:
+    """Yield a pipe whose reading end is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -187,12 +187,12 @@ def log_that_nobody_reads() -> Iterator[int]:
         os.close(writer)
 
 
-@pytest.mark.parametrize("log", [log_on_a_full_disk, log_that_nobody_reads])
-def test_certificate_is_served_though_nothing_can_be_logged(
+@pytest.mark.parametrize("log", [log_on_a_full_disk, log_without_reader])
+def test_unwritable_log_does_not_stop_a_certificate(
     node: Node, log: Callable[[], contextlib.AbstractContextManager[int]]
 ) -> None:
-    """client-go discards what a program printed that ends with another exit code than 0."""
-    node.keep(age_days=6)
+    """With another exit code than 0, client-go discards what the program printed."""
+    node.store_credential(age_days=6)
     credentials.write_private(node.state / "runs.jsonl", b'{"result": "failed"}\n')
     with log() as stderr:
         result = node.run(stderr=stderr)
@@ -205,25 +205,30 @@ HANGING = """\
 import threading
 from authenticator.clock import SystemClock
 from authenticator.model import Deadline
-from authenticator.runs import watchdog
-with watchdog(Deadline(SystemClock(), -4)):
+from authenticator.commands import run
+run.WATCHDOG_SECONDS = 1
+print("running", flush=True)
+with run.watchdog(Deadline(SystemClock(), 0)):
     threading.Event().wait()
 """
 
 
-@pytest.mark.parametrize("log", [log_on_a_full_disk, log_that_nobody_reads])
-def test_hanging_run_ends_though_nothing_can_be_logged(
+@pytest.mark.parametrize("log", [log_on_a_full_disk, log_without_reader])
+def test_unwritable_log_does_not_stop_the_watchdog(
     log: Callable[[], contextlib.AbstractContextManager[int]],
 ) -> None:
     with log() as stderr:
         command = [sys.executable, "-c", HANGING]
-        assert subprocess.run(command, stderr=stderr, timeout=60, check=False).returncode == 1
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=stderr, timeout=60, check=False
+        )
+    assert (result.returncode, result.stdout) == (1, b"running\n")
 
 
-def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node) -> None:
-    node.keep(age_days=1)
-    note = b"%d %d\n" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
-    credentials.write_private(node.state / "served", note)
+def test_repeat_call_is_served_and_starts_a_trial_of_the_certificate(node: Node) -> None:
+    node.store_credential(age_days=1)
+    mark = b"%d %d\n" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
+    credentials.write_private(node.state / "served", mark)
     result = node.run()
     assert result.returncode == 0
     assert expires_in(result) > credentials.DAY
@@ -232,94 +237,94 @@ def test_fresh_certificate_asked_for_early_is_served_and_tried_behind(node: Node
 
 @contextlib.contextmanager
 def silent_tpm() -> Iterator[tuple[str, socket.socket]]:
-    """Listen as a TPM that takes what it is told and never answers; give where it is asked."""
+    """Listen as a TPM that never answers; yield its TCTI and the listening socket."""
     with (
-        tempfile.TemporaryDirectory() as folder,
-        socket.socket(socket.AF_UNIX) as asked,
+        tempfile.TemporaryDirectory() as directory,
+        socket.socket(socket.AF_UNIX) as data,
         socket.socket(socket.AF_UNIX) as control,
     ):
-        for listener, name in ((asked, "sock"), (control, "sock.ctrl")):
-            listener.bind(f"{folder}/{name}")
+        for listener, name in ((data, "sock"), (control, "sock.ctrl")):
+            listener.bind(f"{directory}/{name}")
             listener.listen()
-        asked.settimeout(PROMPT_SECONDS)
-        yield f"swtpm:path={folder}/sock", asked
+        data.settimeout(PROMPT_SECONDS)
+        yield f"swtpm:path={directory}/sock", data
 
 
-def behind(node: Node) -> list[Path]:
-    """Return the processes of runs behind calls of this node, by its state folder."""
-    found = []
+def background_runs(node: Node) -> list[Path]:
+    """Return the processes of the background runs of this node, found by its state directory."""
+    processes = []
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if (
                 process.name.isdecimal()
-                and b"\0behind\0" in (process / "cmdline").read_bytes()
+                and b"\0background\0" in (process / "cmdline").read_bytes()
                 and str(node.state).encode() in (process / "environ").read_bytes()
             ):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
-def test_nobody_waits_for_the_run_behind(node: Node) -> None:
-    with silent_tpm() as (tcti, asked):
+def test_call_does_not_wait_for_its_background_run(node: Node) -> None:
+    with silent_tpm() as (tcti, tpm):
         node.settings["tcti"] = tcti
-        node.keep(age_days=6)
+        node.store_credential(age_days=6)
         assert node.run().returncode == 0
-        connection, _ = asked.accept()
-        (process,) = behind(node)
+        connection, _ = tpm.accept()
+        (process,) = background_runs(node)
         pid = int(process.name)
         try:
             assert os.getsid(pid) == pid
             assert [str((process / "fd" / n).readlink()) for n in "01"] == [os.devnull] * 2
             assert PAIR.key.decode() not in (process / "environ").read_text()
             assert [node.run().returncode for _ in range(2)] == [0, 0]
-            assert behind(node) == [process], "whoever finds the lock taken starts nothing"
+            assert background_runs(node) == [process], "a call that finds the lock held starts none"
         finally:
             os.kill(pid, 9)
             connection.close()
 
 
-def test_v1beta1_is_answered_in_kind(node: Node) -> None:
+def test_v1beta1_call_gets_a_v1beta1_credential(node: Node) -> None:
     node.api_version = "client.authentication.k8s.io/v1beta1"
-    node.keep(age_days=6)
+    node.store_credential(age_days=6)
     assert json.loads(node.run().stdout)["apiVersion"] == node.api_version
 
 
 def test_other_arguments_with_the_same_meaning_are_served(node: Node) -> None:
-    node.keep(age_days=1)
+    node.store_credential(age_days=1)
     assert node.run("credential", "--timeout-seconds=5").returncode == 0
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """Return the one line of an error; nothing may be on stdout."""
+    """Return the only line of stderr; stdout must be empty."""
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     return result.stderr
 
 
 def test_expired_certificate_is_not_served_unless_the_api_server_accepts_it(node: Node) -> None:
-    node.keep(age_days=8)
+    node.store_credential(age_days=8)
     result = node.run()
     assert result.returncode == 1
     assert "ApiServerUnavailable" in one_line(result)
 
 
 def test_node_name_that_changed_is_not_served(node: Node) -> None:
-    node.keep(age_days=1)
+    node.store_credential(age_days=1)
     result = node.run("--node-name=worker-2")
     assert result.returncode != 0
     assert one_line(result)
 
 
-def test_problems_are_told_at_once_in_one_line(node: Node) -> None:
+def test_all_problems_of_settings_are_in_one_line(node: Node) -> None:
     node.settings["surprise"] = 1
     result = node.run("--timeout-seconds=soon", "--whatever")
     assert result.returncode == 2
-    told = one_line(result)
-    assert all(word in told for word in ("surprise", "--timeout-seconds", "--whatever"))
+    line = one_line(result)
+    assert all(word in line for word in ("surprise", "--timeout-seconds", "--whatever"))
 
 
-def test_damaged_credential_is_told_and_treated_as_absent(node: Node) -> None:
-    node.keep(age_days=1)
+def test_damaged_credential_is_logged_and_not_served(node: Node) -> None:
+    node.store_credential(age_days=1)
     path = node.state / "credential.pem"
     path.write_bytes(path.read_bytes()[:-20])
     result = node.run()
@@ -328,7 +333,7 @@ def test_damaged_credential_is_told_and_treated_as_absent(node: Node) -> None:
     assert "BootstrapCredentialUnusable" in result.stderr
 
 
-def test_missing_tpm_ends_in_one_line(node: Node) -> None:
+def test_missing_tpm_is_an_error_of_one_line(node: Node) -> None:
     (node.folder / "bootstrap.conf").write_text(
         json.dumps(
             {
@@ -355,54 +360,155 @@ def test_state_directory_of_another_user_is_refused(node: Node) -> None:
     assert "StateDirectoryUnsafe" in one_line(result)
 
 
-def test_version_is_told(node: Node) -> None:
+def test_version_is_printed(node: Node) -> None:
     assert node.run("--version").stdout.startswith("kubelet-authenticator-tpm ")
 
 
 def test_help_names_every_command_and_the_exit_codes(node: Node) -> None:
-    told = node.run("--help").stdout
+    text = node.run("--help").stdout
     for word in ("status", "doctor", "renew", "endorsement-key", "Exit codes", "--provider-id"):
-        assert word in told
+        assert word in text
 
 
-def test_status_by_hand_finds_the_cache(node: Node) -> None:
-    node.keep(age_days=1)
+def test_mistyped_command_is_named(node: Node) -> None:
+    """It was reported as a missing KUBERNETES_EXEC_INFO."""
+    result = node.run("statu", exec_info=False)
+    assert result.returncode == 2
+    line = one_line(result)
+    assert "invalid choice: 'statu'" in line
+    assert "KUBERNETES_EXEC_INFO" not in line
+
+
+def test_mistyped_flag_is_named(node: Node) -> None:
+    line = one_line(node.run("--provider-idd=x", exec_info=False))
+    assert "unknown argument '--provider-idd=x'" in line
+    assert "KUBERNETES_EXEC_INFO" not in line
+
+
+def test_verbose_run_logs_its_steps(node: Node) -> None:
+    node.store_credential(age_days=1)
+    result = node.run("renew", "-v", "--state-dir", str(node.state))
+    assert result.returncode == 1
+    lines = result.stderr.splitlines()
+    assert any("phase offer: failed after" in line for line in lines[:-1]), lines
+    assert "TpmUnavailable" in lines[-1]
+    assert PAIR.key.decode() not in result.stderr
+
+
+def test_status_shows_the_cache(node: Node) -> None:
+    node.store_credential(age_days=1)
     result = node.run("status", "--state-dir", str(node.state), exec_info=False)
     assert "fresh, until" in result.stdout
     parsed = json.loads(node.run("status", "--output", "json").stdout)
     assert parsed["certificate"]["state"] == "fresh"
 
 
-def test_status_without_a_folder_says_so(node: Node) -> None:
+def test_status_without_a_state_directory_is_an_error(node: Node) -> None:
     result = node.run("status", "--state-dir", str(node.state), exec_info=False)
     assert result.returncode == 1
-    assert "there is none yet" in one_line(result)
+    assert "does not exist yet" in one_line(result)
     assert not node.state.exists()
 
 
-def test_renew_by_hand_takes_the_call_of_the_cache(node: Node) -> None:
-    node.keep(age_days=1)
+def test_renew_without_a_kubeconfig_uses_the_cached_call(node: Node) -> None:
+    node.store_credential(age_days=1)
     result = node.run("renew", "--state-dir", str(node.state), exec_info=False)
     assert "TpmUnavailable" in one_line(result)
     assert node.records(1)[0]["purpose"] == "forced"
 
 
 def test_renew_that_is_not_due_does_nothing(node: Node) -> None:
-    node.keep(age_days=1)
+    node.store_credential(age_days=1)
     result = node.run("renew", "--if-due", "--state-dir", str(node.state), exec_info=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "worker-1: certificate until" in result.stdout
 
 
-def test_doctor_tells_all_it_finds(node: Node) -> None:
-    node.keep(age_days=1)
-    result = node.run("doctor", "--output", "json", "--kubeconfig", "/nonexistent/kubelet.conf")
+def test_doctor_makes_every_check(node: Node) -> None:
+    node.store_credential(age_days=1)
+    result = node.run("doctor", "--output", "json")
     assert result.returncode == 1
     findings = {f["check"]: f for f in json.loads(result.stdout)["findings"]}
     assert findings["certificate"]["remedy"] == ""
-    assert findings["settings"]["detail"] == "node worker-1, provider ID test:///1"
+    assert findings["settings"]["detail"].endswith("node worker-1, provider ID test:///1")
     for check in ("kubeconfig", "program", "TPM", "clock", "API server"):
         assert findings[check]["remedy"], check
+
+
+def kubeconfig(node: Node, **settings: object) -> Path:
+    """Write the kubeconfig of the kubelet, with these settings changed."""
+    cluster = json.loads(node.exec_info)["spec"]["cluster"]
+    config = {**cluster.pop("config"), **settings}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": config}
+    stanza = {
+        "apiVersion": node.api_version,
+        "command": str(PROGRAM),
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    document = {
+        "clusters": [{"name": "c", "cluster": {**cluster, "extensions": [extension]}}],
+        "users": [{"name": "u", "user": {"exec": stanza}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = node.folder / "kubelet.conf"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def doctor_findings(node: Node, *arguments: str) -> dict[str, dict[str, str]]:
+    """Run doctor without the environment of client-go; return its findings."""
+    result = node.run("doctor", "--output", "json", *arguments, exec_info=False)
+    return {f["check"]: f for f in json.loads(result.stdout)["findings"]}
+
+
+def test_doctor_checks_the_kubeconfig_and_not_the_cached_call(node: Node) -> None:
+    """It found 11 times ok where the next call of the kubelet failed: the cached call won."""
+    path = kubeconfig(node)
+    node.store_credential(age_days=1)
+    same = doctor_findings(node, "--kubeconfig", str(path))
+    assert same["cache"]["remedy"] == ""
+    path = kubeconfig(node, providerID="test:///wrong", tcti="swtpm:path=/nonexistent/other")
+    changed = doctor_findings(node, "--kubeconfig", str(path))
+    assert changed["settings"]["detail"].endswith("provider ID test:///wrong")
+    assert "/nonexistent/other" in changed["TPM"]["detail"]
+    assert changed["cache"]["detail"].endswith("differences: providerID, tcti")
+    assert changed["cache"]["remedy"]
+
+
+def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) -> None:
+    """Six checks were skipped, and flags were ignored."""
+    bootstrap = kubeconfig(node).rename(node.folder / "bootstrap.conf")
+    document = json.loads(bootstrap.read_text())
+    document["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
+    bootstrap.write_text(json.dumps(document))
+    arguments = [
+        f"--kubeconfig={node.folder}/kubelet.conf",
+        f"--bootstrap-kubeconfig={bootstrap}",
+        f"--state-dir={node.state}",
+        f"--tcti={NO_TPM}",
+        "--node-name=worker-1",
+    ]
+    findings = doctor_findings(node, *arguments, "--provider-id=test:///1")
+    assert [f for f in findings.values() if f["detail"].startswith("not checked")] == []
+    assert findings["settings"]["remedy"] == ""
+    assert findings["bootstrap credential"]["remedy"] == ""
+    assert "/nonexistent/socket" in findings["TPM"]["detail"]
+    assert "cannot be reached" in findings["API server"]["detail"]
+    assert "run join" in findings["kubeconfig"]["remedy"]
+    assert not node.state.exists()
+    assert "no provider ID" in doctor_findings(node, *arguments)["settings"]["detail"]
+
+
+def test_renew_uses_the_corrected_kubeconfig_and_reports_differences(node: Node) -> None:
+    """The cached call won, so a corrected setting or an explicit --kubeconfig changed nothing."""
+    node.store_credential(age_days=1)
+    path = kubeconfig(node, tcti="swtpm:path=/nonexistent/corrected")
+    result = node.run("renew", "--kubeconfig", str(path), exec_info=False)
+    first, last = result.stderr.splitlines()
+    assert first.endswith(f"a change of {path}; differences: tcti")
+    assert "/nonexistent/corrected" in last
 
 
 def test_endorsement_key_needs_a_tpm(node: Node) -> None:
@@ -420,5 +526,7 @@ def test_cached_path_of_the_full_program_needs_no_tpm_stack() -> None:
         "requests",
         "urllib3",
         "yaml",
-        "authenticator.commands.inspection",
+        "authenticator.commands.doctor",
+        "authenticator.commands.join",
+        "authenticator.commands.status",
     }

@@ -1,4 +1,4 @@
-"""join: what is planned, what is refused, and what is written; whole joins are in integration."""
+"""join: what it plans, refuses and writes; whole joins are in tests/integration."""
 
 import base64
 import json
@@ -25,6 +25,7 @@ from authenticator.errors import (
 )
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+OTHER_CA = CA.replace("AAAA", "BBBB")
 LAUNCHER = Path("/usr/bin/kubelet-authenticator-tpm")
 CLUSTER: dict[str, Any] = {
     "server": "https://api.example:6443",
@@ -72,26 +73,26 @@ class Machine:
         )
         return join.plan_join(parse_arguments(given), LAUNCHER, "worker-1")
 
-    def planned(self, *arguments: str) -> JoinPlan:
+    def require_plan(self, *arguments: str) -> JoinPlan:
         """Plan a join that has something to do."""
-        made = self.plan(*arguments)
-        assert made is not None
-        return made
+        plan = self.plan(*arguments)
+        assert plan is not None
+        return plan
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """Return a machine that kubeadm join has brought a bootstrap credential to."""
-    made = Machine(tmp_path)
-    made.write(made.bootstrap_conf, {"token": "abcdef.0123456789abcdef"})
-    return made
+    """Return a machine on which kubeadm join has written the bootstrap kubeconfig."""
+    machine = Machine(tmp_path)
+    machine.write(machine.bootstrap_conf, {"token": "abcdef.0123456789abcdef"})
+    return machine
 
 
 def test_kubeconfig_runs_the_launcher_for_the_bootstrap_cluster(machine: Machine) -> None:
-    document = yaml.safe_load(machine.planned("--timeout-seconds=30").content)
-    found = document["clusters"][0]["cluster"]
-    [extension] = found.pop("extensions")
-    assert found == CLUSTER
+    document = yaml.safe_load(machine.require_plan("--timeout-seconds=30").content)
+    cluster = document["clusters"][0]["cluster"]
+    [extension] = cluster.pop("extensions")
+    assert cluster == CLUSTER
     assert extension == {
         "name": "client.authentication.k8s.io/exec",
         "extension": {
@@ -110,20 +111,20 @@ def test_kubeconfig_runs_the_launcher_for_the_bootstrap_cluster(machine: Machine
     }
 
 
-def test_call_is_the_one_that_the_kubeconfig_leads_to(machine: Machine) -> None:
-    made = machine.planned("--state-dir=/var/lib/a")
-    join.write_kubeconfig(made, may_replace=False)
-    found = invocation.invocation_from_kubeconfig(kubeconfig.load(machine.kubelet_conf))
-    assert (found.exec_info, found.arguments) == (made.call.exec_info.raw, made.call.arguments)
-    assert made.call.settings.state_dir == Path("/var/lib/a")
-    assert made.call.settings.node_name == "worker-1"
+def test_certificate_is_for_the_call_of_the_kubeconfig(machine: Machine) -> None:
+    plan = machine.require_plan("--state-dir=/var/lib/a")
+    join.write_kubeconfig(plan, may_replace=False)
+    call = invocation.call_of_kubeconfig(kubeconfig.load(machine.kubelet_conf))
+    assert (call.exec_info, call.arguments) == (plan.call.exec_info.raw, plan.call.arguments)
+    assert plan.call.settings.state_dir == Path("/var/lib/a")
+    assert plan.call.settings.node_name == "worker-1"
 
 
-def test_authority_in_a_file_is_written_inline(machine: Machine) -> None:
+def test_ca_in_a_file_is_written_inline(machine: Machine) -> None:
     (machine.folder / "ca.crt").write_text(CA, encoding="ascii")
     change = {"certificate-authority-data": None, "certificate-authority": "ca.crt"}
     machine.write(machine.bootstrap_conf, {"token": "a.b"}, **change)
-    document = yaml.safe_load(machine.planned().content)
+    document = yaml.safe_load(machine.require_plan().content)
     assert document["clusters"][0]["cluster"]["certificate-authority-data"] == base64.b64encode(
         CA.encode()
     ).decode("ascii")
@@ -131,17 +132,17 @@ def test_authority_in_a_file_is_written_inline(machine: Machine) -> None:
 
 @pytest.mark.parametrize("tcti", ["n", "0x1f", "~", "ä", "\u2028", "\x7f", "\U0001f600", "<&>"])
 def test_settings_survive_yaml(machine: Machine, tcti: str) -> None:
-    made = machine.planned(f"--tcti={tcti}")
-    [entry] = yaml.safe_load(made.content)["clusters"][0]["cluster"]["extensions"]
+    plan = machine.require_plan(f"--tcti={tcti}")
+    [entry] = yaml.safe_load(plan.content)["clusters"][0]["cluster"]["extensions"]
     assert entry["extension"]["tcti"] == tcti
-    assert json.loads(made.call.exec_info.raw)["spec"]["cluster"]["config"]["tcti"] == tcti
+    assert json.loads(plan.call.exec_info.raw)["spec"]["cluster"]["config"]["tcti"] == tcti
 
 
 def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
-    made = machine.planned()
-    join.write_kubeconfig(made, may_replace=False)
+    plan = machine.require_plan()
+    join.write_kubeconfig(plan, may_replace=False)
     assert stat.S_IMODE(machine.kubelet_conf.stat().st_mode) == 0o600
-    assert machine.kubelet_conf.read_bytes() == made.content
+    assert machine.kubelet_conf.read_bytes() == plan.content
     assert sorted(path.name for path in machine.folder.iterdir()) == [
         "bootstrap-kubelet.conf",
         "kubelet.conf",
@@ -149,14 +150,14 @@ def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
 
 
 def test_second_join_has_nothing_to_do(machine: Machine) -> None:
-    join.write_kubeconfig(machine.planned(), may_replace=False)
+    join.write_kubeconfig(machine.require_plan(), may_replace=False)
     machine.bootstrap_conf.unlink()
     assert machine.plan() is None
 
 
-def test_wrong_flag_is_told_where_there_is_nothing_to_do(machine: Machine) -> None:
+def test_wrong_flag_is_an_error_where_there_is_nothing_to_do(machine: Machine) -> None:
     machine.write(machine.kubelet_conf, {"exec": EXEC})
-    with pytest.raises(ConfigurationInvalid, match=r"'--whatever'; --tcti"):
+    with pytest.raises(ConfigurationInvalid, match=r"'--whatever' of join; --tcti"):
         machine.plan("--tcti=", "--whatever")
 
 
@@ -170,33 +171,73 @@ OTHERS: dict[str, Callable[[Machine], object]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_credential_is_kept_until_told_otherwise(machine: Machine, other: str) -> None:
+def test_other_credential_is_kept_without_replace(machine: Machine, other: str) -> None:
     OTHERS[other](machine)
     before = machine.kubelet_conf.read_bytes()
     with pytest.raises(KubeconfigNotOurs, match=r"join --replace"):
         machine.plan()
     with pytest.raises(KubeconfigNotOurs):
-        join.write_kubeconfig(machine.planned("--replace"), may_replace=False)
+        join.write_kubeconfig(machine.require_plan("--replace"), may_replace=False)
     assert machine.kubelet_conf.read_bytes() == before
-    made = machine.planned("--replace")
-    assert made.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
-    join.write_kubeconfig(made, may_replace=True)
-    assert machine.kubelet_conf.read_bytes() == made.content
+    plan = machine.require_plan("--replace")
+    assert plan.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
+    join.write_kubeconfig(plan, may_replace=True)
+    assert machine.kubelet_conf.read_bytes() == plan.content
 
 
-def test_credential_that_is_replaced_is_asked_with_where_there_is_no_other(
+def test_replaced_credential_requests_where_there_is_no_bootstrap_kubeconfig(
     machine: Machine,
 ) -> None:
-    """As on a control plane node that kubeadm init made."""
+    """As on a control plane node that kubeadm init has created."""
     machine.bootstrap_conf.unlink()
     pair = {"client-certificate": "kubelet.pem", "client-key": "kubelet.pem"}
     machine.write(machine.kubelet_conf, pair, server="https://other.example")
-    made = machine.planned("--replace")
-    assert made.call.settings.bootstrap_kubeconfig == machine.kubelet_conf
-    assert made.call.exec_info.server.url == "https://other.example"
+    plan = machine.require_plan("--replace")
+    assert plan.call.settings.bootstrap_kubeconfig == machine.kubelet_conf
+    assert plan.call.exec_info.server.url == "https://other.example"
 
 
-def test_missing_bootstrap_kubeconfig_names_the_step(machine: Machine) -> None:
+SHARED = "https://control-plane.example:6443"
+
+
+def test_join_of_a_control_plane_node_uses_the_server_of_admin_conf(machine: Machine) -> None:
+    """In kubeadm's local mode the bootstrap kubeconfig names a server that does not run yet."""
+    machine.write(machine.folder / "admin.conf", {"token": "admin"}, server=SHARED)
+    plan = machine.require_plan()
+    assert plan.call.exec_info.server.url == SHARED
+    assert plan.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
+    assert yaml.safe_load(plan.content)["clusters"][0]["cluster"] == {
+        **CLUSTER,
+        "extensions": yaml.safe_load(plan.content)["clusters"][0]["cluster"]["extensions"],
+    }
+    assert SHARED not in plan.call.exec_info.raw.decode(), "the kubelet keeps the local server"
+    assert "admin" not in plan.content.decode() + plan.call.exec_info.raw.decode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"certificate-authority-data": base64.b64encode(OTHER_CA.encode()).decode()},
+        {"certificate-authority-data": ""},
+        {"insecure-skip-tls-verify": True},
+        {"server": "http://control-plane.example"},
+    ],
+    ids=["other CA", "no CA", "insecure", "no TLS"],
+)
+def test_admin_conf_that_is_not_of_the_cluster_is_ignored(
+    machine: Machine, change: dict[str, object]
+) -> None:
+    given = {"server": SHARED, **change}
+    machine.write(machine.folder / "admin.conf", {"token": "admin"}, **given)
+    assert machine.require_plan().call.exec_info.server.url == CLUSTER["server"]
+
+
+def test_unreadable_admin_conf_is_ignored(machine: Machine) -> None:
+    (machine.folder / "admin.conf").write_text("surprise", encoding="utf-8")
+    assert machine.require_plan().call.exec_info.server.url == CLUSTER["server"]
+
+
+def test_missing_bootstrap_kubeconfig_names_the_next_step(machine: Machine) -> None:
     machine.bootstrap_conf.unlink()
     for arguments in ((), ("--replace",)):
         with pytest.raises(BootstrapCredentialUnusable, match=r"bootstrap token, as kubeadm join"):
@@ -219,17 +260,17 @@ def test_cluster_that_cannot_be_trusted_is_refused(
         machine.plan()
 
 
-def test_kubeconfig_that_cannot_be_written_is_told(machine: Machine) -> None:
-    made = machine.planned(f"--kubeconfig={machine.folder}/nowhere/kubelet.conf")
+def test_unwritable_kubeconfig_is_an_error(machine: Machine) -> None:
+    plan = machine.require_plan(f"--kubeconfig={machine.folder}/nowhere/kubelet.conf")
     with pytest.raises(KubeconfigUnwritable, match=r"nowhere/kubelet\.conf: No such file"):
-        join.write_kubeconfig(made, may_replace=False)
+        join.write_kubeconfig(plan, may_replace=False)
 
 
-def test_join_that_was_faster_is_not_undone(machine: Machine) -> None:
-    made = machine.planned("--tcti=slow")
-    join.write_kubeconfig(machine.planned("--tcti=fast"), may_replace=False)
+def test_kubeconfig_of_a_faster_join_is_kept(machine: Machine) -> None:
+    plan = machine.require_plan("--tcti=slow")
+    join.write_kubeconfig(machine.require_plan("--tcti=fast"), may_replace=False)
     before = machine.kubelet_conf.read_bytes()
-    join.write_kubeconfig(made, may_replace=False)
+    join.write_kubeconfig(plan, may_replace=False)
     assert machine.kubelet_conf.read_bytes() == before
 
 

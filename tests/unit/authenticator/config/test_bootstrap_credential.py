@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from authenticator.config import bootstrap_credential, invocation, kubeconfig
-from authenticator.errors import BootstrapCredentialUnusable, ExecInfoInvalid, KubeconfigUnusable
+from authenticator.errors import BootstrapCredentialUnusable
 from authenticator.model import KeyPair, Token
 from tests.builders import credentials
 
@@ -163,41 +163,5 @@ def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
 def test_settings_get_keys_that_are_texts_as_in_go(tmp_path: Path) -> None:
     extension = {"name": invocation.EXEC_EXTENSION, "extension": {1: 2, "b": None}}
     path = written(tmp_path, {"exec": {}}, {"extensions": [extension]})
-    found = invocation.invocation_from_kubeconfig(kubeconfig.load(path))
+    found = invocation.call_of_kubeconfig(kubeconfig.load(path))
     assert b'"config":{"1":2,"b":null}' in found.exec_info
-
-
-def test_kubelets_call_is_found_in_its_kubeconfig(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_bytes(b"CA")
-    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"nodeName": "n"}}
-    cluster = {
-        "server": "https://a.example",
-        "certificate-authority": "ca.crt",
-        "extensions": [{"name": "other", "extension": {}}, extension],
-    }
-    stanza = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--tcti", "x"]}
-    found = invocation.find_invocation(None, None, written(tmp_path, {"exec": stanza}, cluster))
-    assert found.arguments == ("--tcti", "x")
-    assert found.exec_info == (
-        b'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":'
-        b'{"cluster":{"server":"https://a.example","certificate-authority-data":"Q0E=",'
-        b'"config":{"nodeName":"n"}},"interactive":false}}\n'
-    )
-
-
-def test_call_of_the_environment_comes_first_then_that_of_the_cache(tmp_path: Path) -> None:
-    kept = credentials.make(0, arguments=("--tcti", "x"))
-    assert invocation.find_invocation(b"raw", kept, tmp_path).exec_info == b"raw"
-    found = invocation.find_invocation(None, kept, tmp_path)
-    assert (found.exec_info, found.arguments) == (credentials.EXEC_INFO, ("--tcti", "x"))
-
-
-def test_call_that_is_nowhere_names_where_it_was_sought(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigUnusable, match="nowhere"):
-        invocation.find_invocation(None, None, tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("user", [{"token": "a"}, {"exec": 5}, {"exec": {"args": 5}}])
-def test_kubeconfig_that_runs_nothing_is_refused(tmp_path: Path, user: dict[str, Any]) -> None:
-    with pytest.raises(ExecInfoInvalid):
-        invocation.find_invocation(None, None, written(tmp_path, user))

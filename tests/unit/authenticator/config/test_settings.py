@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.config.arguments import parse_arguments
+from authenticator.config.arguments import DEFAULT_KUBECONFIG, parse_arguments
 from authenticator.config.settings import SETTINGS, Settings, resolve
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
@@ -212,14 +212,45 @@ def test_command_is_credential_when_none_is_named() -> None:
 
 
 @pytest.mark.parametrize("line", [["--state-dir"], ["status", "--output", "xml"]])
-def test_command_line_that_cannot_be_read_is_one_line(line: list[str]) -> None:
-    with pytest.raises(ConfigurationInvalid) as told:
+def test_unreadable_command_line_is_an_error_of_one_line(line: list[str]) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"--help$") as raised:
         parse_arguments(line)
-    assert "\n" not in told.value.message
+    assert "\n" not in raised.value.message
 
 
 @pytest.mark.parametrize(
-    "line", [["restart"], ["--stat", "/s"], ["status", "--manifest"], ["--if-due"]]
+    ("line", "command"),
+    [
+        (["status", "--manifest"], "status"),
+        (["--if-due"], "credential"),
+        (["status", "now"], "status"),
+    ],
 )
-def test_argument_out_of_place_is_a_problem(line: list[str]) -> None:
-    assert parse_arguments(line).problems
+def test_argument_of_another_command_is_a_problem(line: list[str], command: str) -> None:
+    [problem] = parse_arguments(line).problems
+    assert problem == f"unknown argument {line[-1]!r} of {command}"
+
+
+def test_mistyped_command_is_named() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"invalid choice: 'statu' \(choose from"):
+        parse_arguments(["statu"])
+
+
+def test_mistyped_flag_is_named_and_not_only_its_value() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"unknown argument '--stat'; .*'/s'"):
+        parse_arguments(["--stat", "/s"])
+
+
+def test_help_of_a_command_has_its_options_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["renew", "--help"])
+    text = capsys.readouterr().out
+    assert "--if-due" in text
+    assert "--provider-id" in text
+    assert "--manifest" not in text
+
+
+def test_explicit_kubeconfig_is_known_as_such() -> None:
+    assert parse_arguments(["renew"]).kubeconfig_explicit is False
+    parsed = parse_arguments(["renew", "--kubeconfig", DEFAULT_KUBECONFIG])
+    assert (parsed.kubeconfig, parsed.kubeconfig_explicit) == (Path(DEFAULT_KUBECONFIG), True)

@@ -31,10 +31,13 @@ from authenticator.errors import (
     VersionRefused,
 )
 from authenticator.model import EXCHANGE_TTL_SECONDS, CsrRequest
+from authenticator.state.cooldown import MAX_REFUSAL_COOLDOWN_SECONDS
+from authenticator.tpm.templates import ATTESTATION_TEMPLATES
 from common.csr import decode_request
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
 from common.pkcs10 import parse_pkcs10
+from common.tpm.constants import ObjectAttributes
 from tests.fakes.csr_api import FakeCluster, Issuance
 from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash
 
@@ -551,6 +554,22 @@ def test_challenge_for_another_tpm_ends_the_exchange() -> None:
     with pytest.raises(CredentialNotForThisTpm):
         node.obtain()
     assert node.store.pending is None
+
+
+def test_challenge_for_an_older_attestation_key_template_starts_over() -> None:
+    """An update of this program changed the key's attributes, and with them its Name."""
+    node = FakeNode()
+    ecc = ATTESTATION_TEMPLATES[0]
+    without_noda = replace(ecc, attributes=ecc.attributes & ~ObjectAttributes.NODA)
+    current = node.tpm._attestation
+    node.tpm._attestation = node.tpm._create(without_noda, "tpm")
+    at_challenge(node)
+    node.tpm._attestation = current
+    with pytest.raises(CredentialNotForThisTpm):
+        node.obtain()
+    assert node.store.pending is None
+    node.clock.pass_time(MAX_REFUSAL_COOLDOWN_SECONDS)
+    node.obtain()
 
 
 def test_call_waits_while_the_api_server_is_unavailable() -> None:

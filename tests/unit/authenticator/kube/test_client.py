@@ -91,7 +91,7 @@ class Asked:
 
 @dataclass
 class Script:
-    """What the server does with each request, and what it was asked."""
+    """What the server answers, and the requests that it got."""
 
     port: int = 0
     asked: list[Asked] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Script:
         seconds: float = 20,
         **change: Any,  # noqa: ANN401
     ) -> KubernetesApi:
-        """Return the API server, asked by somebody."""
+        """Return a client of the server."""
         who = requester or Token(token="abcdef.secret")
         return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
 
@@ -144,7 +144,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         timeout = 10
 
         def setup(self) -> None:
-            """Remember whose connection it is: a client may give up before it is looked at."""
+            """Remember the test of this connection: its client may be gone before it is handled."""
             super().setup()
             self.asked = script.asked
 
@@ -196,13 +196,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
 
 @pytest.fixture
 def script(running: Script) -> Script:
-    """Return the server with nothing asked yet."""
+    """Return the server without requests so far."""
     running.asked = []
     running.says(200, DOCUMENT)
     return running
 
 
-def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
+def test_csr_is_created_as_specified(script: Script) -> None:
     script.says(201, DOCUMENT)
     assert script.ask().create(REQUEST) == CSR
     (asked,) = script.asked
@@ -219,7 +219,7 @@ def test_csr_is_filed_as_it_is_wanted(script: Script) -> None:
     }
 
 
-def test_lifetime_that_is_not_wanted_is_not_written(script: Script) -> None:
+def test_lifetime_that_is_not_set_is_not_sent(script: Script) -> None:
     script.says(201, {**DOCUMENT, "spec": without_lifetime()})
     wanted = replace(REQUEST, expiration_seconds=None)
     assert script.ask().create(wanted).spec == wanted
@@ -243,18 +243,18 @@ def test_csr_that_exists_is_returned(script: Script) -> None:
 
 def test_csr_that_is_not_there_is_none(script: Script) -> None:
     script.says(404, {})
-    assert script.ask().get("x") is None
+    assert script.ask().get(REQUEST.name) is None
 
 
 def test_client_certificate_is_shown(script: Script) -> None:
-    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
     assert script.asked[0].client == "system:node:worker-1"
     assert "Authorization" not in script.asked[0].headers
 
 
 def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get("x")
+    script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
     assert not list(tmp_path.iterdir())
 
 
@@ -379,14 +379,14 @@ REFUSALS: dict[int, type[AttestationError]] = {
 def test_refusal_has_its_name(script: Script, status: int) -> None:
     body = b"" if status == 204 else b'{"message": "because\\n of \\u001b[2J this"}'
     script.says(status, body, Location=f"https://127.0.0.1:{script.port}/elsewhere")
-    with pytest.raises(REFUSALS[status]) as told:
+    with pytest.raises(REFUSALS[status]) as raised:
         script.ask().create(REQUEST)
-    assert told.value.message.isprintable()
+    assert raised.value.message.isprintable()
     assert len(script.asked) == 1, "nothing is followed"
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b'{"message": "because\\n of \\u001b[2J this"}', ": because of [2J this"),
         (json.dumps({"message": "x" * 301}).encode(), ": " + "x" * 300),
@@ -397,11 +397,11 @@ def test_refusal_has_its_name(script: Script, status: int) -> None:
     ],
     ids=["blanks", "long", "a number", "none", "no JSON", "a list"],
 )
-def test_message_of_a_refusal_is_told_in_one_short_line(body: bytes, told: str) -> None:
+def test_message_of_a_refusal_is_one_short_line(body: bytes, expected: str) -> None:
     """It is the API server's word, and goes to logs and terminals."""
     assert (
         errors.error_for_status(422, body).message
-        == f"the API server rejects the request (422){told}"
+        == f"the API server rejects the request (422){expected}"
     )
 
 
@@ -410,10 +410,10 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
     untrusted = ssl.SSLCertVerificationError()
     untrusted.verify_message = "self-signed certificate"
     for cause, error in ((gone, ApiServerUnavailable), (untrusted, ApiServerUntrusted)):
-        by_cause, by_context = ValueError("told"), ValueError("told")
+        by_cause, by_context = ValueError("outer"), ValueError("outer")
         by_cause.__cause__ = cause
         by_context.__context__ = cause
-        in_a_ring = ValueError("told", cause)
+        in_a_ring = ValueError("outer", cause)
         in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
         for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
             found = errors.error_for_exception(outer)
@@ -421,7 +421,7 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
             assert ("Connection refused" if cause is gone else "self-signed") in found.message
 
 
-def test_error_without_a_cause_is_told_by_its_kind() -> None:
+def test_error_without_a_cause_is_named_by_its_type() -> None:
     assert errors.error_for_exception(OSError()).message.endswith(": OSError")
 
 
@@ -443,7 +443,7 @@ def test_part_that_is_null_is_as_one_that_is_not_there(
     script: Script, change: dict[str, object]
 ) -> None:
     script.says(200, DOCUMENT | change)
-    found = script.ask().get("x")
+    found = script.ask().get(REQUEST.name)
     assert found is not None
     assert found.spec == CSR.spec
 
@@ -451,7 +451,7 @@ def test_part_that_is_null_is_as_one_that_is_not_there(
 def test_condition_needs_no_words(script: Script) -> None:
     conditions = [{"type": "Denied", "reason": None}]
     script.says(200, {**DOCUMENT, "status": {"conditions": conditions}})
-    found = script.ask().get("x")
+    found = script.ask().get(REQUEST.name)
     assert found is not None
     assert found.conditions == {"Denied": ("", "")}
 
@@ -465,16 +465,19 @@ MALFORMED: dict[str, object] = {
     "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
     "no request": spec_without("request"),
     "request that is no base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
-    "usages that are none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
-    "lifetime that is none": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"}},
-    "annotations that are none": {
+    "usages that are not a list": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
+    "lifetime that is not a number": {
+        **DOCUMENT,
+        "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"},
+    },
+    "annotations that are not strings": {
         **DOCUMENT,
         "metadata": {**DOCUMENT["metadata"], "annotations": {"a": 5}},
     },
-    "conditions that are none": {**DOCUMENT, "status": {"conditions": [5]}},
+    "conditions that are not objects": {**DOCUMENT, "status": {"conditions": [5]}},
     "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
     "certificate that is no base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
-    "certificate that is none": {**DOCUMENT, "status": {"certificate": 5}},
+    "certificate that is not a string": {**DOCUMENT, "status": {"certificate": 5}},
 }
 
 
@@ -482,7 +485,33 @@ MALFORMED: dict[str, object] = {
 def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
     script.says(200, MALFORMED[malformed])
     with pytest.raises(ApiResponseMalformed):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
+
+
+HOSTILE_NAME = "kubelet-tpm-1\x1b[2J\nkubelet-tpm-2"
+RENAMED = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "name": HOSTILE_NAME}}
+
+
+REQUESTS: dict[str, Callable[[KubernetesApi], object]] = {
+    "created": lambda api: api.create(REQUEST),
+    "read": lambda api: api.get(REQUEST.name),
+    "watched": lambda api: api.wait_for_change(CSR, 5),
+    "listed": lambda api: api.wait_for_change(CSR, 5),
+}
+
+
+@pytest.mark.parametrize("answer", REQUESTS)
+def test_object_name_of_a_hostile_api_server_is_refused(script: Script, answer: str) -> None:
+    """It went into messages, and from these into records and terminals."""
+    if answer == "watched":
+        script.answer = watching({"type": "MODIFIED", "object": RENAMED})
+    elif answer == "listed":
+        script.answer = watching(then=listing(RENAMED))
+    else:
+        script.says(200, RENAMED)
+    with pytest.raises(ApiResponseMalformed, match="another object") as raised:
+        REQUESTS[answer](script.ask())
+    assert raised.value.message.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -503,7 +532,7 @@ def test_malformed_list_is_not_believed(script: Script, malformed: object) -> No
 
 
 @pytest.mark.parametrize("malformed", [{}, {"status": {}}, {"status": {"userInfo": 5}}, [], 5])
-def test_malformed_review_names_nobody(script: Script, malformed: object) -> None:
+def test_malformed_review_is_an_error(script: Script, malformed: object) -> None:
     script.says(201, malformed)
     with pytest.raises(ApiResponseMalformed):
         script.ask().self_subject_review()
@@ -519,13 +548,13 @@ def test_huge_answer_is_not_read(script: Script) -> None:
 
     script.answer = endless
     with pytest.raises(ApiResponseMalformed, match="too large"):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
 def test_compressed_answer_is_not_inflated(script: Script) -> None:
     script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
     with pytest.raises(ApiResponseMalformed):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
     assert script.asked[0].headers["Accept-Encoding"] == "identity"
 
 
@@ -549,7 +578,7 @@ def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) ->
     script.answer = drip
     began = time.monotonic()
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0.6).get("x")
+        script.ask(seconds=0.6).get(REQUEST.name)
     gone.set()
     assert time.monotonic() - began < 20, "it would drip for hours"
 
@@ -558,7 +587,7 @@ def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0.5).get("x")
+        script.ask(seconds=0.5).get(REQUEST.name)
     gone.set()
 
 
@@ -570,14 +599,14 @@ def test_silent_server_is_unavailable_long_before_the_deadline(
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
     with pytest.raises(ApiServerUnavailable):
-        script.ask(seconds=30).get("x")
+        script.ask(seconds=30).get(REQUEST.name)
     gone.set()
 
 
 def test_server_that_hangs_up_is_unavailable(script: Script) -> None:
     script.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ApiServerUnavailable):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
 def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
@@ -590,43 +619,43 @@ def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
 
     script.answer = break_off
     with pytest.raises(ApiServerUnavailable):
-        script.ask().get("x")
+        script.ask().get(REQUEST.name)
 
 
-def test_nobody_at_the_address_is_unavailable(script: Script) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+def test_closed_port_is_unavailable(script: Script) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(ApiServerUnavailable, match="refused"):
-            script.ask(url=url).get("x")
+            script.ask(url=url).get(REQUEST.name)
 
 
 def test_no_time_is_left_to_ask(script: Script) -> None:
     with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0).get("x")
+        script.ask(seconds=0).get(REQUEST.name)
     assert script.asked == []
 
 
 def test_certificate_of_another_authority_is_not_trusted(script: Script) -> None:
     with pytest.raises(ApiServerUntrusted):
-        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+        script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
     assert script.asked == []
 
 
 def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
     with pytest.raises(ApiServerUntrusted):
-        script.ask(tls_server_name="other.example").get("x")
+        script.ask(tls_server_name="other.example").get(REQUEST.name)
 
 
 def test_tls_server_name_is_what_counts(script: Script) -> None:
-    assert script.ask(tls_server_name="kubernetes.example").get("x") == CSR
+    assert script.ask(tls_server_name="kubernetes.example").get(REQUEST.name) == CSR
 
 
 def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
     asked = script.ask()
-    asked.get("x")
+    asked.get(REQUEST.name)
     adapter = asked._session.get_adapter("https://a")
-    context = adapter._context  # type: ignore[attr-defined]
+    context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
     assert len(context.get_ca_certs()) == 1
 
 
@@ -640,29 +669,29 @@ def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-    assert script.ask().get("x") == CSR
+    assert script.ask().get(REQUEST.name) == CSR
     assert script.asked[0].headers["Authorization"] == "Bearer abcdef.secret"
     with pytest.raises(ApiServerUntrusted):
-        script.ask(ca=STRANGER.pair.certificate.decode()).get("x")
+        script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
 
 
-def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None:
+def test_server_is_verified_through_a_proxy(script: Script) -> None:
     seen: list[bytes] = []
 
     def relay(listener: socket.socket) -> None:
         for _ in range(2):
             client, _ = listener.accept()
             seen.append(client.recv(4096).split(b"\r\n")[0])
-            behind = socket.create_connection(("127.0.0.1", script.port))
+            server = socket.create_connection(("127.0.0.1", script.port))
             client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            pair = ((client, behind), (behind, client))
+            pair = ((client, server), (server, client))
             threads = [threading.Thread(target=copy, args=ends) for ends in pair]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             client.close()
-            behind.close()
+            server.close()
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         try:
@@ -679,11 +708,11 @@ def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None
         thread.start()
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
-        assert asked.get("x") == CSR
+        assert asked.get(REQUEST.name) == CSR
         asked._session.close()
         other = script.ask(proxy=proxy, url="https://other.example:443")
         with pytest.raises(ApiServerUntrusted):
-            other.get("x")
+            other.get(REQUEST.name)
         other._session.close()
         thread.join()
     assert [line.removesuffix(b" HTTP/1.0").removesuffix(b" HTTP/1.1") for line in seen] == [
@@ -695,7 +724,7 @@ def test_proxy_is_used_and_the_server_behind_it_verified(script: Script) -> None
 @pytest.mark.parametrize(
     "ca", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_ca_that_cannot_be_read_is_told(script: Script, ca: str) -> None:
+def test_unreadable_ca_is_an_error(script: Script, ca: str) -> None:
     with pytest.raises(ExecInfoInvalid):
         script.ask(ca=ca)
 
@@ -715,7 +744,7 @@ def test_nothing_stays_open(script: Script) -> None:
     before = open_descriptors()
     for _ in range(5):
         asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
-        asked.get("x")
+        asked.get(REQUEST.name)
         asked._session.close()
     # The server's ends are in this process too, and are closed by other threads.
     wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")

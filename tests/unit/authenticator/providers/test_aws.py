@@ -62,7 +62,7 @@ def test_ipv6_address_comes_after_the_ipv4_one(deadline: Deadline) -> None:
     assert found.addresses[:2] == (ip_address("10.0.1.23"), ip_address("2001:db8::23"))
 
 
-def test_local_zones_and_short_ids_are_taken(deadline: Deadline) -> None:
+def test_local_zones_and_short_ids_are_accepted(deadline: Deadline) -> None:
     recorded = instance(zone=key("us-west-2-lax-1a"), id=key("i-1234abcd"))
     assert identity(recorded, deadline).provider_id == "aws:///us-west-2-lax-1a/i-1234abcd"
 
@@ -77,7 +77,7 @@ def test_local_zones_and_short_ids_are_taken(deadline: Deadline) -> None:
     ],
     ids=["unknown path", "no PUT", "any answer to anything", "no lifetime"],
 )
-def test_service_without_sessions_is_refused_and_asked_no_further(
+def test_service_without_sessions_is_refused_without_more_requests(
     deadline: Deadline, version_1: Exchange
 ) -> None:
     """IMDSv1 would answer through any open proxy on the machine."""

@@ -145,7 +145,7 @@ def test_file_of_another_form_is_refused(tmp_path: Path, deadline: Deadline, tex
         identity(tmp_path, text, deadline)
 
 
-def test_missing_file_is_told(tmp_path: Path, deadline: Deadline) -> None:
+def test_missing_file_is_an_error(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ConfigurationInvalid, match="No such file"):
         File(str(tmp_path / "missing")).identity(deadline)
 

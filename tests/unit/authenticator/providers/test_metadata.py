@@ -1,4 +1,4 @@
-"""How metadata services are asked: what a service that misbehaves can cost."""
+"""The client of metadata services, and what a hostile service costs."""
 
 import http.server
 import socket
@@ -8,8 +8,8 @@ import pytest
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 from authenticator.providers.metadata import (
-    ANSWER_LIMIT,
     LINK_LOCAL,
+    MAX_RESPONSE_BYTES,
     READ_SECONDS,
     TOTAL_SECONDS,
     MetadataService,
@@ -36,43 +36,46 @@ def test_answer_is_its_text(deadline: Deadline) -> None:
     assert ask(answering(Exchange(body=b"the value")), deadline) == "the value"
 
 
-def test_headers_go_with_each_question(deadline: Deadline) -> None:
+def test_headers_are_sent_with_each_request(deadline: Deadline) -> None:
     assert ask(answering(Exchange(body=b"v", asks={"Metadata": "true"})), deadline) == "v"
     with pytest.raises(ProviderAnswerInvalid, match="400"):
         ask(answering(Exchange(body=b"v", asks={"Metadata": "other"})), deadline)
 
 
-def test_service_is_at_the_address_of_the_link() -> None:
+def test_address_is_link_local() -> None:
     """Plain HTTP goes nowhere else."""
     assert LINK_LOCAL == "http://169.254.169.254"
 
 
-def test_question_asks_for_nothing_packed_and_says_who_asks(deadline: Deadline) -> None:
+def test_request_accepts_no_compression_and_has_a_user_agent(deadline: Deadline) -> None:
     asks = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenticator-tpm"}
     assert ask(answering(Exchange(body=b"v", asks=asks)), deadline) == "v"
 
 
-def test_answer_of_the_largest_size_is_taken(deadline: Deadline) -> None:
-    assert len(ask(answering(Exchange(body=b"x" * ANSWER_LIMIT)), deadline)) == ANSWER_LIMIT
+def test_response_of_the_maximum_size_is_accepted(deadline: Deadline) -> None:
+    assert (
+        len(ask(answering(Exchange(body=b"x" * MAX_RESPONSE_BYTES)), deadline))
+        == MAX_RESPONSE_BYTES
+    )
 
 
 @pytest.mark.parametrize(
-    ("exchange", "told"),
+    ("exchange", "message"),
     [
         (Exchange(status=302, headers={"Location": "http://192.0.2.1/"}), "redirects"),
         (Exchange(status=307, headers={"Location": "/key2"}), "redirects"),
         (Exchange(status=404), "has no /key"),
         (Exchange(status=405), "405"),
         (Exchange(status=204), "204"),
-        (Exchange(body=b"x" * (ANSWER_LIMIT + 1)), "too large"),
-        (Exchange(body=b"\xff\xfe"), "not text"),
-        (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "no answer"),
+        (Exchange(body=b"x" * (MAX_RESPONSE_BYTES + 1)), "too large"),
+        (Exchange(body=b"\xff\xfe"), "not UTF-8 text"),
+        (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "compressed"),
     ],
 )
-def test_answers_that_no_platform_gives_are_refused(
-    deadline: Deadline, exchange: Exchange, told: str
+def test_responses_of_no_platform_are_refused(
+    deadline: Deadline, exchange: Exchange, message: str
 ) -> None:
-    with pytest.raises(ProviderAnswerInvalid, match=told):
+    with pytest.raises(ProviderAnswerInvalid, match=message):
         ask(answering(exchange), deadline)
 
 
@@ -82,10 +85,10 @@ def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, statu
         ask(answering(Exchange(status=status)), deadline)
 
 
-def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
-    with socket.socket() as nobody:  # has the port, and does not listen
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+def test_closed_port_is_unavailable(deadline: Deadline) -> None:
+    with socket.socket() as closed:  # it has the port and does not listen
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         with (
             MetadataService(url, deadline, {}) as service,
             pytest.raises(ProviderUnavailable, match="is this machine on that platform"),
@@ -93,14 +96,14 @@ def test_nobody_there_is_unavailable(deadline: Deadline) -> None:
             service.get("/key")
 
 
-def test_service_that_never_answers_is_left(soon: Deadline) -> None:
+def test_service_that_never_answers_is_unavailable(soon: Deadline) -> None:
     recorded = answering(Exchange(body=b"late"))
     recorded.write = lambda _handler, _body: (recorded.ended.wait(), None)[1]
     with pytest.raises(ProviderUnavailable):
         ask(recorded, soon)
 
 
-def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> None:
+def test_dripped_body_ends_in_time(passing: Deadline) -> None:
     """Each byte comes in good time, but never the last one."""
 
     def drip(handler: http.server.BaseHTTPRequestHandler, _body: bytes) -> None:
@@ -110,7 +113,7 @@ def test_answer_that_drips_is_left_when_its_time_is_over(passing: Deadline) -> N
             except OSError:
                 return
 
-    recorded = answering(Exchange(body=b"x" * ANSWER_LIMIT))
+    recorded = answering(Exchange(body=b"x" * MAX_RESPONSE_BYTES))
     recorded.write = drip
     with pytest.raises(ProviderUnavailable, match="in time"):
         ask(recorded, passing)
@@ -129,7 +132,7 @@ def break_off(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
     handler.close_connection = True
 
 
-def test_all_questions_share_one_time_limit(passing: Deadline) -> None:
+def test_all_requests_share_one_time_limit(passing: Deadline) -> None:
     recorded = answering(Exchange(body=b"v"))
     with recorded.running() as url, MetadataService(url, passing, {}) as service:
         questions = (service.get("/key") for _ in range(100))
@@ -138,7 +141,7 @@ def test_all_questions_share_one_time_limit(passing: Deadline) -> None:
     assert 1 <= len(recorded.asked) <= TOTAL_SECONDS / 2
 
 
-def test_nothing_is_asked_after_the_deadline() -> None:
+def test_no_request_is_made_after_the_deadline() -> None:
     recorded = answering(Exchange(body=b"v"))
     with pytest.raises(ProviderUnavailable, match="in time"):
         ask(recorded, Deadline(FakeClock(), 0.0))
@@ -150,12 +153,12 @@ def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
 ) -> None:
     for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):
         with MetadataService("http://127.0.0.1", given, {}) as service:
-            assert service._at_most(0.1) == pytest.approx(0.1)
-            assert service._at_most(READ_SECONDS) == pytest.approx(min(READ_SECONDS, longest))
-            assert service._at_most(60) == pytest.approx(longest)
+            assert service._clamp(0.1) == pytest.approx(0.1)
+            assert service._clamp(READ_SECONDS) == pytest.approx(min(READ_SECONDS, longest))
+            assert service._clamp(60) == pytest.approx(longest)
 
 
-def test_environment_is_not_asked(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_not_used(deadline: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy would see session tokens, and could answer for the platform."""
     with Recorded({}).running() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

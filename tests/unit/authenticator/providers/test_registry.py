@@ -75,7 +75,7 @@ def test_third_partys_provider_is_found_and_gets_its_option(
     assert found == Identity(provider_id="rack://a:1", node_name="n1")
 
 
-def test_unknown_provider_is_told_with_those_there_are() -> None:
+def test_error_for_an_unknown_provider_lists_the_installed_ones() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"'rack' is not installed.* aws, azure"):
         registry.load("rack")
 
@@ -86,7 +86,7 @@ def test_name_is_exact(setting: str) -> None:
         registry.load(setting)
 
 
-def test_nobody_takes_the_place_of_a_built_in_provider(install: Path) -> None:
+def test_built_in_provider_cannot_be_replaced(install: Path) -> None:
     distribute(install, "evil", {"aws": "example_rack:Rack"})
     with pytest.raises(
         ConfigurationInvalid, match=r"more than once.*aws:Aws and example_rack:Rack"
@@ -95,7 +95,7 @@ def test_nobody_takes_the_place_of_a_built_in_provider(install: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["no_such_module:Rack", "example_rack:Missing"])
-def test_provider_that_cannot_be_loaded_is_told(install: Path, value: str) -> None:
+def test_provider_that_cannot_be_loaded_is_an_error(install: Path, value: str) -> None:
     distribute(install, "example-rack", {"rack": value})
     with pytest.raises(ConfigurationInvalid, match="cannot be loaded"):
         registry.load("rack")
@@ -134,7 +134,7 @@ def test_answer_that_no_request_could_hold_is_refused(
         registry.query_provider(f"rack:{GOOD | changed}", deadline)
 
 
-def test_ip_addresses_are_taken(tmp_path: Path, deadline: Deadline) -> None:
+def test_ip_addresses_are_accepted(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "identity.yaml"
     path.write_text("{providerID: 'rack://a', addresses: [10.0.0.1]}")
     assert registry.query_provider(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)

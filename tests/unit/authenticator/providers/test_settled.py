@@ -1,4 +1,4 @@
-"""When a provider is asked, and what of its answer counts: cache first, then what is set."""
+"""When a provider is queried, and that the cache and the settings come before it."""
 
 import pytest
 
@@ -12,18 +12,20 @@ from common.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import BOOTSTRAP_USER
 from tests.fakes.node import NODE_NAME, FakeNode
 
-TOLD = Identity(provider_id="aws:///eu-1a/i-0", node_name="told")
+IDENTITY = Identity(provider_id="aws:///eu-1a/i-0", node_name="from-provider")
 HOST = "Host"
 
 
-def settled(told: Identity = TOLD, **given: str) -> Settings:
+def settled(identity: Identity = IDENTITY, **given: str) -> Settings:
     """Return settings with what the provider tells."""
-    return resolve({"provider": "aws", **given}, {}, HOST).with_provider_identity(lambda _: told)
+    return resolve({"provider": "aws", **given}, {}, HOST).with_provider_identity(
+        lambda _: identity
+    )
 
 
 def test_provider_tells_what_is_not_set() -> None:
     found = settled()
-    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "told")
+    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "from-provider")
     assert found.provider is None
 
 
@@ -34,7 +36,7 @@ def test_set_node_name_wins() -> None:
 
 def test_set_provider_id_wins() -> None:
     found = settled(providerID="mine://1")
-    assert (found.required_provider_id(), found.node_name) == ("mine://1", "told")
+    assert (found.required_provider_id(), found.node_name) == ("mine://1", "from-provider")
 
 
 def test_set_file_wins() -> None:
@@ -49,16 +51,16 @@ def test_host_name_is_the_last_resort() -> None:
 
 
 def refuse(setting: str) -> Identity:
-    """Stand for a provider that nobody may ask."""
+    """Fail: the provider must not be queried."""
     raise AssertionError(setting)
 
 
-def test_provider_is_not_asked_for_what_is_set() -> None:
+def test_provider_is_not_queried_for_what_is_set() -> None:
     given = {"provider": "aws", "nodeName": "mine", "providerID": "mine://1"}
     assert resolve(given, {}, HOST).with_provider_identity(refuse).node_name == "mine"
 
 
-def test_without_provider_nobody_is_asked() -> None:
+def test_without_provider_none_is_queried() -> None:
     assert resolve({}, {}, HOST).with_provider_identity(refuse).node_name == "host"
 
 
@@ -76,19 +78,19 @@ def test_setting_of_another_form_is_refused(setting: str) -> None:
 def unset() -> FakeNode:
     """Return a node for which only the provider is set."""
     given: dict[str, object] = {"provider": "aws", "nodeName": None, "providerID": None}
-    return FakeNode(settings=given, identity=TOLD)
+    return FakeNode(settings=given, identity=IDENTITY)
 
 
 def test_request_holds_what_the_provider_tells() -> None:
     node = unset()
-    assert node.obtain().node_name == "told"
+    assert node.obtain().node_name == "from-provider"
     for csr in node.cluster.csrs.values():
         request = parse_pkcs10(decode_request(csr.spec.request)[0])
-        assert (request.node_name, request.provider_id) == ("told", "aws:///eu-1a/i-0")
+        assert (request.node_name, request.provider_id) == ("from-provider", "aws:///eu-1a/i-0")
     assert node.providers_asked == ["aws"]
 
 
-def test_provider_is_never_asked_for_a_certificate_in_the_cache() -> None:
+def test_provider_is_not_queried_for_a_cached_certificate() -> None:
     """Whatever it would tell: the kubelet waits under a lock."""
     node = unset()
     node.obtain()
@@ -112,7 +114,7 @@ def test_renewal_asks_again() -> None:
     assert node.providers_asked == ["aws", "aws"]
 
 
-def test_new_name_is_asked_for_with_the_bootstrap_credential() -> None:
+def test_bootstrap_credential_requests_the_certificate_for_a_new_name() -> None:
     """The old certificate is another node's: the signer would deny it this name (M5)."""
     node = unset()
     node.obtain()

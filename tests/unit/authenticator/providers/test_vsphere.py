@@ -144,7 +144,7 @@ def test_name_is_read_in_every_encoding(
     assert name(tool(tmp_path, metadata, encoding), tmp_path, deadline) == "fleet-md-0"
 
 
-def test_the_other_tool_is_asked_in_its_own_way(tmp_path: Path, deadline: Deadline) -> None:
+def test_vmtoolsd_gets_its_own_arguments(tmp_path: Path, deadline: Deadline) -> None:
     found = tool(tmp_path, METADATA, "", name="vmtoolsd")
     assert name(found, tmp_path, deadline) == "fleet-md-0"
 

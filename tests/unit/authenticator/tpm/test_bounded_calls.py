@@ -27,7 +27,7 @@ class Passing(Exception):
 
 
 def bounded(deadline: Left) -> BoundedCalls:
-    return BoundedCalls(deadline, again=lambda error: isinstance(error, Passing))
+    return BoundedCalls(deadline, is_retryable=lambda error: isinstance(error, Passing))
 
 
 def test_result_comes_back() -> None:
@@ -39,7 +39,7 @@ def test_error_comes_back() -> None:
         bounded(Left(30)).run(lambda: 1 // 0)
 
 
-def test_call_that_outlives_the_deadline_is_left_behind() -> None:
+def test_call_that_does_not_return_is_abandoned() -> None:
     forever, left = threading.Event(), Left(0.01)
     calls = bounded(left)
     with pytest.raises(TpmBusy, match="did not answer"):

@@ -37,14 +37,16 @@ def fail_to_open(
         ("swtpm:path=/nonexistent/tpm", errors.TpmUnavailable, "/nonexistent/tpm"),
     ],
 )
-def test_nobody_there_is_told(tcti: str, leaf: type[AttestationError], step: str) -> None:
+def test_missing_tpm_is_an_error_with_its_remedy(
+    tcti: str, leaf: type[AttestationError], step: str
+) -> None:
     with pytest.raises(leaf) as caught, esapi.open_tpm(tcti, deadline=Deadline(FakeClock(), 60.0)):
         pass
     assert step in caught.value.message
     assert "\n" not in caught.value.message
 
 
-def test_missing_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     fail_to_open(monkeypatch, errno.EACCES)
     with (
         pytest.raises(errors.TpmPermissionDenied, match="run as root"),
@@ -53,7 +55,7 @@ def test_missing_permission_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_device_in_use_is_told_when_time_is_up(
+def test_device_in_use_is_an_error_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch, moved: MovedTime
 ) -> None:
     fail_to_open(monkeypatch, errno.EBUSY, took=lambda: moved.sleep(20))
@@ -65,17 +67,17 @@ def test_device_in_use_is_told_when_time_is_up(
     assert moved.now >= 60
 
 
-def test_file_that_is_no_tpm_is_told(tmp_path: Path) -> None:
+def test_file_that_is_not_a_tpm_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     with (
-        pytest.raises(errors.TpmUnavailable, match="is no TPM"),
+        pytest.raises(errors.TpmUnavailable, match="is not a TPM"),
         esapi.open_tpm(f"device:{file}", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
 
 
-def test_password_that_no_tpm_takes_is_told() -> None:
+def test_password_longer_than_an_auth_value_is_an_error() -> None:
     with (
         pytest.raises(errors.TpmConfigurationInvalid, match="64 bytes"),
         esapi.open_tpm(

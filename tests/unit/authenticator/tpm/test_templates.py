@@ -111,8 +111,8 @@ def test_policy_is_an_or_of_its_branches_or_has_none(template: EndorsementTempla
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
-        (0, "0023 000b 00050072 0000 0010 0018 000b 0003 0010 0000 0000"),
-        (1, "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000"),
+        (0, "0023 000b 00050472 0000 0010 0018 000b 0003 0010 0000 0000"),
+        (1, "0001 000b 00050472 0000 0010 0014 000b 0800 00000000 0000"),
     ],
 )
 def test_attestation_templates_are_the_protocol_to_the_byte(template: int, expected: str) -> None:

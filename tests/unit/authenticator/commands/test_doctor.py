@@ -1,0 +1,277 @@
+"""doctor: what it finds on a node with one problem, and that it changes nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from authenticator.commands import doctor
+from authenticator.errors import (
+    ConfigurationInvalid,
+    ExecInfoInvalid,
+    RequestDenied,
+    TpmPermissionDenied,
+    Unauthorized,
+)
+from authenticator.model import Deadline
+from authenticator.state.run_record import RunRecorder
+from tests.builders import credentials
+from tests.builders.healthy_node import KUBEADM_FLAGS, HealthyNode, drop_in
+from tests.fakes.clock import FakeClock
+from tests.fakes.tpm import FakeTpm
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> HealthyNode:
+    """Return a node on which nothing is wrong."""
+    return HealthyNode(tmp_path, FakeClock(), FakeTpm())
+
+
+def test_healthy_node_has_no_problem(node: HealthyNode) -> None:
+    findings = node.findings()
+    assert [f for f in findings.values() if f.remedy] == []
+    assert doctor.format_text(list(findings.values())).count("ok ") == len(findings)
+
+
+def stanza(**change: object) -> Callable[[HealthyNode], None]:
+    """Return a break of the exec stanza."""
+    return lambda node: node.write(
+        "etc/kubernetes/kubelet.conf", node.kubeconfig({"exec": node.stanza(**change)})
+    )
+
+
+def expire(node: HealthyNode) -> None:
+    """Let the certificate run out."""
+    node.clock.pass_time(7 * credentials.DAY)
+
+
+def lose_certificate(node: HealthyNode) -> None:
+    """Remove the credential."""
+    (node.root / "state/credential.pem").unlink()
+
+
+def lose_every_credential(node: HealthyNode) -> None:
+    """Remove both credentials."""
+    lose_certificate(node)
+    (node.root / "etc/kubernetes/bootstrap.conf").unlink()
+
+
+BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
+    "interactive mode": ("kubeconfig", stanza(interactiveMode="IfAvailable"), "interactiveMode"),
+    "no cluster info": ("kubeconfig", stanza(provideClusterInfo=False), "provideClusterInfo"),
+    "old version": ("kubeconfig", stanza(apiVersion="v1alpha1"), "apiVersion"),
+    "relative command": ("kubeconfig", stanza(command="kubelet-authenticator-tpm"), "absolute"),
+    "no command": ("program", stanza(command=None), "cannot be run"),
+    "another credential": (
+        "kubeconfig",
+        lambda m: m.write(
+            "etc/kubernetes/kubelet.conf", m.kubeconfig({"exec": m.stanza(), "token": "x"})
+        ),
+        "besides exec",
+    ),
+    "no stanza": (
+        "kubeconfig",
+        lambda m: m.write("etc/kubernetes/kubelet.conf", m.kubeconfig({"token": "x"})),
+        "does not run this program",
+    ),
+    "no kubeconfig": (
+        "kubeconfig",
+        lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
+        "No such file",
+    ),
+    "no program": (
+        "program",
+        lambda m: (m.root / "usr/bin/kubelet-authenticator-tpm").unlink(),
+        "cannot be run",
+    ),
+    "rotation": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True}),
+        "rotateCertificates: true",
+    ),
+    "rotation by a flag in capitals": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
+        "30-own.conf has --rotate-certificates",
+    ),
+    "list for a kubelet configuration": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", "[]"),
+        "not a kubelet configuration",
+    ),
+    "broken kubelet configuration": (
+        "rotateCertificates",
+        lambda m: m.write("var/lib/kubelet/config.yaml", "{"),
+        "not YAML",
+    ),
+    "kubeadm's drop-in": (
+        "bootstrap flags",
+        drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS),
+        "10-kubeadm.conf has --bootstrap-kubeconfig",
+    ),
+    "rotation by a flag": (
+        "rotateCertificates",
+        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates"),
+        "30-own.conf has --rotate-certificates",
+    ),
+    "flag in the environment": (
+        "bootstrap flags",
+        lambda m: m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--bootstrap-kubeconfig=/b\n"),
+        "etc/default/kubelet has --bootstrap-kubeconfig",
+    ),
+    "no API server": (
+        "settings",
+        lambda m: setattr(m, "exec_info", ExecInfoInvalid("no CA")),
+        "ExecInfoInvalid: no CA",
+    ),
+    "wrong settings": (
+        "settings",
+        lambda m: setattr(m, "settings", ConfigurationInvalid("no provider ID")),
+        "ConfigurationInvalid: no provider ID",
+    ),
+    "writable state directory": (
+        "state directory",
+        lambda m: (m.root / "state").chmod(0o777),
+        "StateDirectoryUnsafe",
+    ),
+    "no TPM permission": (
+        "TPM",
+        lambda m: m.tpm.errors.append(TpmPermissionDenied("may not")),
+        "TpmPermissionDenied",
+    ),
+    "no bootstrap credential and no certificate": (
+        "bootstrap credential",
+        lose_every_credential,
+        "there is no certificate",
+    ),
+    "clock": ("clock", lambda m: setattr(m, "skew", 3600.0), "+3600 s off"),
+    "no permission": ("API server", lambda m: setattr(m, "allowed", False), "may not create"),
+    "refused credential": (
+        "API server",
+        lambda m: setattr(m, "refusal", Unauthorized("401")),
+        "Unauthorized",
+    ),
+    "expired certificate": ("certificate", expire, "it expired at"),
+    "no certificate": ("certificate", lose_certificate, "there is no certificate"),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_problem_is_found_with_its_remedy(node: HealthyNode, broken: str) -> None:
+    check, break_it, detail = BREAKS[broken]
+    break_it(node)
+    finding = node.findings()[check]
+    assert finding.remedy
+    assert detail in finding.detail
+    assert f"wrong  {check}: " in doctor.format_text([finding])
+
+
+def test_later_drop_in_wins(node: HealthyNode) -> None:
+    drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(node)
+    drop_in("etc", "20-attestation.conf", "--kubeconfig=/k")(node)
+    assert node.findings()["bootstrap flags"].remedy == ""
+
+
+def test_rotation_flag_overrides_the_configuration_of_kubeadm(node: HealthyNode) -> None:
+    """The configuration of kubeadm always has rotateCertificates: true."""
+    node.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
+    drop_in("etc", "20-own.conf", "--kubeconfig=/k --rotate-certificates=false")(node)
+    assert node.findings()["rotateCertificates"].remedy == ""
+    node.write("etc/default/kubelet", 'KUBELET_EXTRA_ARGS="--rotate-certificates=true --v=2"\n')
+    assert "etc/default/kubelet" in node.findings()["rotateCertificates"].detail
+    assert node.findings()["rotateCertificates"].remedy
+
+
+def test_comment_in_a_drop_in_does_not_count(node: HealthyNode) -> None:
+    line = '# Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/b"\n'
+    node.write("etc/systemd/system/kubelet.service.d/20-own.conf", line)
+    assert node.findings()["bootstrap flags"].remedy == ""
+
+
+def test_wrong_settings_do_not_fail_checks_that_need_none(node: HealthyNode) -> None:
+    node.settings = ConfigurationInvalid("no provider ID")
+    assert node.findings()["TPM"].detail == "not checked: the settings are wrong"
+    assert node.findings()["rotateCertificates"].remedy == ""
+
+
+def test_unknown_api_server_does_not_fail_the_tpm(node: HealthyNode) -> None:
+    node.exec_info = ExecInfoInvalid("no CA")
+    assert node.findings()["clock"].detail == "not checked: the API server is not known"
+    assert node.findings()["TPM"].remedy == ""
+
+
+def test_kubelet_without_configuration_file_does_not_rotate(node: HealthyNode) -> None:
+    (node.root / "var/lib/kubelet/config.yaml").unlink(missing_ok=True)
+    finding = node.findings()["rotateCertificates"]
+    assert finding.remedy == ""
+    assert "does not exist" in finding.detail
+
+
+def test_missing_bootstrap_credential_is_fine_with_a_certificate(node: HealthyNode) -> None:
+    (node.root / "etc/kubernetes/bootstrap.conf").unlink()
+    assert "not needed" in node.findings()["bootstrap credential"].detail
+
+
+def files(root: Path) -> dict[Path, int]:
+    """Return every path below a directory with its time of change."""
+    return {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]}
+
+
+def test_doctor_changes_nothing(node: HealthyNode) -> None:
+    before = files(node.root)
+    node.findings()
+    assert files(node.root) == before
+
+
+def test_doctor_creates_no_state_directory(node: HealthyNode) -> None:
+    state = node.root / "state"
+    for path in state.iterdir():
+        path.unlink()
+    state.rmdir()
+    before = files(node.root)
+    findings = node.findings()
+    assert files(node.root) == before
+    assert (
+        findings["state directory"].detail
+        == f"{state} does not exist yet: the first call creates it"
+    )
+    assert findings["state directory"].remedy == ""
+
+
+def test_doctor_does_not_wait_for_the_lock(node: HealthyNode) -> None:
+    with node.store() as store, store.lock(Deadline(node.clock, 0)):
+        assert [f for f in node.findings().values() if f.remedy] == []
+    assert node.clock.slept == []
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Mon, 99 Jan 2027 08:00:00 GMT", "\x1b[2J"])
+def test_malformed_date_header_does_not_end_doctor(node: HealthyNode, date: str) -> None:
+    node.date = date
+    findings = node.findings()
+    assert "no valid Date header" in findings["clock"].detail
+    assert findings["clock"].remedy
+    assert findings["certificate"].remedy == ""
+
+
+def test_last_failure_is_reported_with_its_remedy(node: HealthyNode) -> None:
+    with node.store() as store:
+        error = RequestDenied("denied: EndorsementKeyBanned", detail="EndorsementKeyBanned")
+        store.append_run_record(RunRecorder(node.clock, "needed").record("failed", error))
+    finding = node.findings()["last run"]
+    assert "RequestDenied: denied: EndorsementKeyBanned" in finding.detail
+    assert "docs/reasons.md" in finding.remedy
+
+
+def test_failure_before_a_success_is_not_reported(node: HealthyNode) -> None:
+    with node.store() as store:
+        recorder = RunRecorder(node.clock, "needed")
+        store.append_run_record(recorder.record("failed", RequestDenied("denied")))
+        store.append_run_record(recorder.record("done"))
+    assert node.findings()["last run"].remedy == ""
+
+
+def test_difference_from_the_cache_is_reported(node: HealthyNode) -> None:
+    node.differences = ("providerID", "tcti")
+    finding = node.findings()["cache"]
+    assert finding.detail.endswith("differences: providerID, tcti")
+    assert "renew" in finding.remedy

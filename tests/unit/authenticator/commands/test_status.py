@@ -1,0 +1,52 @@
+"""status: what it shows of a state directory."""
+
+from pathlib import Path
+
+from authenticator.commands import status
+from authenticator.errors import RequestDenied
+from authenticator.state.cooldown import start
+from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
+from tests.builders import credentials
+from tests.fakes.clock import FakeClock
+from tests.unit.authenticator.state.test_store import PENDING
+
+
+def test_status_shows_certificates_exchange_cooldown_and_runs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with StateDirectory(tmp_path / "state") as directory:
+        store = FileStore(directory, clock)
+        assert status.format_text(status.collect(store, None, clock)) == "certificate  none\n"
+        store.save_credential(credentials.make(int(clock.now()) - credentials.DAY))
+        store.save_pending(PENDING)
+        error = RequestDenied("denied: EndorsementKeyMismatch", detail="EndorsementKeyMismatch")
+        start(error, store, clock, "digest", 0.0)
+        run = RunRecorder(clock, "needed")
+        with run.phase("offer"):
+            clock.pass_time(0.25)
+        store.append_run_record(run.record("failed", error))
+        store.append_run_record(RunRecorder(clock, "needed").record("done"))
+        serving = credentials.make(int(clock.now()) - 2 * credentials.DAY)
+        shown = status.format_text(status.collect(store, serving, clock))
+    for words in (
+        "node         worker-1",
+        "certificate  fresh, until",
+        "serving      fresh, until",
+        "exchange     in stage offer, started",
+        "2 s until the next attempt, after RequestDenied: denied: EndorsementKeyMismatch",
+        "last run",
+        "last failure",
+        "0.250 s  offer",
+    ):
+        assert words in shown
+    assert "key" not in shown.lower().replace("endorsementkey", "")
+
+
+def test_exchange_of_another_boot_is_not_shown(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with StateDirectory(tmp_path / "state") as directory:
+        store = FileStore(directory, clock)
+        store.save_pending(PENDING)
+        clock.reboot()
+        assert status.collect(store, None, clock)["exchange"] is None

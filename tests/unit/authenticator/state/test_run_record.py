@@ -1,0 +1,31 @@
+"""What the record of a run holds."""
+
+import contextlib
+
+from authenticator.errors import RequestDenied
+from authenticator.state.run_record import RunRecorder
+from tests.fakes.clock import FakeClock
+
+
+def test_record_has_phases_and_reason() -> None:
+    clock = FakeClock()
+    run = RunRecorder(clock, "needed")
+    clock.pass_time(0.5)
+    with contextlib.suppress(ZeroDivisionError), run.phase("offer"):
+        clock.pass_time(1.23456)
+        raise ZeroDivisionError
+    record = {
+        "time": "2027-01-15T08:00:00Z",
+        "purpose": "needed",
+        "result": "failed",
+        "seconds": 1.735,
+        "phases": [{"name": "offer", "seconds": 1.235}],
+    }
+    assert run.record("failed") == record
+    why = {"reason": "RequestDenied", "message": "no"}
+    assert run.record("failed", RequestDenied("no")) == record | why
+    denied = RequestDenied("no", detail="MachineNotFound")
+    assert run.record("failed", denied) == record | why | {"signerReason": "MachineNotFound"}
+    bug = run.record("failed", ZeroDivisionError("a secret"))
+    assert bug["reason"] == "ZeroDivisionError"
+    assert "secret" not in str(bug)

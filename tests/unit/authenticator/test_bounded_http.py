@@ -1,0 +1,142 @@
+"""A server that keeps a connection busy for hours cannot hold a session beyond its deadline."""
+
+import contextlib
+import itertools
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from authenticator.bounded_http import bounded_session
+from authenticator.clock import SystemClock
+from authenticator.model import Deadline
+from tests.harness.pki import Authority, ec_key
+
+BUDGET_SECONDS = 0.6
+LATE_SECONDS = 20
+"""How late a busy machine may notice the deadline. The servers here go on for hours."""
+SILENCE_SECONDS = 30.0
+"""The timeout of each read: longer than the deadline, as that of a watch."""
+PAUSE_SECONDS = 0.02
+
+Script = Callable[[], Iterator[bytes]]
+
+
+def drip(head: bytes) -> Script:
+    """Return a server's script: some bytes at once, then one byte at a time."""
+    return lambda: itertools.chain([head], itertools.repeat(b"x"))
+
+
+def continue_endlessly() -> Iterator[bytes]:
+    """Yield interim answers (RFC 9110, section 15.2.1), which http.client skips without a limit."""
+    return itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+ANSWERS: dict[str, Script] = {
+    "status line": drip(b"HTTP/1.1 200 "),
+    "header": drip(b"HTTP/1.1 200 OK\r\nX-Endless: "),
+    "interim answers": continue_endlessly,
+    "body": drip(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"),
+}
+
+
+def proxy_tls(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the context of a proxy, and that of a client which trusts it."""
+    authority = Authority.make("proxy", ec_key())
+    pair = authority.server("127.0.0.1")
+    (folder / "pair.pem").write_bytes(pair.certificate + pair.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "pair.pem")
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=authority.pair.certificate.decode())
+    return server, client
+
+
+@contextlib.contextmanager
+def server(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Run the script for each connection until its client is gone; return the port."""
+    ended = threading.Event()
+
+    def serve(accepted: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            accepted if tls is None else tls.wrap_socket(accepted, server_side=True) as connection,
+        ):
+            connection.recv(1)
+            for piece in script():
+                connection.sendall(piece)
+                if ended.wait(PAUSE_SECONDS):
+                    return
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@contextlib.contextmanager
+def ends_in_time() -> Iterator[Deadline]:
+    """Expect an error of the library soon after the deadline that is yielded."""
+    deadline = Deadline(SystemClock(), BUDGET_SECONDS)
+    with pytest.raises((requests.exceptions.RequestException, OSError)):
+        yield deadline
+    assert -LATE_SECONDS < deadline.remaining() <= 0
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_dripped_answer_ends_with_the_deadline(answer: str) -> None:
+    with server(ANSWERS[answer]) as port, ends_in_time() as deadline:
+        session = bounded_session(deadline.remaining)
+        _ = session.get(f"http://127.0.0.1:{port}/", timeout=SILENCE_SECONDS).content
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("answer", ["status line", "header"])
+def test_dripped_answer_of_a_proxy_ends_with_the_deadline(
+    answer: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To an http proxy CONNECT goes in the clear, to an https proxy it goes through TLS."""
+    tls, trusted = proxy_tls(tmp_path)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: trusted)
+    with (
+        server(ANSWERS[answer], tls if scheme == "https" else None) as port,
+        ends_in_time() as deadline,
+    ):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        session = bounded_session(deadline.remaining, tls=context)
+        session.proxies = {"https": f"{scheme}://127.0.0.1:{port}"}
+        session.get("https://api.example/", timeout=SILENCE_SECONDS)
+
+
+@pytest.mark.timeout(60)
+def test_server_that_reads_slowly_ends_with_the_deadline() -> None:
+    """Each byte of room in the server's buffer would start the timeout of a write again."""
+    with server(lambda: itertools.repeat(b"")) as port, ends_in_time() as deadline:
+        session = bounded_session(deadline.remaining)
+        session.post(f"http://127.0.0.1:{port}/", data=bytes(64 * 1024 * 1024), timeout=30)
+
+
+def test_session_knows_one_scheme() -> None:
+    session = bounded_session(lambda: 1.0)
+    with pytest.raises(requests.exceptions.InvalidSchema):
+        session.get("https://127.0.0.1/")
+    session = bounded_session(lambda: 1.0, tls=ssl.create_default_context())
+    with pytest.raises(requests.exceptions.InvalidSchema):
+        session.get("http://127.0.0.1/")
