@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
+from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL
 from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, Text, Time, decode
 from signer.model import (
     AttestedNodeObject,
@@ -25,7 +26,6 @@ from signer.model import (
 _API: Final = f"{API_GROUP}/{API_VERSION}"
 _MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
-CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 

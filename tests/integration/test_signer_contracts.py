@@ -11,7 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from common.csr import build_pkcs10
 from common.errors import ApiServerUnavailable
-from common.names import CLIENT_SIGNER, PEM_REQUEST
+from common.names import (
+    CHALLENGE_ANNOTATION,
+    CLIENT_SIGNER,
+    PEM_REQUEST,
+    PENDING_REASON_ANNOTATION,
+)
 from common.pem import encode_block
 from common.public_keys import canonical_spki, spki_sha256
 from signer.errors import AnnotationsFull, ClaimConflict, CsrChanged
@@ -406,9 +411,9 @@ def certificate(fleet: Fleet) -> bytes:
 
 
 def test_annotations_are_added(filing: CsrWorld) -> None:
-    csr = filing.file({"a": "1"})
-    written = filing.csrs.annotate(csr, {"b": "2"})
-    assert written.annotations == {"a": "1", "b": "2"}
+    csr = filing.file({CHALLENGE_ANNOTATION: "1"})
+    written = filing.csrs.annotate(csr, {PENDING_REASON_ANNOTATION: "2"})
+    assert written.annotations == {CHALLENGE_ANNOTATION: "1", PENDING_REASON_ANNOTATION: "2"}
     assert filing.csrs.read(csr.name) == written
     assert written.resource_version != csr.resource_version
 

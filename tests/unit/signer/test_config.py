@@ -112,13 +112,13 @@ def test_a_kubeconfig_that_is_not_accepted_is_reported(flags: Flags) -> None:
     assert flags.kubeconfig is not None
     text = flags.kubeconfig.read_text().replace("server: https", "server: http")
     flags.kubeconfig.write_text(text)
-    assert problems(flags) == (f"{flags.kubeconfig}: server is not https",)
+    assert problems(flags) == (f"{flags.kubeconfig}: server must start with https://",)
 
 
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        ("certificate-authority-data", "the server's CA is not a list of PEM certificates"),
+        ("certificate-authority-data", "the server's CA must be a list of PEM certificates"),
         ("client-key-data", "the client certificate and its key cannot be used"),
     ],
 )
