@@ -1,7 +1,7 @@
 """Provides programs of a control plane: named by the environment, cached, downloaded or built.
 
     python3 -m tests.controlplane.provide --need kube-apiserver,etcd,kubectl
-    python3 -m tests.controlplane.provide --need all --version v1.34.4
+    python3 -m tests.controlplane.provide --need all --version v1.35.8
     python3 -m tests.controlplane.provide --need cluster-api
     python3 -m tests.controlplane.provide --crds
 
@@ -30,7 +30,7 @@ from tests.controlplane.progress import say
 
 # What the demo needs; the binary with the rest takes longer to build.
 FEW = ("kube-apiserver", "etcd", "kubectl")
-ALL = (*FEW, "kube-controller-manager", "kubelet", "kubeadm")
+ALL = (*FEW, "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm")
 CLUSTER_API = "cluster-api"
 
 Builder = Callable[[pins.Pin, Sequence[str], Path, Path, Mapping[str, str]], None]
@@ -107,7 +107,7 @@ def cluster_api(*, environ: Mapping[str, str] = os.environ) -> Path:
             say(f"building Cluster API {pin.cluster_api} from source: 2 to 4 minutes, once")
             go = golang.find(pin.go, _cache(environ), environ)
             stamp = f"-X sigs.k8s.io/cluster-api/version.gitVersion={pin.cluster_api}"
-            arguments = [f"-ldflags=-s -w {stamp}", "sigs.k8s.io/cluster-api"]
+            arguments = [f"-ldflags=-s -w {stamp}", "sigs.k8s.io/cluster-api/core"]
             partial = folder / f".{CLUSTER_API}"
             golang.build(go, arguments, cwd=pins.CLUSTER_API, output=partial, environ=environ)
             partial.replace(folder / CLUSTER_API)
@@ -120,7 +120,7 @@ def crds(*, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     go = golang.find(pin.go, _cache(environ), environ)
     module = "sigs.k8s.io/cluster-api"
     source = golang.module_folder(go, module, cwd=pins.CLUSTER_API, environ=environ)
-    return source / "config/crd/bases", source / "bootstrap/kubeadm/config/crd/bases"
+    return source / "core/config/crd/bases", source / "bootstrap/kubeadm/config/crd/bases"
 
 
 def missing(folder: Path, programs: Sequence[str]) -> list[str]:
