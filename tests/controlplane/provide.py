@@ -82,30 +82,30 @@ def kubernetes(
     named = _named_by(environ, pin, programs)
     if named is not None:
         return named
-    folder = _cache(environ) / version
+    folder = cache_directory(environ) / version
     if not missing(folder, programs):
         return folder
-    with _alone(folder):
+    with locked(folder):
         if absent := missing(folder, programs):
             try:
                 release.download(pin, absent, folder, sites)
             except release.NotDownloaded as reason:
                 say(f"tried the official release: {reason}")
         if absent := missing(folder, programs):
-            builder(pin, absent, folder, _cache(environ), environ)
+            builder(pin, absent, folder, cache_directory(environ), environ)
     return folder
 
 
 def cluster_api(*, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a folder with Cluster API's core manager; there is no release of it but images."""
     pin = pins.cluster_api()
-    folder = _cache(environ) / f"{CLUSTER_API}-{pin.cluster_api}"
+    folder = cache_directory(environ) / f"{CLUSTER_API}-{pin.cluster_api}"
     if not missing(folder, [CLUSTER_API]):
         return folder
-    with _alone(folder):
+    with locked(folder):
         if missing(folder, [CLUSTER_API]):
             say(f"building Cluster API {pin.cluster_api} from source: 2 to 4 minutes, once")
-            go = golang.find(pin.go, _cache(environ), environ)
+            go = golang.find(pin.go, cache_directory(environ), environ)
             stamp = f"-X sigs.k8s.io/cluster-api/version.gitVersion={pin.cluster_api}"
             arguments = [f"-ldflags=-s -w {stamp}", "sigs.k8s.io/cluster-api/core"]
             partial = folder / f".{CLUSTER_API}"
@@ -117,7 +117,7 @@ def cluster_api(*, environ: Mapping[str, str] = os.environ) -> Path:
 def crds(*, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the folders with the CRDs of Cluster API's core and of its kubeadm bootstrap."""
     pin = pins.cluster_api()
-    go = golang.find(pin.go, _cache(environ), environ)
+    go = golang.find(pin.go, cache_directory(environ), environ)
     module = "sigs.k8s.io/cluster-api"
     source = golang.module_folder(go, module, cwd=pins.CLUSTER_API, environ=environ)
     return source / "core/config/crd/bases", source / "bootstrap/kubeadm/config/crd/bases"
@@ -146,14 +146,15 @@ def _output(command: Sequence[str | Path]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Return the directory that keeps built programs from run to run."""
     home = environ.get("XDG_CACHE_HOME") or Path(environ["HOME"]) / ".cache"
     return Path(home) / "node-attestation" / "controlplane"
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one who fills this folder; the kernel forgets the lock when its holder dies."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a directory while it is filled. The kernel releases the lock when its holder dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:

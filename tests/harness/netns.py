@@ -6,8 +6,6 @@ or mounts ends with the first process in here, whatever happens to the test run.
 """
 
 import os
-import random
-import secrets
 import shutil
 import signal
 import subprocess
@@ -17,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.harness.process import claim, start, wait_until, wait_until_ready
+from tests.harness.process import start, wait_until, wait_until_ready
+from tests.harness.wire import Wire, output
 
 PACKAGES: Final = {
     "containerd": "containerd",
@@ -29,9 +28,6 @@ PACKAGES: Final = {
     "unshare": "util-linux",
 }
 """Programs that a node needs in here, and the Debian packages that bring them."""
-
-NETWORK: Final = "198.18"
-"""How all addresses here begin: set aside for tests of networks (RFC 2544), so nobody has them."""
 
 PRIVATE_FOLDERS: Final = ("/run", "/var/log")
 """Where programs write whatever they are told; hidden under folders of its own."""
@@ -76,11 +72,9 @@ class NetworkNamespace:
     """The machine. A context manager; `host_address` and `address` are the two ends of its wire."""
 
     def __init__(self) -> None:
-        third, last = _unused_subnet()
-        self.host_address = f"{NETWORK}.{third}.{last + 1}"
-        self.address = f"{NETWORK}.{third}.{last + 2}"
-        self.interface = f"e2e{secrets.token_hex(4)}"
-        """The host's end of the wire."""
+        self._wire = Wire()
+        self.host_address = self._wire.host_address
+        self.address = self._wire.address
         self.folder = Path()
         """A folder with a short name, for sockets; gone at the end."""
         self._stack = ExitStack()
@@ -96,7 +90,7 @@ class NetworkNamespace:
 
     def run(self, *argv: str | Path) -> str:
         """Run a program in here to its end, and return what it printed."""
-        return _output(*self._enter(), *argv)
+        return output(*self._enter(), *argv)
 
     def end(self, process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         """End a program and what it started, and wait until nothing of it is left."""
@@ -117,7 +111,7 @@ class NetworkNamespace:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         wait_until(
-            lambda: not Path("/sys/class/net", self.interface).exists(),
+            lambda: not self._wire.exists(),
             what="the network is taken down",
         )
         left = [*_processes_in(self._namespace), *_mounts_under(self.folder)]
@@ -139,7 +133,7 @@ class NetworkNamespace:
         what = "namespaces can be made"
         wait_until_ready(self._holder, self._has_first_process, what=what, log=log)
         self._namespace = Path(f"/proc/{self._first}/ns/net").stat().st_ino
-        self._wire()
+        self._wire.connect(self._first)
         for hidden in PRIVATE_FOLDERS:
             self.run("mount", "-t", "tmpfs", "tmpfs", hidden)
         self._make_kubelet_folder()
@@ -165,17 +159,10 @@ class NetworkNamespace:
         # Not before it has got as far as this are its mounts its own.
         return Path(f"/proc/{self._first}/comm").read_text().strip() == _SETTLED
 
-    def _wire(self) -> None:
-        _output(
-            "ip", "link", "add", self.interface, "type", "veth",
-            "peer", "name", "eth0", "netns", str(self._first),
-        )  # fmt: skip
-        _output("ip", "addr", "add", f"{self.host_address}/30", "dev", self.interface)
-        _output("ip", "link", "set", self.interface, "up")
-        self.run("ip", "link", "set", "lo", "up")
-        self.run("ip", "addr", "add", f"{self.address}/30", "dev", "eth0")
-        self.run("ip", "link", "set", "eth0", "up")
-        self.run("ip", "route", "add", "default", "via", self.host_address)
+    @property
+    def interface(self) -> str:
+        """Name of the host's end of the wire."""
+        return self._wire.interface
 
     def _make_kubelet_folder(self) -> None:
         """Have a /var/lib/kubelet in here: a kubelet has a socket there, wherever its root is.
@@ -194,20 +181,6 @@ class NetworkNamespace:
 
     def _enter(self) -> tuple[str, ...]:
         return ("nsenter", "--target", str(self._first), "--net", "--mount", "--pid", "--")
-
-
-def _unused_subnet() -> tuple[int, int]:
-    """Return the last two numbers of a network of four addresses that no other test run has."""
-    numbers = random.Random().sample(range(256 * 64), 256 * 64)
-    found = next(number for number in numbers if claim(f"network/{number}"))
-    return found // 64, found % 64 * 4
-
-
-def _output(*argv: str | Path) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stderr}")
-    return done.stdout
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
