@@ -19,13 +19,14 @@ KUBELET_ENVIRONMENT: Final = (
     Path("/var/lib/kubelet/kubeadm-flags.env"),
     Path("/etc/default/kubelet"),
     Path("/etc/sysconfig/kubelet"),
+    Path("/usr/lib/kubelet-authenticator-tpm/kubelet.env"),  # of our drop-in, so the last
 )
 KUBELET_UNITS: Final = tuple(
     Path(folder, "systemd/system/kubelet.service.d") for folder in ("/usr/lib", "/etc")
 )
 """Drop-ins of the first are hidden by those of the same name in the second."""
 
-_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=([^\"\n]*)", re.MULTILINE)
+_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=\"?([^\"\n]*)", re.MULTILINE)
 _ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
 _TRUE: Final = frozenset({"", "1", "t", "true"})
 """What Go's flags take for true; without a value they are."""
@@ -108,7 +109,7 @@ def check_bootstrap_flag(around: DoctorContext) -> str:
 def _flags(around: DoctorContext) -> list[tuple[str, str]]:
     """Return what the kubelet is started with, and where that is said, in the kubelet's order.
 
-    Of drop-ins the last one that sets KUBELET_KUBECONFIG_ARGS counts.
+    The last setting of KUBELET_KUBECONFIG_ARGS counts; environment files come after drop-ins.
     """
     drop_ins = {
         path.name: path
@@ -120,5 +121,10 @@ def _flags(around: DoctorContext) -> list[tuple[str, str]]:
         said = _KUBECONFIG_ARGS.findall(drop_ins[name].read_text(encoding="utf-8"))
         if said:
             counts = [(str(drop_ins[name]), said[-1])]
-    files = [path for path in map(around.host_path, KUBELET_ENVIRONMENT) if path.exists()]
-    return counts + [(str(path), path.read_text(encoding="utf-8")) for path in files]
+    others: list[tuple[str, str]] = []
+    for path in filter(Path.exists, map(around.host_path, KUBELET_ENVIRONMENT)):
+        text = path.read_text(encoding="utf-8")
+        if said := _KUBECONFIG_ARGS.findall(text):
+            counts = [(str(path), said[-1])]
+        others.append((str(path), _KUBECONFIG_ARGS.sub("", text)))
+    return counts + others

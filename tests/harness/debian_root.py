@@ -1,13 +1,12 @@
 """Clean Debian systems for machines that boot systemd: cached, with the plugin's dependencies.
 
-A root is made once per machine, with debootstrap, and then by the steps of docs/node.md. It is never
-changed afterwards: machines and programs are layers over it.
+debootstrap makes a root once per machine, and then the steps of docs/node.md are done in it. It is
+never changed afterwards: machines and programs are layers over it.
 """
 
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,12 +49,14 @@ def _make(suite: str, partial: Path, locks: list[Path]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
     with Heartbeat(lambda: f"Debian {suite}"):
-        output("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, partial)
+        output(
+            "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, partial
+        )
         shutil.copy(CERTIFICATES, partial / CERTIFICATES.lstrip("/"))
         _chroot(partial, "python3", "-m", "venv", str(VENV))
         for lock in locks:
-            shutil.copy(lock, partial / "tmp")
-            _chroot(partial, *_PIP, "--require-hashes", "-r", f"/tmp/{lock.name}")
+            shutil.copy(lock, partial / "srv")
+            _chroot(partial, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
     output("chroot", partial, "apt-get", "clean")
 
 
@@ -75,17 +76,15 @@ def installed_program(suite: str, directory: Path) -> Iterator[tuple[Path, ...]]
     """
     root, upper = debian_root(suite), directory / "program"
     with overlay(directory / "install", upper, (root,)) as merged:
-        source = merged / "tmp/source"
+        source = merged / "srv/source"
         source.mkdir()
         for name in SOURCE:
             path = PROJECT / name
             if path.is_dir():
-                shutil.copytree(
-                    path, source / name, ignore=shutil.ignore_patterns("__pycache__")
-                )
+                shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(path, source)
-        _chroot(merged, *_PIP, "--no-deps", "--no-index", "/tmp/source")
+        _chroot(merged, *_PIP, "--no-deps", "--no-index", "/srv/source")
         (merged / "usr/bin/kubelet-authenticator-tpm").symlink_to(
             VENV / "bin/kubelet-authenticator-tpm"
         )
@@ -106,5 +105,3 @@ def overlay(directory: Path, upper: Path, lower: tuple[Path, ...]) -> Iterator[P
         yield merged
     finally:
         output("umount", merged)
-
-

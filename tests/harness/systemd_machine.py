@@ -5,7 +5,6 @@ kernel is the one that all share, so /proc/sys and /sys are read-only in it, and
 capability to set the clock or to load modules.
 """
 
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from tests.harness.wire import Wire, output
 
 BOOT_SECONDS: Final = 60
 TPM: Final = Path("/srv/tpm")
-"""Where a machine finds the socket of its TPM. Services with PrivateTmp do not see the host's /tmp."""
+"""Where a machine finds the socket of its TPM. /tmp is another one for services with PrivateTmp."""
 
 _TAKEN_CAPABILITIES: Final = "-sys_module,-sys_rawio,-sys_time,-syslog,-sys_boot"
 _PATH: Final = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,8 +30,9 @@ exec unshare --pid --fork --kill-child --mount --propagation private --uts --ipc
     work=$1 layers=$2; shift 2
     mount -t tmpfs tmpfs "$work"
     mkdir "$work/upper" "$work/work" "$work/root"
-    mount -t overlay overlay -o "lowerdir=$layers,upperdir=$work/upper,workdir=$work/work" "$work/root"
-    cd "$work/root"
+    cd "$work"
+    mount -t overlay -o "lowerdir=$layers,upperdir=upper,workdir=work" overlay root
+    cd root
     mount -t proc proc proc
     mount --bind proc/sys proc/sys
     mount -o remount,ro,bind proc/sys
