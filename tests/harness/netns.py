@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.harness.process import start, wait_until, wait_until_ready
-from tests.harness.wire import Wire, output
+from tests.harness.wire import Bridge, Wire, output
 
 PACKAGES: Final = {
     "containerd": "containerd",
@@ -71,8 +71,8 @@ def require_parts() -> None:
 class NetworkNamespace:
     """The machine. A context manager; `host_address` and `address` are the two ends of its wire."""
 
-    def __init__(self) -> None:
-        self._wire = Wire()
+    def __init__(self, bridge: Bridge | None = None) -> None:
+        self._wire = Wire(bridge)
         self.host_address = self._wire.host_address
         self.address = self._wire.address
         self.folder = Path()
@@ -91,6 +91,10 @@ class NetworkNamespace:
     def run(self, *argv: str | Path) -> str:
         """Run a program in here to its end, and return what it printed."""
         return output(*self._enter(), *argv)
+
+    def path(self, name: str) -> Path:
+        """Return where this process finds a file that has this name in here."""
+        return Path(f"/proc/{self._first}/root{name}")
 
     def end(self, process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         """End a program and what it started, and wait until nothing of it is left."""

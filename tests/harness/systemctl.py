@@ -22,7 +22,10 @@ from pathlib import Path
 UNITS = "usr/lib/systemd/system"
 SETTING = re.compile(r"^(Environment|EnvironmentFile|ExecStart|ExecStartPre)=(.*)$", re.MULTILINE)
 RESTART_SECONDS = 1
+POLL_SECONDS = 0.05
 LOG = "kubelet.log"
+STARTED = "started"
+"""Exists when the service itself, and no command before its start, runs."""
 NOT_RUNNING = 3
 """What systemctl ends with when asked for a unit that is not there."""
 
@@ -63,12 +66,13 @@ class Unit:
                 yield _assignment(word)
 
     def argv(self, command: str) -> list[str]:
-        """Return a command's words: a variable on its own becomes as many as it has."""
-        program, *rest = command.split()
-        words = [str(self._place(program))]
-        for word in rest:
-            named = word.startswith("$")
-            words += shlex.split(self.environment.get(word[1:], "")) if named else [word]
+        """Return the words of a command. A variable on its own becomes as many words as it has."""
+        words: list[str] = []
+        for word in command.split():
+            if word.startswith("$"):
+                words += shlex.split(self.environment.get(word[1:], ""))
+            else:
+                words.append(str(self._place(word)) if word.startswith("/") else word)
         return words
 
     def _place(self, name: str) -> Path:
@@ -93,6 +97,7 @@ def supervise(root: Path) -> None:
             if done.returncode and not command.startswith("-"):
                 break
         else:
+            (root / STARTED).touch()
             subprocess.run(unit.argv(unit.command), env=environment, check=False)
         time.sleep(RESTART_SECONDS)
 
@@ -107,7 +112,8 @@ def stop(root: Path) -> None:
 
 
 def start(root: Path) -> None:
-    """Start the service, and do not wait for it."""
+    """Start the service, and wait until the commands before its start have ended."""
+    (root / STARTED).unlink(missing_ok=True)
     with (root / LOG).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-I", __file__, root, "supervise"],
@@ -117,6 +123,8 @@ def start(root: Path) -> None:
             start_new_session=True,
         )
     (root / "pid").write_text(str(process.pid))
+    while process.poll() is None and not (root / STARTED).exists():
+        time.sleep(POLL_SECONDS)
 
 
 def main() -> int:
