@@ -27,6 +27,7 @@ KUBELET_UNITS: Final = tuple(
 """Drop-ins of the first are hidden by those of the same name in the second."""
 
 _KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=\"?([^\"\n]*)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*[#;].*$", re.MULTILINE)
 _ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
 _TRUE: Final = frozenset({"", "1", "t", "true"})
 """What Go's flags take for true; without a value they are."""
@@ -123,7 +124,7 @@ def _flags(around: DoctorContext) -> list[tuple[str, str]]:
             counts = [(str(drop_ins[name]), said[-1])]
     others: list[tuple[str, str]] = []
     for path in filter(Path.exists, map(around.host_path, KUBELET_ENVIRONMENT)):
-        text = path.read_text(encoding="utf-8")
+        text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
         if said := _KUBECONFIG_ARGS.findall(text):
             counts = [(str(path), said[-1])]
         others.append((str(path), _KUBECONFIG_ARGS.sub("", text)))

@@ -52,7 +52,7 @@ def version() -> str:
 
 
 @pytest.fixture
-def hosts(fleet: Fleet, assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+def hosts(assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
     """Start two machines on one bridge, with TPMs and container runtimes."""
     names = images.names(assets / "kubeadm", version)
     archive = tmp_path / "images.tar"
@@ -89,6 +89,11 @@ def is_ready(node: Node) -> bool:
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
+def wait_until_ready(node: Node) -> None:
+    """Wait until the Node is Ready."""
+    wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=WAIT_SECONDS)
+
+
 def test_control_plane_nodes_have_attested_certificates_and_survive_a_cold_start(
     fleet: Fleet, hosts: tuple[Host, Host], version: str
 ) -> None:
@@ -100,9 +105,7 @@ def test_control_plane_nodes_have_attested_certificates_and_survive_a_cold_start
     workload = first.node.tenant.workload
     second.machine.kubeadm_join(workload.bootstrap_token(), certificate_key=certificate_key)
     for host in hosts:
-        wait_until(
-            lambda node=host.node: is_ready(node), what="the Node is Ready", seconds=WAIT_SECONDS
-        )
+        wait_until_ready(host.node)
         assert csrs.answers(host.node), "an attested certificate"
     assert not second.machine.has(str(KUBERNETES / "bootstrap-kubelet.conf"))
     survives_a_cold_start_without_a_certificate(first)

@@ -139,7 +139,7 @@ class Machine:
             # The usual directory would be created in the /usr that all share.
             "controllerManager": {"extraArgs": [flex_volumes]},
         }
-        kubelet = KUBELET | {"volumePluginDir": flex_volumes["value"]}
+        kubelet = dict(KUBELET) | {"volumePluginDir": flex_volumes["value"]}
         self._kubeadm("init", [init, cluster, kubelet], "--upload-certs", "--skip-phases=addon")
 
     def kubeadm_join(self, token: str, *, certificate_key: str | None = None) -> None:

@@ -99,7 +99,7 @@ class SystemdMachine:
         work.mkdir()
         layers = ":".join(map(str, (self._files, *self._layers)))
         boot = _BOOT.replace("$CAPABILITIES", _TAKEN_CAPABILITIES)
-        argv = ["sh", "-c", boot, "sh", work, layers, cgroup, *self._binds]
+        argv: list[str | Path] = ["sh", "-c", boot, "sh", work, layers, cgroup, *self._binds]
         process = start(argv, log=self._log)
         self._stack.callback(
             wait_until, lambda: not self._wire.exists(), what="the wire is removed"

@@ -230,7 +230,7 @@ def test_unknown_version_is_refused(environ: dict[str, str]) -> None:
 
 def test_every_pinned_version_names_its_etcd() -> None:
     """The go.mod files hold everything that a download or build needs."""
-    for version in (VERSION, "v1.34.4"):
+    for version in (VERSION, "v1.35.8"):
         pin = pins.kubernetes(version)
         assert pin.kubernetes == version
         assert pins.parse(pin.etcd) >= (3, 6)
