@@ -19,7 +19,7 @@ from tests.controlplane import pins
 from tests.e2e.joined_node import WAIT_SECONDS
 from tests.harness import images, objects
 from tests.harness.client import ApiError
-from tests.harness.containerd import Containerd
+from tests.harness.containerd import Containerd, remove_empty_cgroups
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.kubeadm import API_PORT, KUBERNETES, Machine
 from tests.harness.netns import NetworkNamespace
@@ -59,6 +59,7 @@ def hosts(assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Ho
     images.write_archive(assets, names, archive)
     vendor = TrustDomain(tmp_path / "vendor")
     with ExitStack() as stack:
+        stack.callback(remove_empty_cgroups)
         bridge = stack.enter_context(Bridge())
         first, second = (stack.enter_context(NetworkNamespace(bridge)) for _ in NAMES)
         workload = WorkloadCluster(
@@ -73,7 +74,6 @@ def hosts(assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Ho
             runtime = stack.enter_context(Containerd(enclosure, log, sandbox_image=names["pause"]))
             runtime.import_images(archive)
             machine = Machine(node, enclosure, runtime.endpoint, attested_serving=False)
-            stack.callback(machine.stop_pods, runtime)
             return Host(node, machine, runtime)
 
         yield start(NAMES[0], first), start(NAMES[1], second)

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,11 +70,6 @@ class Containerd:
         for name in self._tasks("list", "--quiet").split():
             self._tasks("kill", "--signal", "SIGKILL", name)
 
-    def remove_containers(self) -> None:
-        """Kill every container, and remove its cgroup, which would outlive it."""
-        for name in self._tasks("list", "--quiet").split():
-            self._tasks("delete", "--force", name)
-
     def _tasks(self, *argv: str) -> str:
         ctr = ("ctr", "--address", str(self._socket), "--namespace", "k8s.io", "tasks")
         return self._enclosure.run(*ctr, *argv)
@@ -107,6 +103,14 @@ class Containerd:
             },
         }
         return "\n".join(_table(name, values) for name, values in lines.items())
+
+
+def remove_empty_cgroups() -> None:
+    """Remove the cgroups of containers whose processes ended with their machine."""
+    for parent in Path("/sys/fs/cgroup").glob("*/k8s.io"):
+        for cgroup in (*parent.glob("*/"), parent):
+            with suppress(OSError):  # it is in use, by another test run perhaps
+                cgroup.rmdir()
 
 
 def _table(name: str, values: dict[str, Any]) -> str:

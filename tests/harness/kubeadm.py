@@ -15,7 +15,6 @@ import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.harness import systemctl
-from tests.harness.containerd import Containerd
 from tests.harness.kubelet import PORT
 from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
@@ -186,11 +185,6 @@ class Machine:
     def join(self, *flags: str) -> None:
         """Run the plugin's `join` with the flags of the machine's settings."""
         self.run(PLUGIN.name, "join", *flags, *self._join_flags())
-
-    def stop_pods(self, runtime: Containerd) -> None:
-        """Stop the kubelet, and remove its containers."""
-        self.run("systemctl", "stop", "kubelet")
-        runtime.remove_containers()
 
     def write(self, path: Path, text: str) -> None:
         """Write a private file of the machine."""
