@@ -1,4 +1,4 @@
-// Cluster API's core manager, and its CRDs, which lie in the same module.
+// Cluster API's core manager, and its CRDs, which are in the same module.
 module node-attestation.invalid/cluster-api
 
 go 1.26.0
