@@ -1,4 +1,4 @@
-"""Debian's containerd with folders and a socket of its own, for one kubelet."""
+"""Debian's containerd with its own directories and socket, for one kubelet."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ NETWORK = """{
   "plugins": [{"type": "loopback"}]
 }
 """
-"""A network for pods that nobody uses: without one a node does not become Ready."""
+"""A network for pods. No pod uses it, but a node without one does not become Ready."""
 
 
 class Containerd:
@@ -37,7 +37,7 @@ class Containerd:
 
     @property
     def endpoint(self) -> str:
-        """Where a kubelet finds it."""
+        """Address of its socket."""
         return f"unix://{self._socket}"
 
     @property

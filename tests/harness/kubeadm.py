@@ -1,4 +1,4 @@
-"""The real kubeadm: what it leaves in a cluster for those who join, and a machine that it joins."""
+"""The real kubeadm: the objects that it creates in a cluster, and machines on which it runs."""
 
 import hashlib
 import os
@@ -30,18 +30,18 @@ JOIN_SECONDS = 240
 KUBELET: Mapping[str, Any] = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
-    # What a machine of tests may lack: systemd, cgroups of its own, no swap.
+    # A machine of tests may have swap and no systemd, and shares its cgroups.
     "failSwapOn": False,
     "failCgroupV1": False,
     "cgroupDriver": "cgroupfs",
     "cgroupsPerQOS": False,
-    "enforceNodeAllocatable": ["none"],  # an empty list is lost on the way
+    "enforceNodeAllocatable": ["none"],  # kubeadm drops an empty list
     "localStorageCapacityIsolation": False,
 }
 
 
 def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
-    """Let kubeadm leave its ConfigMaps and roles in the cluster, as kubeadm init does."""
+    """Let kubeadm create its ConfigMaps and roles in the cluster, as kubeadm init does."""
     config = folder / "init.yaml"
     endpoint = cluster.url.removeprefix("https://")
     documents = [
@@ -68,7 +68,7 @@ def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
 
 
 class Machine:
-    """A machine with kubelet, kubeadm's drop-in and ours, before it has joined anything."""
+    """A machine with a kubelet, kubeadm's drop-in and ours, before kubeadm has run."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Machine:
 
     @property
     def log(self) -> Path:
-        """What join and the kubelet say."""
+        """Log of `join` and the kubelet."""
         return self._node.folder / systemctl.LOG
 
     @property
@@ -99,9 +99,9 @@ class Machine:
         return self._node.state / "serving/credential.pem"
 
     def presented(self) -> str:
-        """Return the certificate that the kubelet shows now, as PEM, to who asks for it by name.
+        """Return the certificate, as PEM, that the kubelet presents to clients that send its name.
 
-        To others kubelets before v1.36 show the one that they were started with.
+        Kubelets before v1.36 present the certificate of their start to other clients.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -173,7 +173,7 @@ class Machine:
             raise RuntimeError(f"{tail(log)}\n{tail(self.log)}")
 
     def run(self, *argv: str) -> str:
-        """Run a program as root does on the machine."""
+        """Run a program as root on the machine."""
         words = [f"{name}={value}" for name, value in self._environment().items()]
         return self._enclosure.run("env", *words, *argv)
 
@@ -193,12 +193,12 @@ class Machine:
         target.touch(mode=0o600)
         target.write_text(text, encoding="utf-8")
 
-    def read(self, path: str) -> Any:  # noqa: ANN401 - whatever YAML it is
+    def read(self, path: str) -> Any:  # noqa: ANN401 - any YAML
         """Read a YAML file of the machine."""
         return yaml.safe_load(self._enclosure.run("cat", path))
 
     def has(self, path: str) -> bool:
-        """Tell whether the machine has a file."""
+        """Return whether the machine has a file."""
         folder, _, name = path.rpartition("/")
         return name in self._enclosure.run("ls", folder).split()
 

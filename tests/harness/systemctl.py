@@ -1,10 +1,10 @@
-"""As much of systemd as the kubelet's unit needs: what kubeadm finds under the name `systemctl`.
+"""A stand-in for systemctl with the features that the kubelet's unit needs, for kubeadm.
 
     python systemctl.py ROOT (daemon-reload | start | stop | restart | status | is-active) kubelet
 
-The unit and its drop-ins are read from ROOT; programs and environment files are taken from there
-where they are, and from the machine otherwise. Commands before the start may fail when they begin
-with `-`; what ends is started again. A program of its own, that imports nothing of the tests.
+Reads the unit and its drop-ins from ROOT, and programs and environment files from there if they
+exist there, else from the machine. Commands before the start may fail when they begin with `-`.
+Starts the service again when it ends. It is a program, and imports nothing of the tests.
 """
 
 import os
@@ -27,12 +27,12 @@ LOG = "kubelet.log"
 STARTED = "started"
 """Exists when the service itself, and no command before its start, runs."""
 NOT_RUNNING = 3
-"""What systemctl ends with when asked for a unit that is not there."""
+"""Exit code of systemctl for a unit that does not exist."""
 
 
 @dataclass
 class Unit:
-    """A service, all its drop-ins read."""
+    """A service with its drop-ins."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Unit:
     command: str = ""
 
     def read(self) -> "Unit":
-        """Read the unit, then its drop-ins by name."""
+        """Read the unit, then its drop-ins in the order of their names."""
         units = self.root / UNITS
         for path in (units / "kubelet.service", *sorted(units.glob("kubelet.service.d/*.conf"))):
             for key, value in SETTING.findall(path.read_text()):
@@ -86,7 +86,7 @@ def _assignment(word: str) -> tuple[str, str]:
 
 
 def supervise(root: Path) -> None:
-    """Run the service again and again."""
+    """Run the service, and start it again whenever it ends."""
     while True:
         unit = Unit(root).read()
         environment = os.environ | unit.environment
@@ -103,10 +103,10 @@ def supervise(root: Path) -> None:
 
 
 def stop(root: Path) -> None:
-    """End the service and what supervises it."""
+    """End the service and its supervisor."""
     pid = root / "pid"
     if pid.exists():
-        with suppress(ProcessLookupError):  # it has ended by itself
+        with suppress(ProcessLookupError):  # it has ended
             os.killpg(int(pid.read_text()), signal.SIGTERM)
         pid.unlink()
 
@@ -128,7 +128,7 @@ def start(root: Path) -> None:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the verb of the command line."""
     root, verb, *units = Path(sys.argv[1]), *sys.argv[2:]
     if units not in ([], ["kubelet"]):
         return NOT_RUNNING

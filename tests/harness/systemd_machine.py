@@ -101,9 +101,7 @@ class SystemdMachine:
         boot = _BOOT.replace("$CAPABILITIES", _TAKEN_CAPABILITIES)
         argv: list[str | Path] = ["sh", "-c", boot, "sh", work, layers, cgroup, *self._binds]
         process = start(argv, log=self._log)
-        self._stack.callback(
-            wait_until, lambda: not self._wire.exists(), what="the wire is removed"
-        )
+        self._stack.callback(self._wire.remove)
         self._stack.callback(self._kill, process, cgroup)
         wait_until_ready(
             process, lambda: self._has_systemd(process), what="systemd starts", log=self._log

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from tests.harness.process import claim
+from tests.harness.process import claim, wait_until
 
 NETWORK: Final = "198.18"
 """First half of all addresses here. RFC 2544 reserves it for tests of networks."""
@@ -66,9 +66,14 @@ class Wire:
         output(*inside, "link", "set", "eth0", "up")
         output(*inside, "route", "add", "default", "via", self.host_address)
 
-    def exists(self) -> bool:
-        """Return whether the host's end exists."""
-        return Path("/sys/class/net", self.interface).exists()
+    def remove(self) -> None:
+        """Remove the pair, if the end of its network namespace has not removed it yet.
+
+        Connections with unsent data keep a network namespace for minutes after its processes.
+        """
+        subprocess.run(["ip", "link", "delete", self.interface], capture_output=True, check=False)
+        path = Path("/sys/class/net", self.interface)
+        wait_until(lambda: not path.exists(), what=f"{self.interface} is removed")
 
 
 def _unused_subnet() -> Iterator[str]:
