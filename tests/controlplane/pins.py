@@ -1,4 +1,4 @@
-"""Which versions there are: the go.mod files say so, and nothing else does."""
+"""The versions of Kubernetes, etcd and Cluster API, read from the go.mod files."""
 
 import re
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ Version = tuple[int, ...]
 
 
 class UnknownVersion(Exception):
-    """No go.mod file pins this version."""
+    """No go.mod file pins the requested version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One go.mod file: what it builds, and the oldest Go that it takes."""
+    """The requirements of one go.mod file, and the oldest Go that builds it."""
 
     modfile: Path
     required: dict[str, str]
@@ -25,22 +25,22 @@ class Pin:
 
     @property
     def kubernetes(self) -> str:
-        """Kubernetes, as v1.2.3."""
+        """Version of Kubernetes, as v1.2.3."""
         return self.required["k8s.io/kubernetes"]
 
     @property
     def etcd(self) -> str:
-        """The etcd that belongs to this Kubernetes, as v1.2.3."""
+        """Version of etcd that this Kubernetes release uses, as v1.2.3."""
         return self.required["go.etcd.io/etcd/server/v3"]
 
     @property
     def cluster_api(self) -> str:
-        """Cluster API, as v1.2.3."""
+        """Version of Cluster API, as v1.2.3."""
         return self.required["sigs.k8s.io/cluster-api"]
 
 
 def read(modfile: Path) -> Pin:
-    """Read what a go.mod file requires."""
+    """Read the requirements of a go.mod file."""
     text = modfile.read_text()
     go = re.search(r"^go (\S+)$", text, re.MULTILINE)
     if go is None:
@@ -50,12 +50,12 @@ def read(modfile: Path) -> Pin:
 
 
 def parse(version: str) -> Version:
-    """Turn 1.26.0 into numbers that compare."""
+    """Parse a version such as 1.26.0 into numbers that compare."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def newest() -> str:
-    """Return the Kubernetes version that everything runs on unless told otherwise."""
+    """Return the newest pinned Kubernetes version, which is the default."""
     return read(KUBERNETES / "go.mod").kubernetes
 
 
@@ -63,11 +63,11 @@ def kubernetes(version: str) -> Pin:
     """Return the pin of a Kubernetes version.
 
     Raises:
-        UnknownVersion: there is no go.mod file for it.
+        UnknownVersion: no go.mod file pins it.
     """
     pins = {pin.kubernetes: pin for pin in map(read, sorted(KUBERNETES.glob("*.mod")))}
     if version not in pins:
-        raise UnknownVersion(f"{version} is none of {', '.join(sorted(pins))}")
+        raise UnknownVersion(f"{version} is not known: must be one of {', '.join(sorted(pins))}")
     return pins[version]
 
 

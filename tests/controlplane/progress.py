@@ -1,4 +1,4 @@
-"""Tells on stderr what takes long, and that it is still going on; stdout is for results."""
+"""Progress messages on stderr; stdout is for results."""
 
 import sys
 import threading
@@ -11,13 +11,13 @@ INTERVAL = 30.0
 
 
 def say(message: str) -> None:
-    """Write one line for whoever waits."""
+    """Write one line to stderr."""
     sys.stderr.write(f"controlplane: {message}\n")
     sys.stderr.flush()
 
 
 class Heartbeat:
-    """Says every half minute how long it has been going on and how far it is."""
+    """Writes the elapsed time and a state every half minute while the context lasts."""
 
     def __init__(self, state: Callable[[], str]) -> None:
         self._state = state

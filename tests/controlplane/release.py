@@ -1,4 +1,4 @@
-"""Downloads the official release binaries, each held against its published checksum."""
+"""Downloads official release binaries and verifies their published checksums."""
 
 import hashlib
 import platform
@@ -12,19 +12,19 @@ from pathlib import Path
 from tests.controlplane.pins import Pin
 from tests.controlplane.progress import Heartbeat, say
 
-# For connecting and for each read: where nothing can be had this must not hold up what comes next.
+# For connecting and for each read. Short, because a build follows when the site cannot be reached.
 TIMEOUT = 8.0
 CHUNK = 1 << 20
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class NotDownloaded(Exception):
-    """A program could not be had from its release site; the text says why."""
+    """A program could not be downloaded from its release site; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Where releases lie; tests put a server of their own in the place."""
+    """Addresses of the release sites; tests use a server on loopback."""
 
     kubernetes: str = "https://dl.k8s.io/release"
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
@@ -33,33 +33,33 @@ class Sites:
 OFFICIAL = Sites()
 
 
-def download(pin: Pin, programs: Iterable[str], folder: Path, sites: Sites) -> None:
-    """Bring programs of one Kubernetes version into a folder.
+def download(pin: Pin, programs: Iterable[str], directory: Path, sites: Sites) -> None:
+    """Download programs of one Kubernetes version into a directory.
 
     Raises:
-        NotDownloaded: at the first one that is not to be had; those before it stay.
+        NotDownloaded: for the first one that fails; those before it stay.
     """
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:
         raise NotDownloaded(f"no releases are known for {platform.machine()}")
     for program in programs:
         if program == "etcd":
-            _etcd(f"etcd-{pin.etcd}-linux-{architecture}", f"{sites.etcd}/{pin.etcd}", folder)
+            _etcd(f"etcd-{pin.etcd}-linux-{architecture}", f"{sites.etcd}/{pin.etcd}", directory)
         else:
             url = f"{sites.kubernetes}/{pin.kubernetes}/bin/linux/{architecture}/{program}"
             expected = _text(f"{url}.sha256").strip()
-            partial = _fetch(url, folder / f".{program}.partial", expected)
-            _install(partial, folder / program)
+            partial = _fetch(url, directory / f".{program}.partial", expected)
+            _install(partial, directory / program)
 
 
-def _etcd(name: str, base: str, folder: Path) -> None:
+def _etcd(name: str, base: str, directory: Path) -> None:
     archive = f"{name}.tar.gz"
     lines = [line.split() for line in _text(f"{base}/SHA256SUMS").splitlines()]
     sums = {line[-1]: line[0] for line in lines if line}
     if archive not in sums:
         raise NotDownloaded(f"{base}/SHA256SUMS does not name {archive}")
-    partial = _fetch(f"{base}/{archive}", folder / ".etcd.partial.tar.gz", sums[archive])
-    binary = folder / ".etcd.partial"
+    partial = _fetch(f"{base}/{archive}", directory / ".etcd.partial.tar.gz", sums[archive])
+    binary = directory / ".etcd.partial"
     try:
         with tarfile.open(partial) as opened:
             member = opened.extractfile(f"{name}/etcd")
@@ -70,21 +70,21 @@ def _etcd(name: str, base: str, folder: Path) -> None:
         raise NotDownloaded(f"{archive}: {error}") from error
     finally:
         partial.unlink()
-    _install(binary, folder / "etcd")
+    _install(binary, directory / "etcd")
 
 
 def _fetch(url: str, partial: Path, expected: str) -> Path:
-    """Write what lies at an address into a file; only what was expected stays there."""
-    whole = False
+    """Download a file. Remove it unless its SHA-256 digest is the expected one."""
+    is_complete = False
     try:
-        whole = _receive(url, partial) == expected
+        is_complete = _receive(url, partial) == expected
     except (OSError, HTTPException) as error:
         raise NotDownloaded(f"{url}: {error}") from error
     finally:
-        if not whole:
+        if not is_complete:
             partial.unlink(missing_ok=True)
-    if not whole:
-        raise NotDownloaded(f"{url} does not have the published checksum: refused")
+    if not is_complete:
+        raise NotDownloaded(f"{url} does not match its published checksum")
     return partial
 
 

@@ -1,1 +1,1 @@
-"""The main job, shown on real parts: `make demo`."""
+"""Demonstrations on real parts: `make demo` and `make cluster`."""

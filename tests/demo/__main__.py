@@ -1,8 +1,8 @@
-"""Two nodes join two clusters; then three intruders are refused.
+"""Two nodes join two clusters, then the signer denies three attackers: `make demo`.
 
-Everything is real: etcd, kube-apiserver, kubectl, TPMs (swtpm), the installed plugin and the
-installed signer with the credentials that its packaging gives it. The demo fails, with exit
-status 1, when something does not end as it tells.
+All parts are real: etcd, kube-apiserver, kubectl, software TPMs (swtpm), the installed plugin, and
+the installed signer with the permissions of its packaging. The demo exits with status 1 when a step
+does not end as it must.
 """
 
 import json
@@ -25,42 +25,43 @@ from tests.harness.tpm import TrustDomain
 
 NODE = "worker-1"
 INTRUDERS = {
-    "a stranger's genuine TPM, with a bootstrap token": intruders.stranger,
-    "a stolen bootstrap token, without a TPM": intruders.thief,
-    "a node that asks for another's name": intruders.impostor,
+    "another genuine TPM with a valid bootstrap token": intruders.stranger,
+    "a stolen bootstrap token without a TPM": intruders.thief,
+    "a node that requests the name of another node": intruders.impostor,
 }
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 
 
 def join(stage: Stage, node: Node) -> None:
-    """Run the plugin as client-go does, and tell the exchange by the plugin's own record."""
+    """Run the plugin as client-go does, and print the phases of its run record."""
     story = stage.story
     call = node.call()
     require(call.status == 0, f"the plugin of {node.name} failed: {call.complaint}")
     status = json.loads(node.call("status", "--output", "json").output)
     for phase in status["lastRun"]["phases"]:
         story.quote(f"{phase['seconds'] * 1000:7.0f} ms  {phase['name']}")
-    again = node.call()
-    require(again.output == call.output, "a second call gave another credential")
-    story.tell("asked again, the plugin answers from its cache")
+    second = node.call()
+    require(second.output == call.output, "a second call gave another credential")
+    story.step("a second call is answered from the plugin's cache")
 
 
-def look_with_kubectl(stage: Stage, node: Node) -> None:
-    """Use the certificate as people would: kubectl, with the plugin named in its kubeconfig."""
+def use_kubectl(stage: Stage, node: Node) -> None:
+    """Use the certificate with kubectl, whose kubeconfig names the plugin."""
     kubectl = node.tenant.workload.kubectl
     config = node.kubeconfig()
-    who = kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=config)
-    require(who == f"system:node:{node.name}", f"kubectl is {who}")
-    stage.story.tell(f"kubectl auth whoami: {who}")
-    may = kubectl("get", "services", "-A", "--no-headers", config=config)
-    stage.story.tell("kubectl get services -A, which a node may:")
-    stage.story.quote(may)
-    refusal = _refused(node, config, "get", "secrets", "-A")
-    stage.story.tell("kubectl get secrets -A, which a node may not:")
-    stage.story.quote(refusal)
+    user = kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=config)
+    require(user == f"system:node:{node.name}", f"kubectl authenticates as {user}")
+    stage.story.step(f"kubectl auth whoami: {user}")
+    services = kubectl("get", "services", "-A", "--no-headers", config=config)
+    stage.story.step("kubectl get services -A, which a node is allowed to do:")
+    stage.story.quote(services)
+    error = _error_of_kubectl(node, config, "get", "secrets", "-A")
+    stage.story.step("kubectl get secrets -A, which a node is not allowed to do:")
+    stage.story.quote(error)
 
 
-def _refused(node: Node, config: Path, *arguments: str) -> str:
+def _error_of_kubectl(node: Node, config: Path, *arguments: str) -> str:
+    """Return the error of a command that the API server must refuse."""
     done = subprocess.run(
         [node.tenant.workload.assets / "kubectl", f"--kubeconfig={config}", *arguments],
         env={"PATH": os.defpath, "HOME": str(node.folder)},
@@ -73,43 +74,45 @@ def _refused(node: Node, config: Path, *arguments: str) -> str:
 
 
 def show(stage: Stage) -> None:
-    """Tell the whole story."""
+    """Show every step."""
     story, fleet = stage.story, stage.fleet
     nodes = []
     for tenant in fleet.tenants:
         story.chapter(f"Node {NODE} joins cluster {tenant.namespace}/{tenant.name}")
-        with story.timed("a machine is made, with a TPM of its own"):
+        with story.timed("creating a machine with a TPM"):
             node = stage.boot_machine(tenant, NODE, seed=f"{tenant.namespace}-{NODE}")
         fleet.add_machine(tenant, Machine(NODE, annotations=node.registration()))
-        story.tell("its endorsement key is put on record on its Machine; the plugin is called")
+        story.step("its endorsement key is registered on its Machine; client-go calls the plugin")
         join(stage, node)
         nodes.append(node)
     story.chapter("The claims: kubectl get attestednodes -A")
     story.quote(fleet.management.kubectl("get", "attestednodes", "-A"))
     for node in nodes:
         story.chapter(f"kubectl with the plugin in {node.tenant.namespace}/{node.tenant.name}")
-        look_with_kubectl(stage, node)
+        use_kubectl(stage, node)
     for title, intruder in INTRUDERS.items():
-        story.chapter(f"Refused: {title}")
+        story.chapter(f"Denied: {title}")
         intruder(stage, nodes[0])
 
 
 def main() -> int:
-    """Set the stage, show it, and leave nothing behind."""
+    """Start everything, show every step, and remove everything."""
     story = Narrator()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     assets = provide.kubernetes(version, PROGRAMS)
     with tempfile.TemporaryDirectory(prefix="demo-") as name, ExitStack() as stack:
-        folder = Path(name)
-        story.chapter("The stage")
-        with story.timed(f"one management and two workload clusters, Kubernetes {version}"):
-            fleet = stack.enter_context(Fleet(folder / "fleet", assets))
-        with story.timed("a TPM vendor, and the signer on the management cluster"):
-            vendor = TrustDomain(folder / "vendor")
-            stack.enter_context(serving_all(fleet, folder / "signer"))
-        show(Stage(story, fleet, folder, vendor, stack))
-        story.chapter("That was it.")
-        story.tell("two nodes have their certificates, three intruders have none")
+        directory = Path(name)
+        story.chapter("Start")
+        with story.timed(
+            f"starting one management and two workload clusters, Kubernetes {version}"
+        ):
+            fleet = stack.enter_context(Fleet(directory / "fleet", assets))
+        with story.timed("creating a TPM vendor, and starting the signer"):
+            vendor = TrustDomain(directory / "vendor")
+            stack.enter_context(serving_all(fleet, directory / "signer"))
+        show(Stage(story, fleet, directory, vendor, stack))
+        story.chapter("Result")
+        story.step("two nodes have certificates, three attackers have none")
     return 0
 
 

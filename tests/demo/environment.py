@@ -1,4 +1,4 @@
-"""Where the demo takes place."""
+"""What runs during the demo, and how it adds machines."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What runs, and how machines are added to it."""
+    """The control planes, the TPM vendor and the output."""
 
     story: Narrator
     fleet: Fleet
-    folder: Path
+    directory: Path
     vendor: TrustDomain
     stack: ExitStack
 
     def boot_machine(self, tenant: WorkloadTenant, name: str, *, seed: str) -> Node:
-        """Make a machine with a TPM of the vendor's, and give it a fresh bootstrap token."""
+        """Create a machine with a TPM of the vendor and a new bootstrap token."""
         tpm = self.stack.enter_context(SoftwareTpm(self.vendor, seed=seed))
-        node = Node(tenant, name, tpm, self.folder / seed)
+        node = Node(tenant, name, tpm, self.directory / seed)
         node.give_token(tenant.workload.bootstrap_token())
         return node
 
 
-def require(held: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as a sentence
-    """Fail the demo when something did not happen as it is told."""
-    if not held:
-        raise AssertionError(otherwise)
+def require(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+    """Raise AssertionError with the message unless the condition holds: the demo then fails."""
+    if not condition:
+        raise AssertionError(message)

@@ -1,4 +1,4 @@
-"""Those who must not get in, each with everything that such an attacker would have."""
+"""The attackers of the demo, each with all that such an attacker has. The signer must deny each."""
 
 import base64
 import secrets
@@ -18,39 +18,42 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 def stranger(stage: Stage, victim: Node) -> None:
-    """Ask for the victim's name and provider ID, with another TPM of the same vendor."""
-    thief = stage.boot_machine(victim.tenant, victim.name, seed="stranger")
-    _expect(stage, thief, "EndorsementKeyMismatch")
+    """Request the victim's name and provider ID with another TPM of the same vendor."""
+    attacker = stage.boot_machine(victim.tenant, victim.name, seed="stranger")
+    _expect_refusal(stage, attacker, "EndorsementKeyMismatch")
 
 
 def thief(stage: Stage, victim: Node) -> None:
-    """File a bare request with a stolen token, as kubeadm's own bootstrap would."""
+    """Create a CSR without attestation with a stolen token, as the kubelet's TLS bootstrap does."""
     workload = victim.tenant.workload
     attacker = workload.with_token(workload.bootstrap_token())
-    denied = _file(attacker, victim)
-    _tell(stage, denied, "PemBlocksUnexpected")
+    condition = _create_plain_csr(attacker, victim)
+    is_denied = (condition["type"], condition["reason"]) == ("Denied", "PemBlocksUnexpected")
+    require(is_denied, f"expected PemBlocksUnexpected, not {condition}")
+    stage.story.step("the signer denies the CSR:")
+    stage.story.quote(f"{condition['type']}: {condition['reason']}: {condition['message']}")
 
 
 def impostor(stage: Stage, victim: Node) -> None:
-    """Ask for the victim's name, as a machine of the cluster with its own TPM on record."""
+    """Request the victim's name as another machine of the cluster, whose TPM is registered."""
     tenant = victim.tenant
     node = stage.boot_machine(tenant, "worker-2", seed="impostor")
     stage.fleet.add_machine(tenant, Machine("worker-2", annotations=node.registration()))
     node.name = victim.name
-    _expect(stage, node, "NodeNameMismatch")
+    _expect_refusal(stage, node, "NodeNameMismatch")
 
 
-def _expect(stage: Stage, node: Node, reason: str) -> None:
-    """Run the plugin, which has to fail with the signer's reason."""
+def _expect_refusal(stage: Stage, node: Node, reason: str) -> None:
+    """Run the plugin, which must fail with the signer's reason."""
     call = node.call()
-    refused = call.status != 0 and reason in call.complaint
-    require(refused, f"expected {reason}, not {call.status}: {call.complaint}")
-    stage.story.tell("the plugin says:")
+    is_refused = call.status != 0 and reason in call.complaint
+    require(is_refused, f"expected {reason}, not {call.status}: {call.complaint}")
+    stage.story.step("the signer denies the CSR, and the plugin prints:")
     stage.story.quote(call.complaint)
 
 
-def _file(attacker: Client, victim: Node) -> dict[str, Any]:
-    """File a request without attestation, and return it when the signer has decided."""
+def _create_plain_csr(attacker: Client, victim: Node) -> dict[str, Any]:
+    """Create a CSR without attestation, and return its condition when the signer has decided."""
     der = build_pkcs10(
         generate_private_key(SECP256R1()), node_name=victim.name, provider_id=victim.provider_id
     )
@@ -73,17 +76,9 @@ def _file(attacker: Client, victim: Node) -> dict[str, Any]:
     )
 
     def conditions() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = attacker.get(f"{REQUESTS}/{name}")["status"].get(
-            "conditions", []
-        )
-        return found
+        status = attacker.get(f"{REQUESTS}/{name}")["status"]
+        listed: list[dict[str, Any]] = status.get("conditions", [])
+        return listed
 
     wait_until(lambda: bool(conditions()), what="the signer has decided")
     return conditions()[0]
-
-
-def _tell(stage: Stage, condition: dict[str, Any], reason: str) -> None:
-    denied = (condition["type"], condition["reason"]) == ("Denied", reason)
-    require(denied, f"expected {reason}, not {condition}")
-    stage.story.tell("the signer says:")
-    stage.story.quote(f"{condition['type']}: {condition['reason']}: {condition['message']}")

@@ -1,4 +1,4 @@
-"""How the demo tells what happens: one line a step, with the time since the beginning."""
+"""Output of the demo: one line for each step, with the time since the start."""
 
 import sys
 import time
@@ -10,33 +10,33 @@ class Narrator:
     """Prints steps as they happen."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def chapter(self, title: str) -> None:
-        """Begin something new."""
+        """Print a heading."""
         self._print(f"\n{title}")
 
-    def tell(self, text: str) -> None:
-        """Print one step, with seconds since the beginning."""
+    def step(self, text: str) -> None:
+        """Print one step, with the seconds since the start."""
         self._print(f"{self.elapsed:6.1f} s  {text}")
 
     def quote(self, text: str) -> None:
-        """Print what a program said."""
+        """Print the output of a program."""
         for line in text.rstrip().splitlines():
             self._print(f"          {line}")
 
     @contextmanager
     def timed(self, text: str) -> Iterator[None]:
-        """Print a step when it begins, and how long it took."""
-        self.tell(f"{text} ...")
-        began = time.monotonic()
+        """Print a step when it starts, and how long it took when it has ended."""
+        self.step(f"{text} ...")
+        started_at = time.monotonic()
         yield
-        self.tell(f"  done in {time.monotonic() - began:.1f} s")
+        self.step(f"  done in {time.monotonic() - started_at:.1f} s")
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
-        return time.monotonic() - self._began
+        """Seconds since the start."""
+        return time.monotonic() - self._started_at
 
     @staticmethod
     def _print(text: str) -> None:

@@ -5,7 +5,6 @@ Of systemd there is as much as that takes (tests/harness/systemctl.py).
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tests.harness.client import ApiError
 from tests.harness.containerd import Containerd
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.fleet import Fleet
-from tests.harness.kubeadm import KUBERNETES, Machine
+from tests.harness.kubeadm import Machine
 from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import wait_until
@@ -33,11 +32,8 @@ NAME = "node-of-kubeadm"
 @pytest.fixture
 def hardware() -> Iterator[NetworkNamespace]:
     """Make a machine of its own; the other tests' kubelet runs elsewhere."""
-    with ExitStack() as stack:
-        if not KUBERNETES.is_dir():  # to be mounted on
-            KUBERNETES.mkdir()
-            stack.callback(KUBERNETES.rmdir)
-        yield stack.enter_context(NetworkNamespace())
+    with NetworkNamespace() as machine:
+        yield machine
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The machine that the kubelet runs on leaves nothing behind, and says what it lacks."""
+"""A machine of tests removes everything that it created, and names missing programs."""
 
 import shutil
 import signal
@@ -16,22 +16,22 @@ DAEMON = ("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
 
 
 def namespaces() -> set[int]:
-    """Return the network namespaces that any process is in."""
-    found = set()
+    """Return the network namespaces of all processes."""
+    inodes = set()
     for entry in Path("/proc").glob("[0-9]*/ns/net"):
         try:
-            found.add(entry.stat().st_ino)
+            inodes.add(entry.stat().st_ino)
         except OSError:
             continue
-    return found
+    return inodes
 
 
 def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
-    kept: list[NetworkNamespace] = []
+    created: list[NetworkNamespace] = []
 
     def fail() -> None:
         with NetworkNamespace() as machine:
-            kept.append(machine)
+            created.append(machine)
             (machine.folder / "mounted").mkdir()
             machine.run("mount", "-t", "tmpfs", "tmpfs", machine.folder / "mounted")
             machine.run("touch", "/var/lib/kubelet/made-by-a-test")
@@ -41,7 +41,7 @@ def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    [machine] = kept
+    [machine] = created
     assert machine._namespace not in namespaces()
     assert not Path("/sys/class/net", machine.interface).exists()
     assert not machine.folder.exists()
@@ -51,8 +51,8 @@ def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
 def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
     script = (
         "import signal, sys\n"
-        "from tests.harness.netns import Enclosure\n"
-        "with Enclosure() as machine:\n"
+        "from tests.harness.netns import NetworkNamespace\n"
+        "with NetworkNamespace() as machine:\n"
         "    machine.run(*sys.argv[1:])\n"
         "    print(machine._namespace, machine.interface, machine.folder, flush=True)\n"
         "    signal.pause()\n"
@@ -70,11 +70,11 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
     wait_until(
         lambda: not Path("/sys/class/net", interface).exists(), what="the network is taken down"
     )
-    # Files are all that nobody was left to remove.
+    # Files remain, because no process was left to remove them.
     shutil.rmtree(folder)
 
 
-def test_sysctls_that_a_kubelet_writes_are_not_the_machines() -> None:
+def test_sysctls_of_a_kubelet_do_not_change_the_host() -> None:
     before = {name: Path("/proc/sys", name).read_text() for name in netns.SYSCTLS}
     with NetworkNamespace() as machine:
         for name, value in netns.SYSCTLS.items():
@@ -83,17 +83,19 @@ def test_sysctls_that_a_kubelet_writes_are_not_the_machines() -> None:
     assert {name: Path("/proc/sys", name).read_text() for name in netns.SYSCTLS} == before
 
 
-def test_what_is_left_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_mount_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netns, "_mounts_under", lambda folder: [f"tmpfs {folder}"])
     with pytest.raises(LeftBehind, match=r"still there: tmpfs /tmp/node-"), NetworkNamespace():
         pass
 
 
-def test_missing_parts_are_named_with_what_brings_them(
+def test_missing_programs_are_named_with_their_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PartMissing, match="nsenter") as raised, NetworkNamespace():
         pass
     for program, package in netns.PACKAGES.items():
-        assert f"{program} (Debian package {package}; `make setup` brings it)" in str(raised.value)
+        assert f"{program} (Debian package {package}; `make setup` installs it)" in str(
+            raised.value
+        )

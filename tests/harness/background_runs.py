@@ -1,4 +1,4 @@
-"""Runs of the plugin that it started behind a call, found as anybody finds processes."""
+"""Background runs of the plugin, found in the process list."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +9,13 @@ from tests.harness.process import wait_until
 
 
 def running(node: Node) -> list[int]:
-    """Return the process IDs of those that run for a node."""
+    """Return the process IDs of the background runs of a node."""
     return [pid for pid in map(int, _numbers()) if _belongs(pid, node)]
 
 
 def wait_for_end(node: Node, *, seconds: float = 60) -> None:
-    """Wait until none runs any more."""
-    wait_until(lambda: not running(node), what="what runs behind the call ends", seconds=seconds)
+    """Wait until no background run of a node exists."""
+    wait_until(lambda: not running(node), what="the background run has ended", seconds=seconds)
 
 
 def _numbers() -> list[str]:

@@ -1,4 +1,4 @@
-"""Programs whose clock is wrong, from outside: libfaketime stands before their C library.
+"""Programs with a wrong clock: libfaketime is loaded before their C library.
 
 Only the time of day is off. Clocks that count from boot, and the times of files, stay right, as on
 a machine whose clock was set.
@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"
-"""Where Debian has it; the dynamic linker puts in the name of the architecture's folder."""
+"""Debian's path. The dynamic linker inserts the directory of the architecture."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # the kernel's
 _LEFT_BEHIND = ("faketime_shm_", "sem.faketime_sem_")
 _CHILDREN_ATTACH_SECONDS = 300
-"""Children of a process that has ended look for its files, but not that late."""
+"""Children of an ended process use its files for less time than this."""
 
 
 def shifted(seconds: float) -> dict[str, str]:
-    """Return the environment of a program, and of all that it starts, whose clock is so far off."""
+    """Return an environment that shifts the clock of a program and of its children."""
     _remove_what_was_left_behind()
     return {
         "LD_PRELOAD": LIBRARY,
@@ -35,7 +35,7 @@ def until(timestamp: str) -> float:
 
 
 def _remove_what_was_left_behind() -> None:
-    """Remove the library's files whose process has long ended.
+    """Remove the library's files of processes that ended long ago.
 
     It leaves them where a process is killed or replaces itself, and a later process that gets the
     same process ID could not start: "ft_shm_create(), shm_open failed: File exists".
@@ -44,6 +44,6 @@ def _remove_what_was_left_behind() -> None:
     for prefix in _LEFT_BEHIND:
         for path in _SHARED_MEMORY.glob(f"{prefix}*"):
             pid = path.name.removeprefix(prefix)
-            with suppress(FileNotFoundError):  # another worker was sooner
+            with suppress(FileNotFoundError):  # another worker removed it
                 if not Path("/proc", pid).exists() and path.stat().st_mtime < oldest:
                     path.unlink()

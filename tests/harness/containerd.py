@@ -1,7 +1,9 @@
-"""Debian's containerd with folders and a socket of its own, for one kubelet."""
+"""Debian's containerd with its own directories and socket, for one kubelet."""
 
+import json
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,14 +16,15 @@ NETWORK = """{
   "plugins": [{"type": "loopback"}]
 }
 """
-"""A network for pods that nobody uses: without one a node does not become Ready."""
+"""A network for pods. No pod uses it, but a node without one does not become Ready."""
 
 
 class Containerd:
     """The container runtime of a node. A context manager."""
 
-    def __init__(self, enclosure: NetworkNamespace, log: Path) -> None:
-        """Write its configuration; `log` is kept."""
+    def __init__(self, enclosure: NetworkNamespace, log: Path, *, sandbox_image: str = "") -> None:
+        """Write its configuration. Pods need a sandbox image that has been imported."""
+        self._sandbox_image = sandbox_image
         self._enclosure = enclosure
         self._folder = enclosure.folder / "containerd"
         self._log = log
@@ -34,7 +37,7 @@ class Containerd:
 
     @property
     def endpoint(self) -> str:
-        """Where a kubelet finds it."""
+        """Address of its socket."""
         return f"unix://{self._socket}"
 
     @property
@@ -57,6 +60,20 @@ class Containerd:
         if self._process is not None:
             self._enclosure.end(self._process, signal.SIGKILL)
 
+    def import_images(self, archive: Path) -> None:
+        """Import an OCI archive for the kubelet's pods."""
+        ctr = ("ctr", "--address", str(self._socket), "--namespace", "k8s.io")
+        self._enclosure.run(*ctr, "images", "import", archive)
+
+    def kill_containers(self) -> None:
+        """Kill every container at once."""
+        for name in self._tasks("list", "--quiet").split():
+            self._tasks("kill", "--signal", "SIGKILL", name)
+
+    def _tasks(self, *argv: str) -> str:
+        ctr = ("ctr", "--address", str(self._socket), "--namespace", "k8s.io", "tasks")
+        return self._enclosure.run(*ctr, *argv)
+
     def _answers(self) -> bool:
         if not self._socket.exists():
             return False
@@ -74,8 +91,12 @@ class Containerd:
                 "state": str(self._folder / "state"),
             },
             "grpc": {"address": str(self._socket)},
-            # Needs nothing of the file system that the test runs on.
-            'plugins."io.containerd.grpc.v1.cri".containerd': {"snapshotter": "native"},
+            # A container must not need CAP_SYS_RESOURCE, which this machine may lack.
+            'plugins."io.containerd.grpc.v1.cri"': {
+                "restrict_oom_score_adj": True,
+                "sandbox_image": self._sandbox_image,
+            },
+            'plugins."io.containerd.grpc.v1.cri".containerd': {"snapshotter": "overlayfs"},
             'plugins."io.containerd.grpc.v1.cri".cni': {
                 "bin_dir": str(self._folder / "cni"),
                 "conf_dir": str(self._folder / "cni"),
@@ -84,8 +105,15 @@ class Containerd:
         return "\n".join(_table(name, values) for name, values in lines.items())
 
 
+def remove_empty_cgroups() -> None:
+    """Remove the cgroups of containers whose processes ended with their machine."""
+    for parent in Path("/sys/fs/cgroup").glob("*/k8s.io"):
+        for cgroup in (*parent.glob("*/"), parent):
+            with suppress(OSError):  # it is in use, by another test run perhaps
+                cgroup.rmdir()
+
+
 def _table(name: str, values: dict[str, Any]) -> str:
-    """Write one table of TOML; a string is written there as in Python, with double quotes."""
+    """Write one table of TOML, which has strings, numbers and booleans as in JSON."""
     header = f"[{name}]\n" if name else ""
-    written = {key: f'"{v}"' if isinstance(v, str) else v for key, v in values.items()}
-    return header + "".join(f"{key} = {value}\n" for key, value in written.items())
+    return header + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

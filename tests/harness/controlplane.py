@@ -28,7 +28,7 @@ class ApiServer:
     The API server can be stopped and started again on the same port and data.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs between clusters
         self,
         name: str,
         folder: Path,
@@ -36,8 +36,9 @@ class ApiServer:
         *,
         key: pki.PrivateKey | None = None,
         host: str = HOST,
+        port: int | None = None,
     ) -> None:
-        """Prepare everything; `host` is an address of this machine, to be reached under."""
+        """Prepare everything. Clients reach it under `host`, on a free port unless one is given."""
         self.name = name
         self.folder = folder
         self.assets = assets
@@ -45,7 +46,7 @@ class ApiServer:
         self.client_authority = self.authority
         """Who signs clients; with kubeadm's one authority for both, the same until rotated."""
         self.host = host
-        self.url = f"https://{host}:{free_port()}"
+        self.url = f"https://{host}:{port or free_port()}"
         self.admin_config = folder / "admin.conf"
         self._etcd = f"http://{HOST}:{free_port()}"
         self._etcd_peers = f"http://{HOST}:{free_port()}"

@@ -57,6 +57,15 @@ class Fleet:
         """Create a Machine of a workload cluster; a name alone gives a usual one."""
         return self.management.create_machine(tenant.namespace, tenant.name, wanted)
 
+    def register(self, tenant: WorkloadTenant) -> None:
+        """Create the Cluster of a workload cluster, and the Secrets of Cluster API."""
+        namespace, workload = tenant.namespace, tenant.workload
+        self.management.create_namespace(namespace)
+        self.management.create_cluster(namespace, tenant.name, endpoint=workload.url)
+        kubeconfig = workload.signer_kubeconfig()
+        self.management.store_kubeconfig(namespace, tenant.name, kubeconfig)
+        self.management.store_authority(namespace, tenant.name, workload.authority.pair)
+
     def __enter__(self) -> Self:
         clusters: list[ApiServer] = [self.management, *(each.workload for each in self.tenants)]
         try:
@@ -65,7 +74,7 @@ class Fleet:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda cluster: cluster.start(), clusters))
             for tenant in self.tenants:
-                self._register(tenant)
+                self.register(tenant)
         except BaseException:
             self._stack.close()
             raise
@@ -73,11 +82,3 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _register(self, tenant: WorkloadTenant) -> None:
-        namespace, workload = tenant.namespace, tenant.workload
-        self.management.create_namespace(namespace)
-        self.management.create_cluster(namespace, tenant.name, endpoint=workload.url)
-        kubeconfig = workload.signer_kubeconfig()
-        self.management.store_kubeconfig(namespace, tenant.name, kubeconfig)
-        self.management.store_authority(namespace, tenant.name, workload.authority.pair)

@@ -1,4 +1,4 @@
-"""The real kubeadm: what it leaves in a cluster for those who join, and a machine that it joins."""
+"""The real kubeadm: the objects that it creates in a cluster, and machines on which it runs."""
 
 import hashlib
 import os
@@ -25,22 +25,23 @@ from tests.harness.workload import MANIFESTS, WorkloadCluster
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 NODE_PACKAGING = Path(__file__).parents[2] / "packaging/node"
 KUBERNETES = Path("/etc/kubernetes")
+API_PORT = 6443
 JOIN_SECONDS = 240
 KUBELET: Mapping[str, Any] = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
-    # What a machine of tests may lack: systemd, cgroups of its own, no swap.
+    # A machine of tests may have swap and no systemd, and shares its cgroups.
     "failSwapOn": False,
     "failCgroupV1": False,
     "cgroupDriver": "cgroupfs",
     "cgroupsPerQOS": False,
-    "enforceNodeAllocatable": ["none"],  # an empty list is lost on the way
+    "enforceNodeAllocatable": ["none"],  # kubeadm drops an empty list
     "localStorageCapacityIsolation": False,
 }
 
 
 def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
-    """Let kubeadm leave its ConfigMaps and roles in the cluster, as kubeadm init does."""
+    """Let kubeadm create its ConfigMaps and roles in the cluster, as kubeadm init does."""
     config = folder / "init.yaml"
     endpoint = cluster.url.removeprefix("https://")
     documents = [
@@ -67,20 +68,29 @@ def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
 
 
 class Machine:
-    """A machine with kubelet, kubeadm's drop-in and ours, before it has joined anything."""
+    """A machine with a kubelet, kubeadm's drop-in and ours, before kubeadm has run."""
 
-    def __init__(self, node: Node, enclosure: NetworkNamespace, runtime_endpoint: str) -> None:
+    def __init__(
+        self,
+        node: Node,
+        enclosure: NetworkNamespace,
+        runtime_endpoint: str,
+        *,
+        attested_serving: bool = True,
+    ) -> None:
+        """Install everything; `attested_serving` also the drop-in for serving certificates."""
         self._node = node
         self._enclosure = enclosure
         self._runtime_endpoint = runtime_endpoint
+        self._attested_serving = attested_serving
         self._assets = node.tenant.workload.assets
         self._root = enclosure.folder / "root"
-        enclosure.run("mount", "-t", "tmpfs", "tmpfs", KUBERNETES)
+        self._hide_etc()
         self._install()
 
     @property
     def log(self) -> Path:
-        """What join and the kubelet say."""
+        """Log of `join` and the kubelet."""
         return self._node.folder / systemctl.LOG
 
     @property
@@ -89,9 +99,9 @@ class Machine:
         return self._node.state / "serving/credential.pem"
 
     def presented(self) -> str:
-        """Return the certificate that the kubelet shows now, as PEM, to who asks for it by name.
+        """Return the certificate, as PEM, that the kubelet presents to clients that send its name.
 
-        To others kubelets before v1.36 show the one that they were started with.
+        Kubelets before v1.36 present the certificate of their start to other clients.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -103,14 +113,54 @@ class Machine:
         assert shown is not None
         return ssl.DER_cert_to_PEM_cert(shown)
 
-    def kubeadm_join(self, token: str) -> None:
-        """Run kubeadm join to its end. Raises RuntimeError with what it and the kubelet said."""
-        config, log = self._root / "join.yaml", self._node.folder / "kubeadm.log"
-        config.write_text(yaml.safe_dump(self._configuration(token)), encoding="utf-8")
+    def kubeadm_init(self, version: str, certificate_key: str) -> None:
+        """Run kubeadm init to its end, with the authority of the node's cluster.
+
+        Raises RuntimeError with the output of kubeadm and of the kubelet.
+        """
+        authority = self._node.tenant.workload.authority.pair
+        self.write(KUBERNETES / "pki/ca.crt", authority.certificate.decode())
+        self.write(KUBERNETES / "pki/ca.key", authority.key.decode())
+        endpoint = f"{self._enclosure.address}:{API_PORT}"
+        init = {
+            "apiVersion": API_VERSION,
+            "kind": "InitConfiguration",
+            "nodeRegistration": self._registration(),
+            "localAPIEndpoint": self._local_endpoint(),
+            "certificateKey": certificate_key,
+        }
+        flex_volumes = {"name": "flex-volume-plugin-dir", "value": "/var/lib/kubelet/flex"}
+        cluster = {
+            "apiVersion": API_VERSION,
+            "kind": "ClusterConfiguration",
+            "kubernetesVersion": version,
+            "controlPlaneEndpoint": endpoint,
+            # The usual directory would be created in the /usr that all share.
+            "controllerManager": {"extraArgs": [flex_volumes]},
+        }
+        kubelet = dict(KUBELET) | {"volumePluginDir": flex_volumes["value"]}
+        self._kubeadm("init", [init, cluster, kubelet], "--upload-certs", "--skip-phases=addon")
+
+    def kubeadm_join(self, token: str, *, certificate_key: str | None = None) -> None:
+        """Run kubeadm join to its end; with a key for certificates as a control plane node.
+
+        Raises RuntimeError with the output of kubeadm and of the kubelet.
+        """
+        join = self._join_configuration(token)
+        if certificate_key is not None:
+            join["controlPlane"] = {
+                "localAPIEndpoint": self._local_endpoint(),
+                "certificateKey": certificate_key,
+            }
+        self._kubeadm("join", [join])
+
+    def _kubeadm(self, verb: str, documents: list[Mapping[str, Any]], *flags: str) -> None:
+        config, log = self._root / f"{verb}.yaml", self._node.folder / "kubeadm.log"
+        config.write_text(yaml.safe_dump_all(map(dict, documents)), encoding="utf-8")
         process = self._enclosure.start(
             [
-                self._assets / "kubeadm", "join", f"--config={config}",
-                "--ignore-preflight-errors=all",
+                self._assets / "kubeadm", verb, f"--config={config}",
+                "--ignore-preflight-errors=all", *flags,
             ],
             log=log,
             env=self._environment(),
@@ -123,25 +173,56 @@ class Machine:
             raise RuntimeError(f"{tail(log)}\n{tail(self.log)}")
 
     def run(self, *argv: str) -> str:
-        """Run a program as root does on the machine."""
+        """Run a program as root on the machine."""
         words = [f"{name}={value}" for name, value in self._environment().items()]
         return self._enclosure.run("env", *words, *argv)
 
-    def read(self, path: str) -> Any:  # noqa: ANN401 - whatever YAML it is
+    @property
+    def address(self) -> str:
+        """Its address."""
+        return self._enclosure.address
+
+    def join(self, *flags: str) -> None:
+        """Run the plugin's `join` with the flags of the machine's settings."""
+        self.run(PLUGIN.name, "join", *flags, *self._join_flags())
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a private file of the machine."""
+        target = self._enclosure.path(str(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch(mode=0o600)
+        target.write_text(text, encoding="utf-8")
+
+    def read(self, path: str) -> Any:  # noqa: ANN401 - any YAML
         """Read a YAML file of the machine."""
         return yaml.safe_load(self._enclosure.run("cat", path))
 
     def has(self, path: str) -> bool:
-        """Tell whether the machine has a file."""
+        """Return whether the machine has a file."""
         folder, _, name = path.rpartition("/")
         return name in self._enclosure.run("ls", folder).split()
+
+    def _hide_etc(self) -> None:
+        """Let the machine write its own /etc, and resolve no name but its own."""
+        etc = self._enclosure.folder / "etc"
+        for path in (etc / "upper/kubernetes", etc / "work"):
+            path.mkdir(parents=True)
+        names = f"127.0.0.1 localhost\n{self._enclosure.address} {self._node.name}\n"
+        (etc / "upper/hosts").write_text(names, encoding="utf-8")
+        (etc / "upper/resolv.conf").write_text("", encoding="utf-8")
+        options = f"lowerdir=/etc,upperdir={etc / 'upper'},workdir={etc / 'work'}"
+        self._enclosure.run("mount", "-t", "overlay", "overlay", "-o", options, "/etc")
 
     def _install(self) -> None:
         units = self._root / systemctl.UNITS
         (units / "kubelet.service.d").mkdir(parents=True)
         (units / "kubelet.service").write_text("[Service]\nExecStart=/usr/bin/kubelet\n")
         for source in (MANIFESTS / "10-kubeadm.conf", *NODE_PACKAGING.glob("systemd/*.conf")):
-            (units / "kubelet.service.d" / source.name).write_bytes(source.read_bytes())
+            if self._attested_serving or "serving" not in source.name:
+                (units / "kubelet.service.d" / source.name).write_bytes(source.read_bytes())
+        flags = self._root / "usr/lib/kubelet-authenticator-tpm/kubelet.env"
+        flags.parent.mkdir()
+        flags.write_bytes((NODE_PACKAGING / flags.name).read_bytes())
         for place, program in (("kubelet", self._assets / "kubelet"), (PLUGIN.name, PLUGIN)):
             link = self._root / "usr/bin" / place
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -152,25 +233,39 @@ class Machine:
             f'#!/bin/sh\nexec {sys.executable} -I {systemctl.__file__} {self._root} "$@"\n'
         )
         stub.chmod(0o755)
-        settings = {"--provider-id": self._node.provider_id, "--node-name": self._node.name}
-        settings |= {"--state-dir": str(self._node.state), "--tcti": self._node.tpm.tcti}
-        flags = " ".join(f"{name}={value}" for name, value in settings.items())
         defaults = self._root / "etc/default/kubelet-authenticator-tpm"
         defaults.parent.mkdir(parents=True)
         defaults.write_text(
-            f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{flags}"\n'
+            f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{" ".join(self._join_flags())}"\n'
             f'KUBELET_AUTHENTICATOR_SERVING_ARGS="--address={self._enclosure.address}"\n'
         )
+
+    def _join_flags(self) -> list[str]:
+        settings = {"--provider-id": self._node.provider_id, "--node-name": self._node.name}
+        settings |= {"--state-dir": str(self._node.state), "--tcti": self._node.tpm.tcti}
+        return [f"{name}={value}" for name, value in settings.items()]
 
     def _environment(self) -> dict[str, str]:
         return {"PATH": f"{self._root / 'usr/bin'}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
-    def _configuration(self, token: str) -> dict[str, Any]:
+    def _local_endpoint(self) -> dict[str, Any]:
+        return {"advertiseAddress": self._enclosure.address, "bindPort": API_PORT}
+
+    def _registration(self) -> dict[str, Any]:
+        extra = {"node-ip": self._enclosure.address, "provider-id": self._node.provider_id}
+        if self._attested_serving:
+            extra |= dict.fromkeys(("tls-cert-file", "tls-private-key-file"), str(self.served))
+        return {
+            "name": self._node.name,
+            "criSocket": self._runtime_endpoint,
+            "imagePullPolicy": "Never",
+            "kubeletExtraArgs": [{"name": name, "value": value} for name, value in extra.items()],
+        }
+
+    def _join_configuration(self, token: str) -> dict[str, Any]:
         workload = self._node.tenant.workload
         public = workload.authority.certificate.public_key()
         der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        extra = {"node-ip": self._enclosure.address, "provider-id": self._node.provider_id}
-        extra |= dict.fromkeys(("tls-cert-file", "tls-private-key-file"), str(self.served))
         return {
             "apiVersion": API_VERSION,
             "kind": "JoinConfiguration",
@@ -181,11 +276,5 @@ class Machine:
                     "caCertHashes": [f"sha256:{hashlib.sha256(der).hexdigest()}"],
                 }
             },
-            "nodeRegistration": {
-                "name": self._node.name,
-                "criSocket": self._runtime_endpoint,
-                "kubeletExtraArgs": [
-                    {"name": name, "value": value} for name, value in extra.items()
-                ],
-            },
+            "nodeRegistration": self._registration(),
         }

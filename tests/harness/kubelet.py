@@ -1,4 +1,4 @@
-"""The real kubelet of a node: our exec kubeconfig, and nothing else to prove itself with."""
+"""The real kubelet of a node. Its only credential is our exec kubeconfig."""
 
 import signal
 import subprocess
@@ -12,10 +12,10 @@ from tests.harness.node import Node
 from tests.harness.process import wait_until_ready
 
 LEASE_SECONDS = 10
-"""A lease is renewed four times as often; a quarter of the default, so that a test sees more."""
+"""Duration of a node lease, a quarter of the default. The kubelet renews it four times as often."""
 
 REPORT_SECONDS = 10
-"""How often it reports on itself when nothing changes; the default is five minutes."""
+"""Interval of status reports when nothing changes; the default is five minutes."""
 
 PORT = 10250
 HEALTH_PORT = 10248
@@ -23,7 +23,7 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 class Kubelet:
-    """A kubelet in an enclosure. A context manager; it can be restarted."""
+    """A kubelet in a machine. A context manager; it can be restarted."""
 
     def __init__(
         self, node: Node, enclosure: NetworkNamespace, *, program: Path, runtime_endpoint: str
@@ -45,11 +45,11 @@ class Kubelet:
 
     @property
     def certificates(self) -> Path:
-        """Where it keeps its serving certificates, and would keep client certificates."""
+        """Directory of its serving certificates, and of client certificates if it had any."""
         return self._folder / "pki"
 
     def start(self) -> None:
-        """Start it, and return when it would answer whether it is healthy."""
+        """Start it, and return when its health port is open."""
         process = self._process = self._enclosure.start(
             [
                 self._program,
@@ -68,7 +68,7 @@ class Kubelet:
         wait_until_ready(process, self._listens, what=what, log=self.log, seconds=180)
 
     def stop(self) -> None:
-        """Ask it to end, as systemd does, and wait until it is gone."""
+        """End it with SIGTERM, as systemd does, and wait until it has ended."""
         if self._process is not None:
             self._enclosure.end(self._process, signal.SIGTERM)
             self._process = None
@@ -91,7 +91,7 @@ class Kubelet:
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            # What this is about: no certificates of its own making, but for serving.
+            # It requests serving certificates itself, and no client certificates.
             "rotateCertificates": False,
             "serverTLSBootstrap": True,
             "authentication": {
@@ -106,7 +106,7 @@ class Kubelet:
             "port": PORT,
             "healthzPort": HEALTH_PORT,
             "volumePluginDir": str(self._folder / "plugins"),
-            # What a machine of tests may lack: systemd, cgroups of its own, no swap.
+            # A machine of tests may have swap and no systemd, and shares its cgroups.
             "failSwapOn": False,
             "failCgroupV1": False,
             "cgroupDriver": "cgroupfs",

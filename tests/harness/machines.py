@@ -1,4 +1,4 @@
-"""Machines for tests: each with a TPM and a bootstrap token, and known to Cluster API or not."""
+"""Machines for tests, each with a TPM and a bootstrap token, and with or without a Machine."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Makes machines whose TPMs are switched off when `stack` is left."""
+    """Creates machines whose TPMs are switched off when `stack` is closed."""
 
     fleet: Fleet
     vendor: TrustDomain
@@ -30,7 +30,7 @@ class Machines:
         tpm: SoftwareTpm | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> Node:
-        """Make a machine that nobody knows yet, by default with a name and a TPM of its own."""
+        """Create a machine without a Machine; name and TPM are new by default."""
         name = name or f"node-{secrets.token_hex(4)}"
         seed = f"{name}-{secrets.token_hex(4)}"
         tpm = tpm or self.stack.enter_context(SoftwareTpm(self.vendor, seed=seed))
@@ -41,7 +41,7 @@ class Machines:
         return node
 
     def tpm(self, domain: TrustDomain | None = None, **made: Any) -> SoftwareTpm:  # noqa: ANN401
-        """Make a TPM with a seed of its own, as SoftwareTpm's arguments say."""
+        """Create a TPM with a new seed and the given arguments of SoftwareTpm."""
         made.setdefault("seed", f"tpm-{secrets.token_hex(4)}")
         return self.stack.enter_context(SoftwareTpm(domain or self.vendor, **made))
 
@@ -53,13 +53,13 @@ class Machines:
         tpm: SoftwareTpm | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> Node:
-        """Make a machine that has a Machine, with no endorsement key on record."""
+        """Create a machine with a Machine that has no registered endorsement key."""
         node = self.power_on(tenant, name, tpm=tpm, settings=settings)
         self.fleet.add_machine(node.tenant, Machine(node.name, provider_id=node.provider_id))
         return node
 
     def register(self, node: Node, machine: Machine | None = None) -> None:
-        """Make its Machine, with its endorsement key on record."""
+        """Create the Machine of a node, with its registered endorsement key."""
         machine = machine or Machine(node.name)
         annotations = {**machine.annotations, **node.registration()}
         self.fleet.add_machine(node.tenant, replace(machine, annotations=annotations))
@@ -71,13 +71,13 @@ class Machines:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> Node:
-        """Make a machine that may join."""
+        """Create a machine that may join."""
         node = self.power_on(tenant, name, settings=settings)
         self.register(node)
         return node
 
     def forget(self, node: Node) -> None:
-        """Delete a node's Machine and what it is of: its TPM and its name are free again."""
+        """Delete a node's Machine and infrastructure object, to free its TPM and name."""
         management, namespace = self.fleet.management.admin, node.tenant.namespace
         for group, kind in (
             (f"{CORE}/v1beta2", "machines"),

@@ -1,13 +1,11 @@
-"""A machine within the machine: network, mounts and processes of its own, gone when it is left.
+"""A machine for a kubelet: separate network, mount and PID namespaces, removed at the end.
 
-A kubelet takes no loopback address for its node, leaves mounts and daemons behind, and sets sysctls
-of the whole kernel. In here it has an interface with an address of its own, and all that it starts
-or mounts ends with the first process in here, whatever happens to the test run.
+A kubelet accepts no loopback address for its node, leaves mounts and daemons, and sets sysctls of
+the whole kernel. The machine has an interface with its own address. All processes and mounts of the
+machine end with its first process, even when the test run is killed.
 """
 
 import os
-import random
-import secrets
 import shutil
 import signal
 import subprocess
@@ -17,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.harness.process import claim, start, wait_until, wait_until_ready
+from tests.harness.process import start, wait_until, wait_until_ready
+from tests.harness.wire import Bridge, Wire, output
 
 PACKAGES: Final = {
     "containerd": "containerd",
@@ -28,13 +27,10 @@ PACKAGES: Final = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-"""Programs that a node needs in here, and the Debian packages that bring them."""
+"""Programs that a machine needs, and their Debian packages."""
 
-NETWORK: Final = "198.18"
-"""How all addresses here begin: set aside for tests of networks (RFC 2544), so nobody has them."""
-
-PRIVATE_FOLDERS: Final = ("/run", "/var/log")
-"""Where programs write whatever they are told; hidden under folders of its own."""
+PRIVATE_DIRECTORIES: Final = ("/run", "/var/log")
+"""Directories that programs write to without a setting; each machine mounts its own over them."""
 
 SYSCTLS: Final = {
     "vm/overcommit_memory": "1",
@@ -44,45 +40,43 @@ SYSCTLS: Final = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What a kubelet writes into the kernel that all share; in here it finds it done."""
+"""Sysctls that a kubelet sets. A machine shows files with these values instead of the kernel's."""
 
-# An ignored SIGCHLD outlives exec: whatever is left to the first process in here is reaped.
+# An ignored SIGCHLD survives exec, so the kernel reaps orphans of the machine.
 _FIRST_PROCESS = ("sh", "-c", "trap '' CHLD; exec sleep infinity")
 _SETTLED = "sleep"
 
 
 class PartMissing(Exception):
-    """This machine lacks something that the test needs; the text says what, and what brings it."""
+    """A program is missing; the text names it and the package that has it."""
 
 
 class LeftBehind(Exception):
-    """Something outlived the machine that it was part of."""
+    """A process or a mount still exists after its machine has ended."""
 
 
 def require_parts() -> None:
-    """Raise PartMissing with everything that is missing at once."""
+    """Raise PartMissing with the names of all missing programs."""
     missing = [
-        f"{program} (Debian package {package}; `make setup` brings it)"
+        f"{program} (Debian package {package}; `make setup` installs it)"
         for program, package in PACKAGES.items()
         if shutil.which(program) is None
     ]
     if os.geteuid() != 0:
-        missing.append("root: a kubelet runs as nobody else")
+        missing.append("root: a kubelet runs as no other user")
     if missing:
         raise PartMissing(f"a real kubelet cannot run here without {'; '.join(missing)}")
 
 
 class NetworkNamespace:
-    """The machine. A context manager; `host_address` and `address` are the two ends of its wire."""
+    """The machine. A context manager; `host_address` and `address` are the ends of its wire."""
 
-    def __init__(self) -> None:
-        third, last = _unused_subnet()
-        self.host_address = f"{NETWORK}.{third}.{last + 1}"
-        self.address = f"{NETWORK}.{third}.{last + 2}"
-        self.interface = f"e2e{secrets.token_hex(4)}"
-        """The host's end of the wire."""
+    def __init__(self, bridge: Bridge | None = None) -> None:
+        self._wire = Wire(bridge)
+        self.host_address = self._wire.host_address
+        self.address = self._wire.address
         self.folder = Path()
-        """A folder with a short name, for sockets; gone at the end."""
+        """A directory with a short name, for sockets; removed at the end."""
         self._stack = ExitStack()
         self._holder: subprocess.Popen[bytes] | None = None
         self._first = 0
@@ -91,18 +85,22 @@ class NetworkNamespace:
     def start(
         self, argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program in here, in a process group of its own."""
+        """Start a program in the machine, in a new process group."""
         return start([*self._enter(), *argv], log=log, env=env)
 
     def run(self, *argv: str | Path) -> str:
-        """Run a program in here to its end, and return what it printed."""
-        return _output(*self._enter(), *argv)
+        """Run a program in the machine and return its output. Raise RuntimeError if it fails."""
+        return output(*self._enter(), *argv)
+
+    def path(self, name: str) -> Path:
+        """Return the path under which this process finds a file of the machine."""
+        return Path(f"/proc/{self._first}/root{name}")
 
     def end(self, process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-        """End a program and what it started, and wait until nothing of it is left."""
+        """End a program and its process group, and wait until all of them have ended."""
         _signal_group(process, how)
         process.wait()
-        # This was nsenter, which does not wait for the program once it is told to end itself.
+        # The process was nsenter, which ends on a signal without waiting for its program.
         wait_until(lambda: not _signal_group(process, 0), what=f"all of {process.args!r} has ended")
 
     def __enter__(self) -> Self:
@@ -116,13 +114,10 @@ class NetworkNamespace:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        wait_until(
-            lambda: not Path("/sys/class/net", self.interface).exists(),
-            what="the network is taken down",
-        )
-        left = [*_processes_in(self._namespace), *_mounts_under(self.folder)]
-        if left:
-            raise LeftBehind(f"still there: {'; '.join(left)}")
+        self._wire.remove()
+        remaining = [*_processes_in(self._namespace), *_mounts_under(self.folder)]
+        if remaining:
+            raise LeftBehind(f"still there: {'; '.join(remaining)}")
 
     def _make(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="node-")
@@ -136,59 +131,54 @@ class NetworkNamespace:
             log=log,
         )  # fmt: skip
         self._stack.callback(self._stop)
-        what = "namespaces can be made"
+        what = "the namespaces exist"
         wait_until_ready(self._holder, self._has_first_process, what=what, log=log)
         self._namespace = Path(f"/proc/{self._first}/ns/net").stat().st_ino
-        self._wire()
-        for hidden in PRIVATE_FOLDERS:
+        self._wire.connect(self._first)
+        for hidden in PRIVATE_DIRECTORIES:
             self.run("mount", "-t", "tmpfs", "tmpfs", hidden)
-        self._make_kubelet_folder()
+        self._make_kubelet_directory()
         for name, value in SYSCTLS.items():
-            done = self.folder / name.replace("/", ".")
-            done.write_text(f"{value}\n", encoding="ascii")
-            self.run("mount", "--bind", done, f"/proc/sys/{name}")
+            file = self.folder / name.replace("/", ".")
+            file.write_text(f"{value}\n", encoding="ascii")
+            self.run("mount", "--bind", file, f"/proc/sys/{name}")
 
     def _stop(self) -> None:
-        """End the first process, and with it all others in here."""
+        """Kill the first process, and so all others of the machine."""
         assert self._holder is not None
         _signal_group(self._holder, signal.SIGKILL)
         self._holder.wait()
-        wait_until(lambda: not Path(f"/proc/{self._first}").exists(), what="all in here has ended")
+        wait_until(
+            lambda: not Path(f"/proc/{self._first}").exists(),
+            what="all processes of the machine have ended",
+        )
 
     def _has_first_process(self) -> bool:
         assert self._holder is not None
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
-        found = children.read_text(encoding="ascii").split()
-        if not found:
+        pids = children.read_text(encoding="ascii").split()
+        if not pids:
             return False
-        self._first = int(found[0])
-        # Not before it has got as far as this are its mounts its own.
+        self._first = int(pids[0])
+        # Once it runs this program, it has its own mount namespace.
         return Path(f"/proc/{self._first}/comm").read_text().strip() == _SETTLED
 
-    def _wire(self) -> None:
-        _output(
-            "ip", "link", "add", self.interface, "type", "veth",
-            "peer", "name", "eth0", "netns", str(self._first),
-        )  # fmt: skip
-        _output("ip", "addr", "add", f"{self.host_address}/30", "dev", self.interface)
-        _output("ip", "link", "set", self.interface, "up")
-        self.run("ip", "link", "set", "lo", "up")
-        self.run("ip", "addr", "add", f"{self.address}/30", "dev", "eth0")
-        self.run("ip", "link", "set", "eth0", "up")
-        self.run("ip", "route", "add", "default", "via", self.host_address)
+    @property
+    def interface(self) -> str:
+        """Name of the host's end of the wire."""
+        return self._wire.interface
 
-    def _make_kubelet_folder(self) -> None:
-        """Have a /var/lib/kubelet in here: a kubelet has a socket there, wherever its root is.
+    def _make_kubelet_directory(self) -> None:
+        """Create /var/lib/kubelet: a kubelet has a socket there, wherever its root directory is.
 
-        There may be none to mount on, and none is made on the machine that all share. What else
-        is in /var/lib, the programs under test perhaps, is found through links; but not what this
-        machine's own plugin keeps, if it has one.
+        The host may have no such directory to mount over. Links lead to everything else of the
+        host's /var/lib, such as the programs under test, except to the state of a plugin there.
         """
-        rest = self.folder / "lib"
-        rest.mkdir()
-        self.run("mount", "--rbind", "/var/lib", rest)
+        host_lib = self.folder / "lib"
+        host_lib.mkdir()
+        self.run("mount", "--rbind", "/var/lib", host_lib)
         self.run("mount", "-t", "tmpfs", "tmpfs", "/var/lib")
-        self.run("sh", "-c", 'ln -s "$0"/* /var/lib/', rest)
+        self.run("sh", "-c", 'ln -s "$0"/* /var/lib/', host_lib)
         self.run("rm", "-f", "/var/lib/kubelet", "/var/lib/kubelet-authenticator")
         self.run("mkdir", "/var/lib/kubelet")
 
@@ -196,22 +186,8 @@ class NetworkNamespace:
         return ("nsenter", "--target", str(self._first), "--net", "--mount", "--pid", "--")
 
 
-def _unused_subnet() -> tuple[int, int]:
-    """Return the last two numbers of a network of four addresses that no other test run has."""
-    numbers = random.Random().sample(range(256 * 64), 256 * 64)
-    found = next(number for number in numbers if claim(f"network/{number}"))
-    return found // 64, found % 64 * 4
-
-
-def _output(*argv: str | Path) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stderr}")
-    return done.stdout
-
-
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to a program's process group; False when nobody is left in it."""
+    """Send a signal to a program's process group. Return False when no process is in it."""
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
@@ -220,15 +196,15 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def _processes_in(namespace: int) -> list[str]:
-    """Return those that are in a network namespace."""
-    found = []
+    """Return the processes in a network namespace."""
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if (entry / "ns/net").stat().st_ino == namespace:
-                found.append(f"process {entry.name} {(entry / 'comm').read_text().strip()}")
+                processes.append(f"process {entry.name} {(entry / 'comm').read_text().strip()}")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return processes
 
 
 def _mounts_under(folder: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""A node as the plugin sees it: a TPM, a state folder, a bootstrap credential, and client-go.
+"""A node: a TPM, a state directory, a bootstrap credential, and calls of the installed plugin.
 
-The plugin is the installed program, started with pipes as client-go starts it.
+The calls use pipes, as client-go does.
 """
 
 import base64
@@ -27,7 +27,7 @@ CALL_SECONDS = 90
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call of the plugin ended with."""
+    """The result of one call of the plugin."""
 
     status: int
     output: str
@@ -35,7 +35,7 @@ class Call:
 
     @property
     def credential(self) -> dict[str, Any]:
-        """The ExecCredential's status; fails when the call did."""
+        """The status of the ExecCredential. Raise AssertionError when the call failed."""
         if self.status:
             raise AssertionError(f"the plugin ended with {self.status}: {self.complaint}")
         document = json.loads(self.output)
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(slots=True)
 class Node:
-    """One machine that wants to be a node of a workload cluster."""
+    """One machine that joins a workload cluster."""
 
     tenant: WorkloadTenant
     name: str
@@ -61,9 +61,9 @@ class Node:
     _: KW_ONLY
     provider_id: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
-    """Settings of the exec extension beside the usual ones."""
+    """More settings of the exec extension."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What the plugin's environment has beside the usual."""
+    """More variables of the plugin's environment."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,28 +71,28 @@ class Node:
 
     @property
     def state(self) -> Path:
-        """The plugin's state folder."""
+        """The plugin's state directory."""
         return self.folder / "state"
 
     @property
     def bootstrap_kubeconfig(self) -> Path:
-        """Where the plugin finds the bootstrap credential."""
+        """File with the bootstrap credential."""
         return self.folder / "bootstrap-kubelet.conf"
 
     def give_token(self, token: str) -> None:
-        """Put a bootstrap token where the plugin looks for it."""
+        """Write a bootstrap token into the bootstrap kubeconfig."""
         self.bootstrap_kubeconfig.write_text(
             self.tenant.workload.bootstrap_kubeconfig(token), encoding="utf-8"
         )
 
     def registration(self, key: EndorsementKey = EndorsementKey.RSA_2048) -> dict[str, str]:
-        """Return the annotation with which an operator puts the TPM on record."""
+        """Return the annotation with which an operator registers the TPM."""
         public = self.tpm.endorsement_public_key(key)
         der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{hashlib.sha256(der).hexdigest()}"}
 
     def extension(self) -> dict[str, object]:
-        """Return the cluster's exec extension: the plugin's settings."""
+        """Return the exec extension of the cluster, which has the plugin's settings."""
         return {
             "nodeName": self.name,
             "providerID": self.provider_id,
@@ -103,7 +103,7 @@ class Node:
         }
 
     def kubeconfig(self) -> Path:
-        """Write the kubeconfig that names the plugin, and return where it is."""
+        """Write the kubeconfig that names the plugin, and return its path."""
         path = self.folder / "kubelet.conf"
         cluster = self._cluster() | {
             "extensions": [
@@ -128,7 +128,7 @@ class Node:
         return path
 
     def exec_info(self) -> str:
-        """Return KUBERNETES_EXEC_INFO as client-go makes it."""
+        """Return KUBERNETES_EXEC_INFO in the encoding of client-go."""
         cluster = self._cluster() | {"config": self.extension()}
         document = {
             "kind": "ExecCredential",
@@ -138,7 +138,7 @@ class Node:
         return json.dumps(document, separators=(",", ":")) + "\n"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start the plugin and do not wait for it."""
+        """Start the plugin without waiting for it."""
         return subprocess.Popen(
             [PLUGIN, *arguments],
             env=os.environ | {"KUBERNETES_EXEC_INFO": self.exec_info()} | dict(self.environment),
@@ -149,7 +149,7 @@ class Node:
         )
 
     def call(self, *arguments: str) -> Call:
-        """Run the plugin to its end."""
+        """Run the plugin and return its result."""
         return finished(self.start(*arguments))
 
     def _cluster(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Node:
 
 
 def finished(process: subprocess.Popen[str]) -> Call:
-    """Wait for a call that was started."""
+    """Wait for a call that was started, and return its result."""
     try:
         output, complaint = process.communicate(timeout=CALL_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Certificate authorities of test clusters, and the certificates that come from them."""
+"""Certificate authorities of test clusters, and the certificates that they issue."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,12 @@ BACKDATED = timedelta(minutes=5)
 
 
 def rsa_key() -> rsa.RSAPrivateKey:
-    """Make a key as kubeadm does by default."""
+    """Generate a key of kubeadm's default type."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def ec_key() -> ec.EllipticCurvePrivateKey:
-    """Make a key as kubeadm does with encryptionAlgorithm ECDSA-P256."""
+    """Generate a key of kubeadm's encryptionAlgorithm ECDSA-P256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -36,7 +36,7 @@ def key_pem(key: PrivateKey) -> bytes:
 
 
 def public_pem(key: PrivateKey) -> bytes:
-    """Encode the public half of a key."""
+    """Encode the public key of a private key."""
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -52,14 +52,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A certificate authority like the one of a cluster: it signs servers and clients."""
+    """A certificate authority that issues certificates for servers and clients."""
 
     certificate: x509.Certificate
     key: PrivateKey
 
     @classmethod
     def make(cls, name: str, key: PrivateKey, *, lifetime: timedelta = LIFETIME) -> Self:
-        """Make a self-signed authority; with an equal name and key it is the same to verifiers."""
+        """Create a self-signed authority. Two with equal name and key verify the same."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = x509.KeyUsage(
             digital_signature=True,
@@ -83,7 +83,7 @@ class Authority:
 
     @property
     def pair(self) -> Pair:
-        """The authority's own certificate and key."""
+        """Certificate and key of the authority."""
         return Pair(certificate=_pem(self.certificate), key=key_pem(self.key))
 
     def client(self, common_name: str, *organisations: str) -> Pair:

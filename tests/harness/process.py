@@ -1,6 +1,6 @@
-"""Starts programs so that none outlives the test run, and waits for events, never for time.
+"""Starts programs that end with the test run, and waits for events, never for a fixed time.
 
-Each program gets a session of its own and its output goes into a file.
+Each program gets a new session, and its output goes into a file.
 """
 
 import os
@@ -26,12 +26,12 @@ _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 # Below the kernel's range for outgoing connections, so that a port that a stopped program leaves
 # is still free when it is started again.
 _PORTS = range(20000, 32000)
-# Not the common source of random numbers, which begins each test with the same ones.
+# Not the shared generator, which pytest-randomly seeds equally for each test.
 _random = random.Random()
 
 
 class ProcessFailed(Exception):
-    """A program ended early or did not get ready; the text holds the end of its log."""
+    """A program ended early or did not become ready; the text has the end of its log."""
 
 
 def start(
@@ -42,7 +42,7 @@ def start(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program that dies with this process, even when that is killed."""
+    """Start a program that ends with this process, even when this process is killed."""
     with log.open("ab") as output:
         process = _spawner.submit(
             subprocess.Popen,
@@ -55,13 +55,13 @@ def start(
             pass_fds=pass_fds,
             start_new_session=True,
         ).result()
-    # Before setpriv has done its part and become the program, nothing ties it to this process.
-    wait_until(lambda: _became_the_program(process), what=f"{argv[0]} is executed", poll=0.001)
+    # Until setpriv has become the program, the program does not end with this process.
+    wait_until(lambda: _is_executed(process), what=f"{argv[0]} is executed", poll=0.001)
     return process
 
 
 def stop(process: subprocess.Popen[bytes], *, seconds: float = 10) -> None:
-    """End a program, gently at first, then whatever is left of its process group."""
+    """End a program with SIGTERM, then kill what remains of its process group."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -72,7 +72,7 @@ def stop(process: subprocess.Popen[bytes], *, seconds: float = 10) -> None:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all of its process group at once."""
+    """Kill a program and its process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -98,17 +98,17 @@ def wait_until_ready(
     log: Path,
     seconds: float = 60,
 ) -> None:
-    """Wait for something that a program brings about.
+    """Wait for a condition that a program brings about.
 
     Raises:
-        ProcessFailed: it ended before, or time ran out.
+        ProcessFailed: the program ended before, or time ran out.
     """
 
-    def settled() -> bool:
+    def is_settled() -> bool:
         return process.poll() is not None or condition()
 
     try:
-        wait_until(settled, what=what, seconds=seconds)
+        wait_until(is_settled, what=what, seconds=seconds)
     except TimeoutError as error:
         raise ProcessFailed(f"{error}\n{tail(log)}") from error
     if process.returncode is not None:
@@ -118,10 +118,10 @@ def wait_until_ready(
 def wait_until(
     condition: Callable[[], bool], *, what: str, seconds: float = 60, poll: float = POLL_SECONDS
 ) -> None:
-    """Poll until something is so.
+    """Poll until a condition holds.
 
     Raises:
-        TimeoutError: it was not so in time.
+        TimeoutError: it did not hold in time.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -135,7 +135,7 @@ def tail(log: Path) -> str:
     return f"{log}:\n{log.read_bytes()[-TAIL_BYTES:].decode(errors='replace')}"
 
 
-def _became_the_program(process: subprocess.Popen[bytes]) -> bool:
+def _is_executed(process: subprocess.Popen[bytes]) -> bool:
     try:
         executable = Path(f"/proc/{process.pid}/exe").readlink()
     except FileNotFoundError:  # it has ended already
@@ -144,10 +144,10 @@ def _became_the_program(process: subprocess.Popen[bytes]) -> bool:
 
 
 def claim(name: str) -> bool:
-    """Take a name for as long as this process lives; tell whether nobody had it before.
+    """Reserve a name until this process ends. Return False when another process has it.
 
-    All test runs of this machine share the names, and so do all workers of one. They are those of
-    abstract sockets, which the kernel forgets with the process, however that ends.
+    All test runs of this machine, and all workers of a run, share the names. They are abstract
+    sockets, which the kernel closes when the process ends in any way.
     """
     claimed = socket.socket(socket.AF_UNIX)
     try:
@@ -160,7 +160,7 @@ def claim(name: str) -> bool:
 
 
 def free_port() -> int:
-    """Return a TCP port on loopback that nothing listens on, and that nobody was given before."""
+    """Return a TCP port on loopback that is unused and was not returned before."""
     for port in _random.sample(_PORTS, len(_PORTS)):
         if not claim(f"port/{port}"):
             continue

@@ -1,4 +1,4 @@
-"""Where the installed programs under test are: those of the interpreter that runs the tests."""
+"""Paths of the installed programs under test: scripts of the interpreter of the tests."""
 
 import sysconfig
 from pathlib import Path

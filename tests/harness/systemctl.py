@@ -1,10 +1,10 @@
-"""As much of systemd as the kubelet's unit needs: what kubeadm finds under the name `systemctl`.
+"""A stand-in for systemctl with the features that the kubelet's unit needs, for kubeadm.
 
     python systemctl.py ROOT (daemon-reload | start | stop | restart | status | is-active) kubelet
 
-The unit and its drop-ins are read from ROOT; programs and environment files are taken from there
-where they are, and from the machine otherwise. Commands before the start may fail when they begin
-with `-`; what ends is started again. A program of its own, that imports nothing of the tests.
+Reads the unit and its drop-ins from ROOT, and programs and environment files from there if they
+exist there, else from the machine. Commands before the start may fail when they begin with `-`.
+Starts the service again when it ends. It is a program, and imports nothing of the tests.
 """
 
 import os
@@ -22,14 +22,17 @@ from pathlib import Path
 UNITS = "usr/lib/systemd/system"
 SETTING = re.compile(r"^(Environment|EnvironmentFile|ExecStart|ExecStartPre)=(.*)$", re.MULTILINE)
 RESTART_SECONDS = 1
+POLL_SECONDS = 0.05
 LOG = "kubelet.log"
+STARTED = "started"
+"""Exists when the service itself, and no command before its start, runs."""
 NOT_RUNNING = 3
-"""What systemctl ends with when asked for a unit that is not there."""
+"""Exit code of systemctl for a unit that does not exist."""
 
 
 @dataclass
 class Unit:
-    """A service, all its drop-ins read."""
+    """A service with its drop-ins."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -37,7 +40,7 @@ class Unit:
     command: str = ""
 
     def read(self) -> "Unit":
-        """Read the unit, then its drop-ins by name."""
+        """Read the unit, then its drop-ins in the order of their names."""
         units = self.root / UNITS
         for path in (units / "kubelet.service", *sorted(units.glob("kubelet.service.d/*.conf"))):
             for key, value in SETTING.findall(path.read_text()):
@@ -63,12 +66,13 @@ class Unit:
                 yield _assignment(word)
 
     def argv(self, command: str) -> list[str]:
-        """Return a command's words: a variable on its own becomes as many as it has."""
-        program, *rest = command.split()
-        words = [str(self._place(program))]
-        for word in rest:
-            named = word.startswith("$")
-            words += shlex.split(self.environment.get(word[1:], "")) if named else [word]
+        """Return the words of a command. A variable on its own becomes as many words as it has."""
+        words: list[str] = []
+        for word in command.split():
+            if word.startswith("$"):
+                words += shlex.split(self.environment.get(word[1:], ""))
+            else:
+                words.append(str(self._place(word)) if word.startswith("/") else word)
         return words
 
     def _place(self, name: str) -> Path:
@@ -82,7 +86,7 @@ def _assignment(word: str) -> tuple[str, str]:
 
 
 def supervise(root: Path) -> None:
-    """Run the service again and again."""
+    """Run the service, and start it again whenever it ends."""
     while True:
         unit = Unit(root).read()
         environment = os.environ | unit.environment
@@ -93,21 +97,23 @@ def supervise(root: Path) -> None:
             if done.returncode and not command.startswith("-"):
                 break
         else:
+            (root / STARTED).touch()
             subprocess.run(unit.argv(unit.command), env=environment, check=False)
         time.sleep(RESTART_SECONDS)
 
 
 def stop(root: Path) -> None:
-    """End the service and what supervises it."""
+    """End the service and its supervisor."""
     pid = root / "pid"
     if pid.exists():
-        with suppress(ProcessLookupError):  # it has ended by itself
+        with suppress(ProcessLookupError):  # it has ended
             os.killpg(int(pid.read_text()), signal.SIGTERM)
         pid.unlink()
 
 
 def start(root: Path) -> None:
-    """Start the service, and do not wait for it."""
+    """Start the service, and wait until the commands before its start have ended."""
+    (root / STARTED).unlink(missing_ok=True)
     with (root / LOG).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-I", __file__, root, "supervise"],
@@ -117,10 +123,12 @@ def start(root: Path) -> None:
             start_new_session=True,
         )
     (root / "pid").write_text(str(process.pid))
+    while process.poll() is None and not (root / STARTED).exists():
+        time.sleep(POLL_SECONDS)
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the verb of the command line."""
     root, verb, *units = Path(sys.argv[1]), *sys.argv[2:]
     if units not in ([], ["kubelet"]):
         return NOT_RUNNING

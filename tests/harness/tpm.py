@@ -94,6 +94,11 @@ class SoftwareTpm:
             self.close()
             raise
 
+    @property
+    def directory(self) -> Path:
+        """The directory with its sockets, `sock` and `sock.ctrl`."""
+        return Path(self._folder.name)
+
     def __enter__(self) -> Self:
         return self
 

@@ -30,6 +30,10 @@ class WorkloadCluster(ApiServer):
         """Start the API server and set up what kubeadm and the packaging set up."""
         super().start()
         self.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "kubeadm-bootstrap.yaml"))
+        self.grant_signer()
+
+    def grant_signer(self) -> None:
+        """Give the signer its role, and wait until the API server applies it."""
         self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "workload-rbac.yaml"))
         signer = self.client(SIGNER, SIGNER)
         wait_until(

@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
-# Brings the Debian packages that building, running and testing need; does nothing when all are there.
+# Installs the Debian packages that building, running and testing need. Does nothing when all are installed.
 #
 # Usage: system-packages.sh PYTHON
 #
-# PYTHON is the interpreter the virtual environment is made with. Its headers must be its own: Debian's python3-dev
-# fits Debian's python3 and no other, so for another interpreter nothing is installed and only looked at.
+# PYTHON is the interpreter of the virtual environment. Debian's python3-dev has headers for Debian's python3 only. So
+# for another interpreter the script installs no headers, and only checks that they are there.
 set -euo pipefail
 
 python=${1:?usage: system-packages.sh PYTHON}
 
-# What each one is for, so that nobody has to trust a bare list.
+# The purpose of each package.
 declare -A reason=(
-  [gcc]="compiles the binding to the TPM library (tpm2-pytss comes as source)"
+  [gcc]="compiles the binding to the TPM library (tpm2-pytss is released as source)"
   [libc6-dev]="C headers for that compiler"
   [pkg-config]="finds the TPM library for that compiler"
   [libtss2-dev]="the TPM library itself and its headers"
   [swtpm]="the software TPM that tests run against"
-  [swtpm-tools]="makes software TPMs with endorsement key certificates"
+  [swtpm-tools]="creates software TPMs with endorsement key certificates"
   [tpm2-tools]="an independent TPM client that tests compare with"
   [openssl]="an independent X.509 tool that tests compare with"
   [iproute2]="network namespaces and addresses for tests with a kubelet"
   [strace]="kills programs at a chosen step in tests"
   [faketime]="shifts the clock of a program in tests"
-  [time]="tells a program's memory to the bench, from a small parent"
+  [time]="measures the memory of a program for the bench"
   [containerd]="the container runtime for tests with a kubelet"
   [mandoc]="checks the man pages"
-  [systemd]="systemd-analyze: checks the units of the node packages; nothing of it is started"
-  [util-linux]="unshare: fast tests run without network"
+  [systemd]="systemd-analyze checks the units of the node packages"
+  [debootstrap]="makes the Debian systems that boot under systemd in tests"
+  [util-linux]="unshare and nsenter: namespaces of tests"
 )
 
-# Debian's own interpreter ships without venv and headers; those have to come from Debian too.
+# Debian's interpreter has neither venv nor headers; both are Debian packages too.
 executable=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))' 2>/dev/null || true)
 case $executable in
   "" | /usr/bin/*)
     reason[python3]="the interpreter"
-    reason[python3-venv]="makes the virtual environment"
+    reason[python3-venv]="creates the virtual environment"
     reason[python3-dev]="Python headers for the binding to the TPM library"
     ;;
   *)
@@ -42,11 +43,11 @@ case $executable in
 import pathlib, sys, sysconfig
 header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
 if not header.is_file():
-    sys.exit(f"{sys.executable} has no headers ({header}): install its own, or choose Debian's with make PYTHON=/usr/bin/python3")
+    sys.exit(f"{sys.executable} has no headers ({header}): install them, or use Debian's Python with make PYTHON=/usr/bin/python3")
 try:
     import ensurepip, venv
 except ImportError as missing:
-    sys.exit(f"{sys.executable} cannot make virtual environments: {missing}")
+    sys.exit(f"{sys.executable} cannot create virtual environments: {missing}")
 PYTHON
     ;;
 esac
@@ -66,20 +67,20 @@ done
 
 as_root=()
 if ! command -v apt-get >/dev/null; then
-  echo "No apt-get here: install what these packages hold by your system's own means, then run this again." >&2
+  echo "There is no apt-get: install the content of these packages with your system's tools, then run this again." >&2
   exit 1
 elif [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
-  # CI has no terminal to type a password on: -n fails at once instead of waiting for one.
+  # Without a terminal (CI) sudo must fail at once and not wait for a password.
   [ -t 0 ] || as_root+=(--non-interactive)
   if ! command -v sudo >/dev/null || ! "${as_root[@]}" true; then
-    echo "Not root, and sudo does not help. As root: apt-get install --no-install-recommends ${missing[*]}" >&2
+    echo "Must be root, and sudo does not work. As root run: apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
 fi
 
-# Tests start what they need themselves, so no installed service may start: policy-rc.d is Debian's switch for that.
-# One that is already there is the machine's own decision and stays.
+# Tests start all services themselves. policy-rc.d keeps Debian from starting the installed ones; an existing
+# policy-rc.d stays.
 "${as_root[@]}" sh -eu -c '
   policy=/usr/sbin/policy-rc.d
   if [ ! -e "$policy" ]; then

@@ -34,6 +34,9 @@ DROP_INS = sorted(SYSTEMD.glob("*.conf"))
 PROGRAM = "/usr/bin/kubelet-authenticator-tpm"
 HOST_UNITS = Path("/usr/lib/systemd/system")
 GUIDE = (NODE.parents[1] / "docs/node.md").read_text(encoding="utf-8")
+FLAGS = NODE / "kubelet.env"
+TIME_LIMIT = "-/usr/bin/timeout --kill-after=5s 90s "
+"""What runs each command before the kubelet starts."""
 EXPOSURE_LIMIT = 30
 """In tenths: what systemd-analyze calls OK, for root with a device and the network."""
 
@@ -49,7 +52,7 @@ def root(tmp_path: Path) -> Path:
         shutil.copy(path, units / "kubelet.service.d")
     (units / "kubelet.service").write_text("[Service]\nExecStart=/usr/bin/kubelet\n")
     (tmp_path / "usr/bin").mkdir()
-    for program in ("kubelet", Path(PROGRAM).name):
+    for program in ("kubelet", "timeout", Path(PROGRAM).name):
         (tmp_path / "usr/bin" / program).touch(mode=0o755)
     return tmp_path
 
@@ -100,8 +103,9 @@ def test_commands_are_the_programs(unit: Path) -> None:
     commands = [*values(unit, "ExecStart"), *values(unit, "ExecStartPre")]
     assert commands
     for command in commands:
-        program, *words = [word for word in shlex.split(command) if not word.startswith("$")]
-        assert program.removeprefix("-") == PROGRAM
+        words = shlex.split(command.removeprefix(TIME_LIMIT))
+        program, *words = [word for word in words if not word.startswith("$")]
+        assert program == PROGRAM
         parsed = arguments.parse_arguments(words)
         assert parsed.command == words[0]
         assert parsed.problems == ()
@@ -124,14 +128,13 @@ def test_examples_of_arguments_are_taken() -> None:
 
 def test_paths_are_those_of_the_program() -> None:
     for service in SERVICES:
-        assert values(service, "ReadWritePaths") == [DEFAULT_STATE_DIR]
+        assert values(service, "StateDirectory") == [Path(DEFAULT_STATE_DIR).name]
+        assert Path(DEFAULT_STATE_DIR).parent == Path("/var/lib")
         assert values(service, "DeviceAllow") == [f"{DEFAULT_TCTI.removeprefix('device:')} rw"]
         assert values(service, "ConditionPathExists") == [arguments.DEFAULT_KUBECONFIG]
-    tmpfiles = (NODE / "tmpfiles.d/kubelet-authenticator-tpm.conf").read_text(encoding="utf-8")
-    assert f"\nd {DEFAULT_STATE_DIR} 0700 root root -\n" in tmpfiles
     served = serving.serving_directory(Path(DEFAULT_STATE_DIR)) / CREDENTIAL
-    assert f"tlsPrivateKeyFile both {served})" in " ".join(
-        (SYSTEMD / "30-kubelet-authenticator-tpm-serving.conf")
+    assert f"tlsPrivateKeyFile both {served}. " in " ".join(
+        (SYSTEMD / "zz-30-kubelet-authenticator-tpm-serving.conf")
         .read_text()
         .replace("\n#", "")
         .split()
@@ -142,8 +145,10 @@ def test_systemd_waits_longer_than_the_program_takes() -> None:
     for service in SERVICES:
         [seconds] = values(service, "TimeoutStartSec")
         assert int(seconds) > MAX_TIMEOUT_SECONDS + WATCHDOG_SECONDS
-    [seconds] = values(SYSTEMD / "20-kubelet-authenticator-tpm.conf", "TimeoutStartSec")
-    assert int(seconds) > DEFAULT_TIMEOUT_SECONDS + WATCHDOG_SECONDS
+    [limit] = values(SYSTEMD / "zz-20-kubelet-authenticator-tpm.conf", "TimeoutStartSec")
+    kill_after, duration = map(int, re.findall(r"(\d+)s\b", TIME_LIMIT))
+    assert duration > DEFAULT_TIMEOUT_SECONDS + WATCHDOG_SECONDS
+    assert duration + kill_after < int(limit)
 
 
 def test_drop_in_undoes_what_kubeadm_does(tmp_path: Path) -> None:
@@ -155,6 +160,7 @@ def test_drop_in_undoes_what_kubeadm_does(tmp_path: Path) -> None:
     folder = "usr/lib/systemd/system/kubelet.service.d"
     for path in DROP_INS:
         machine.write(f"{folder}/{path.name}", path.read_text(encoding="utf-8"))
+    machine.write("usr/lib/kubelet-authenticator-tpm/kubelet.env", FLAGS.read_text())
     assert not any(machine.findings()[check].remedy for check in checks)
 
 
@@ -180,9 +186,9 @@ def test_guide_has_every_setting_and_no_other() -> None:
 
 
 def test_guide_has_every_file_that_is_shipped() -> None:
-    units = " ".join(re.findall(r"^\| `\S+/[^|]+\|", GUIDE, re.MULTILINE)).replace("…", "")
+    units = " ".join(re.findall(r"^\| `\S+[./][^|]+\|", GUIDE, re.MULTILINE)).replace("…", "")
     for path in NODE.rglob("*.*"):
-        if path.suffix in {".conf", ".timer", ".1"} and path.parent != NODE:
+        if path.suffix in {".conf", ".timer", ".1", ".env"} and path.name != "kubelet.conf":
             assert path.name.removeprefix("kubelet-authenticator-tpm") in units, path
 
 

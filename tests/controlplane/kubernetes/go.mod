@@ -1,5 +1,5 @@
-// The Kubernetes release whose programs are built, and the etcd that belongs to it. The staging modules are asked for as
-// v0.0.0 by k8s.io/kubernetes, which only its own tree can resolve: each has to be named.
+// The Kubernetes release to build, and its etcd. k8s.io/kubernetes requires its staging modules as v0.0.0, which only its
+// own source tree resolves, so each of them needs a replace directive.
 module node-attestation.invalid/controlplane
 
 go 1.26.0

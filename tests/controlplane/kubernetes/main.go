@@ -1,7 +1,7 @@
-// One binary that is every Kubernetes program: which one, the name it is called by says.
+// One binary for all Kubernetes programs. Its name when it is called selects the program.
 //
-// The demo needs only what is in this file; the build tag "every" adds the rest (every.go). One binary and not six,
-// because the programs share nearly all of their code, and linking it is a good part of the work.
+// This file has the programs of the demo; the build tag "every" adds the others (every.go). It is one binary because the
+// programs share nearly all of their code and linking takes a large part of the time.
 package main
 
 import (
@@ -34,14 +34,14 @@ func main() {
 	name := filepath.Base(os.Args[0])
 	program, known := programs[name]
 	if !known {
-		fmt.Fprintf(os.Stderr, "%q is none of %v\n", name, slices.Sorted(maps.Keys(programs)))
+		fmt.Fprintf(os.Stderr, "%q is unknown: must be one of %v\n", name, slices.Sorted(maps.Keys(programs)))
 		os.Exit(2)
 	}
 	os.Exit(program())
 }
 
 func etcd() int {
-	etcdmain.Main(os.Args) // leaves by itself when it fails
+	etcdmain.Main(os.Args) // exits when it fails
 	return 0
 }
 

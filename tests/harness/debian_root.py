@@ -1,0 +1,107 @@
+"""Clean Debian systems for machines that boot systemd: cached, with the plugin's dependencies.
+
+debootstrap makes a root once per machine, and then the steps of docs/node.md are done in it. It is
+never changed afterwards: machines and programs are layers over it.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane import provide
+from tests.controlplane.progress import Heartbeat, say
+from tests.harness.wire import output
+
+PROJECT: Final = Path(__file__).parents[2]
+SUITES: Final = ("bookworm", "trixie")
+PACKAGES: Final = (
+    "systemd", "systemd-sysv", "dbus", "python3", "python3-venv", "python3-dev", "gcc", "libc6-dev",
+    "pkg-config", "libtss2-dev", "ca-certificates", "iproute2",
+)  # fmt: skip
+VENV: Final = Path("/usr/lib/kubelet-authenticator-tpm")
+LOCKS: Final = ("build", "node")
+SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "setup.py", "LICENSE")
+CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+_PIP: Final = (str(VENV / "bin/pip"), "install", "--quiet", "--no-build-isolation")
+
+
+def debian_root(suite: str) -> Path:
+    """Return the directory with a Debian system, made when it is not in the cache."""
+    locks = [PROJECT / "requirements" / f"{name}.txt" for name in LOCKS]
+    content = "".join((" ".join(PACKAGES), *(lock.read_text() for lock in locks)))
+    key = hashlib.sha256(content.encode()).hexdigest()[:12]
+    root = provide.cache_directory(os.environ).with_name("roots") / f"{suite}-{key}"
+    if root.exists():
+        return root
+    with provide.locked(root.with_name(f".{suite}")):
+        if not root.exists():
+            partial = root.with_name(f".{root.name}")
+            _make(suite, partial, locks)
+            partial.rename(root)
+    return root
+
+
+def _make(suite: str, partial: Path, locks: list[Path]) -> None:
+    shutil.rmtree(partial, ignore_errors=True)
+    say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
+    with Heartbeat(lambda: f"Debian {suite}"):
+        output(
+            "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, partial
+        )
+        shutil.copy(CERTIFICATES, partial / CERTIFICATES.lstrip("/"))
+        _chroot(partial, "python3", "-m", "venv", str(VENV))
+        for lock in locks:
+            shutil.copy(lock, partial / "srv")
+            _chroot(partial, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
+    output("chroot", partial, "apt-get", "clean")
+
+
+def _chroot(root: Path, *argv: str) -> str:
+    """Run a program in a root, with this machine's way to package indexes."""
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    pip.pop("PIP_FIND_LINKS", None)  # directories of this machine
+    words = [f"{name}={value}" for name, value in pip.items()]
+    return output("chroot", root, "/usr/bin/env", "-i", "PATH=/usr/bin:/bin", *words, *argv)
+
+
+@contextmanager
+def installed_program(suite: str, directory: Path) -> Iterator[tuple[Path, ...]]:
+    """Install the programs of this checkout over a root. Return the layers, uppermost first.
+
+    Made by the Python of the root, whose path the launcher's `#!` line names.
+    """
+    root, upper = debian_root(suite), directory / "program"
+    with overlay(directory / "install", upper, (root,)) as merged:
+        source = merged / "srv/source"
+        source.mkdir()
+        for name in SOURCE:
+            path = PROJECT / name
+            if path.is_dir():
+                shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(path, source)
+        _chroot(merged, *_PIP, "--no-deps", "--no-index", "/srv/source")
+        (merged / "usr/bin/kubelet-authenticator-tpm").symlink_to(
+            VENV / "bin/kubelet-authenticator-tpm"
+        )
+        shutil.rmtree(source)
+    yield upper, root
+
+
+@contextmanager
+def overlay(directory: Path, upper: Path, lower: tuple[Path, ...]) -> Iterator[Path]:
+    """Mount an overlay while the context lasts; what is written stays in `upper`."""
+    merged, work = directory / "merged", directory / "work"
+    for path in (merged, work, upper):
+        path.mkdir(parents=True, exist_ok=True)
+    layers = ":".join(map(str, lower))
+    options = f"lowerdir={layers},upperdir={upper},workdir={work}"
+    output("mount", "-t", "overlay", "overlay", "-o", options, merged)
+    try:
+        yield merged
+    finally:
+        output("umount", merged)

@@ -1,0 +1,109 @@
+"""The whole way under systemd: join, serving certificate, renewal, with a real API server."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.harness.fleet import Fleet
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.process import wait_until
+from tests.harness.signer import serving_all
+from tests.harness.systemd_machine import SystemdMachine
+from tests.harness.tpm import SoftwareTpm
+from tests.systemd import units
+
+CREDENTIAL = f"{units.STATE}/serving/credential.pem"
+GUIDE = (units.PACKAGING.parents[1] / "docs/node.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def fleet(kubernetes: Path, host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Run the control planes under an address that machines reach, and a signer."""
+    directory = tmp_path_factory.mktemp("fleet")
+    with ExitStack() as stack:
+        fleet = stack.enter_context(Fleet(directory / "fleet", kubernetes, host=host))
+        stack.enter_context(serving_all(fleet, directory / "signer"))
+        yield fleet
+
+
+@pytest.fixture
+def node(
+    request: pytest.FixtureRequest,
+    fleet: Fleet,
+    tpm: SoftwareTpm,
+    tpm_machine: SystemdMachine,
+    tmp_path: Path,
+) -> Node:
+    """Return a node with a Machine, whose machine has a bootstrap token and has not booted."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.rpartition("[")[2].strip("]"))
+    name = f"{request.node.originalname.replace('_', '-')[-30:]}-{name}"
+    node = Node(fleet.first, name, tpm, tmp_path / "node")
+    addresses = [("Hostname", name), ("InternalIP", tpm_machine.address)]
+    fleet.add_machine(
+        node.tenant, Machine(name, addresses=addresses, annotations=node.registration())
+    )
+    token = node.tenant.workload.bootstrap_token()
+    text = node.tenant.workload.bootstrap_kubeconfig(token)
+    tpm_machine.write(units.BOOTSTRAP_KUBECONFIG, text, mode=0o600)
+    write_defaults(tpm_machine, node)
+    return node
+
+
+def write_defaults(machine: SystemdMachine, node: Node, *names: str) -> None:
+    """Write the flags of both commands."""
+    serving = " ".join([f"--address={machine.address}", *(f"--dns={name}" for name in names)])
+    machine.write(
+        units.DEFAULTS,
+        f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{units.join_flags(node)}"\n'
+        f'KUBELET_AUTHENTICATOR_SERVING_ARGS="{serving}"\n',
+    )
+
+
+@pytest.mark.usefixtures("node")
+def test_node_joins_before_its_kubelet_starts(tpm_machine: SystemdMachine) -> None:
+    tpm_machine.boot()
+    tpm_machine.run("systemctl", "start", "kubelet")
+    assert tpm_machine.show("kubelet", "ActiveState") == "active", tpm_machine.journal("kubelet")
+    assert tpm_machine.show("kubelet", "NRestarts") == "0"
+    assert units.PROGRAM.rpartition("/")[2] in tpm_machine.run("cat", units.KUBECONFIG)
+    assert "-----BEGIN CERTIFICATE-----" in tpm_machine.run("cat", CREDENTIAL)
+    for service in (units.RENEW, units.SERVING):
+        tpm_machine.run("systemctl", "start", service)
+    assert tpm_machine.state() == "running"
+
+
+def test_new_serving_certificate_restarts_the_kubelet_and_its_first_one_does_not_abort_the_start(
+    tpm_machine: SystemdMachine, node: Node
+) -> None:
+    """The units that docs/node.md shows for kubelets before v1.36."""
+    install_documented_units(tpm_machine)
+    tpm_machine.boot()
+    tpm_machine.run("systemctl", "start", "kubelet-serving-changed.path")
+    tpm_machine.run("systemctl", "start", "kubelet")
+    first = tpm_machine.show("kubelet", "MainPID")
+    assert tpm_machine.show("kubelet", "NRestarts") == "0"
+    skipped = "Condition check resulted in|skipped because|ExecCondition"
+    wait_until(
+        lambda: re.search(skipped, tpm_machine.journal("kubelet-serving-changed")) is not None,
+        what="the path unit has noticed the first certificate",
+    )
+    assert tpm_machine.show("kubelet", "MainPID") == first
+    write_defaults(tpm_machine, node, node.name)
+    tpm_machine.run("systemctl", "start", units.SERVING)
+    wait_until(
+        lambda: tpm_machine.show("kubelet", "MainPID") not in {first, "0"},
+        what="the kubelet is restarted",
+    )
+
+
+def install_documented_units(machine: SystemdMachine) -> None:
+    """Install the units of the ini block of the guide."""
+    [block] = re.findall(r"```ini\n(.*?)```", GUIDE, re.DOTALL)
+    for path, text in re.findall(
+        r"^# (/etc/\S+)\n(.*?)(?=^# /etc|\Z)", block, re.MULTILINE | re.DOTALL
+    ):
+        machine.write(path, text)
