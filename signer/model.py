@@ -43,6 +43,9 @@ class Csr:
     expiration_seconds: int | None
     request: bytes
     annotations: Mapping[str, str]
+    """The annotations that the signer reads."""
+    annotations_size: int
+    """Bytes of all annotations, as JSON."""
     conditions: Mapping[str, Condition]
     certificate: bytes | None
 

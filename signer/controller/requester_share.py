@@ -57,5 +57,4 @@ class RequesterShares:
 
 
 def _size(csr: Csr) -> int:
-    annotations = sum(len(key) + len(value) for key, value in csr.annotations.items())
-    return _CSR_OVERHEAD + len(csr.request) + annotations
+    return _CSR_OVERHEAD + len(csr.request) + csr.annotations_size

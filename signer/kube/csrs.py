@@ -68,7 +68,7 @@ class _Meta(Fields):
     uid: Text
     resource_version: Text
     creation_timestamp: Time
-    annotations: _Annotations | None = None
+    annotations: msgspec.Raw | None = None
 
 
 class _Spec(Fields):
@@ -105,7 +105,10 @@ def read_csr(source: Source) -> Csr:
     Raises `ValueError` for an object that the API server would not have stored.
     """
     csr = decode(source, _Csr)
-    annotations = csr.metadata.annotations or _Annotations()
+    raw_annotations = bytes(csr.metadata.annotations or b"null")
+    annotations = (
+        _Annotations() if raw_annotations == b"null" else decode(raw_annotations, _Annotations)
+    )
     status = csr.status or _Status()
     return Csr(
         name=csr.metadata.name,
@@ -127,6 +130,7 @@ def read_csr(source: Source) -> Csr:
             )
             if value is not None
         },
+        annotations_size=len(raw_annotations),
         conditions={
             c.type: Condition(type=c.type, reason=c.reason or "", message=c.message or "")
             for c in status.conditions or ()

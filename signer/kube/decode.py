@@ -63,9 +63,9 @@ class AnyObject(Fields):
 def decode(source: Source, shape: type[T]) -> T:
     """Return the fields that `shape` declares. Raises `ValueError`: the object cannot be read."""
     try:
-        if isinstance(source, (bytes, msgspec.Raw)):
-            return _decoder(shape).decode(source)
-        return msgspec.convert(source, shape)
+        if not isinstance(source, (bytes, msgspec.Raw)):
+            source = msgspec.json.encode(source)
+        return _decoder(shape).decode(source)
     except RecursionError as e:
         raise ValueError("nested too deeply") from e
 

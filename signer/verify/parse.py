@@ -16,8 +16,8 @@ from signer.verify.recognize import CsrKind
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 MAX_ANNOTATIONS: Final = 32 * 1024
-"""Bytes of all annotations of a CSR (P1): four times the largest challenge. The API server takes
-256 KiB from the requester, and a CSR that waits would hold them in the signer's memory."""
+"""Bytes of all annotations of a CSR as JSON (P1): four times the largest challenge. The API server
+accepts 256 KiB from the requester, and each watch event of the CSR repeats them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
         Denied: any other defect, with its reason.
 
     """
-    if sum(len(key) + len(value) for key, value in csr.annotations.items()) > MAX_ANNOTATIONS:
+    if csr.annotations_size > MAX_ANNOTATIONS:
         raise TooLarge("the annotations of the request are over 32 KiB")
     if kind is CsrKind.BUILTIN_SERVING:
         return ParsedKubeletServing(request=_parse_pkcs10(decode_plain_request(csr.request)))

@@ -1,6 +1,7 @@
 # ruff: noqa: ANN401 - changes are the fields of whichever value is made
 """A Cluster with one Machine and its node, where everything is in order; tests change one thing."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -198,9 +199,12 @@ class Scenario:
             expiration_seconds=self.expiration_seconds,
             request=request,
             annotations={},
+            annotations_size=2,
             conditions={},
             certificate=None,
         )
+        if "annotations" in changes:
+            made = replace(made, annotations_size=len(json.dumps(changes["annotations"])))
         return replace(made, **changes)
 
     def pkcs10(self) -> bytes:

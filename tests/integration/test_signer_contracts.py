@@ -1,6 +1,7 @@
 """The signer's seams to API servers: each contract over the fake and over the real thing."""
 
 import base64
+import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -351,6 +352,7 @@ class FakeCsrWorld:
             expiration_seconds=None,
             request=b"",
             annotations=annotations,
+            annotations_size=len(json.dumps(dict(annotations))),
             conditions={},
             certificate=None,
         )

@@ -643,7 +643,7 @@ def test_annotations_of_255_kib_are_denied_at_once() -> None:
     fixture = ReconcilerFixture()
     fixture.scenario.put_claim()
     csr = builtin(fixture.scenario, "198.51.100.7")
-    csr = fixture.file(replace(csr, annotations={"a": "x" * (255 * 1024)}))
+    csr = fixture.file(replace(csr, annotations_size=255 * 1024))
     assert fixture.reason(csr) == "Denied TooLarge"
     assert fixture.csrs.writes == ["Denied TooLarge"]
 

@@ -25,7 +25,7 @@ def test_a_share_counts_every_pending_request() -> None:
 
 def test_annotations_count() -> None:
     shares = RequesterShares()
-    shares.update(None, replace(LARGE, annotations={"a": "x" * (MAX_BYTES // 2)}))
+    shares.update(None, replace(LARGE, annotations_size=MAX_BYTES // 2))
     with pytest.raises(TooManyPendingRequests):
         shares.verify_share(CSR.username)
 

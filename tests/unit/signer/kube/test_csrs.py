@@ -4,6 +4,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SIGNER, SERVING_SIGNER
@@ -46,6 +47,7 @@ def test_all_fields_of_a_csr_are_read() -> None:
     assert csr.usages == ("digital signature", "client auth")
     assert csr.expiration_seconds == 3600
     assert csr.annotations == {CHALLENGE_ANNOTATION: "c"}
+    assert csr.annotations_size == len(msgspec.json.encode(body()["metadata"]["annotations"]))
     assert csr.conditions == {"Approved": Condition(type="Approved", reason="R", message="m")}
     assert csr.certificate is None
 
@@ -58,6 +60,7 @@ def test_optional_fields_may_be_absent() -> None:
     csr = read_csr(made)
     assert (csr.username, csr.groups, csr.expiration_seconds) == ("", frozenset(), None)
     assert csr.annotations == {}
+    assert csr.annotations_size <= len("null")
 
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER])
