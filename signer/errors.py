@@ -83,7 +83,7 @@ class AttestationKeyAttributesNotAllowed(Denied, check="A1"):
 
 
 class AttestationKeySchemeNotAllowed(Denied, check="A1"):
-    """The attestation key's scheme, hash, size or curve is not taken."""
+    """The attestation key's scheme, hash, size or curve is not accepted."""
 
 
 class AttestationKeyWeak(Denied, check="A1"):
@@ -298,7 +298,7 @@ class SubjectAltNameMissing(Denied, check="S1"):
 
 
 class SubjectAltNameNotAllowed(Denied, check="S1"):
-    """A subject alternative name is of a type or form that is not taken."""
+    """A subject alternative name is of a type or form that is not accepted."""
 
 
 class AddressNotOfMachine(Waiting, check="S2"):

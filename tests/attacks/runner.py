@@ -3,9 +3,9 @@
 An attack changes one thing in a world where everything is in order, and redoes whatever its
 attacker could redo: signatures of keys that are the attacker's, the challenge's secret where the
 attacker holds the TPM. So the reason it meets is the check that guards against it, and not a
-broken signature on the way there. Nothing is called but `Reconciler.look`: recognise, parse,
-judge, claim and issue run as they do for everybody, and what slips through one check is met by
-the next, or by the assertions here:
+broken signature on the way there. Each attack runs twice: through the functions of signer/verify,
+where the one that makes the check has to refuse, and through `Reconciler.reconcile`, where these
+assertions hold:
 
 - the reason and its check number are the ones that are named, in the condition, the annotation
   and the audit record alike; no certificate is written;
@@ -17,11 +17,12 @@ the next, or by the assertions here:
 import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -36,7 +37,12 @@ from signer.controller.requester_share import RequesterShares
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
 from signer.policy import PolicySet
+from signer.verify.answer import make_claims, verify_answer
 from signer.verify.claims import is_complete_claim
+from signer.verify.kubelet_serving import verify_kubelet_serving
+from signer.verify.offer import verify_offer
+from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.recognize import recognize_csr
 from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
@@ -52,6 +58,33 @@ OUTCOMES = {
     Consequence.IGNORE: "ignored",
     Consequence.RETRY: "retried",
 }
+
+
+_VERIFY: Final = frozenset({"verify_offer", "verify_answer", "verify_kubelet_serving"})
+_FUNCTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "": frozenset({"make_claims"}),
+    "R": frozenset(),
+    "R0": frozenset({"recognize_csr"}),
+    "R1": frozenset({"recognize_csr"}),
+    "R2": _VERIFY,
+    "R3": _VERIFY,
+    "P": frozenset({"parse_request"}),
+    "P6": _VERIFY,
+    "C": _VERIFY,
+    "A": _VERIFY,
+    "Q": _VERIFY,
+    "M": _VERIFY,
+    "E": _VERIFY,
+    "E3": frozenset({"make_claims"}),
+    "K": frozenset({"make_claims"}),
+    "K1": _VERIFY,
+    "K2": _VERIFY,
+    "S": _VERIFY,
+}
+"""Which function has to refuse, by letter or number of the check.
+
+E3 and K1, K2 share reasons: E3 reads caches in `verify_*`, K1 and K2 read live in `make_claims`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +286,55 @@ def assert_refused(attack: Attack) -> None:
     if filed is None:
         filed = [world.offer_csr(), world.answer_csr()]
     for csr in [filed] if isinstance(filed, Csr) else filed:
+        _require_refused_by_function(attack, world, csr)
         _refused(attack, world, csr)
     good, answer = _honest(attack.world)
     if _state(world) == good:
         assert reconcile_once(world, answer).outcome == "issued"
+
+
+def _require_refused_by_function(attack: Attack, world: World, csr: Csr) -> None:
+    """Require that the one function that makes the check refuses, without the reconciler."""
+    function, error = _refusing_function(attack, world, csr)
+    assert type(error) is attack.reason
+    allowed = _FUNCTIONS[attack.check[:1]] | _FUNCTIONS.get(attack.check, frozenset())
+    assert function in allowed
+
+
+def _refusing_function(
+    attack: Attack, world: World, csr: Csr
+) -> tuple[str, AttestationError | None]:
+    """Run the signer's functions on a copy of the store: a refused attempt may write claims."""
+    scenario, inventory = copy(world), copy(world.inventory)
+    scenario.store, scenario.inventory = deepcopy(world.store), inventory
+    if inventory.store is world.store:  # else the caches are behind
+        inventory.store = scenario.store
+    context, function = scenario.context(), "recognize_csr"
+    try:
+        kind = recognize_csr(csr, world.cluster, world.policy)
+        function = "parse_request"
+        parsed = parse_request(csr, kind)
+        match parsed:
+            case ParsedOffer():
+                function = "verify_offer"
+                verify_offer(csr, kind, parsed, context)
+            case ParsedKubeletServing():
+                function = "verify_kubelet_serving"
+                verify_kubelet_serving(csr, parsed, context)
+            case ParsedAnswer():
+                function = "verify_answer"
+                verified = verify_answer(csr, kind, parsed, context, world.challenge_keys)
+                function = "make_claims"
+                make_claims(
+                    verified,
+                    claims=_claims(attack, scenario, csr),
+                    policy=world.policy,
+                    now=world.now,
+                    not_after=world.now + world.policy.certificate_lifetime,
+                )
+    except AttestationError as error:
+        return function, error
+    return function, None
 
 
 def _refused(attack: Attack, world: World, csr: Csr) -> None:

@@ -191,7 +191,10 @@ NAMES = [
         change(addresses=hostnames("node-1")),
     ),
     attack(
-        "M3", "a name with a dot behind", NodeNameMismatch, change(addresses=hostnames(NODE + "."))
+        "M3",
+        "a name with two trailing dots",
+        NodeNameMismatch,
+        change(addresses=hostnames(NODE + "..")),
     ),
     attack("M3", "an external name", NodeNameUnknown, address("ExternalDNS")),
     attack("M3", "an internal address", NodeNameUnknown, address("InternalIP")),
