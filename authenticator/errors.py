@@ -139,7 +139,7 @@ class RequestFailed(StartOver):
 
 
 class ClockSkewTooLarge(StartOver):
-    """Node and signer differ by more than a day: no certificate would be valid here."""
+    """The node's clock is more than a day behind the signer's: no certificate is valid yet."""
 
 
 class VersionRefused(StartOver):

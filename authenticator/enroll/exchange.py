@@ -283,17 +283,17 @@ class _Exchange:
         return IssuedCredential(issued=issued, pair=pair, fingerprint=self._spec.fingerprint)
 
     def _require_clock(self, challenge: evidence.Challenge, pending: PendingExchange) -> None:
-        """Require clocks that agree to a day, before the answer causes a certificate.
+        """Require a clock that is not a day behind, before the answer causes a certificate.
 
-        A certificate that the node's clock puts outside of its dates would be discarded.
+        The node would discard a certificate whose validity begins in its future. A clock that is
+        ahead by less than the certificate's lifetime does no harm.
         """
         issued_at = datetime.fromisoformat(challenge.issued_at).timestamp()
         signer_now = issued_at + self._age(pending.challenge_seen or 0)
-        skew = self._deps.clock.now() - signer_now
-        if abs(skew) > CLOCK_TOLERANCE_SECONDS:
+        behind = signer_now - self._deps.clock.now()
+        if behind > CLOCK_TOLERANCE_SECONDS:
             raise ClockSkewTooLarge(
-                f"this node's clock is {abs(skew) / 3600:.0f} hours"
-                f" {'ahead of' if skew > 0 else 'behind'} the signer's: correct it"
+                f"this node's clock is {behind / 3600:.0f} hours behind the signer's: correct it"
             )
 
     def _create_answer(self, pending: PendingExchange, request: bytes) -> Csr:

@@ -693,7 +693,7 @@ def test_certificate_without_basic_constraints_is_accepted() -> None:
     assert node.obtain() == node.store.credential
 
 
-@pytest.mark.parametrize("skew", [-7200.0, 7200.0, 86000.0])
+@pytest.mark.parametrize("skew", [-5 * 86400.0, -7200.0, 7200.0, 86000.0])
 def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None:
     node = FakeNode()
     node.cluster.skew = skew
@@ -701,12 +701,11 @@ def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None
     assert credential.renew_at > node.clock.now()
 
 
-@pytest.mark.parametrize("skew", [2 * 86400.0, -2 * 86400.0])
-def test_clock_two_days_off_gets_certificates_that_it_discards(skew: float) -> None:
+def test_clock_two_days_behind_gets_certificates_that_it_discards() -> None:
     """Issue 11, point 29: 17 certificates an hour were issued and discarded."""
     node = FakeNode()
-    node.cluster.skew = skew
-    with pytest.raises(ClockSkewTooLarge, match="48 hours"):
+    node.cluster.skew = 2 * 86400.0
+    with pytest.raises(ClockSkewTooLarge, match="48 hours behind"):
         node.obtain()
     for _ in range(60):
         with pytest.raises(CoolingDown):
