@@ -96,4 +96,6 @@ def test_missing_programs_are_named_with_their_packages(
     with pytest.raises(PartMissing, match="nsenter") as raised, NetworkNamespace():
         pass
     for program, package in netns.PACKAGES.items():
-        assert f"{program} (Debian package {package}; `make setup` installs it)" in str(raised.value)
+        assert f"{program} (Debian package {package}; `make setup` installs it)" in str(
+            raised.value
+        )
