@@ -68,6 +68,7 @@ demo: setup ## Show nodes joining and intruders refused, on software TPMs and a 
 test: setup controlplane ## Run every test there is; a skipped test is a failed one
 	$(PYTEST) $(BOTH_CORES) $(FAST_TESTS) tests/model $(ARGS)
 	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
+	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: test-versions
