@@ -74,6 +74,7 @@ else
 test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a failed one
 	$(PYTEST) $(BOTH_CORES) $(COVERAGE) $(FAST_TESTS) tests/model $(ARGS)
 	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
+	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 endif
 

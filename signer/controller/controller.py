@@ -141,7 +141,7 @@ class Controller:
     def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
         if address is None:
             return None
-        registry = metrics.build_registry(self._anchors, self._queue.state)
+        registry = metrics.build_registry(self._anchors, self._queue.state, self._budget)
         app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
         return HttpServer(address, app)
 

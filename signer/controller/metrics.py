@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from signer.controller.workqueue import QueueState
+from signer.kube.budget import MemoryBudget
 from signer.model import ClusterKey
 from signer.trust_bundles import TrustBundleFiles
 from signer.verify.x509.lenient_der import Element, children, oid, single_element
@@ -66,12 +67,13 @@ cluster_label: Final = _ClusterLabels().label
 
 
 def build_registry(
-    files: TrustBundleFiles, queue_state: Callable[[], QueueState]
+    files: TrustBundleFiles, queue_state: Callable[[], QueueState], budget: MemoryBudget
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     registry = CollectorRegistry()
     registry.register(VERDICTS)
     registry.register(_Queue(queue_state))
+    registry.register(_Budget(budget))
     registry.register(_Anchors(files))
     return registry
 
@@ -106,6 +108,29 @@ class _Queue(Collector):
         for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_OWNERS]:
             breakers.add_metric(_cluster_labels(key), 1.0)
         yield from (pending, busy, breakers)
+
+
+class _Budget(Collector):
+    """Memory of the caches by owner, for the owners with the largest values."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        used = GaugeMetricFamily(
+            f"{_PREFIX}_cache_bytes",
+            "Memory of cached objects of a namespace's clusters.",
+            labels=("namespace",),
+        )
+        refused = GaugeMetricFamily(
+            f"{_PREFIX}_cache_refused_objects",
+            "Objects of a namespace that its memory budget refused, since the start.",
+            labels=("namespace",),
+        )
+        for family, values in ((used, self._budget.used()), (refused, self._budget.refused())):
+            for namespace, value in nlargest(_MAX_OWNERS, values.items(), key=lambda pair: pair[1]):
+                family.add_metric((namespace,), value)
+        yield from (used, refused)
 
 
 def _cluster_labels(key: ClusterKey) -> tuple[str, str]:

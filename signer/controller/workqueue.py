@@ -30,16 +30,15 @@ from enum import Enum
 from threading import Condition, Lock
 from typing import Final, NamedTuple
 
+from signer.backoff import Backoff
 from signer.controller.fair_queue import FairQueue, Item
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 
-_INITIAL_BACKOFF: Final = 0.25
-_MAX_BACKOFF: Final = 15.0
-_INITIAL_WAIT: Final = 2.0
-_MAX_WAIT: Final = 60.0
-"""Seconds. The protocol promises that a pending exchange is reconciled every minute."""
+_RETRY_BACKOFF: Final = Backoff(initial=0.25, maximum=15.0)
+_WAIT_BACKOFF: Final = Backoff(initial=2.0, maximum=60.0)
+"""The protocol promises that a pending exchange is reconciled every minute."""
 _MAX_CHANGED_TOPICS: Final = 4096
 """Topics that are remembered while an item is processed; after that, all topics count as changed.
 A hostile cluster makes up any number of Nodes."""
@@ -248,7 +247,8 @@ class WorkQueue:
         pending.topics = result.topics
         for topic in result.topics:
             self._subscribers.setdefault(topic, {}).setdefault(item.cluster, set()).add(item)
-        delay = _backoff(result.requeue, pending.attempts, self._jitter())
+        backoff = _RETRY_BACKOFF if result.requeue is Requeue.BACKOFF else _WAIT_BACKOFF
+        delay = backoff.delay(pending.attempts, self._jitter())
         pending.attempts += 1
         pending.due = self._monotonic() + delay
         self._push_delayed(pending.due, item)
@@ -316,14 +316,3 @@ class WorkQueue:
         unattended = bool(self._delayed) and not self._timer_attended
         if unattended or self._ready.has_next(self._monotonic()):
             self._wake_one()
-
-
-def _backoff(requeue: Requeue, attempts: int, jitter: float) -> float:
-    """Return the seconds until the next attempt: exponential, and shortened by up to one half."""
-    first, most = (
-        (_INITIAL_BACKOFF, _MAX_BACKOFF)
-        if requeue is Requeue.BACKOFF
-        else (_INITIAL_WAIT, _MAX_WAIT)
-    )
-    delay: float = min(most, first * 2.0 ** min(attempts, 16))
-    return delay * (0.5 + jitter / 2)

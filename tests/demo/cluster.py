@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.controlplane import pins, provide
@@ -33,11 +33,15 @@ def describe(fleet: Fleet, signer_log: Path, story: Narrator) -> None:
 
 def main() -> int:
     """Run the clusters until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     story = Narrator()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     assets = provide.kubernetes(version, PROGRAMS)
-    stop = {signal.SIGINT, signal.SIGTERM}
-    with tempfile.TemporaryDirectory(prefix="cluster-") as name, ExitStack() as stack:
+    with (
+        suppress(KeyboardInterrupt),
+        tempfile.TemporaryDirectory(prefix="cluster-") as name,
+        ExitStack() as stack,
+    ):
         with story.timed(f"starting three control planes, Kubernetes {version}"):
             fleet = stack.enter_context(Fleet(Path(name, "fleet"), assets))
         with story.timed("starting the signer"):
@@ -45,9 +49,7 @@ def main() -> int:
             signer.wait_until_ready()
         describe(fleet, signer.log, story)
         story.chapter("Running until Ctrl-C")
-        signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-        signal.sigwait(stop)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
+        signal.pause()
     return 0
 
 

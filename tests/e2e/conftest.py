@@ -1,6 +1,6 @@
-"""One real node of a real cluster for all tests; each leaves it as it found it: Ready.
+"""One real node of a real cluster for all tests. Each test leaves it Ready.
 
-What a machine lacks for this fails the tests, and is named; nothing is skipped.
+A missing program fails the tests with its name; no test is skipped.
 """
 
 import os
@@ -25,14 +25,14 @@ NAME = "node-1"
 
 @pytest.fixture(scope="session")
 def assets() -> Path:
-    """Return the folder with all programs of the Kubernetes version under test."""
+    """Return the directory with all programs of the Kubernetes version under test."""
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     return provide.kubernetes(version, provide.ALL)
 
 
 @pytest.fixture(scope="session")
 def enclosure() -> Iterator[NetworkNamespace]:
-    """Make the machine that the kubelet runs on; nothing of it is left at the end."""
+    """Create the machine of the kubelet, and remove it at the end."""
     with NetworkNamespace() as machine:
         yield machine
 
@@ -41,7 +41,7 @@ def enclosure() -> Iterator[NetworkNamespace]:
 def fleet(
     assets: Path, enclosure: NetworkNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
-    """Run the control planes, under an address that the machine reaches; Cluster API as well."""
+    """Run the control planes under an address that machines reach, and Cluster API."""
     folder = tmp_path_factory.mktemp("fleet")
     with Fleet(folder, assets, host=enclosure.host_address) as running:
         capi.connect(running, running.first)
@@ -59,20 +59,20 @@ def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def node(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """Make the node's TPM and its bootstrap credential."""
+    """Create the node's TPM and its bootstrap credential."""
     folder = tmp_path_factory.mktemp("node")
     vendor = TrustDomain(folder / "vendor")
     with SoftwareTpm(vendor, seed=NAME) as tpm:
-        made = Node(fleet.first, NAME, tpm, folder / NAME)
-        made.give_token(made.tenant.workload.bootstrap_token())
-        yield made
+        created = Node(fleet.first, NAME, tpm, folder / NAME)
+        created.give_token(created.tenant.workload.bootstrap_token())
+        yield created
 
 
 @pytest.fixture(scope="session")
 def joined(
     assets: Path, enclosure: NetworkNamespace, fleet: Fleet, signer: Signer, node: Node
 ) -> Iterator[JoinedNode]:
-    """Order a Machine for the node, and start its kubelet."""
+    """Create a Machine for the node, and start its kubelet."""
     addresses = [("Hostname", node.name), ("InternalIP", enclosure.address)]
     capi.order(fleet, node, addresses)
     with (

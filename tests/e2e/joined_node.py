@@ -1,4 +1,4 @@
-"""The node of the end-to-end tests as others see it, and what is done to it from outside."""
+"""The node of the end-to-end tests: its state in the cluster, and actions of an operator."""
 
 import json
 import os
@@ -26,22 +26,22 @@ from tests.harness.workload import WorkloadCluster
 from tests.integration import csrs
 
 WAIT_SECONDS = 180
-"""For what a kubelet, the plugin and the signer bring about together, on a busy machine too."""
+"""Limit for events that need kubelet, plugin and signer, also on a busy machine."""
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCall:
-    """One answer of the API server to the kubelet's sign of life, from the audit log."""
+    """One lease request of the kubelet, from the audit log of the API server."""
 
     status: int
     credential: str
-    """Which certificate it came with; empty when it was refused."""
+    """ID of the client certificate; empty when the API server refused it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedNode:
-    """A node whose kubelet runs."""
+    """A node with a running kubelet."""
 
     fleet: Fleet
     signer: Signer
@@ -50,7 +50,7 @@ class JoinedNode:
 
     @property
     def workload(self) -> WorkloadCluster:
-        """The cluster that it is a node of."""
+        """The workload cluster of the node."""
         return self.node.tenant.workload
 
     @property
@@ -59,12 +59,12 @@ class JoinedNode:
         return self.workload.admin
 
     def wait_until_ready(self) -> str:
-        """Wait until the node is Ready, and return since when."""
+        """Wait until the node is Ready, and return the time of that transition."""
         wait_until(self._ready, what=f"{self.node.name} is Ready", seconds=WAIT_SECONDS)
         return self.ready_since()
 
     def ready_since(self) -> str:
-        """Return when the node became Ready; another moment tells that it was not, in between."""
+        """Return when the node became Ready. A later time means that it was not Ready meanwhile."""
         condition = self._ready_condition()
         assert condition["status"] == "True", condition
         since: str = condition["lastTransitionTime"]
@@ -76,7 +76,7 @@ class JoinedNode:
         return x509.load_pem_x509_certificate(content)
 
     def lease_calls(self, *, after: int = 0) -> list[LeaseCall]:
-        """Return what became of the kubelet's signs of life, without the first few."""
+        """Return the kubelet's lease requests, without the first ones."""
         calls = []
         whole, _, _ = self.workload.audit_log.read_text(encoding="utf-8").rpartition("\n")
         for line in whole.splitlines():
@@ -97,7 +97,7 @@ class JoinedNode:
         )
 
     def renew(self) -> x509.Certificate:
-        """Renew by hand, as an operator or a timer does, and return the new certificate."""
+        """Run `renew`, as an operator or a timer does, and return the new certificate."""
         before = self.certificate()
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         subprocess.run(
@@ -108,7 +108,7 @@ class JoinedNode:
         return after
 
     def hold_short_certificate(self, lifetime: timedelta) -> x509.Certificate:
-        """Let the kubelet use a certificate that ends soon; return it.
+        """Let the kubelet use a certificate that expires soon, and return it.
 
         A kubelet that runs keeps what it has been given until it is told to ask again, so it is
         started anew.
@@ -121,12 +121,12 @@ class JoinedNode:
         return short
 
     def restart_kubelet(self) -> None:
-        """Stop the kubelet, and start it again."""
+        """Restart the kubelet."""
         self.kubelet.stop()
         self.start_kubelet()
 
     def start_kubelet(self) -> None:
-        """Start a kubelet that was stopped, and wait until it has called the node Ready itself.
+        """Start a stopped kubelet, and wait until it has reported the node as Ready.
 
         What the one before has reported stands until then, and this one may first say that it is
         not ready yet: the node would not have been Ready without a break since it was asked.
@@ -140,7 +140,7 @@ class JoinedNode:
         )
 
     def certify_for(self, lifetime: timedelta = LIFETIME) -> None:
-        """Let certificates from now on end with an authority that lasts no longer than this."""
+        """Limit the lifetime of new certificates through that of their authority."""
         authority = Authority.make(
             self.workload.name, self.workload.client_authority.key, lifetime=lifetime
         )
@@ -148,7 +148,7 @@ class JoinedNode:
         self.fleet.management.replace_authority(tenant.namespace, tenant.name, authority.pair)
 
     def answers(self) -> bool:
-        """Tell whether the API server gets an answer from the kubelet."""
+        """Return whether the kubelet answers the API server."""
         try:
             return self.ask_kubelet("healthz") == "ok"
         except KubectlFailed:
@@ -160,7 +160,7 @@ class JoinedNode:
         wait_until(self.answers, what=what, seconds=WAIT_SECONDS)
 
     def ask_kubelet(self, path: str) -> str:
-        """Ask the kubelet for something, through the API server."""
+        """Send a request to the kubelet through the API server, and return the answer."""
         return self.workload.kubectl("get", "--raw", f"{self._path()}/proxy/{path}")
 
     def metric(self, name: str) -> float:
@@ -170,16 +170,16 @@ class JoinedNode:
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
     def attested_requests(self) -> dict[str, str]:
-        """Return who has filed which request for a client certificate of this node, by name."""
+        """Return the requester of each attested CSR of this node, by name of the CSR."""
         return {csr["metadata"]["name"]: csr["spec"]["username"] for csr in csrs.of_node(self.node)}
 
     def filed_beyond(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return those that were not known; the cluster forgets some when they are old."""
+        """Return the attested CSRs that are not in `known`; the cluster deletes old ones."""
         filed = self.attested_requests()
         return {name: user for name, user in filed.items() if name not in known}
 
     def serving_requests(self) -> set[str]:
-        """Return the names of the kubelet's own requests for serving certificates."""
+        """Return the names of the kubelet's CSRs for serving certificates."""
         return {
             csr["metadata"]["name"]
             for csr in self.admin.list(csrs.CSRS)
@@ -208,5 +208,5 @@ class JoinedNode:
 
 
 def credential_id(certificate: x509.Certificate) -> str:
-    """Name a certificate as the API server's audit log does."""
+    """Return the ID of a certificate in the API server's audit log."""
     return f"X509SHA256={sha256(certificate.public_bytes(Encoding.DER)).hexdigest()}"

@@ -1,6 +1,6 @@
-"""The real kubeadm joins a machine with the shipped drop-in, and knows nothing of the plugin.
+"""The real kubeadm joins a machine with the shipped drop-in, without a setting for the plugin.
 
-Of systemd there is as much as that takes (tests/harness/systemctl.py).
+A stand-in for systemd starts the kubelet (tests/harness/systemctl.py).
 """
 
 import os
@@ -31,32 +31,32 @@ NAME = "node-of-kubeadm"
 
 @pytest.fixture
 def hardware() -> Iterator[NetworkNamespace]:
-    """Make a machine of its own; the other tests' kubelet runs elsewhere."""
+    """Create another machine than the one of the other tests' kubelet."""
     with NetworkNamespace() as machine:
         yield machine
 
 
 @pytest.fixture
 def node(fleet: Fleet, tmp_path: Path) -> Iterator[Node]:
-    """Make the node's TPM. Its cluster is the one whose authorities no other test changes."""
+    """Create the node's TPM, in the cluster whose authorities no other test changes."""
     with SoftwareTpm(TrustDomain(tmp_path / "vendor"), seed=NAME) as tpm:
         yield Node(fleet.second, NAME, tpm, tmp_path / NAME)
 
 
 def is_ready(node: Node) -> bool:
-    """Tell whether the Node is Ready."""
+    """Return whether the Node is Ready."""
     try:
-        found = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
+        document = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
     except ApiError as error:
         if error.code != 404:
             raise
         return False
-    conditions = found["status"].get("conditions", [])
+    conditions = document["status"].get("conditions", [])
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
 def is_healthy(node: Node) -> bool:
-    """Tell whether the kubelet calls itself healthy when the API server asks it."""
+    """Return whether the API server gets "ok" from the kubelet's health check."""
     path = f"/api/v1/nodes/{node.name}/proxy/healthz"
     try:
         return node.tenant.workload.kubectl("get", "--raw", path) == "ok"
@@ -71,7 +71,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
     kubeadm.prepare(workload, version, node.folder)
     wait_until(
         lambda: "node-autoapprove" not in workload.kubectl("get", "clusterrolebindings"),
-        what="the signer has removed what would approve unattested certificates",
+        what="the signer has removed the bindings that approve unattested certificates",
     )
     addresses = [("Hostname", NAME), ("InternalIP", hardware.address)]
     known = objects.Machine(NAME, addresses=addresses, annotations=node.registration())
@@ -88,7 +88,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
 
 
 def has_joined(machine: Machine, node: Node) -> None:
-    """Look at a machine that has joined: with attested certificates, and with no others."""
+    """Check a machine that has joined: it has attested certificates and no others."""
     wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=WAIT_SECONDS)
     [user] = machine.read("/etc/kubernetes/kubelet.conf")["users"]
     assert user["user"].keys() == {"exec"}
@@ -106,9 +106,13 @@ def has_joined(machine: Machine, node: Node) -> None:
 
 
 def serves_what_is_attested(machine: Machine, node: Node) -> None:
-    """Look at the kubelet's own TLS: the API server verifies it, and it is reloaded in place."""
-    # A node may be Ready a moment before its kubelet listens.
-    wait_until(lambda: is_healthy(node), what="the API server gets through", seconds=WAIT_SECONDS)
+    """Check the kubelet's TLS: the API server verifies it, and the kubelet reloads its file."""
+    # A node may be Ready before its kubelet listens.
+    wait_until(
+        lambda: is_healthy(node),
+        what="the API server connects to the kubelet",
+        seconds=WAIT_SECONDS,
+    )
     before = machine.presented()
     assert before in machine.served.read_text(encoding="ascii")
     serving = ("kubelet-authenticator-tpm", "serving", f"--dns={node.name}")
@@ -123,7 +127,7 @@ def serves_what_is_attested(machine: Machine, node: Node) -> None:
 
 
 def joins_no_second_time(machine: Machine, node: Node) -> None:
-    """Restart the kubelet's unit."""
+    """Restart the kubelet's unit: `join` does nothing."""
     machine.run("systemctl", "restart", "kubelet")
     already = b"kubelet.conf runs kubelet-authenticator-tpm already"
     wait_until(

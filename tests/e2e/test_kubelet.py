@@ -1,4 +1,4 @@
-"""The real kubelet and Cluster API's own manager, with our plugin and signer between them."""
+"""The real kubelet and Cluster API's manager, with our plugin and signer."""
 
 import shutil
 from datetime import timedelta
@@ -13,8 +13,7 @@ from tests.integration import csrs
 
 PENDING = "attestation.cluster.x-k8s.io/pending-reason"
 SHORT = timedelta(seconds=75)
-"""How long a certificate lives when a test waits for its renewal; seven to eight tenths of it pass
-before that is due."""
+"""Lifetime of a certificate when a test waits for its renewal, which is due after 70 to 80 %."""
 
 
 def test_node_joins_and_cluster_api_finds_it(joined: JoinedNode) -> None:
@@ -24,23 +23,23 @@ def test_node_joins_and_cluster_api_finds_it(joined: JoinedNode) -> None:
     assert own in [(each["type"], each["address"]) for each in node["status"]["addresses"]]
     joined.wait_until_used(joined.certificate())
 
-    def found() -> bool:
+    def has_node_ref() -> bool:
         status = capi.machine(joined.fleet, joined.node)["status"]
         return bool(status.get("nodeRef") == {"name": joined.node.name})
 
-    wait_until(found, what="Cluster API has found the Node", seconds=WAIT_SECONDS)
+    wait_until(has_node_ref, what="the Machine has its nodeRef", seconds=WAIT_SECONDS)
     assert capi.machine(joined.fleet, joined.node)["spec"]["providerID"] == joined.node.provider_id
 
 
 def test_kubelet_has_no_client_certificate_of_its_own(joined: JoinedNode) -> None:
-    """With rotateCertificates it would ask for one without attestation, and live off that."""
+    """With rotateCertificates it would request and use one without attestation."""
     joined.wait_until_ready()
     assert not list(joined.kubelet.certificates.glob("kubelet-client*"))
     requested = {csr["spec"]["signerName"] for csr in joined.admin.list(csrs.CSRS)}
     assert "kubernetes.io/kube-apiserver-client-kubelet" not in requested
 
 
-def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: JoinedNode) -> None:
+def test_serving_request_waits_until_the_machine_has_the_address(joined: JoinedNode) -> None:
     """S2, with the kubelet's own request, and the address from provider to Machine to signer."""
     joined.wait_until_ready()
     name = ("Hostname", joined.node.name)
@@ -65,18 +64,18 @@ def test_serving_certificate_waits_for_the_address_to_be_the_machines(joined: Jo
 
 
 def report_addresses(joined: JoinedNode, addresses: list[tuple[str, str]]) -> None:
-    """Let the provider report addresses, and wait until Cluster API has taken them over."""
+    """Let the provider report addresses, and wait until Cluster API has copied them."""
     capi.report_addresses(joined.fleet, joined.node, addresses)
 
-    def taken_over() -> bool:
+    def is_copied() -> bool:
         listed = capi.machine(joined.fleet, joined.node)["status"].get("addresses", [])
         return [(each["type"], each["address"]) for each in listed] == addresses
 
     what = f"the Machine has the addresses {addresses}"
-    wait_until(taken_over, what=what, seconds=WAIT_SECONDS)
+    wait_until(is_copied, what=what, seconds=WAIT_SECONDS)
 
 
-def test_api_server_verifies_whom_it_asks_for_logs(joined: JoinedNode) -> None:
+def test_api_server_verifies_the_kubelet_of_a_log_request(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     joined.wait_until_answers()
     assert "<pre>" in joined.ask_kubelet("logs/")
@@ -91,7 +90,7 @@ def test_api_server_verifies_whom_it_asks_for_logs(joined: JoinedNode) -> None:
     assert "<pre>" in joined.ask_kubelet("logs/")
 
 
-def test_renewal_is_taken_over_while_the_node_stays_ready(joined: JoinedNode) -> None:
+def test_kubelet_uses_a_renewed_certificate_while_the_node_stays_ready(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     short = joined.hold_short_certificate(SHORT)
     joined.wait_until_answers()
@@ -108,8 +107,8 @@ def test_renewal_is_taken_over_while_the_node_stays_ready(joined: JoinedNode) ->
     assert joined.metric("rest_client_exec_plugin_certificate_rotation_age_count") == 1
 
 
-def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: JoinedNode) -> None:
-    """The old certificate is served, and renewed as soon as there is somebody to ask."""
+def test_unavailable_signer_after_the_renewal_time_changes_nothing(joined: JoinedNode) -> None:
+    """The kubelet gets the old certificate, and the renewal follows when the signer is back."""
     joined.wait_until_ready()
     short = joined.hold_short_certificate(SHORT)
     since, known = joined.wait_until_ready(), joined.attested_requests()
@@ -132,7 +131,7 @@ def test_signer_away_beyond_the_renewal_point_costs_nothing(joined: JoinedNode) 
     assert joined.ready_since() == since
 
 
-def test_kubelet_starts_again_with_what_is_in_the_cache(joined: JoinedNode) -> None:
+def test_restarted_kubelet_uses_the_cached_certificate(joined: JoinedNode) -> None:
     joined.wait_until_ready()
     certificate, known = joined.certificate(), joined.attested_requests()
     joined.signer.stop()
@@ -146,7 +145,7 @@ def test_kubelet_starts_again_with_what_is_in_the_cache(joined: JoinedNode) -> N
     assert joined.certificate() == certificate
 
 
-def test_api_server_that_was_away_finds_the_node_as_it_was(joined: JoinedNode) -> None:
+def test_restarted_api_server_does_not_change_the_node(joined: JoinedNode) -> None:
     since = joined.wait_until_ready()
     certificate, known = joined.certificate(), joined.attested_requests()
     joined.workload.restart_apiserver()
@@ -155,22 +154,22 @@ def test_api_server_that_was_away_finds_the_node_as_it_was(joined: JoinedNode) -
     assert not joined.filed_beyond(known)
 
 
-def test_rotated_authority_refuses_the_old_certificate_and_the_node_enrols_anew(
+def test_node_joins_again_after_a_rotation_of_the_authority(
     joined: JoinedNode,
 ) -> None:
-    """The operator's steps are the cluster's: new authority, kubeconfig Secret, bootstrap token."""
+    """The operator changes authority and kubeconfig Secret, and creates a bootstrap token."""
     joined.wait_until_ready()
     old, before, known = joined.certificate(), len(joined.lease_calls()), joined.attested_requests()
     joined.workload.rotate_client_authority()
     joined.certify_for()
     capi.connect(joined.fleet, joined.node.tenant)
     joined.node.give_token(joined.workload.bootstrap_token())
-    # Else it reads the kubeconfig Secret again within a minute.
+    # Otherwise it reads the kubeconfig Secret again within a minute.
     joined.signer.stop()
     joined.signer.start()
     wait_until(
         lambda: joined.certificate() != old,
-        what="the node has enrolled anew",
+        what="the node has a new certificate",
         seconds=WAIT_SECONDS,
     )
     joined.wait_until_used(joined.certificate())

@@ -1,4 +1,4 @@
-"""Stands between the signer and an API server: counts, stops and spoils requests from outside.
+"""A relay between the signer and an API server: counts, stops and changes requests.
 
 What the signer says is passed on as it is, watches included. Client certificates end here, so the
 relay shows one of its own for the same identity.
@@ -30,14 +30,14 @@ class Fault:
 
     at_write: int
     before: bool
-    """Whether the API server never hears of the write, or its answer is lost."""
+    """Whether the API server does not receive the write, or its answer is lost."""
     happen: Callable[[], None]
     happened: bool = False
     seen: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
     def count(self, method: str, path: str) -> bool:
-        """Count a write; tell whether it is the one."""
+        """Count a write. Return whether the rule is about this one."""
         with self._lock:
             self.seen.append(f"{method} {path}")
             return len(self.seen) == self.at_write
@@ -100,7 +100,7 @@ class _Passing(BaseHTTPRequestHandler):
 
 
 class ApiRelay(ThreadingHTTPServer):
-    """A relay to one API server; its own address is `url`."""
+    """A relay to one API server; `url` is the address of the relay."""
 
     daemon_threads = True
 
@@ -152,7 +152,7 @@ class ApiRelay(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def expire(self, answering: BaseHTTPRequestHandler) -> bool:
-        """Answer an expired watch; tell whether this was one."""
+        """Answer an expired watch. Return False for other requests."""
         as_event = self._expired.pop(urlsplit(answering.path).path, None)
         if as_event is None:
             return False
@@ -175,12 +175,12 @@ class ApiRelay(ThreadingHTTPServer):
         self._connections.discard(connection)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: connections that end anywhere are what this is for."""
+        """Log nothing: connections may end at any time here."""
 
 
 @contextmanager
 def relay(server: ApiServer, folder: Path, client: pki.Pair | None = None) -> Iterator[ApiRelay]:
-    """Run a relay to an API server; `client` is who it says that it is, where no token does."""
+    """Run a relay to an API server; `client` is its identity for requests without a token."""
     with ApiRelay(server, folder, client) as running:
         thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()

@@ -1,7 +1,7 @@
-"""Machines as an operator and an infrastructure provider make them, for Cluster API to complete.
+"""Machines as an operator and an infrastructure provider create them.
 
-Nothing in the status of a Machine, and no provider ID: Cluster API's own manager writes those, from
-the infrastructure object.
+They have no status and no provider ID: Cluster API's manager copies both from the infrastructure
+object.
 """
 
 from tests.harness import kubeconfig, objects
@@ -14,9 +14,9 @@ GROUP = "test:cluster-api"
 
 
 def connect(fleet: Fleet, tenant: WorkloadTenant) -> None:
-    """Let Cluster API reach a workload cluster, with the kubeconfig that the signer reads too.
+    """Let Cluster API connect to a workload cluster, with the kubeconfig of the signer.
 
-    To be called again when the cluster's authority for clients has changed.
+    Call it again when the cluster's authority for clients has changed.
     """
     workload = tenant.workload
     workload.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "cluster-api.yaml"))
@@ -27,29 +27,29 @@ def connect(fleet: Fleet, tenant: WorkloadTenant) -> None:
 
 
 def order(fleet: Fleet, node: Node, addresses: list[tuple[str, str]]) -> None:
-    """Create a Machine for a node with its TPM on record, and let the provider provide it."""
+    """Create a Machine for a node whose TPM is registered, and its infrastructure object."""
     tenant = node.tenant
-    wanted = objects.Machine(
+    properties = objects.Machine(
         node.name, addresses=addresses, infrastructure_annotations=node.registration()
     )
-    made = objects.machine(tenant.name, wanted, provider_id=node.provider_id)
-    del made["status"], made["spec"]["providerID"]
+    document = objects.machine(tenant.name, properties, provider_id=node.provider_id)
+    del document["status"], document["spec"]["providerID"]
     infrastructure = objects.infrastructure_machine(
-        tenant.name, wanted, provider_id=node.provider_id
+        tenant.name, properties, provider_id=node.provider_id
     )
-    fleet.management.create_object(tenant.namespace, made)
+    fleet.management.create_object(tenant.namespace, document)
     fleet.management.create_object(tenant.namespace, infrastructure)
 
 
 def report_addresses(fleet: Fleet, node: Node, addresses: list[tuple[str, str]]) -> None:
-    """Let the provider say which addresses the machine has now."""
+    """Report the addresses of the machine, as its infrastructure provider does."""
     path = f"/apis/{objects.INFRASTRUCTURE}/v1/namespaces/{node.tenant.namespace}/testmachines"
-    listed = objects.Machine(node.name, addresses=addresses).listed_addresses()
-    status = {"status": {"addresses": listed}}
+    reported = objects.Machine(node.name, addresses=addresses).listed_addresses()
+    status = {"status": {"addresses": reported}}
     fleet.management.admin.patch(f"{path}/{node.name}/status", status)
 
 
 def machine(fleet: Fleet, node: Node) -> Object:
-    """Return the Machine of a node as Cluster API has it."""
+    """Return the Machine of a node."""
     path = f"/apis/{objects.CORE}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
     return fleet.management.admin.get(path)

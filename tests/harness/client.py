@@ -1,4 +1,4 @@
-"""A small Kubernetes client for set-up and for looking at what happened; by path, without types.
+"""A small Kubernetes client for set-up and checks, by path and without types.
 
 It shares no code with the programs under test, whose own clients it is to tell apart from.
 """
@@ -20,7 +20,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class ApiError(Exception):
-    """The API server said no."""
+    """The API server answered with an error."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{code} {reason}: {message}")
@@ -30,7 +30,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One identity at one API server: a certificate with its key, a token, or nobody."""
+    """One identity at one API server: a certificate with its key, a token, or anonymous."""
 
     server: str
     authority: Path
@@ -38,7 +38,7 @@ class Client:
     token: str | None = None
 
     def get(self, path: str, **query: str) -> Object:
-        """Return what lies at a path."""
+        """Return the object at a path."""
         return self._request("GET", path, query=query)
 
     def list(self, path: str, **query: str) -> list[Object]:
@@ -79,7 +79,7 @@ class Client:
         return bool(self.create(path, review)["status"]["allowed"])
 
     def ready(self) -> bool:
-        """Say whether the API server answers and calls itself ready."""
+        """Return whether the API server answers that it is ready."""
         try:
             return self._send("GET", "/readyz").ok
         except (requests.ConnectionError, requests.Timeout):
@@ -109,7 +109,7 @@ class Client:
         if self.certificate is not None:
             pair = (str(self.certificate[0]), str(self.certificate[1]))
         with requests.Session() as session:
-            # Else the environment could bring proxies, credentials, and another authority.
+            # The environment must not add proxies, credentials or another authority.
             session.trust_env = False
             return session.request(
                 method,

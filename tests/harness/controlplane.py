@@ -1,4 +1,4 @@
-"""A real API server with its etcd, on one address, with an administrator for set-up."""
+"""A real API server with its etcd and an administrator for set-up."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error; the text is what it wrote to stderr."""
+    """kubectl ended with an error; the text is its stderr."""
 
 
 class ApiServer:
@@ -28,7 +28,7 @@ class ApiServer:
     The API server can be stopped and started again on the same port and data.
     """
 
-    def __init__(  # noqa: PLR0913 - what differs between clusters
+    def __init__(  # noqa: PLR0913 - the differences between clusters
         self,
         name: str,
         folder: Path,
@@ -38,13 +38,13 @@ class ApiServer:
         host: str = HOST,
         port: int | None = None,
     ) -> None:
-        """Prepare everything. Clients reach it under `host`, on a free port unless one is given."""
+        """Prepare everything. Clients connect to `host`, by default on a free port."""
         self.name = name
         self.folder = folder
         self.assets = assets
         self.authority = pki.Authority.make(name, key or pki.ec_key())
         self.client_authority = self.authority
-        """Who signs clients; with kubeadm's one authority for both, the same until rotated."""
+        """Issuer of client certificates; with kubeadm the same authority until it is rotated."""
         self.host = host
         self.url = f"https://{host}:{port or free_port()}"
         self.admin_config = folder / "admin.conf"
@@ -75,36 +75,36 @@ class ApiServer:
         store = Client(server=self._etcd, authority=self.folder / "pki/ca.crt")
         self._wait("etcd", store.ready)
         self.start_apiserver()
-        wait_until(self._has_what_it_makes_itself, what=f"{self.name} has made its own objects")
+        wait_until(self._has_own_objects, what=f"{self.name} has created its own objects")
 
     def stop(self) -> None:
-        """Stop everything that runs, whatever of it was started."""
+        """Stop all programs that run."""
         for program in reversed(list(self._running)):
             self._end(program)
-        # Logs are worth keeping; this is 64 MB of nothing.
+        # Logs stay; the data are 64 MB without use.
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
     def start_apiserver(self) -> None:
-        """Start the API server alone, and wait until it is ready."""
+        """Start only the API server, and wait until it is ready."""
         self._run("kube-apiserver", *self._apiserver_flags())
         self._wait("kube-apiserver", self.admin.ready)
 
     def stop_apiserver(self) -> None:
-        """Stop the API server; port and data stay as they are."""
+        """Stop the API server; port and data stay the same."""
         self._end("kube-apiserver")
 
     def client(self, common_name: str, *organisations: str) -> Client:
-        """Return a client with a certificate of its own."""
+        """Return a client with a new certificate."""
         pair = self.client_authority.client(common_name, *organisations)
         files = self._write_pair(common_name.replace(":", "-"), pair)
         return Client(server=self.url, authority=self.admin.authority, certificate=files)
 
     def with_token(self, token: str) -> Client:
-        """Return a client that shows a token."""
+        """Return a client that authenticates with a token."""
         return Client(server=self.url, authority=self.admin.authority, token=token)
 
     def kubectl(self, *arguments: str, stdin: str = "", config: Path | None = None) -> str:
-        """Run kubectl, as administrator unless told otherwise, and return what it prints.
+        """Run kubectl and return its output, by default as administrator.
 
         Raises:
             KubectlFailed: it ended with an error.
@@ -141,7 +141,7 @@ class ApiServer:
         wait_until_ready(self._running[program], ready, what=what, log=self._log(program))
 
     def _end(self, program: str) -> None:
-        # An API server would wait ten seconds for open watches; a crash is what tests are about.
+        # An API server waits ten seconds for open watches. Tests want a crash.
         stop(self._running.pop(program), seconds=1)
 
     def _log(self, program: str) -> Path:
@@ -167,11 +167,11 @@ class ApiServer:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--enable-bootstrap-token-auth",
-            # A loopback address is not a valid endpoint, and nothing here needs one.
+            # A loopback address is not a valid endpoint, and no test needs one.
             "--endpoint-reconciler-type=none",
         ]
 
-    def _has_what_it_makes_itself(self) -> bool:
+    def _has_own_objects(self) -> bool:
         try:
             self.admin.get("/api/v1/namespaces/kube-system")
             self.admin.get("/api/v1/namespaces/default/services/kubernetes")
@@ -191,7 +191,7 @@ class ApiServer:
         self._write_client_authority()
 
     def _write_client_authority(self) -> None:
-        """Trust the clients of one authority, and make an administrator of it."""
+        """Trust the clients of one authority, and create an administrator with it."""
         admin = self.client_authority.client("kubernetes-admin", ADMINISTRATORS)
         self._write_pair("clients", self.client_authority.pair)
         self._write_pair("admin", admin)

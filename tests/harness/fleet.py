@@ -1,7 +1,7 @@
-"""One management cluster and two workload clusters that differ in nothing but who they are.
+"""One management cluster and two workload clusters with equal names.
 
-Clusters, Machines and nodes have equal names in both, in namespaces of their own: what is looked
-up by name alone, without the namespace or the UID, finds the wrong one.
+Their Clusters, Machines and nodes have equal names in two namespaces: a lookup by name without the
+namespace or the UID finds the wrong one.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ NAMESPACES = ("team-a", "team-b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadTenant:
-    """A workload cluster, and what the management cluster calls it."""
+    """A workload cluster, and its namespace and name in the management cluster."""
 
     namespace: str
     workload: WorkloadCluster
@@ -31,13 +31,13 @@ class WorkloadTenant:
 
 
 class Fleet:
-    """All control planes of a test run or a demo; stops whatever it started."""
+    """All control planes of a test run or a demo. A context manager."""
 
     def __init__(self, folder: Path, assets: Path, *, host: str = HOST) -> None:
-        """Prepare everything; nodes reach their clusters under `host`, one of our addresses."""
+        """Prepare everything. Nodes connect to `host`, an address of this machine."""
         folder.mkdir(parents=True, exist_ok=True)
         self.management = ManagementCluster("management", folder / "management", assets)
-        # kubeadm's two kinds of authority, so that both sign and are verified.
+        # kubeadm's two types of keys, so that tests cover both.
         keys: tuple[pki.PrivateKey, ...] = (pki.rsa_key(), pki.ec_key())
         self.first, self.second = (
             WorkloadTenant(
@@ -54,7 +54,7 @@ class Fleet:
         return self.first, self.second
 
     def add_machine(self, tenant: WorkloadTenant, wanted: Machine) -> Object:
-        """Create a Machine of a workload cluster; a name alone gives a usual one."""
+        """Create a Machine of a workload cluster."""
         return self.management.create_machine(tenant.namespace, tenant.name, wanted)
 
     def register(self, tenant: WorkloadTenant) -> None:

@@ -1,4 +1,4 @@
-"""A management cluster: Cluster API's objects, ours, and the identity that the signer runs as."""
+"""A management cluster: Cluster API's objects, ours, and the identity of the signer."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ NONE: objects.Annotations = MappingProxyType({})
 
 
 class ManagementCluster(ApiServer):
-    """The cluster that holds Clusters and Machines, with helpers to make them."""
+    """The cluster with Clusters and Machines, and methods that create them."""
 
     def start(self) -> None:
         """Start the API server and install all CRDs and the signer's role."""
@@ -30,17 +30,19 @@ class ManagementCluster(ApiServer):
         self._install_crds()
         self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
         signer = self.with_token(self._signer_token())
-        wait_until(lambda: signer.may("get", "secrets"), what="the signer's role counts")
+        wait_until(
+            lambda: signer.may("get", "secrets"), what="the API server applies the signer's role"
+        )
 
     @contextmanager
     def cluster_api(self, namespace: str) -> Iterator[None]:
         """Run Cluster API's own core manager for one namespace.
 
-        Only for one, since it writes the status of what other tests have made as they want it.
-        The kubeconfig Secrets there have to let it write Nodes, as Cluster API's own ones do.
+        Only for one, because it writes the status of objects, which other tests set themselves. The
+        kubeconfig Secrets there must allow it to write Nodes, as those of Cluster API do.
         """
         health = f"{HOST}:{free_port()}"
-        # It serves its webhooks, which are not installed here, and wants a certificate for that.
+        # It serves webhooks, which are not installed here, and needs a certificate for them.
         certificate, _ = self._write_pair("tls", self.authority.server("localhost"))
         flags = [
             f"--kubeconfig={self.admin_config}",
@@ -95,7 +97,7 @@ class ManagementCluster(ApiServer):
         return self._create_secret(namespace, cluster, "ca", _authority(pair))
 
     def replace_authority(self, namespace: str, cluster: str, pair: Pair) -> Object:
-        """Put another certificate authority into a workload cluster's Secret."""
+        """Replace the certificate authority in a workload cluster's Secret."""
         return self.replace_secret(namespace, cluster, "ca", _authority(pair))
 
     def replace_secret(
@@ -118,7 +120,7 @@ class ManagementCluster(ApiServer):
         created = self.admin.create(path, body)
         if "status" not in body:
             return created
-        # Creating drops it.
+        # A create request drops the status.
         status = {"status": body["status"]}
         return self.admin.patch(f"{path}/{body['metadata']['name']}/status", status)
 
@@ -132,7 +134,7 @@ class ManagementCluster(ApiServer):
         files = [file for folder in provide.crds() for file in sorted(folder.glob("*.yaml"))]
         crds = [yaml.safe_load(file.read_text()) for file in files]
         for crd in crds:
-            # As Cluster API's own installation does: it says which version a reference means.
+            # As Cluster API's installation does: the label names the version of references.
             crd["metadata"].setdefault("labels", {})["cluster.x-k8s.io/v1beta2"] = "v1beta2"
         bundle = {"apiVersion": "v1", "kind": "List", "items": crds}
         self.kubectl("create", "-f", "-", stdin=json.dumps(bundle))
@@ -141,7 +143,7 @@ class ManagementCluster(ApiServer):
         wait_until(self._crds_served, what="the CRDs are served")
 
     def _crds_served(self) -> bool:
-        """Tell whether objects of each kind are found: some time after CRDs are established."""
+        """Return whether all kinds are served, which follows the establishment of their CRDs."""
         crds = self.admin.list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
         return all(_is_established(crd) and self._is_served(crd) for crd in crds)
 
@@ -152,7 +154,7 @@ class ManagementCluster(ApiServer):
                 f"/apis/{crd['spec']['group']}/{stored}/{crd['spec']['names']['plural']}"
             )
         except ApiError as error:
-            if error.code not in {404, 429, 503}:  # not there yet, or not ready to be asked
+            if error.code not in {404, 429, 503}:  # not served yet
                 raise
             return False
         return True

@@ -1,4 +1,4 @@
-"""Cluster API's objects as they are before a node joins, and those of the tests' own provider."""
+"""Objects of Cluster API before a node joins, and of the tests' infrastructure provider."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -19,7 +19,7 @@ Annotations = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a test wants to be known of a machine; what it does not say is as usual."""
+    """Properties of a machine that a test sets; the others have the usual values."""
 
     name: str
     _: KW_ONLY
@@ -28,7 +28,7 @@ class Machine:
     """Pairs of type and address; by default the name as Hostname and InternalDNS, and an IP."""
     bootstrap_ready: bool = True
     bootstrap_config: str = ""
-    """Name of its KubeadmConfig; by default there is none."""
+    """Name of its KubeadmConfig; by default it has none."""
     annotations: Annotations = field(default_factory=dict)
     infrastructure_annotations: Annotations = field(default_factory=dict)
 

@@ -35,7 +35,8 @@ class Unit:
     """A service with its drop-ins."""
 
     root: Path
-    environment: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    file_variables: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     command: str = ""
 
@@ -47,12 +48,17 @@ class Unit:
                 self._set(key, value)
         return self
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the unit. Those of files win, in whatever order they are set."""
+        return self.variables | self.file_variables
+
     def _set(self, key: str, value: str) -> None:
         match key:
             case "Environment":
-                self.environment |= dict(_assignment(word) for word in shlex.split(value))
+                self.variables |= dict(_assignment(word) for word in shlex.split(value))
             case "EnvironmentFile":
-                self.environment |= dict(self._file(value.removeprefix("-")))
+                self.file_variables |= dict(self._file(value.removeprefix("-")))
             case "ExecStartPre":
                 self.before.append(value)
             case _:

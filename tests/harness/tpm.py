@@ -1,10 +1,10 @@
-"""Software TPMs for nodes: swtpm processes, prepared to look like what a node may have.
+"""Software TPMs for nodes: swtpm processes with the content of a real node's TPM.
 
-A fresh swtpm has PCRs that are all zero, and a TPM that swtpm_setup made always has the same two
-endorsement keys with certificates. Neither would notice a mistake in what is read or compared, so
-every PCR of every node is different here, and keys and certificates come and go per test.
+A new swtpm has PCRs of all zeros, and a TPM of swtpm_setup always has the same two endorsement keys
+with certificates. Tests would not notice a mistake in what is read or compared. So every PCR of
+every node is different here, and each test selects keys and certificates.
 
-swtpm serves one connection at a time: while somebody holds the TPM, every other client waits.
+swtpm serves one connection at a time: while a client uses the TPM, all others wait.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from tests.harness.trust_domain import TrustDomain
 __all__ = ["EndorsementKey", "SoftwareTpm", "TrustDomain"]
 
 MEASURED_PCRS = range(16)
-"""What firmware, boot loader and operating system extend; the others belong to applications."""
+"""PCRs of firmware, boot loader and operating system; the others belong to applications."""
 
 _PLATFORM_NV = "ppwrite|writedefine|ppread|ownerread|authread|no_da|platformcreate"
 _TOOL_SECONDS = 60
@@ -36,7 +36,7 @@ _TOOL_SECONDS = 60
 
 @dataclass(frozen=True)
 class _Places:
-    """Where a key and its certificate are in a TPM (TCG EK Credential Profile, section 2.2)."""
+    """Handles of a key and its certificate in a TPM (TCG EK Credential Profile, section 2.2)."""
 
     persistent: int
     certificate: int
@@ -54,7 +54,7 @@ _MADE_BY_SWTPM_SETUP = {EndorsementKey.RSA_2048, EndorsementKey.P_384}
 
 
 class SoftwareTpm:
-    """One node's TPM. A context manager: when it is left, no process and no file remains."""
+    """One node's TPM. A context manager that leaves no process and no file."""
 
     def __init__(
         self,
@@ -68,23 +68,23 @@ class SoftwareTpm:
         """Manufacture a TPM and start it.
 
         Args:
-            domain: Who certifies its endorsement keys.
-            seed: What was booted: equal seeds give equal PCRs, and different ones never do.
-            persistent: The endorsement keys that are kept in the TPM under their usual handle.
-            certificates: Those that have a certificate in the TPM.
+            domain: The authority that certifies its endorsement keys.
+            seed: What was booted: only equal seeds give equal PCRs.
+            persistent: The endorsement keys with a persistent handle.
+            certificates: The endorsement keys with a certificate in the TPM.
             banks: The PCR banks that are active.
         """
         self._domain = domain
         self._seed = seed
         self._banks = banks
-        # A socket's path may have 107 bytes, which pytest's own folders easily exceed.
+        # A path of a socket has at most 107 bytes; those of pytest are often longer.
         self._folder = tempfile.TemporaryDirectory(prefix="tpm-")
         self._state = Path(self._folder.name, "state")
         self._state.mkdir()
         self.tcti = f"swtpm:path={self._folder.name}/sock"
-        """How tpm2-tss and everything on it is told which TPM to use."""
+        """TCTI configuration for tpm2-tss and programs that use it."""
         self.pcrs: dict[str, dict[int, bytes]] = {}
-        """What every measured PCR holds, calculated and not read, per bank."""
+        """Expected value of every measured PCR per bank: calculated, not read."""
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._manufacture()
@@ -111,12 +111,12 @@ class SoftwareTpm:
         self.close()
 
     def close(self) -> None:
-        """Switch it off for good."""
+        """Switch it off and remove its files."""
         self.power_off()
         self._folder.cleanup()
 
     def run(self, tool: str, *arguments: str | Path) -> str:
-        """Run one of tpm2-tools against this TPM and return what it printed."""
+        """Run one of tpm2-tools with this TPM and return its output."""
         environment = os.environ | {"TPM2TOOLS_TCTI": self.tcti}
         command = [f"tpm2_{tool}", *arguments]
         done = subprocess.run(
@@ -133,7 +133,7 @@ class SoftwareTpm:
         return done.stdout
 
     def power_off(self) -> None:
-        """End the process, as if the plug was pulled; what is in NV stays."""
+        """Kill the process, like a power cut; the content of NV stays."""
         if self._process is not None:
             stop(self._process)
             self._process = None
@@ -176,7 +176,7 @@ class SoftwareTpm:
         return public
 
     def remove_persistent(self, key: EndorsementKey) -> None:
-        """Forget the handle; the key itself can be made again from its template."""
+        """Remove the persistent handle; the key can be created again from its template."""
         self.run("evictcontrol", "-C", "owner", "-c", hex(key.value.persistent))
 
     def certificate(self, key: EndorsementKey) -> bytes:
@@ -194,7 +194,7 @@ class SoftwareTpm:
         self.run("nvwrite", hex(index), "-C", "platform", "-i", source)
 
     def remove_nv(self, index: int) -> None:
-        """Take an index away, with what it holds."""
+        """Remove an index and its content."""
         self.run("nvundefine", hex(index), "-C", "platform")
 
     def _manufacture(self) -> None:
@@ -202,7 +202,7 @@ class SoftwareTpm:
         subprocess.run(
             [
                 "swtpm_setup", "--tpm2", "--tpmstate", f"dir://{self._state}",
-                # As root it would become another user, who may not read the trust domain.
+                # As root it would switch to another user, who cannot read the trust domain.
                 "--runas", str(os.getuid()),
                 "--config", self._domain.configuration, "--vmid", self._seed,
                 "--create-ek-cert", "--pcr-banks", ",".join(self._banks),
@@ -212,7 +212,7 @@ class SoftwareTpm:
         )  # fmt: skip
 
     def _start(self, measurements: Sequence[tuple[int, bytes]] | None = None) -> None:
-        """Power on, and boot what the seed says where nothing else is to be measured."""
+        """Power on, and measure what the seed says unless other measurements are given."""
         folder = Path(self._folder.name)
         log, pid = folder / "log", folder / "pid"
         pid.unlink(missing_ok=True)
@@ -241,7 +241,7 @@ class SoftwareTpm:
         self._extend(measurements)
 
     def _extend(self, measurements: Sequence[tuple[int, bytes]]) -> None:
-        """Extend PCRs in the TPM and in what is expected of it."""
+        """Extend PCRs of the TPM and of the expected values."""
         arguments = []
         for pcr, data in measurements:
             digests = {bank: hashlib.new(bank, data).digest() for bank in self._banks}
@@ -255,7 +255,7 @@ class SoftwareTpm:
         persistent: Collection[EndorsementKey],
         certificates: Collection[EndorsementKey],
     ) -> None:
-        """Add what swtpm_setup does not make, and take away what this node shall not have."""
+        """Add keys that swtpm_setup does not create, and remove those not wanted."""
         if EndorsementKey.P_256 in {*persistent, *certificates}:
             key = EndorsementKey.P_256
             self.run("createek", "-G", "ecc", "-c", hex(key.value.persistent))

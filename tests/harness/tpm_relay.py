@@ -1,4 +1,4 @@
-"""Stands between a program and its software TPM, to make the TPM behave as those in the field do.
+"""A relay between a program and its software TPM, which behaves like TPMs in the field.
 
 Busy, broken or old TPMs are made here, from outside: no program has a hook for it.
 Source: TPM 2.0 Part 1, section 18 (command and response headers); Part 2, section 6.6 (codes).
@@ -123,7 +123,7 @@ class TpmRelay:
         )
 
     def clear(self) -> None:
-        """Forget all rules and what was counted."""
+        """Remove all rules and counters."""
         self._rules.clear()
         self.commands.clear()
 

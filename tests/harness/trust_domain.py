@@ -1,8 +1,8 @@
-"""A certificate authority for endorsement keys: what a TPM vendor is to a real node.
+"""A certificate authority for endorsement keys, as a TPM vendor has one.
 
-`swtpm_setup` would sign every TPM of a machine with one authority. Tests need several that know
-nothing of each other, so each trust domain has a folder and a configuration of its own. All of
-them call their authorities `swtpm-localca`: only the keys tell one domain from another.
+`swtpm_setup` signs all TPMs of a machine with one authority. Tests need several unrelated ones, so
+each trust domain has its own directory and configuration. All authorities have the name
+`swtpm-localca`: only their keys differ.
 """
 
 import subprocess
@@ -32,13 +32,13 @@ class TrustDomain:
     """A root, an intermediate, and the endorsement certificates that the intermediate signs."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the authorities, with all their files in `folder`."""
+        """Create the authorities, with all their files in `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._localca = folder / "localca.conf"
         self._options = folder / "localca.options"
         self.configuration = folder / "swtpm_setup.conf"
-        """What `swtpm_setup --config` takes."""
+        """File for `swtpm_setup --config`."""
         self._localca.write_text(
             _configuration(
                 statedir=folder,
@@ -60,12 +60,12 @@ class TrustDomain:
             ),
             encoding="utf-8",
         )
-        # The tool makes its authorities with the first certificate; nobody needs that one.
+        # The tool creates its authorities with the first certificate, which is not used.
         self.certify(generate_private_key(SECP256R1()).public_key(), subject="first")
 
     @property
     def root(self) -> bytes:
-        """The self-signed root, as PEM: the operator's trust anchor."""
+        """The self-signed root, as PEM: the trust anchor of operators."""
         return (self._folder / "swtpm-localca-rootca-cert.pem").read_bytes()
 
     @property
@@ -74,7 +74,7 @@ class TrustDomain:
         return (self._folder / "intermediate.pem").read_bytes()
 
     def revoke(self, *serials: int) -> bytes:
-        """Return the intermediate's revocation list, as DER; it counts for a day."""
+        """Return the intermediate's revocation list, as DER, valid for a day."""
         issuer = x509.load_pem_x509_certificate(self.intermediate)
         key = load_pem_private_key((self._folder / "intermediate.key").read_bytes(), None)
         assert isinstance(key, RSAPrivateKey)
@@ -91,7 +91,7 @@ class TrustDomain:
         return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
     def certify(self, key: RSAPublicKey | EllipticCurvePublicKey, *, subject: str) -> bytes:
-        """Return an endorsement certificate for any key, as DER: also for one that no TPM has."""
+        """Return an endorsement certificate for any key, as DER, even for one that no TPM has."""
         if isinstance(key, RSAPublicKey):
             parameters = f"{key.public_numbers().n:x}"
         else:

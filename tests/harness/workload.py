@@ -1,4 +1,4 @@
-"""A workload cluster as kubeadm leaves it, without the bindings that approve by themselves."""
+"""A workload cluster as kubeadm creates it, without the bindings that approve requests."""
 
 import secrets
 import string
@@ -20,14 +20,14 @@ TOKEN_ALPHABET = string.ascii_lowercase + string.digits
 TOKEN_LIFETIME = timedelta(days=1)
 CONTROLLERS = "kube-controller-manager"
 NOT_READY_AFTER = timedelta(seconds=20)
-"""How long a node may be silent; less than half of the default, so that less goes unnoticed."""
+"""How long a node may be silent: less than half of the default, so that tests notice more."""
 
 
 class WorkloadCluster(ApiServer):
     """The cluster that nodes join, with the signer's least-privilege role in place."""
 
     def start(self) -> None:
-        """Start the API server and set up what kubeadm and the packaging set up."""
+        """Start the API server, and create the objects of kubeadm and of the packaging."""
         super().start()
         self.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "kubeadm-bootstrap.yaml"))
         self.grant_signer()
@@ -38,7 +38,7 @@ class WorkloadCluster(ApiServer):
         signer = self.client(SIGNER, SIGNER)
         wait_until(
             lambda: signer.may("delete", "certificatesigningrequests", group=CERTIFICATES),
-            what="the signer's role counts",
+            what="the API server applies the signer's role",
         )
 
     @property
@@ -47,23 +47,23 @@ class WorkloadCluster(ApiServer):
         return self.folder / "audit.log"
 
     def reach_kubelets(self, authority: pki.Authority) -> None:
-        """Start the API server again, to trust the kubelets whom an authority certifies."""
+        """Restart the API server, so that it trusts the kubelets of an authority."""
         self._write_pair("kubelets", authority.pair)
         self.restart_apiserver()
 
     def rotate_client_authority(self) -> None:
-        """Put another authority in the place of the one for clients, whose certificates all end.
+        """Replace the authority for clients, which makes all client certificates invalid.
 
-        It has the same name, as with kubeadm. Servers keep their certificates.
+        The new one has the same name, as with kubeadm. Servers keep their certificates.
         """
         self.client_authority = pki.Authority.make(self.name, pki.ec_key())
         self._write_client_authority()
         self.restart_apiserver()
 
     def restart_apiserver(self) -> None:
-        """Stop the API server and start it again, and with it the controllers if they run.
+        """Restart the API server, and the controllers if they run.
 
-        To them a long absence of the API server would be silence of all nodes.
+        The controllers would take a long absence of the API server for silence of all nodes.
         """
         controlled = CONTROLLERS in self._running
         if controlled:
@@ -99,11 +99,11 @@ class WorkloadCluster(ApiServer):
         self._wait(CONTROLLERS, self._has_default_account)
 
     def allow_automatic_approval(self) -> None:
-        """Make the bindings that kubeadm makes and the signer must not tolerate."""
+        """Create kubeadm's bindings that approve requests without attestation."""
         self.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "kubeadm-autoapprove.yaml"))
 
     def bootstrap_token(self) -> str:
-        """Make a bootstrap token as Cluster API does, and wait until it counts."""
+        """Create a bootstrap token like Cluster API, and wait until it is accepted."""
         token_id, secret = _random(6), _random(16)
         expires = datetime.now(UTC) + TOKEN_LIFETIME
         self.admin.create(
@@ -122,7 +122,9 @@ class WorkloadCluster(ApiServer):
             },
         )
         token = f"{token_id}.{secret}"
-        wait_until(lambda: self._token_counts(token), what="the bootstrap token counts")
+        wait_until(
+            lambda: self._is_accepted(token), what="the API server accepts the bootstrap token"
+        )
         return token
 
     def bootstrap_kubeconfig(self, token: str) -> str:
@@ -153,7 +155,7 @@ class WorkloadCluster(ApiServer):
         self._write_pair("kubelet-client", client)
         self._write_pair("kubelets", self.authority.pair)
 
-    def _token_counts(self, token: str) -> bool:
+    def _is_accepted(self, token: str) -> bool:
         bootstrapper = self.with_token(token)
         try:
             return bootstrapper.may("create", "certificatesigningrequests", group=CERTIFICATES)

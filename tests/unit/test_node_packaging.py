@@ -1,4 +1,4 @@
-"""What node packages install beside the programs: sound, and of one mind with the program."""
+"""The files of node packages are valid, and match the program and the guide."""
 
 import re
 import shlex
@@ -36,9 +36,9 @@ HOST_UNITS = Path("/usr/lib/systemd/system")
 GUIDE = (NODE.parents[1] / "docs/node.md").read_text(encoding="utf-8")
 FLAGS = NODE / "kubelet.env"
 TIME_LIMIT = "-/usr/bin/timeout --kill-after=5s 90s "
-"""What runs each command before the kubelet starts."""
+"""Prefix of each command before the kubelet starts."""
 EXPOSURE_LIMIT = 30
-"""In tenths: what systemd-analyze calls OK, for root with a device and the network."""
+"""In tenths: the limit of "OK" in systemd-analyze, for root with a device and the network."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def analyze(*words: str | Path) -> str:
-    """Run systemd-analyze, and return everything that it says."""
+    """Run systemd-analyze, and return its output and its exit code."""
     done = subprocess.run(
         ["systemd-analyze", *words],
         check=False,
@@ -82,10 +82,10 @@ def test_systemd_would_find_something_wrong(root: Path) -> None:
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.name)
 def test_services_are_confined(root: Path, service: Path) -> None:
-    said = analyze(
+    report = analyze(
         "security", "--offline=yes", f"--root={root}", f"--threshold={EXPOSURE_LIMIT}", service.name
     )
-    assert said.endswith("0"), said
+    assert report.endswith("0"), report
 
 
 @pytest.mark.parametrize("timer", sorted(SYSTEMD.glob("*.timer")), ids=lambda path: path.name)
@@ -94,7 +94,7 @@ def test_timers_run_their_services(timer: Path) -> None:
 
 
 def values(path: Path, key: str) -> list[str]:
-    """Return what a unit sets a key to."""
+    """Return the values of a key in a unit."""
     return re.findall(rf"^{key}=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -111,7 +111,7 @@ def test_commands_are_the_programs(unit: Path) -> None:
         assert parsed.problems == ()
 
 
-def test_examples_of_arguments_are_taken() -> None:
+def test_examples_of_arguments_are_valid() -> None:
     text = (NODE / "default/kubelet-authenticator-tpm").read_text(encoding="utf-8")
     examples = dict(re.findall(r'^#(KUBELET_AUTHENTICATOR_\w+)="(.*)"$', text, re.MULTILINE))
     used = {
@@ -175,14 +175,14 @@ def test_kubeconfig_is_one_that_client_go_runs_the_program_from(tmp_path: Path) 
     assert yaml.safe_load(text)["kind"] == "Config"
     for check in ("kubeconfig", "program"):
         assert machine.findings()[check].remedy == ""
-    found = invocation.call_of_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
-    assert exec_info.parse_exec_info(found.exec_info).settings == {"provider": "aws"}
+    call = invocation.call_of_kubeconfig(kubeconfig.load(tmp_path / "etc/kubernetes/kubelet.conf"))
+    assert exec_info.parse_exec_info(call.exec_info).settings == {"provider": "aws"}
 
 
 def test_guide_has_every_setting_and_no_other() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(--[^`]+)` \| (.+) \|$", GUIDE, re.MULTILINE)
-    wanted = [(s.key, f"{s.flag} {s.metavar}", s.help) for s in SETTINGS]
-    assert rows == wanted
+    expected = [(s.key, f"{s.flag} {s.metavar}", s.help) for s in SETTINGS]
+    assert rows == expected
 
 
 def test_guide_has_every_file_that_is_shipped() -> None:
@@ -192,12 +192,12 @@ def test_guide_has_every_file_that_is_shipped() -> None:
             assert path.name.removeprefix("kubelet-authenticator-tpm") in units, path
 
 
-def test_guide_calls_what_there_is() -> None:
+def test_commands_of_the_guide_are_valid() -> None:
     for command in re.findall(r"^kubelet-authenticator-tpm ([^$#&\n]*)", GUIDE, re.MULTILINE):
         assert arguments.parse_arguments(shlex.split(command)).problems == (), command
 
 
-def test_kubeconfigs_lie_where_kubeadm_has_them() -> None:
+def test_kubeconfigs_have_the_paths_of_kubeadm() -> None:
     folder = Path("/etc/kubernetes")
     assert Path(arguments.DEFAULT_KUBECONFIG) == folder / "kubelet.conf"
     assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == folder / "bootstrap-kubelet.conf"

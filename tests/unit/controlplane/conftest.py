@@ -1,4 +1,4 @@
-"""A release site on loopback, and a folder that stands for a home."""
+"""A release site on loopback, and a home directory."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.controlplane.release import Sites
 
 @dataclass
 class ReleaseSite:
-    """What lies where; what is cut breaks off in the middle."""
+    """Files by path. The connection of a path in `cut` ends in the middle."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class ReleaseSite:
 
     @property
     def sites(self) -> Sites:
-        """This server in the place of both release sites."""
+        """This server as both release sites."""
         return Sites(kubernetes=self.url, etcd=self.url)
 
 
@@ -43,7 +43,7 @@ def site() -> Iterator[ReleaseSite]:
             self.wfile.write(body[: len(body) // 2] if self.path in released.cut else body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Stay silent."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         released = ReleaseSite(url=f"http://127.0.0.1:{server.server_port}")
@@ -56,5 +56,5 @@ def site() -> Iterator[ReleaseSite]:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with a home of its own and nothing on PATH."""
+    """Return an environment with a new home directory and an empty PATH."""
     return {"HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "bin")}

@@ -1,4 +1,4 @@
-"""Where programs come from: the order of the choice, and what is refused."""
+"""The order of sources of the programs, and refused downloads."""
 
 import hashlib
 import io
@@ -19,7 +19,7 @@ NOWHERE = release.Sites(kubernetes="http://127.0.0.1:1", etcd="http://127.0.0.1:
 
 
 class RecordingBuilder:
-    """Stands for the build: writes what is asked for, and remembers it."""
+    """A builder that writes and records the requested programs."""
 
     def __init__(self) -> None:
         self.built: list[list[str]] = []
@@ -32,7 +32,7 @@ class RecordingBuilder:
         cache: Path,
         environ: Mapping[str, str],
     ) -> None:
-        """Write the programs as if they had been built."""
+        """Write the programs."""
         assert pin.kubernetes == VERSION
         assert cache in folder.parents
         assert "HOME" in environ
@@ -42,7 +42,7 @@ class RecordingBuilder:
 
 
 def write_program(folder: Path, name: str, *, says: str = "") -> Path:
-    """Write an executable file that says something."""
+    """Write an executable file that prints a text."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
     program.write_text(f"#!/bin/sh\necho '{says}'\n")
@@ -51,12 +51,12 @@ def write_program(folder: Path, name: str, *, says: str = "") -> Path:
 
 
 def cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder where programs of the newest version are kept."""
+    """Return the cache directory of the newest version."""
     return Path(environ["HOME"], ".cache/node-attestation/controlplane", VERSION)
 
 
 def release_program(site: ReleaseSite, name: str, body: bytes, *, checksum: str = "") -> str:
-    """Put a program of Kubernetes and its checksum on the site; return its path there."""
+    """Add a Kubernetes program and its checksum to the site; return its path there."""
     path = f"/{VERSION}/bin/linux/{ARCHITECTURE}/{name}"
     site.files[path] = body
     site.files[f"{path}.sha256"] = (checksum or hashlib.sha256(body).hexdigest()).encode()
@@ -64,7 +64,7 @@ def release_program(site: ReleaseSite, name: str, body: bytes, *, checksum: str 
 
 
 def release_etcd(site: ReleaseSite, binary: bytes) -> None:
-    """Put an etcd archive and the list of checksums on the site."""
+    """Add an etcd archive and the list of checksums to the site."""
     version = pins.kubernetes(VERSION).etcd
     name = f"etcd-{version}-linux-{ARCHITECTURE}"
     archive = io.BytesIO()
@@ -78,8 +78,10 @@ def release_etcd(site: ReleaseSite, binary: bytes) -> None:
     site.files[f"/{version}/SHA256SUMS"] = sums.encode()
 
 
-def test_named_folder_comes_first(environ: dict[str, str], tmp_path: Path) -> None:
-    """Kubebuilder's convention wins over what is cached."""
+def test_directory_of_kubebuilder_assets_comes_first(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """KUBEBUILDER_ASSETS wins over the cache."""
     assets = tmp_path / "assets"
     write_program(assets, "kube-apiserver", says=f"Kubernetes {VERSION}")
     write_program(assets, "kubectl")
@@ -93,14 +95,14 @@ def test_named_folder_comes_first(environ: dict[str, str], tmp_path: Path) -> No
     [(VERSION, ["kube-apiserver"]), ("v1.36.2", ["kube-apiserver", "kubectl"])],
     ids=["lacks a program", "other minor version"],
 )
-def test_named_folder_without_what_is_asked_is_passed_over(
+def test_kubebuilder_assets_without_a_program_are_not_used(
     environ: dict[str, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     version: str,
     programs: list[str],
 ) -> None:
-    """A folder that does not fit is said to be unused, and the cache serves."""
+    """A message names the reason, and the cache is used."""
     for program in programs:
         write_program(tmp_path / "assets", program, says=f"Kubernetes {version}")
     write_program(cache(environ), "kubectl")
@@ -112,7 +114,7 @@ def test_named_folder_without_what_is_asked_is_passed_over(
 def test_cached_programs_are_neither_downloaded_nor_built(
     environ: dict[str, str], site: ReleaseSite
 ) -> None:
-    """What is there costs neither network nor time."""
+    """The release site gets no request."""
     builder = RecordingBuilder()
     for program in provide.FEW:
         write_program(cache(environ), program)
@@ -123,8 +125,8 @@ def test_cached_programs_are_neither_downloaded_nor_built(
     assert (site.asked, builder.built) == ([], [])
 
 
-def test_cache_folder_follows_the_environment(environ: dict[str, str], tmp_path: Path) -> None:
-    """XDG_CACHE_HOME says where caches are."""
+def test_cache_directory_follows_the_environment(environ: dict[str, str], tmp_path: Path) -> None:
+    """XDG_CACHE_HOME is the cache directory."""
     environ["XDG_CACHE_HOME"] = str(tmp_path / "elsewhere")
     folder = provide.kubernetes(
         VERSION, ["etcd"], environ=environ, sites=NOWHERE, builder=RecordingBuilder()
@@ -135,7 +137,7 @@ def test_cache_folder_follows_the_environment(environ: dict[str, str], tmp_path:
 def test_release_is_downloaded_rather_than_built(
     environ: dict[str, str], site: ReleaseSite
 ) -> None:
-    """All three programs come from the release, etcd out of its archive."""
+    """The release has all three programs, and etcd in an archive."""
     builder = RecordingBuilder()
     release_program(site, "kube-apiserver", b"API server")
     release_program(site, "kubectl", b"client")
@@ -155,7 +157,7 @@ def test_release_is_downloaded_rather_than_built(
 def test_unreachable_release_is_built(
     environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No network to the release site: a line says so, and the build runs."""
+    """A message names the reason, and the build runs."""
     builder = RecordingBuilder()
     provide.kubernetes(VERSION, provide.FEW, environ=environ, sites=NOWHERE, builder=builder)
     assert builder.built == [list(provide.FEW)]
@@ -165,7 +167,7 @@ def test_unreachable_release_is_built(
 def test_wrong_checksum_is_refused(
     environ: dict[str, str], site: ReleaseSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bytes that are not the published ones never become a program."""
+    """A file with another checksum is not installed."""
     builder = RecordingBuilder()
     release_program(site, "kubectl", b"forged", checksum=hashlib.sha256(b"real").hexdigest())
     folder = provide.kubernetes(
@@ -179,7 +181,7 @@ def test_wrong_checksum_is_refused(
 def test_wrong_checksum_of_an_archive_is_refused_before_it_is_opened(
     environ: dict[str, str], site: ReleaseSite
 ) -> None:
-    """A forged archive would reach the decompressor otherwise."""
+    """The archive is not decompressed."""
     builder = RecordingBuilder()
     release_etcd(site, b"store")
     archive = next(path for path in site.files if path.endswith(".tar.gz"))
@@ -188,10 +190,10 @@ def test_wrong_checksum_of_an_archive_is_refused_before_it_is_opened(
     assert builder.built == [["etcd"]]
 
 
-def test_interrupted_download_leaves_only_what_is_whole(
+def test_interrupted_download_leaves_only_complete_programs(
     environ: dict[str, str], site: ReleaseSite
 ) -> None:
-    """The next call goes on with the program that broke off."""
+    """The next call downloads only the incomplete program again."""
     release_program(site, "kube-apiserver", b"API server")
     site.cut.add(release_program(site, "kubectl", b"client"))
     pin = pins.kubernetes(VERSION)
@@ -209,7 +211,7 @@ def test_interrupted_download_leaves_only_what_is_whole(
 
 
 def test_two_callers_build_once(environ: dict[str, str]) -> None:
-    """The second one waits for the first, and finds its work."""
+    """The second caller waits for the first, and uses its result."""
     builder = RecordingBuilder()
 
     def call(_: int) -> Path:
@@ -223,13 +225,13 @@ def test_two_callers_build_once(environ: dict[str, str]) -> None:
 
 
 def test_unknown_version_is_refused(environ: dict[str, str]) -> None:
-    """Only versions with pinned sources can be had."""
+    """Only pinned versions are provided."""
     with pytest.raises(pins.UnknownVersion, match=VERSION):
         provide.kubernetes("v1.0.0", ["etcd"], environ=environ, sites=NOWHERE)
 
 
 def test_every_pinned_version_names_its_etcd() -> None:
-    """The go.mod files hold everything that a download or build needs."""
+    """The go.mod files name all versions of a download or build."""
     for version in (VERSION, "v1.35.8"):
         pin = pins.kubernetes(version)
         assert pin.kubernetes == version
@@ -238,20 +240,20 @@ def test_every_pinned_version_names_its_etcd() -> None:
 
 
 def test_go_on_path_is_used_when_new_enough(environ: dict[str, str], tmp_path: Path) -> None:
-    """A machine with Go downloads no other one."""
+    """A Go on PATH is used."""
     go = write_program(Path(environ["PATH"]), "go", says="go1.26.8")
     assert golang.find((1, 26, 0), tmp_path, environ) == go
 
 
 def test_go_that_is_too_old_is_replaced(environ: dict[str, str], tmp_path: Path) -> None:
-    """The one brought earlier serves again."""
+    """A Go that was installed before is used again."""
     write_program(Path(environ["PATH"]), "go", says="go1.19.8")
     brought = write_program(tmp_path / "go-1.26.6/go/bin", "go")
     assert golang.find((1, 26, 0), tmp_path, environ) == brought
 
 
 def test_environment_does_not_change_what_is_built(environ: dict[str, str], tmp_path: Path) -> None:
-    """Settings that would make another binary are overridden."""
+    """Settings that change the binary are overridden."""
     go = tmp_path / "go"
     go.write_text('#!/bin/sh\necho "{\\"Dir\\": \\"$GOFLAGS,$GOTOOLCHAIN,$CGO_ENABLED,$GOOS\\"}"')
     go.chmod(0o755)

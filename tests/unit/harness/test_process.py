@@ -1,4 +1,4 @@
-"""Programs that tests start: they end with the test run, however that ends."""
+"""Programs of tests end with the test run, even when it is killed."""
 
 import os
 import secrets
@@ -16,7 +16,7 @@ FOREVER = ["sleep", "600"]
 
 
 def alive(pid: int) -> bool:
-    """Say whether a process runs; one that ended and that nobody waited for does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -31,7 +31,7 @@ def test_output_is_in_the_log(tmp_path: Path) -> None:
     assert log.read_text() == "out\nerr\n"
 
 
-def test_stopping_is_gentle_first(tmp_path: Path) -> None:
+def test_stop_sends_sigterm_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
     started = process.start(["sh", "-c", script], log=log)
@@ -41,7 +41,7 @@ def test_stopping_is_gentle_first(tmp_path: Path) -> None:
     assert started.returncode == 0
 
 
-def test_stopping_takes_the_children_too(tmp_path: Path) -> None:
+def test_stop_ends_the_children(tmp_path: Path) -> None:
     log = tmp_path / "log"
     started = process.start(["sh", "-c", "sleep 600 & echo $!; wait"], log=log)
     process.wait_until_ready(started, lambda: log.read_text() != "", what="has a child", log=log)
@@ -108,13 +108,13 @@ def test_no_program_outlives_a_killed_test_run(tmp_path: Path) -> None:
     process.wait_until(lambda: not alive(program), what="the program is gone")
 
 
-def test_ports_are_free_and_never_given_twice() -> None:
+def test_free_ports_are_never_returned_twice() -> None:
     ports = [process.free_port() for _ in range(50)]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 32768, "the kernel may give it to an outgoing connection"
 
 
-def test_a_name_is_one_processs_until_that_ends() -> None:
+def test_name_is_reserved_until_its_process_ends() -> None:
     name = f"test/{secrets.token_hex(8)}"
     script = (
         "import signal, sys; from tests.harness import process;"
@@ -133,7 +133,7 @@ def test_a_name_is_one_processs_until_that_ends() -> None:
     assert not process.claim(name)
 
 
-def test_port_that_was_given_is_not_given_although_nothing_listens(
+def test_returned_port_is_not_returned_again_although_it_is_unused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = process.free_port()
@@ -142,6 +142,6 @@ def test_port_that_was_given_is_not_given_although_nothing_listens(
         process.free_port()
 
 
-def test_every_program_has_a_session_of_its_own(tmp_path: Path) -> None:
+def test_every_program_has_a_new_session(tmp_path: Path) -> None:
     with process.running(FOREVER, log=tmp_path / "log") as started:
         assert os.getsid(started.pid) == started.pid

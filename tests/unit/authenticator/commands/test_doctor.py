@@ -1,5 +1,6 @@
 """doctor: what it finds on a node with one problem, and that it changes nothing."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,9 +130,9 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
         lambda m: setattr(m, "settings", ConfigurationInvalid("no provider ID")),
         "ConfigurationInvalid: no provider ID",
     ),
-    "writable state directory": (
+    "state directory of another user": (
         "state directory",
-        lambda m: (m.root / "state").chmod(0o777),
+        lambda m: os.chown(m.root / "state", 65534, 65534),
         "StateDirectoryUnsafe",
     ),
     "no TPM permission": (

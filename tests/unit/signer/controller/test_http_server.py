@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
+from signer.kube.budget import MemoryBudget
 from signer.controller import audit, http_server, metrics
 from signer.controller.audit import AuditContext
 from signer.controller.http_server import HttpServer, build_app
@@ -55,7 +56,7 @@ class RunningServer:
 def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
     running = RunningServer()
     app = build_app(
-        metrics.build_registry(files, lambda: running.queue),
+        metrics.build_registry(files, lambda: running.queue, MemoryBudget()),
         healthy=lambda: running.healthy,
         ready=lambda: running.ready,
     )

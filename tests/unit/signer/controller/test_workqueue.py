@@ -39,7 +39,7 @@ class QueueFixture:
             workers=self.workers,
             max_workers_per_cluster=self.workers,
             monotonic=lambda: self.seconds,
-            jitter=lambda: 1.0,
+            jitter=lambda: 0.0,
         )
 
     def get_ready(self) -> Item | None:
@@ -282,7 +282,7 @@ class Workers:
 
 def test_workers_share_the_items_and_return_after_the_shutdown() -> None:
     queue = WorkQueue(
-        workers=4, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0
+        workers=4, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 0.0
     )
     seen: list[str] = []
 
@@ -303,7 +303,7 @@ def test_workers_share_the_items_and_return_after_the_shutdown() -> None:
 def test_one_event_wakes_one_worker_and_not_all_of_them() -> None:
     """In a flood, waking 32 workers for each event took 13 % of the CPU."""
     queue = WorkQueue(
-        workers=32, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 1.0
+        workers=32, max_workers_per_cluster=4, monotonic=lambda: 0.0, jitter=lambda: 0.0
     )
     handled = threading.Semaphore(0)
 
@@ -323,12 +323,12 @@ def test_one_event_wakes_one_worker_and_not_all_of_them() -> None:
 
 def test_another_worker_waits_for_the_delayed_items_when_one_takes_an_item() -> None:
     """Else an item would be late for as long as the worker is busy that waited for it."""
-    jitter = iter([0.0, 1.0])
+    jitter = iter([1.0, 0.0])
     queue = WorkQueue(
         workers=8,
         max_workers_per_cluster=8,
         monotonic=time.monotonic,
-        jitter=lambda: next(jitter, 1.0),
+        jitter=lambda: next(jitter, 0.0),
     )
     attempts: Counter[str] = Counter()
     late_again = threading.Event()

@@ -523,7 +523,7 @@ def test_the_cluster_must_be_named_unless_there_is_one(directory: Directory, cou
 
 @pytest.mark.parametrize(
     ("bodies", "message"),
-    [([], "must hold exactly one Secret"), ([{"current": "QQ=="}], "cannot be read")],
+    [([], "must hold exactly one Secret"), ([{"current": "QQ=="}], "is damaged")],
     ids=["none", "damaged"],
 )
 def test_an_invalid_challenge_key_secret_is_reported(
