@@ -332,7 +332,7 @@ class AuthorityUnavailable(Unavailable, check="I1"):
 
 
 class ChallengeKeyUnavailable(Unavailable):
-    """The Secret with the challenges' master keys cannot be read, or holds none."""
+    """The Secret with the challenge keys cannot be read, or holds no key."""
 
 
 class CsrChanged(Unavailable):

@@ -220,21 +220,21 @@ class AttestedNodeObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeKeys:
-    """The master keys that count now, 32 bytes each; never shown."""
+    """The challenge keys that are accepted now, 32 bytes each; `repr` never shows them."""
 
     current: bytes = field(repr=False)
     previous: bytes | None = field(repr=False)
 
     def by_id(self, identity: str) -> bytes:
-        """Return the master with this key ID.
+        """Return the challenge key with this ID.
 
         Raises:
             ChallengeKeyUnknown: neither has it.
 
         """
-        for master in (self.current, self.previous):
-            if master is not None and hmac.compare_digest(challenge_key_id(master), identity):
-                return master
+        for key in (self.current, self.previous):
+            if key is not None and hmac.compare_digest(challenge_key_id(key), identity):
+                return key
         raise ChallengeKeyUnknown("the challenge was made under a key that is not known here")
 
 

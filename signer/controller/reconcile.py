@@ -215,12 +215,12 @@ class _Reconciliation:
         """Verify an offer from caches only, and write a challenge unless it has a valid one."""
         common, now = self._common, self._common.now()
         challengeable = verify_offer(self._csr, kind, offer, self._context(policy, now))
-        masters = common.challenge_keys.cached()
-        state = self._challenge_state(policy, masters, now)
+        challenge_keys = common.challenge_keys.cached()
+        state = self._challenge_state(policy, challenge_keys, now)
         if state is ChallengeState.UNKNOWN_KEY:
             # Another replica may have made a new key.
-            masters = common.challenge_keys.refresh()
-            state = self._challenge_state(policy, masters, now)
+            challenge_keys = common.challenge_keys.refresh()
+            state = self._challenge_state(policy, challenge_keys, now)
         if state is ChallengeState.UNKNOWN_KEY:
             return Result(requeue=Requeue.ON_CHANGE)
         if state is ChallengeState.CURRENT:
@@ -231,7 +231,7 @@ class _Reconciliation:
             self._csr,
             cluster=self._side.inventory.cluster(),
             policy=policy,
-            challenge_keys=masters,
+            challenge_keys=challenge_keys,
             now=now,
             random=common.random,
         )
@@ -240,14 +240,14 @@ class _Reconciliation:
         return DONE
 
     def _challenge_state(
-        self, policy: Policy, masters: ChallengeKeys, now: datetime
+        self, policy: Policy, challenge_keys: ChallengeKeys, now: datetime
     ) -> ChallengeState:
         return challenge_state(
             self._csr.annotations.get(CHALLENGE_ANNOTATION),
             self._csr,
             cluster=self._side.inventory.cluster(),
             policy=policy,
-            challenge_keys=masters,
+            challenge_keys=challenge_keys,
             now=now,
         )
 
@@ -294,10 +294,10 @@ class _Reconciliation:
             return self._verify_under(self._common.challenge_keys.refresh(), kind, answer, policy)
 
     def _verify_under(
-        self, masters: ChallengeKeys, kind: CsrKind, answer: ParsedAnswer, policy: Policy
+        self, challenge_keys: ChallengeKeys, kind: CsrKind, answer: ParsedAnswer, policy: Policy
     ) -> VerifiedAnswer:
         context = self._context(policy, self._common.now())
-        return verify_answer(self._csr, kind, answer, context, masters)
+        return verify_answer(self._csr, kind, answer, context, challenge_keys)
 
     def _context(self, policy: Policy, now: datetime) -> VerificationContext:
         return VerificationContext(

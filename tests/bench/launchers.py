@@ -26,29 +26,29 @@ class Launcher:
         return f"{self.interpreter}"
 
 
-def all_here(folder: Path) -> list[Launcher]:
+def all_here(directory: Path) -> list[Launcher]:
     """Return the installed launcher, and one for Debian's interpreter if that is another one.
 
-    The latter is built by the same setup.py, into `folder`.
+    The latter is built by the same setup.py, into `directory`.
     """
     installed = Launcher(path=PLUGIN, interpreter=_interpreter(PLUGIN))
     if not DEBIAN.exists() or _version(DEBIAN) < OLDEST:
         return [installed]
     if DEBIAN.resolve() == installed.interpreter.resolve():
         return [installed]
-    return [installed, _built(DEBIAN, folder)]
+    return [installed, _built(DEBIAN, directory)]
 
 
-def _built(interpreter: Path, folder: Path) -> Launcher:
+def _built(interpreter: Path, directory: Path) -> Launcher:
     """Run setup.py with another interpreter, which borrows setuptools from this environment."""
     packages = sysconfig.get_path("purelib")
     subprocess.run(
-        [interpreter, "-P", "setup.py", "--quiet", "build_scripts", "--build-dir", folder],
+        [interpreter, "-P", "setup.py", "--quiet", "build_scripts", "--build-dir", directory],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": packages},
         check=True,
     )
-    path = folder / PLUGIN.name
+    path = directory / PLUGIN.name
     return Launcher(path=path, interpreter=_interpreter(path))
 
 

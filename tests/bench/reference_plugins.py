@@ -20,13 +20,13 @@ def named(environment: Mapping[str, str]) -> list[Program]:
     return [Program(name=NAMED, argv=command, environment=environment)] if command else []
 
 
-def compiled(folder: Path, cache: Path, environment: Mapping[str, str]) -> list[Program]:
+def compiled(directory: Path, cache: Path, environment: Mapping[str, str]) -> list[Program]:
     """Compile our own, which print the ExecCredential in the file `cache`; none without Go."""
     if shutil.which("go") is None:
         return []
-    go = golang.find(pins.read(SOURCES / "go.mod").go, folder, os.environ)
-    golang.build(go, ["./..."], cwd=SOURCES, output=folder, environ=os.environ)
+    go = golang.find(pins.read(SOURCES / "go.mod").go, directory, os.environ)
+    golang.build(go, ["./..."], cwd=SOURCES, output=directory, environ=os.environ)
     return [
-        Program(name=title, argv=(str(folder / name), str(cache)), environment=environment)
+        Program(name=title, argv=(str(directory / name), str(cache)), environment=environment)
         for name, title in GO_PEERS.items()
     ]

@@ -36,25 +36,25 @@ API_VERSION = "client.authentication.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """A state folder with a credential that was made for a call."""
+    """A state directory with a credential that was made for a call."""
 
-    folder: Path
+    directory: Path
     environment: dict[str, str]
 
     @property
     def printed(self) -> Path:
         """The file with the ExecCredential alone, which is what the peers of ours read."""
-        return self.folder.with_suffix(".json")
+        return self.directory.with_suffix(".json")
 
     def call(self, launcher: Path, name: str) -> Program:
         """Return the call that the credential was made for."""
-        argv = (str(launcher), f"--state-dir={self.folder}")
-        mark = self.folder / "served"
+        argv = (str(launcher), f"--state-dir={self.directory}")
+        mark = self.directory / "served"
         return Program(name=name, argv=argv, environment=self.environment, mark=mark)
 
 
-def cache(folder: Path, *, received: int) -> Cache:
-    """Put a credential for eight hours into a new state folder."""
+def cache(directory: Path, *, received: int) -> Cache:
+    """Put a credential for eight hours into a new state directory."""
     authority = pki.Authority.make("cluster", pki.ec_key())
     node = authority.client("system:node:worker-1", "system:nodes")
     exec_info = os.environ.get(EXEC_INFO_ENV) or _exec_info(authority)
@@ -65,14 +65,14 @@ def cache(folder: Path, *, received: int) -> Cache:
         not_after=received + 8 * HOUR,
         received_at=received,
         exec_info=os.fsencode(exec_info),
-        arguments=(f"--state-dir={folder}",),
+        arguments=(f"--state-dir={directory}",),
         api_version=API_VERSION,
     )
-    folder.mkdir(mode=0o700)
-    file = folder / "credential.pem"
+    directory.mkdir(mode=0o700)
+    file = directory / "credential.pem"
     file.touch(mode=0o600)
     file.write_bytes(encode(credential))
-    made = Cache(folder=folder, environment=os.environ | {EXEC_INFO_ENV: exec_info})
+    made = Cache(directory=directory, environment=os.environ | {EXEC_INFO_ENV: exec_info})
     made.printed.write_bytes(encode_exec_credential(credential, API_VERSION, credential.renew_at))
     return made
 
@@ -171,7 +171,7 @@ def test_call_that_is_due(tmp_path: Path) -> None:
     due = cache(tmp_path / "due", received=int(time.time()) - 7 * HOUR)
     launcher = launchers.all_here(tmp_path / "debian")[0]
     program = due.call(launcher.path, "due")
-    with (due.folder / "exchange.lock").open("wb") as lock:
+    with (due.directory / "exchange.lock").open("wb") as lock:
         # A renewal is under way, so that none is started behind the calls that are measured.
         fcntl.flock(lock, fcntl.LOCK_EX)
         seconds = medians([program], FEW_TURNS)[program.name]

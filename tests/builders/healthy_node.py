@@ -142,7 +142,9 @@ class HealthyNode:
         return {finding.check: finding for finding in doctor.run_checks(context)}
 
 
-def drop_in(folder: str, name: str, arguments: str) -> Callable[[HealthyNode], None]:
+def drop_in(directory: str, name: str, arguments: str) -> Callable[[HealthyNode], None]:
     """Return a change that adds a drop-in to the unit of the kubelet."""
     line = f'[Service]\nEnvironment="KUBELET_KUBECONFIG_ARGS={arguments}"\n'
-    return lambda machine: machine.write(f"{folder}/systemd/system/kubelet.service.d/{name}", line)
+    return lambda machine: machine.write(
+        f"{directory}/systemd/system/kubelet.service.d/{name}", line
+    )

@@ -119,9 +119,9 @@ def objects_of(scenario: Scenario) -> list[Body]:
     ]
 
 
-def secret_body(masters: ChallengeKeys) -> Body:
+def secret_body(challenge_keys: ChallengeKeys) -> Body:
     """Return the Secret with the challenge keys, last rotated long ago."""
-    data = {"current": masters.current, "since": b"2026-11-01T00:00:00+00:00"}
+    data = {"current": challenge_keys.current, "since": b"2026-11-01T00:00:00+00:00"}
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -78,13 +78,13 @@ class FakeApiServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, handler: Handler, pair: pki.Pair, authority: pki.Authority, folder: Path
+        self, handler: Handler, pair: pki.Pair, authority: pki.Authority, directory: Path
     ) -> None:
         super().__init__((HOST, 0), Answering)
         self.handler = handler
         self.requests: list[Request] = []
         self.authority = authority
-        files = folder / "server.crt", folder / "server.key"
+        files = directory / "server.crt", directory / "server.key"
         for file, content in zip(files, (pair.certificate, pair.key), strict=True):
             file.write_bytes(content)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -105,14 +105,14 @@ class FakeApiServer(ThreadingHTTPServer):
 @contextmanager
 def api_server(
     handler: Handler,
-    folder: Path,
+    directory: Path,
     *,
     names: tuple[str, ...] = (HOST,),
     authority: pki.Authority | None = None,
 ) -> Iterator[FakeApiServer]:
     """Run a server whose certificate is for these names."""
     authority = authority or pki.Authority.make("test", pki.ec_key())
-    with FakeApiServer(handler, authority.server(*names), authority, folder) as server:
+    with FakeApiServer(handler, authority.server(*names), authority, directory) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:

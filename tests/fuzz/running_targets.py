@@ -141,8 +141,11 @@ def _master_secret(data: bytes) -> None:
     found = [keys.cached(), keys.refresh()]
     keys.rotate()
     found.append(keys.cached())
-    for masters in found:
-        assert {len(masters.current), len(masters.previous or masters.current)} == {SECRET_SIZE}
+    for challenge_keys in found:
+        assert {
+            len(challenge_keys.current),
+            len(challenge_keys.previous or challenge_keys.current),
+        } == {SECRET_SIZE}
 
 
 def _master_secrets() -> list[bytes]:

@@ -16,7 +16,7 @@ from tests.harness.tpm import TrustDomain
 
 @pytest.fixture(scope="session")
 def assets() -> Path:
-    """Return the folder with all programs of the Kubernetes version under test."""
+    """Return the directory with all programs of the Kubernetes version under test."""
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
     return provide.kubernetes(version, provide.ALL)
 

@@ -24,21 +24,21 @@ TAKEN = "trust bundle loaded"
 @pytest.fixture(scope="module")
 def authorities(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the vendor's authorities as a mounted ConfigMap has them."""
-    folder = tmp_path_factory.mktemp("authorities")
-    mount(folder, vendor)
-    (folder / "vendor.pem").symlink_to("..data/vendor.pem")
-    return folder
+    directory = tmp_path_factory.mktemp("authorities")
+    mount(directory, vendor)
+    (directory / "vendor.pem").symlink_to("..data/vendor.pem")
+    return directory
 
 
-def mount(folder: Path, *domains: TrustDomain) -> None:
+def mount(directory: Path, *domains: TrustDomain) -> None:
     """Write another version of a ConfigMap, and put it in place as the kubelet does."""
-    version = folder / f"..{len(list(folder.iterdir()))}"
+    version = directory / f"..{len(list(directory.iterdir()))}"
     version.mkdir()
     pem = b"".join(domain.root + domain.intermediate for domain in domains)
     (version / "vendor.pem").write_bytes(pem)
-    link = folder / "..data_tmp"
+    link = directory / "..data_tmp"
     link.symlink_to(version.name)
-    link.rename(folder / "..data")
+    link.rename(directory / "..data")
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +158,13 @@ def test_a_certificate_is_revoked_while_the_signer_runs(
 
 
 @contextmanager
-def mounted(folder: Path, *domains: TrustDomain) -> Iterator[None]:
+def mounted(directory: Path, *domains: TrustDomain) -> Iterator[None]:
     """Let the ConfigMap hold other authorities for a while."""
-    before = (folder / "..data").readlink()
-    mount(folder, *domains)
+    before = (directory / "..data").readlink()
+    mount(directory, *domains)
     yield
-    (folder / "..data_tmp").symlink_to(before)
-    (folder / "..data_tmp").rename(folder / "..data")
+    (directory / "..data_tmp").symlink_to(before)
+    (directory / "..data_tmp").rename(directory / "..data")
 
 
 def test_authorities_are_taken_while_the_signer_runs(

@@ -115,15 +115,15 @@ def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
         wait_until(joined, what="Cluster API has found the Node", seconds=120)
 
 
-def processes_of(folder: Path) -> list[str]:
-    """Return the command lines that name a folder; those of others may hold any bytes."""
+def processes_of(directory: Path) -> list[str]:
+    """Return the command lines that name a directory; those of others may hold any bytes."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if f"--data-dir={folder}" in command or f"={folder}/" in command:
+        if f"--data-dir={directory}" in command or f"={directory}/" in command:
             found.append(command)
     return found
 

@@ -49,14 +49,14 @@ def killed(node: Node, kind: str, step: int, *arguments: str) -> bool:
 
 
 def files(node: Node) -> set[str]:
-    """Return what is in the state folder."""
+    """Return what is in the state directory."""
     return {path.name for path in node.state.iterdir()} if node.state.exists() else set()
 
 
-def require_private(folder: Path) -> None:
+def require_private(directory: Path) -> None:
     """Check that nothing of the state is for others' eyes."""
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o077 for path in directory.iterdir()} == {0}
 
 
 @pytest.mark.parametrize("kind", STEPS)

@@ -110,12 +110,12 @@ def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -
     """M5: a node's certificate is good for its own name alone."""
     victim, intruder = machines.registered(), machines.registered()
     credential = intruder.call().credential
-    folder = intruder.folder
-    (folder / "node.crt").write_text(credential["clientCertificateData"])
-    (folder / "node.key").write_text(credential["clientKeyData"])
+    directory = intruder.folder
+    (directory / "node.crt").write_text(credential["clientCertificateData"])
+    (directory / "node.key").write_text(credential["clientKeyData"])
     workload = fleet.first.workload
     client = replace(
-        workload.admin, certificate=(folder / "node.crt", folder / "node.key"), token=None
+        workload.admin, certificate=(directory / "node.crt", directory / "node.key"), token=None
     )
     script = Script(victim)
     request = encode_request(script.pkcs10, evidence.encode_attestation_data(script.offered))

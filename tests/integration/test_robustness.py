@@ -180,21 +180,21 @@ def test_certificate_that_cannot_be_kept_is_served(machines: Machines) -> None:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """Put a file system of its own under a state folder."""
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=0700", "none", str(folder)]
+def small_disk(directory: Path) -> Iterator[None]:
+    """Put a file system of its own under a state directory."""
+    directory.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=0700", "none", str(directory)]
     subprocess.run(mount, check=True)
     try:
         yield
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", directory], check=True)
 
 
 @contextmanager
-def full(folder: Path) -> Iterator[None]:
+def full(directory: Path) -> Iterator[None]:
     """Fill the disk up to its last byte."""
-    filler = folder / "filler"
+    filler = directory / "filler"
     with filler.open("wb", buffering=0) as file:
         file.write(bytes(1024 * 1024))
     try:
@@ -204,13 +204,13 @@ def full(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def read_only(folder: Path) -> Iterator[None]:
+def read_only(directory: Path) -> Iterator[None]:
     """Do as the kernel does after an error of the disk."""
-    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
     try:
         yield
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+        subprocess.run(["mount", "-o", "remount,rw", directory], check=True)
 
 
 Spoil = Callable[[Path], AbstractContextManager[None]]

@@ -138,7 +138,7 @@ def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer)
     assert {"runs.jsonl", "background.log", "served", "exchange.lock"} <= kept.keys()
     for name in kept.keys() - MAY_HOLD_KEYS:
         require_free_of([*secrets, b"PRIVATE KEY"], kept[name], name)
-    require_free_of([secret_of_token(node)], b"".join(kept.values()), "the state folder")
+    require_free_of([secret_of_token(node)], b"".join(kept.values()), "the state directory")
 
 
 @pytest.fixture

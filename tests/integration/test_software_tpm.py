@@ -42,9 +42,9 @@ def read_pcrs(tpm: SoftwareTpm, bank: str) -> dict[int, bytes]:
     return {int(index): bytes.fromhex(value.strip().removeprefix("0x")) for index, value in pairs}
 
 
-def is_signed_by(domain: TrustDomain, der: bytes, folder: Path) -> bool:
+def is_signed_by(domain: TrustDomain, der: bytes, directory: Path) -> bool:
     """Ask openssl whether a certificate leads to the root of a domain."""
-    root, intermediate, leaf = (folder / name for name in ("root", "intermediate", "leaf"))
+    root, intermediate, leaf = (directory / name for name in ("root", "intermediate", "leaf"))
     root.write_bytes(domain.root)
     intermediate.write_bytes(domain.intermediate)
     leaf.write_text(x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM).decode())
@@ -157,10 +157,10 @@ def test_failing_tool_is_an_error_with_its_output(full_tpm: SoftwareTpm) -> None
 
 def test_nothing_remains(domain: TrustDomain) -> None:
     with SoftwareTpm(domain, seed="n") as tpm:
-        folder = tpm.tcti.removeprefix("swtpm:path=").removesuffix("/sock")
-        assert commands_with(folder)
-    assert not commands_with(folder)
-    assert not Path(folder).exists()
+        directory = tpm.tcti.removeprefix("swtpm:path=").removesuffix("/sock")
+        assert commands_with(directory)
+    assert not commands_with(directory)
+    assert not Path(directory).exists()
 
 
 def commands_with(text: str) -> list[str]:

@@ -157,9 +157,9 @@ def test_drop_in_undoes_what_kubeadm_does(tmp_path: Path) -> None:
     drop_in("usr/lib", "10-kubeadm.conf", KUBEADM_FLAGS)(machine)
     checks = ("rotateCertificates", "bootstrap flags")
     assert all(machine.findings()[check].remedy for check in checks)
-    folder = "usr/lib/systemd/system/kubelet.service.d"
+    directory = "usr/lib/systemd/system/kubelet.service.d"
     for path in DROP_INS:
-        machine.write(f"{folder}/{path.name}", path.read_text(encoding="utf-8"))
+        machine.write(f"{directory}/{path.name}", path.read_text(encoding="utf-8"))
     machine.write("usr/lib/kubelet-authenticator-tpm/kubelet.env", FLAGS.read_text())
     assert not any(machine.findings()[check].remedy for check in checks)
 
@@ -198,7 +198,7 @@ def test_commands_of_the_guide_are_valid() -> None:
 
 
 def test_kubeconfigs_have_the_paths_of_kubeadm() -> None:
-    folder = Path("/etc/kubernetes")
-    assert Path(arguments.DEFAULT_KUBECONFIG) == folder / "kubelet.conf"
-    assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == folder / "bootstrap-kubelet.conf"
+    directory = Path("/etc/kubernetes")
+    assert Path(arguments.DEFAULT_KUBECONFIG) == directory / "kubelet.conf"
+    assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == directory / "bootstrap-kubelet.conf"
     assert Path("/usr/lib/systemd/system/kubelet.service.d") in doctor_kubelet.KUBELET_UNITS

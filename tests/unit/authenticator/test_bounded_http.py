@@ -44,13 +44,13 @@ ANSWERS: dict[str, Script] = {
 }
 
 
-def proxy_tls(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def proxy_tls(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return the context of a proxy, and that of a client which trusts it."""
     authority = Authority.make("proxy", ec_key())
     pair = authority.server("127.0.0.1")
-    (folder / "pair.pem").write_bytes(pair.certificate + pair.key)
+    (directory / "pair.pem").write_bytes(pair.certificate + pair.key)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "pair.pem")
+    server.load_cert_chain(directory / "pair.pem")
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(cadata=authority.pair.certificate.decode())
     return server, client

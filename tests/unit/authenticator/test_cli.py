@@ -43,14 +43,14 @@ pytestmark = pytest.mark.timeout(180)  # some tests make several such calls
 class Node:
     """A node without a cluster."""
 
-    folder: Path
+    directory: Path
     settings: dict[str, Any] = field(default_factory=dict)
     api_version: str = "client.authentication.k8s.io/v1"
 
     @property
     def state(self) -> Path:
-        """The state folder."""
-        return self.folder / "state"
+        """The state directory."""
+        return self.directory / "state"
 
     @property
     def exec_info(self) -> bytes:
@@ -59,7 +59,7 @@ class Node:
             "nodeName": "worker-1",
             "providerID": "test:///1",
             "stateDir": str(self.state),
-            "bootstrapKubeconfig": str(self.folder / "bootstrap.conf"),
+            "bootstrapKubeconfig": str(self.directory / "bootstrap.conf"),
             "tcti": NO_TPM,
             **self.settings,
         }
@@ -334,7 +334,7 @@ def test_damaged_credential_is_logged_and_not_served(node: Node) -> None:
 
 
 def test_missing_tpm_is_an_error_of_one_line(node: Node) -> None:
-    (node.folder / "bootstrap.conf").write_text(
+    (node.directory / "bootstrap.conf").write_text(
         json.dumps(
             {
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
@@ -452,7 +452,7 @@ def kubeconfig(node: Node, **settings: object) -> Path:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
-    path = node.folder / "kubelet.conf"
+    path = node.directory / "kubelet.conf"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
 
@@ -479,12 +479,12 @@ def test_doctor_checks_the_kubeconfig_and_not_the_cached_call(node: Node) -> Non
 
 def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) -> None:
     """Six checks were skipped, and flags were ignored."""
-    bootstrap = kubeconfig(node).rename(node.folder / "bootstrap.conf")
+    bootstrap = kubeconfig(node).rename(node.directory / "bootstrap.conf")
     document = json.loads(bootstrap.read_text())
     document["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
     bootstrap.write_text(json.dumps(document))
     arguments = [
-        f"--kubeconfig={node.folder}/kubelet.conf",
+        f"--kubeconfig={node.directory}/kubelet.conf",
         f"--bootstrap-kubeconfig={bootstrap}",
         f"--state-dir={node.state}",
         f"--tcti={NO_TPM}",

@@ -64,10 +64,10 @@ class Call:
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    """Return a call with a state folder of its own."""
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o700)
-    return Call(folder)
+    """Return a call with a state directory of its own."""
+    directory = tmp_path / "state"
+    directory.mkdir(mode=0o700)
+    return Call(directory)
 
 
 def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
@@ -124,11 +124,11 @@ def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
 
 
 def test_state_folder_of_the_exec_extension_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o700)
+    directory = tmp_path / "state"
+    directory.mkdir(mode=0o700)
     for separator in (":", ": "):
-        text = '{"spec":{"cluster":{"config":{"stateDir"' + separator + f'"{folder}"' + "}}}}"
-        assert launcher.state_dir([], text.encode()) == str(folder)
+        text = '{"spec":{"cluster":{"config":{"stateDir"' + separator + f'"{directory}"' + "}}}}"
+        assert launcher.state_dir([], text.encode()) == str(directory)
     assert launcher.state_dir([], b"{}") == launcher.STATE_DIR
     assert launcher.state_dir(["--state-dir", "/x"], b'{"stateDir":"/y"}') == "/x"
 
@@ -186,8 +186,8 @@ def replace_by_pipe(path: Path) -> None:
     os.mkfifo(path, 0o600)
 
 
-def replace_by_folder(path: Path) -> None:
-    """Put a folder in its place."""
+def replace_by_directory(path: Path) -> None:
+    """Put a directory in its place."""
     path.unlink()
     path.mkdir(mode=0o700)
 
@@ -201,7 +201,7 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "writable by others": lambda path: path.chmod(0o620),
     "a link": replace_by_link,
     "a pipe": replace_by_pipe,
-    "a folder": replace_by_folder,
+    "a directory": replace_by_directory,
     "another user's": lambda path: os.chown(path, 65534, 65534),
 }
 

@@ -8,7 +8,7 @@ from common import binding
 from common.binding import ChallengeInputs
 from tests import vectors
 
-MASTER = bytes.fromhex("5c" * 32)
+CHALLENGE_KEY = bytes.fromhex("5c" * 32)
 NAME = "kubelet-tpm-00112233445566778899aabbccddeeff"
 USAGES = ("digital signature", "client auth")
 INPUTS = ChallengeInputs(
@@ -25,11 +25,11 @@ EXPECTED = {case["name"]: case["result"] for case in vectors.cases("digests")}
 
 
 def test_key_id_is_the_first_eight_bytes_of_an_hmac() -> None:
-    assert binding.challenge_key_id(MASTER) == EXPECTED["key id"]
+    assert binding.challenge_key_id(CHALLENGE_KEY) == EXPECTED["key id"]
 
 
 def test_secret_is_what_openssl_computes() -> None:
-    assert binding.challenge_secret(MASTER, INPUTS).hex() == EXPECTED["secret"]
+    assert binding.challenge_secret(CHALLENGE_KEY, INPUTS).hex() == EXPECTED["secret"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ def test_every_input_changes_the_secret(field: str) -> None:
     value = getattr(INPUTS, field)
     other = value[:-1] + (b"!" if isinstance(value, bytes) else "!")
     changed = INPUTS._replace(**{field: other})
-    assert binding.challenge_secret(MASTER, changed) != binding.challenge_secret(MASTER, INPUTS)
+    assert binding.challenge_secret(CHALLENGE_KEY, changed) != binding.challenge_secret(
+        CHALLENGE_KEY, INPUTS
+    )
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.lists(st.binary(max_size=20), max_size=5))

@@ -40,17 +40,17 @@ EXEC = {"command": str(LAUNCHER), "apiVersion": "client.authentication.k8s.io/v1
 class Machine:
     """A machine's /etc/kubernetes."""
 
-    folder: Path
+    directory: Path
 
     @property
     def kubelet_conf(self) -> Path:
         """The kubelet's kubeconfig."""
-        return self.folder / "kubelet.conf"
+        return self.directory / "kubelet.conf"
 
     @property
     def bootstrap_conf(self) -> Path:
         """The bootstrap kubeconfig."""
-        return self.folder / "bootstrap-kubelet.conf"
+        return self.directory / "bootstrap-kubelet.conf"
 
     def write(self, path: Path, user: dict[str, Any], **change: object) -> None:
         """Write a kubeconfig."""
@@ -121,7 +121,7 @@ def test_certificate_is_for_the_call_of_the_kubeconfig(machine: Machine) -> None
 
 
 def test_ca_in_a_file_is_written_inline(machine: Machine) -> None:
-    (machine.folder / "ca.crt").write_text(CA, encoding="ascii")
+    (machine.directory / "ca.crt").write_text(CA, encoding="ascii")
     change = {"certificate-authority-data": None, "certificate-authority": "ca.crt"}
     machine.write(machine.bootstrap_conf, {"token": "a.b"}, **change)
     document = yaml.safe_load(machine.require_plan().content)
@@ -143,7 +143,7 @@ def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
     join.write_kubeconfig(plan, may_replace=False)
     assert stat.S_IMODE(machine.kubelet_conf.stat().st_mode) == 0o600
     assert machine.kubelet_conf.read_bytes() == plan.content
-    assert sorted(path.name for path in machine.folder.iterdir()) == [
+    assert sorted(path.name for path in machine.directory.iterdir()) == [
         "bootstrap-kubelet.conf",
         "kubelet.conf",
     ]
@@ -202,7 +202,7 @@ SHARED = "https://control-plane.example:6443"
 
 def test_join_of_a_control_plane_node_uses_the_server_of_admin_conf(machine: Machine) -> None:
     """In kubeadm's local mode the bootstrap kubeconfig names a server that does not run yet."""
-    machine.write(machine.folder / "admin.conf", {"token": "admin"}, server=SHARED)
+    machine.write(machine.directory / "admin.conf", {"token": "admin"}, server=SHARED)
     plan = machine.require_plan()
     assert plan.call.exec_info.server.url == SHARED
     assert plan.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
@@ -228,12 +228,12 @@ def test_admin_conf_that_is_not_of_the_cluster_is_ignored(
     machine: Machine, change: dict[str, object]
 ) -> None:
     given = {"server": SHARED, **change}
-    machine.write(machine.folder / "admin.conf", {"token": "admin"}, **given)
+    machine.write(machine.directory / "admin.conf", {"token": "admin"}, **given)
     assert machine.require_plan().call.exec_info.server.url == CLUSTER["server"]
 
 
 def test_unreadable_admin_conf_is_ignored(machine: Machine) -> None:
-    (machine.folder / "admin.conf").write_text("surprise", encoding="utf-8")
+    (machine.directory / "admin.conf").write_text("surprise", encoding="utf-8")
     assert machine.require_plan().call.exec_info.server.url == CLUSTER["server"]
 
 
@@ -261,7 +261,7 @@ def test_cluster_that_cannot_be_trusted_is_refused(
 
 
 def test_unwritable_kubeconfig_is_an_error(machine: Machine) -> None:
-    plan = machine.require_plan(f"--kubeconfig={machine.folder}/nowhere/kubelet.conf")
+    plan = machine.require_plan(f"--kubeconfig={machine.directory}/nowhere/kubelet.conf")
     with pytest.raises(KubeconfigUnwritable, match=r"nowhere/kubelet\.conf: No such file"):
         join.write_kubeconfig(plan, may_replace=False)
 

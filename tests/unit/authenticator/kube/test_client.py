@@ -174,12 +174,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
             """Stay silent when a client that does not trust us hangs up."""
 
-    folder = tmp_path_factory.mktemp("pki")
+    directory = tmp_path_factory.mktemp("pki")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    (folder / "server.pem").write_bytes(SERVING.certificate + SERVING.key)
-    (folder / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
-    context.load_cert_chain(folder / "server.pem")
-    context.load_verify_locations(folder / "ca.pem")
+    (directory / "server.pem").write_bytes(SERVING.certificate + SERVING.key)
+    (directory / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
+    context.load_cert_chain(directory / "server.pem")
+    context.load_verify_locations(directory / "ca.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
     with Quiet(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -39,24 +39,24 @@ class Rack:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder on the path where modules and their metadata can be put."""
+    """Return a directory on the path where modules and their metadata can be put."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "example_rack.py").write_text(MODULE)
     return tmp_path
 
 
-def distribute(folder: Path, name: str, providers: Mapping[str, str]) -> None:
+def distribute(directory: Path, name: str, providers: Mapping[str, str]) -> None:
     """Write what pip writes for a package with these entry points."""
-    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info = directory / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     entries = "".join(f"{key} = {value}\n" for key, value in providers.items())
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entries}")
 
 
-def rack(folder: Path) -> None:
+def rack(directory: Path) -> None:
     """Install a third party's provider `rack`."""
-    distribute(folder, "example-rack", {"rack": "example_rack:Rack"})
+    distribute(directory, "example-rack", {"rack": "example_rack:Rack"})
 
 
 @pytest.mark.parametrize(("name", "option"), BUILT_IN.items())

@@ -26,13 +26,13 @@ exit 1
 """
 
 
-def machine(folder: Path, serial: str = SERIAL) -> Path:
-    """Write a virtual machine's DMI folder."""
-    (folder / "product_serial").write_text(serial)
-    return folder
+def machine(directory: Path, serial: str = SERIAL) -> Path:
+    """Write a virtual machine's DMI directory."""
+    (directory / "product_serial").write_text(serial)
+    return directory
 
 
-def tool(folder: Path, metadata: bytes, encoding: str, *, name: str = "vmware-rpctool") -> Path:
+def tool(directory: Path, metadata: bytes, encoding: str, *, name: str = "vmware-rpctool") -> Path:
     """Write a tool that knows `guestinfo.metadata`."""
     prefix = "--cmd " if name == "vmtoolsd" else ""
     values = {"guestinfo.metadata": metadata.decode(), "guestinfo.metadata.encoding": encoding}
@@ -41,7 +41,7 @@ def tool(folder: Path, metadata: bytes, encoding: str, *, name: str = "vmware-rp
         for key, value in values.items()
         if value
     )
-    return executable(folder / name, TOOL.format(cases=cases))
+    return executable(directory / name, TOOL.format(cases=cases))
 
 
 def executable(path: Path, text: str) -> Path:
@@ -51,10 +51,10 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def name(tools: Path, folder: Path, deadline: Deadline) -> str | None:
+def name(tools: Path, directory: Path, deadline: Deadline) -> str | None:
     """Ask for the node's name with one tool there is."""
-    missing = folder / "missing"
-    found = VSphere("", dmi=machine(folder), tools=(missing, tools)).identity(deadline)
+    missing = directory / "missing"
+    found = VSphere("", dmi=machine(directory), tools=(missing, tools)).identity(deadline)
     assert found.provider_id == PROVIDER_ID
     return found.node_name
 

@@ -69,13 +69,13 @@ COOLDOWN = Cooldown(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the state folder will be."""
+    """Return where the state directory will be."""
     return tmp_path / "state"
 
 
 @pytest.fixture
 def state_directory(path: Path) -> Iterator[StateDirectory]:
-    """Return an open state folder."""
+    """Return an open state directory."""
     with StateDirectory(path) as opened:
         yield opened
 
@@ -88,7 +88,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def file_store(state_directory: StateDirectory, clock: FakeClock) -> FileStore:
-    """Return the store in the folder."""
+    """Return the store in the directory."""
     return FileStore(state_directory, clock)
 
 
@@ -255,7 +255,7 @@ def pipe(path: Path) -> None:
 
 
 def directory(path: Path) -> None:
-    """Put a folder in its place."""
+    """Put a directory in its place."""
     path.unlink()
     path.mkdir()
 
@@ -272,7 +272,7 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
     "another user's": lambda path: os.chown(path, 65534, 65534),
     "a link": link,
     "a pipe": pipe,
-    "a folder": directory,
+    "a directory": directory,
 }
 
 
@@ -449,7 +449,7 @@ def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
 
     def synced(fd: int) -> None:
         found = os.fstat(fd)
-        done.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        done.append("directory" if stat.S_ISDIR(found.st_mode) else found.st_size)
         sync(fd)
 
     def renamed(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
@@ -464,10 +464,10 @@ def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
     monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "unlink", unlinked)
     state_directory.write_atomic("x", b"four")
-    assert done == [4, "rename", "folder"]
+    assert done == [4, "rename", "directory"]
     done.clear()
     state_directory.remove("x")
-    assert done == ["unlink", "folder"]
+    assert done == ["unlink", "directory"]
     assert not list(path.iterdir())
 
 

@@ -44,17 +44,17 @@ def connection(server: FakeApiServer) -> Connection:
 
 @contextmanager
 def serving(
-    handler: Handler, folder: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
+    handler: Handler, directory: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
 ) -> Iterator[tuple[FakeApiServer, ApiClient]]:
-    with api_server(handler, folder, names=names) as server:
+    with api_server(handler, directory, names=names) as server:
         api = ApiClient("fake", connection(server), user_agent="test", max_response=MAX_RESPONSE)
         yield server, api
         api.close()
         gc.collect()
 
 
-def unavailable(handler: Handler, folder: Path) -> ApiServerUnavailable:
-    with serving(handler, folder) as (_, api), pytest.raises(ApiServerUnavailable) as caught:
+def unavailable(handler: Handler, directory: Path) -> ApiServerUnavailable:
+    with serving(handler, directory) as (_, api), pytest.raises(ApiServerUnavailable) as caught:
         api.get(PATH)
     return caught.value
 
