@@ -31,7 +31,7 @@ from tests.harness.wire import Bridge
 from tests.harness.workload import WorkloadCluster
 from tests.integration import csrs
 
-pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.usefixtures("signer")
 
 NAMES = ("control-plane-1", "control-plane-2")
 

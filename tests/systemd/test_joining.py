@@ -16,8 +16,6 @@ from tests.harness.systemd_machine import SystemdMachine
 from tests.harness.tpm import SoftwareTpm
 from tests.systemd import units
 
-pytestmark = pytest.mark.timeout(300)
-
 CREDENTIAL = f"{units.STATE}/serving/credential.pem"
 GUIDE = (units.PACKAGING.parents[1] / "docs/node.md").read_text(encoding="utf-8")
 
