@@ -8,6 +8,7 @@ from tests.systemd import units
 
 SERVICES = pytest.mark.parametrize("service", [units.RENEW, units.SERVING])
 NEEDS_OPERATOR = "2"
+PROTECTED = ("/run", "/etc", "/usr", "/var/lib", "/opt", "/root")
 
 
 @SERVICES
@@ -38,12 +39,13 @@ def test_another_state_directory_needs_one_setting(machine: SystemdMachine, serv
 
 
 @SERVICES
-@pytest.mark.parametrize("directory", ["/run", "/etc", "/usr", "/var/lib", "/opt", "/root"])
-def test_services_write_nowhere_else(running: SystemdMachine, service: str, directory: str) -> None:
-    units.run_instead(running, service, f"touch {directory}/written")
+def test_services_write_nowhere_else(running: SystemdMachine, service: str) -> None:
+    tries = "; ".join(f"touch {directory}/written" for directory in PROTECTED)
+    units.run_instead(running, service, f"{tries}; true")
     running.run("systemctl", "daemon-reload")
-    assert running.call("systemctl", "start", service).returncode
-    assert running.call("test", "-e", f"{directory}/written").returncode
+    running.run("systemctl", "start", service)
+    for directory in PROTECTED:
+        assert running.call("test", "-e", f"{directory}/written").returncode, directory
 
 
 @SERVICES
