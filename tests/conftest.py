@@ -15,7 +15,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 TIMEOUT_SECONDS = {"model": 600, "integration": 300, "systemd": 600, "e2e": 600, "bench": 900}
-"""By folder, for the kinds of tests that take their time; the others live with the default."""
+"""By directory, for the kinds of tests that take their time; the others live with the default."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -64,7 +64,7 @@ def _error_of_kubectl(node: Node, config: Path, *arguments: str) -> str:
     """Return the error of a command that the API server must refuse."""
     done = subprocess.run(
         [node.tenant.workload.assets / "kubectl", f"--kubeconfig={config}", *arguments],
-        env={"PATH": os.defpath, "HOME": str(node.folder)},
+        env={"PATH": os.defpath, "HOME": str(node.directory)},
         capture_output=True,
         text=True,
         check=False,

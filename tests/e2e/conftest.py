@@ -42,8 +42,8 @@ def fleet(
     assets: Path, enclosure: NetworkNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
     """Run the control planes under an address that machines reach, and Cluster API."""
-    folder = tmp_path_factory.mktemp("fleet")
-    with Fleet(folder, assets, host=enclosure.host_address) as running:
+    directory = tmp_path_factory.mktemp("fleet")
+    with Fleet(directory, assets, host=enclosure.host_address) as running:
         capi.connect(running, running.first)
         running.first.workload.start_controllers()
         with running.management.cluster_api(running.first.namespace):
@@ -60,10 +60,10 @@ def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @pytest.fixture(scope="session")
 def node(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Create the node's TPM and its bootstrap credential."""
-    folder = tmp_path_factory.mktemp("node")
-    vendor = TrustDomain(folder / "vendor")
+    directory = tmp_path_factory.mktemp("node")
+    vendor = TrustDomain(directory / "vendor")
     with SoftwareTpm(vendor, seed=NAME) as tpm:
-        created = Node(fleet.first, NAME, tpm, folder / NAME)
+        created = Node(fleet.first, NAME, tpm, directory / NAME)
         created.give_token(created.tenant.workload.bootstrap_token())
         yield created
 
@@ -76,7 +76,7 @@ def joined(
     addresses = [("Hostname", node.name), ("InternalIP", enclosure.address)]
     capi.order(fleet, node, addresses)
     with (
-        Containerd(enclosure, node.folder / "containerd.log") as runtime,
+        Containerd(enclosure, node.directory / "containerd.log") as runtime,
         Kubelet(
             node, enclosure, program=assets / "kubelet", runtime_endpoint=runtime.endpoint
         ) as kubelet,

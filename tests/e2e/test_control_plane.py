@@ -70,7 +70,7 @@ def hosts(assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Ho
         def start(name: str, enclosure: NetworkNamespace) -> Host:
             tpm = stack.enter_context(SoftwareTpm(vendor, seed=name))
             node = Node(tenant, name, tpm, tmp_path / name)
-            log = node.folder / "containerd.log"
+            log = node.directory / "containerd.log"
             runtime = stack.enter_context(Containerd(enclosure, log, sandbox_image=names["pause"]))
             runtime.import_images(archive)
             machine = Machine(node, enclosure, runtime.endpoint, attested_serving=False)

@@ -68,7 +68,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
     workload = node.tenant.workload
     workload.start_controllers()
     version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
-    kubeadm.prepare(workload, version, node.folder)
+    kubeadm.prepare(workload, version, node.directory)
     wait_until(
         lambda: "node-autoapprove" not in workload.kubectl("get", "clusterrolebindings"),
         what="the signer has removed the bindings that approve unattested certificates",
@@ -76,7 +76,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
     addresses = [("Hostname", NAME), ("InternalIP", hardware.address)]
     known = objects.Machine(NAME, addresses=addresses, annotations=node.registration())
     fleet.add_machine(node.tenant, known)
-    with Containerd(hardware, node.folder / "containerd.log") as runtime:
+    with Containerd(hardware, node.directory / "containerd.log") as runtime:
         machine = Machine(node, hardware, runtime.endpoint)
         machine.kubeadm_join(workload.bootstrap_token())
         try:

@@ -32,8 +32,8 @@ def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
     def fail() -> None:
         with NetworkNamespace() as machine:
             created.append(machine)
-            (machine.folder / "mounted").mkdir()
-            machine.run("mount", "-t", "tmpfs", "tmpfs", machine.folder / "mounted")
+            (machine.directory / "mounted").mkdir()
+            machine.run("mount", "-t", "tmpfs", "tmpfs", machine.directory / "mounted")
             machine.run("touch", "/var/lib/kubelet/made-by-a-test")
             machine.run(*DAEMON)
             assert machine._namespace in namespaces()
@@ -44,7 +44,7 @@ def test_failure_leaves_no_daemon_no_mount_no_interface_and_no_file() -> None:
     [machine] = created
     assert machine._namespace not in namespaces()
     assert not Path("/sys/class/net", machine.interface).exists()
-    assert not machine.folder.exists()
+    assert not machine.directory.exists()
     assert not Path("/var/lib/kubelet/made-by-a-test").exists()
 
 
@@ -54,7 +54,7 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
         "from tests.harness.netns import NetworkNamespace\n"
         "with NetworkNamespace() as machine:\n"
         "    machine.run(*sys.argv[1:])\n"
-        "    print(machine._namespace, machine.interface, machine.folder, flush=True)\n"
+        "    print(machine._namespace, machine.interface, machine.directory, flush=True)\n"
         "    signal.pause()\n"
     )
     runner = subprocess.Popen(
@@ -62,7 +62,7 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
     )
     assert runner.stdout is not None
     with runner.stdout:
-        namespace, interface, folder = runner.stdout.readline().split()
+        namespace, interface, directory = runner.stdout.readline().split()
     assert int(namespace) in namespaces()
     runner.send_signal(signal.SIGKILL)
     runner.wait()
@@ -71,7 +71,7 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
         lambda: not Path("/sys/class/net", interface).exists(), what="the network is taken down"
     )
     # Files remain, because no process was left to remove them.
-    shutil.rmtree(folder)
+    shutil.rmtree(directory)
 
 
 def test_sysctls_of_a_kubelet_do_not_change_the_host() -> None:
@@ -84,7 +84,7 @@ def test_sysctls_of_a_kubelet_do_not_change_the_host() -> None:
 
 
 def test_remaining_mount_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netns, "_mounts_under", lambda folder: [f"tmpfs {folder}"])
+    monkeypatch.setattr(netns, "_mounts_under", lambda directory: [f"tmpfs {directory}"])
     with pytest.raises(LeftBehind, match=r"still there: tmpfs /tmp/node-"), NetworkNamespace():
         pass
 

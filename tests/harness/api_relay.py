@@ -104,9 +104,9 @@ class ApiRelay(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, server: ApiServer, folder: Path, client: pki.Pair | None) -> None:
+    def __init__(self, server: ApiServer, directory: Path, client: pki.Pair | None) -> None:
         super().__init__((HOST, 0), _Passing)
-        folder.mkdir(parents=True)
+        directory.mkdir(parents=True)
         self.fault: Fault | None = None
         self.requests: list[tuple[str, str]] = []
         self._to = urlsplit(server.url)
@@ -114,11 +114,11 @@ class ApiRelay(ThreadingHTTPServer):
         self._connections: set[socket.socket] = set()
         authority = server.authority
         own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        own.load_cert_chain(*_files(folder, "server", authority.server(HOST)))
+        own.load_cert_chain(*_files(directory, "server", authority.server(HOST)))
         self.socket = own.wrap_socket(self.socket, server_side=True)
         self._context = ssl.create_default_context(cadata=authority.pair.certificate.decode())
         if client is not None:
-            self._context.load_cert_chain(*_files(folder, "client", client))
+            self._context.load_cert_chain(*_files(directory, "client", client))
 
     @property
     def url(self) -> str:
@@ -179,9 +179,9 @@ class ApiRelay(ThreadingHTTPServer):
 
 
 @contextmanager
-def relay(server: ApiServer, folder: Path, client: pki.Pair | None = None) -> Iterator[ApiRelay]:
+def relay(server: ApiServer, directory: Path, client: pki.Pair | None = None) -> Iterator[ApiRelay]:
     """Run a relay to an API server; `client` is its identity for requests without a token."""
-    with ApiRelay(server, folder, client) as running:
+    with ApiRelay(server, directory, client) as running:
         thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
@@ -192,8 +192,8 @@ def relay(server: ApiServer, folder: Path, client: pki.Pair | None = None) -> It
             thread.join()
 
 
-def _files(folder: Path, name: str, pair: pki.Pair) -> tuple[Path, Path]:
-    files = folder / f"{name}.crt", folder / f"{name}.key"
+def _files(directory: Path, name: str, pair: pki.Pair) -> tuple[Path, Path]:
+    files = directory / f"{name}.crt", directory / f"{name}.key"
     for file, content in zip(files, (pair.certificate, pair.key), strict=True):
         file.write_bytes(content)
     return files

@@ -26,13 +26,13 @@ class Containerd:
         """Write its configuration. Pods need a sandbox image that has been imported."""
         self._sandbox_image = sandbox_image
         self._enclosure = enclosure
-        self._folder = enclosure.folder / "containerd"
+        self._directory = enclosure.directory / "containerd"
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder.mkdir()
-        (self._folder / "cni").mkdir()
-        (self._folder / "cni/none.conflist").write_text(NETWORK, encoding="utf-8")
-        self._config = self._folder / "config.toml"
+        self._directory.mkdir()
+        (self._directory / "cni").mkdir()
+        (self._directory / "cni/none.conflist").write_text(NETWORK, encoding="utf-8")
+        self._config = self._directory / "config.toml"
         self._config.write_text(self._configuration(), encoding="utf-8")
 
     @property
@@ -42,7 +42,7 @@ class Containerd:
 
     @property
     def _socket(self) -> Path:
-        return self._folder / "sock"
+        return self._directory / "sock"
 
     def __enter__(self) -> Self:
         argv: list[str | Path] = ["containerd", "--config", self._config]
@@ -87,8 +87,8 @@ class Containerd:
         lines: dict[str, dict[str, Any]] = {
             "": {
                 "version": 2,
-                "root": str(self._folder / "root"),
-                "state": str(self._folder / "state"),
+                "root": str(self._directory / "root"),
+                "state": str(self._directory / "state"),
             },
             "grpc": {"address": str(self._socket)},
             # A container must not need CAP_SYS_RESOURCE, which this machine may lack.
@@ -98,8 +98,8 @@ class Containerd:
             },
             'plugins."io.containerd.grpc.v1.cri".containerd': {"snapshotter": "overlayfs"},
             'plugins."io.containerd.grpc.v1.cri".cni': {
-                "bin_dir": str(self._folder / "cni"),
-                "conf_dir": str(self._folder / "cni"),
+                "bin_dir": str(self._directory / "cni"),
+                "conf_dir": str(self._directory / "cni"),
             },
         }
         return "\n".join(_table(name, values) for name, values in lines.items())

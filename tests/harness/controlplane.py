@@ -31,7 +31,7 @@ class ApiServer:
     def __init__(  # noqa: PLR0913 - the differences between clusters
         self,
         name: str,
-        folder: Path,
+        directory: Path,
         assets: Path,
         *,
         key: pki.PrivateKey | None = None,
@@ -40,31 +40,31 @@ class ApiServer:
     ) -> None:
         """Prepare everything. Clients connect to `host`, by default on a free port."""
         self.name = name
-        self.folder = folder
+        self.directory = directory
         self.assets = assets
         self.authority = pki.Authority.make(name, key or pki.ec_key())
         self.client_authority = self.authority
         """Issuer of client certificates; with kubeadm the same authority until it is rotated."""
         self.host = host
         self.url = f"https://{host}:{port or free_port()}"
-        self.admin_config = folder / "admin.conf"
+        self.admin_config = directory / "admin.conf"
         self._etcd = f"http://{HOST}:{free_port()}"
         self._etcd_peers = f"http://{HOST}:{free_port()}"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        for path in (folder, folder / "pki"):
+        for path in (directory, directory / "pki"):
             path.mkdir()
         self._write_certificates()
         self.admin = Client(
             server=self.url,
-            authority=folder / "pki/ca.crt",
-            certificate=(folder / "pki/admin.crt", folder / "pki/admin.key"),
+            authority=directory / "pki/ca.crt",
+            certificate=(directory / "pki/admin.crt", directory / "pki/admin.key"),
         )
 
     def start(self) -> None:
         """Start everything and wait until objects can be created."""
         self._run(
             "etcd",
-            f"--data-dir={self.folder / 'etcd'}",
+            f"--data-dir={self.directory / 'etcd'}",
             f"--listen-client-urls={self._etcd}",
             f"--advertise-client-urls={self._etcd}",
             f"--listen-peer-urls={self._etcd_peers}",
@@ -72,7 +72,7 @@ class ApiServer:
             f"--initial-cluster=default={self._etcd_peers}",
             "--unsafe-no-fsync",
         )
-        store = Client(server=self._etcd, authority=self.folder / "pki/ca.crt")
+        store = Client(server=self._etcd, authority=self.directory / "pki/ca.crt")
         self._wait("etcd", store.ready)
         self.start_apiserver()
         wait_until(self._has_own_objects, what=f"{self.name} has created its own objects")
@@ -82,7 +82,7 @@ class ApiServer:
         for program in reversed(list(self._running)):
             self._end(program)
         # Logs stay; the data are 64 MB without use.
-        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
 
     def start_apiserver(self) -> None:
         """Start only the API server, and wait until it is ready."""
@@ -145,24 +145,24 @@ class ApiServer:
         stop(self._running.pop(program), seconds=1)
 
     def _log(self, program: str) -> Path:
-        return self.folder / f"{program}.log"
+        return self.directory / f"{program}.log"
 
     def _environment(self) -> dict[str, str]:
-        return {"PATH": os.defpath, "HOME": str(self.folder)}
+        return {"PATH": os.defpath, "HOME": str(self.directory)}
 
     def _apiserver_flags(self) -> list[str]:
-        pki_folder = self.folder / "pki"
+        pki_directory = self.directory / "pki"
         return [
             f"--bind-address={self.host}",
             f"--advertise-address={self.host}",
             f"--secure-port={self.url.rpartition(':')[2]}",
             f"--etcd-servers={self._etcd}",
-            f"--client-ca-file={pki_folder / 'clients.crt'}",
-            f"--tls-cert-file={pki_folder / 'apiserver.crt'}",
-            f"--tls-private-key-file={pki_folder / 'apiserver.key'}",
+            f"--client-ca-file={pki_directory / 'clients.crt'}",
+            f"--tls-cert-file={pki_directory / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki_directory / 'apiserver.key'}",
             f"--service-account-issuer={ISSUER}",
-            f"--service-account-key-file={pki_folder / 'sa.pub'}",
-            f"--service-account-signing-key-file={pki_folder / 'sa.key'}",
+            f"--service-account-key-file={pki_directory / 'sa.pub'}",
+            f"--service-account-signing-key-file={pki_directory / 'sa.key'}",
             f"--service-cluster-ip-range={SERVICE_NETWORK}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
@@ -186,8 +186,8 @@ class ApiServer:
         accounts = pki.ec_key()
         self._write_pair("ca", self.authority.pair)
         self._write_pair("apiserver", self.authority.server(*names, self.host, SERVICE_ADDRESS))
-        (self.folder / "pki/sa.key").write_bytes(pki.key_pem(accounts))
-        (self.folder / "pki/sa.pub").write_bytes(pki.public_pem(accounts))
+        (self.directory / "pki/sa.key").write_bytes(pki.key_pem(accounts))
+        (self.directory / "pki/sa.pub").write_bytes(pki.public_pem(accounts))
         self._write_client_authority()
 
     def _write_client_authority(self) -> None:
@@ -199,7 +199,7 @@ class ApiServer:
         self.admin_config.write_text(text)
 
     def _write_pair(self, name: str, pair: pki.Pair) -> tuple[Path, Path]:
-        certificate, key = (self.folder / "pki" / f"{name}.{end}" for end in ("crt", "key"))
+        certificate, key = (self.directory / "pki" / f"{name}.{end}" for end in ("crt", "key"))
         certificate.write_bytes(pair.certificate)
         key.write_bytes(pair.key)
         return certificate, key

@@ -33,16 +33,18 @@ class WorkloadTenant:
 class Fleet:
     """All control planes of a test run or a demo. A context manager."""
 
-    def __init__(self, folder: Path, assets: Path, *, host: str = HOST) -> None:
+    def __init__(self, directory: Path, assets: Path, *, host: str = HOST) -> None:
         """Prepare everything. Nodes connect to `host`, an address of this machine."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.management = ManagementCluster("management", folder / "management", assets)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.management = ManagementCluster("management", directory / "management", assets)
         # kubeadm's two types of keys, so that tests cover both.
         keys: tuple[pki.PrivateKey, ...] = (pki.rsa_key(), pki.ec_key())
         self.first, self.second = (
             WorkloadTenant(
                 namespace=namespace,
-                workload=WorkloadCluster(namespace, folder / namespace, assets, key=key, host=host),
+                workload=WorkloadCluster(
+                    namespace, directory / namespace, assets, key=key, host=host
+                ),
             )
             for namespace, key in zip(NAMESPACES, keys, strict=True)
         )

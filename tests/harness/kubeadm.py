@@ -40,9 +40,9 @@ KUBELET: Mapping[str, Any] = {
 }
 
 
-def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
+def prepare(cluster: WorkloadCluster, version: str, directory: Path) -> None:
     """Let kubeadm create its ConfigMaps and roles in the cluster, as kubeadm init does."""
-    config = folder / "init.yaml"
+    config = directory / "init.yaml"
     endpoint = cluster.url.removeprefix("https://")
     documents = [
         {"apiVersion": API_VERSION, "kind": "InitConfiguration"},
@@ -62,7 +62,7 @@ def prepare(cluster: WorkloadCluster, version: str, folder: Path) -> None:
                 f"--config={config}", f"--kubeconfig={cluster.admin_config}",
             ],
             check=True,
-            env={"HOME": str(folder), "PATH": os.defpath},
+            env={"HOME": str(directory), "PATH": os.defpath},
             capture_output=True,
         )  # fmt: skip
 
@@ -84,14 +84,14 @@ class Machine:
         self._runtime_endpoint = runtime_endpoint
         self._attested_serving = attested_serving
         self._assets = node.tenant.workload.assets
-        self._root = enclosure.folder / "root"
+        self._root = enclosure.directory / "root"
         self._hide_etc()
         self._install()
 
     @property
     def log(self) -> Path:
         """Log of `join` and the kubelet."""
-        return self._node.folder / systemctl.LOG
+        return self._node.directory / systemctl.LOG
 
     @property
     def served(self) -> Path:
@@ -155,7 +155,7 @@ class Machine:
         self._kubeadm("join", [join])
 
     def _kubeadm(self, verb: str, documents: list[Mapping[str, Any]], *flags: str) -> None:
-        config, log = self._root / f"{verb}.yaml", self._node.folder / "kubeadm.log"
+        config, log = self._root / f"{verb}.yaml", self._node.directory / "kubeadm.log"
         config.write_text(yaml.safe_dump_all(map(dict, documents)), encoding="utf-8")
         process = self._enclosure.start(
             [
@@ -199,12 +199,12 @@ class Machine:
 
     def has(self, path: str) -> bool:
         """Return whether the machine has a file."""
-        folder, _, name = path.rpartition("/")
-        return name in self._enclosure.run("ls", folder).split()
+        directory, _, name = path.rpartition("/")
+        return name in self._enclosure.run("ls", directory).split()
 
     def _hide_etc(self) -> None:
         """Let the machine write its own /etc, and resolve no name but its own."""
-        etc = self._enclosure.folder / "etc"
+        etc = self._enclosure.directory / "etc"
         for path in (etc / "upper/kubernetes", etc / "work"):
             path.mkdir(parents=True)
         names = f"127.0.0.1 localhost\n{self._enclosure.address} {self._node.name}\n"

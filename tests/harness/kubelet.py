@@ -29,16 +29,16 @@ class Kubelet:
         self, node: Node, enclosure: NetworkNamespace, *, program: Path, runtime_endpoint: str
     ) -> None:
         self.node = node
-        self.log = node.folder / "kubelet.log"
+        self.log = node.directory / "kubelet.log"
         self.address = enclosure.address
         self._enclosure = enclosure
         self._program = program
-        self._folder = enclosure.folder / "kubelet"
+        self._directory = enclosure.directory / "kubelet"
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder.mkdir()
-        self._authority = self._folder / "ca.crt"
+        self._directory.mkdir()
+        self._authority = self._directory / "ca.crt"
         self._authority.write_bytes(node.tenant.workload.authority.pair.certificate)
-        self._config = self._folder / "config.yaml"
+        self._config = self._directory / "config.yaml"
         self._config.write_text(
             yaml.safe_dump(self._configuration(runtime_endpoint)), encoding="utf-8"
         )
@@ -46,7 +46,7 @@ class Kubelet:
     @property
     def certificates(self) -> Path:
         """Directory of its serving certificates, and of client certificates if it had any."""
-        return self._folder / "pki"
+        return self._directory / "pki"
 
     def start(self) -> None:
         """Start it, and return when its health port is open."""
@@ -58,7 +58,7 @@ class Kubelet:
                 f"--hostname-override={self.node.name}",
                 f"--node-ip={self.address}",
                 f"--provider-id={self.node.provider_id}",
-                f"--root-dir={self._folder / 'root'}",
+                f"--root-dir={self._directory / 'root'}",
                 f"--cert-dir={self.certificates}",
             ],
             log=self.log,
@@ -105,7 +105,7 @@ class Kubelet:
             "nodeStatusReportFrequency": f"{REPORT_SECONDS}s",
             "port": PORT,
             "healthzPort": HEALTH_PORT,
-            "volumePluginDir": str(self._folder / "plugins"),
+            "volumePluginDir": str(self._directory / "plugins"),
             # A machine of tests may have swap and no systemd, and shares its cgroups.
             "failSwapOn": False,
             "failCgroupV1": False,

@@ -19,7 +19,7 @@ class Machines:
 
     fleet: Fleet
     vendor: TrustDomain
-    folder: Path
+    directory: Path
     stack: ExitStack
 
     def power_on(
@@ -35,7 +35,7 @@ class Machines:
         seed = f"{name}-{secrets.token_hex(4)}"
         tpm = tpm or self.stack.enter_context(SoftwareTpm(self.vendor, seed=seed))
         node = Node(
-            tenant or self.fleet.first, name, tpm, self.folder / seed, settings=settings or {}
+            tenant or self.fleet.first, name, tpm, self.directory / seed, settings=settings or {}
         )
         node.give_token(node.tenant.workload.bootstrap_token())
         return node

@@ -131,7 +131,7 @@ class ManagementCluster(ApiServer):
         return token
 
     def _install_crds(self) -> None:
-        files = [file for folder in provide.crds() for file in sorted(folder.glob("*.yaml"))]
+        files = [file for directory in provide.crds() for file in sorted(directory.glob("*.yaml"))]
         crds = [yaml.safe_load(file.read_text()) for file in files]
         for crd in crds:
             # As Cluster API's installation does: the label names the version of references.

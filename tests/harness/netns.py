@@ -75,7 +75,7 @@ class NetworkNamespace:
         self._wire = Wire(bridge)
         self.host_address = self._wire.host_address
         self.address = self._wire.address
-        self.folder = Path()
+        self.directory = Path()
         """A directory with a short name, for sockets; removed at the end."""
         self._stack = ExitStack()
         self._holder: subprocess.Popen[bytes] | None = None
@@ -115,14 +115,14 @@ class NetworkNamespace:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._wire.remove()
-        remaining = [*_processes_in(self._namespace), *_mounts_under(self.folder)]
+        remaining = [*_processes_in(self._namespace), *_mounts_under(self.directory)]
         if remaining:
             raise LeftBehind(f"still there: {'; '.join(remaining)}")
 
     def _make(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="node-")
-        self.folder = Path(self._stack.enter_context(folder))
-        log = self.folder / "holder.log"
+        directory = tempfile.TemporaryDirectory(prefix="node-")
+        self.directory = Path(self._stack.enter_context(directory))
+        log = self.directory / "holder.log"
         self._holder = start(
             [
                 "unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
@@ -139,7 +139,7 @@ class NetworkNamespace:
             self.run("mount", "-t", "tmpfs", "tmpfs", hidden)
         self._make_kubelet_directory()
         for name, value in SYSCTLS.items():
-            file = self.folder / name.replace("/", ".")
+            file = self.directory / name.replace("/", ".")
             file.write_text(f"{value}\n", encoding="ascii")
             self.run("mount", "--bind", file, f"/proc/sys/{name}")
 
@@ -174,7 +174,7 @@ class NetworkNamespace:
         The host may have no such directory to mount over. Links lead to everything else of the
         host's /var/lib, such as the programs under test, except to the state of a plugin there.
         """
-        host_lib = self.folder / "lib"
+        host_lib = self.directory / "lib"
         host_lib.mkdir()
         self.run("mount", "--rbind", "/var/lib", host_lib)
         self.run("mount", "-t", "tmpfs", "tmpfs", "/var/lib")
@@ -207,6 +207,6 @@ def _processes_in(namespace: int) -> list[str]:
     return processes
 
 
-def _mounts_under(folder: Path) -> list[str]:
+def _mounts_under(directory: Path) -> list[str]:
     lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if str(folder) in line]
+    return [line for line in lines if str(directory) in line]

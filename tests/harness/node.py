@@ -57,7 +57,7 @@ class Node:
     tenant: WorkloadTenant
     name: str
     tpm: SoftwareTpm
-    folder: Path
+    directory: Path
     _: KW_ONLY
     provider_id: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -66,18 +66,18 @@ class Node:
     """More variables of the plugin's environment."""
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.provider_id = self.provider_id or f"test://{self.tenant.namespace}/{self.name}"
 
     @property
     def state(self) -> Path:
         """The plugin's state directory."""
-        return self.folder / "state"
+        return self.directory / "state"
 
     @property
     def bootstrap_kubeconfig(self) -> Path:
         """File with the bootstrap credential."""
-        return self.folder / "bootstrap-kubelet.conf"
+        return self.directory / "bootstrap-kubelet.conf"
 
     def give_token(self, token: str) -> None:
         """Write a bootstrap token into the bootstrap kubeconfig."""
@@ -104,7 +104,7 @@ class Node:
 
     def kubeconfig(self) -> Path:
         """Write the kubeconfig that names the plugin, and return its path."""
-        path = self.folder / "kubelet.conf"
+        path = self.directory / "kubelet.conf"
         cluster = self._cluster() | {
             "extensions": [
                 {"name": "client.authentication.k8s.io/exec", "extension": self.extension()}

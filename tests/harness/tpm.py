@@ -78,10 +78,10 @@ class SoftwareTpm:
         self._seed = seed
         self._banks = banks
         # A path of a socket has at most 107 bytes; those of pytest are often longer.
-        self._folder = tempfile.TemporaryDirectory(prefix="tpm-")
-        self._state = Path(self._folder.name, "state")
+        self._directory = tempfile.TemporaryDirectory(prefix="tpm-")
+        self._state = Path(self._directory.name, "state")
         self._state.mkdir()
-        self.tcti = f"swtpm:path={self._folder.name}/sock"
+        self.tcti = f"swtpm:path={self._directory.name}/sock"
         """TCTI configuration for tpm2-tss and programs that use it."""
         self.pcrs: dict[str, dict[int, bytes]] = {}
         """Expected value of every measured PCR per bank: calculated, not read."""
@@ -97,7 +97,7 @@ class SoftwareTpm:
     @property
     def directory(self) -> Path:
         """The directory with its sockets, `sock` and `sock.ctrl`."""
-        return Path(self._folder.name)
+        return Path(self._directory.name)
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,7 @@ class SoftwareTpm:
     def close(self) -> None:
         """Switch it off and remove its files."""
         self.power_off()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
     def run(self, tool: str, *arguments: str | Path) -> str:
         """Run one of tpm2-tools with this TPM and return its output."""
@@ -126,7 +126,7 @@ class SoftwareTpm:
             capture_output=True,
             text=True,
             timeout=_TOOL_SECONDS,
-            cwd=self._folder.name,
+            cwd=self._directory.name,
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr}")
@@ -168,7 +168,7 @@ class SoftwareTpm:
 
     def endorsement_public_key(self, key: EndorsementKey) -> RSAPublicKey | EllipticCurvePublicKey:
         """Return a key that is persistent here."""
-        output = Path(self._folder.name, "public.pem")
+        output = Path(self._directory.name, "public.pem")
         self.run("readpublic", "-c", hex(key.value.persistent), "-f", "pem", "-o", output)
         public = load_pem_public_key(output.read_bytes())
         if not isinstance(public, RSAPublicKey | EllipticCurvePublicKey):
@@ -181,13 +181,13 @@ class SoftwareTpm:
 
     def certificate(self, key: EndorsementKey) -> bytes:
         """Return the certificate that the TPM holds for a key, as DER."""
-        output = Path(self._folder.name, "nv")
+        output = Path(self._directory.name, "nv")
         self.run("nvread", hex(key.value.certificate), "-C", "owner", "-o", output)
         return output.read_bytes()
 
     def write_nv(self, index: int, data: bytes) -> None:
         """Define an index as a manufacturer does, and fill it."""
-        source = Path(self._folder.name, "nv")
+        source = Path(self._directory.name, "nv")
         source.write_bytes(data)
         size = str(len(data))
         self.run("nvdefine", hex(index), "-C", "platform", "-s", size, "-a", _PLATFORM_NV)
@@ -213,14 +213,14 @@ class SoftwareTpm:
 
     def _start(self, measurements: Sequence[tuple[int, bytes]] | None = None) -> None:
         """Power on, and measure what the seed says unless other measurements are given."""
-        folder = Path(self._folder.name)
-        log, pid = folder / "log", folder / "pid"
+        directory = Path(self._directory.name)
+        log, pid = directory / "log", directory / "pid"
         pid.unlink(missing_ok=True)
         self._process = start(
             [
                 "swtpm", "socket", "--tpm2", "--tpmstate", f"dir={self._state}",
-                "--server", f"type=unixio,path={folder}/sock",
-                "--ctrl", f"type=unixio,path={folder}/sock.ctrl",
+                "--server", f"type=unixio,path={directory}/sock",
+                "--ctrl", f"type=unixio,path={directory}/sock.ctrl",
                 "--flags", "not-need-init,startup-clear", "--pid", f"file={pid}",
             ],
             log=log,

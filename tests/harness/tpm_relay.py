@@ -82,10 +82,10 @@ class TpmRelay:
 
     def __init__(self, tpm: SoftwareTpm) -> None:
         self._upstream = tpm.tcti.removeprefix("swtpm:path=")
-        self._folder = tempfile.TemporaryDirectory(prefix="relay-")
+        self._directory = tempfile.TemporaryDirectory(prefix="relay-")
         self._rules: list[_Rule] = []
         self._closed = Event()
-        path = Path(self._folder.name, "sock")
+        path = Path(self._directory.name, "sock")
         self.tcti = f"swtpm:path={path}"
         self.commands: list[int] = []
         """The code of every command that arrived."""
@@ -107,7 +107,7 @@ class TpmRelay:
         for server in self._servers:
             server.shutdown(socket.SHUT_RDWR)
             server.close()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
     def on(
         self,

@@ -31,20 +31,20 @@ def _configuration(**settings: object) -> str:
 class TrustDomain:
     """A root, an intermediate, and the endorsement certificates that the intermediate signs."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the authorities, with all their files in `folder`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._localca = folder / "localca.conf"
-        self._options = folder / "localca.options"
-        self.configuration = folder / "swtpm_setup.conf"
+    def __init__(self, directory: Path) -> None:
+        """Create the authorities, with all their files in `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._localca = directory / "localca.conf"
+        self._options = directory / "localca.options"
+        self.configuration = directory / "swtpm_setup.conf"
         """File for `swtpm_setup --config`."""
         self._localca.write_text(
             _configuration(
-                statedir=folder,
-                signingkey=folder / "intermediate.key",
-                issuercert=folder / "intermediate.pem",
-                certserial=folder / "serial",
+                statedir=directory,
+                signingkey=directory / "intermediate.key",
+                issuercert=directory / "intermediate.pem",
+                certserial=directory / "serial",
             ),
             encoding="utf-8",
         )
@@ -66,17 +66,17 @@ class TrustDomain:
     @property
     def root(self) -> bytes:
         """The self-signed root, as PEM: the trust anchor of operators."""
-        return (self._folder / "swtpm-localca-rootca-cert.pem").read_bytes()
+        return (self._directory / "swtpm-localca-rootca-cert.pem").read_bytes()
 
     @property
     def intermediate(self) -> bytes:
         """The issuer of all endorsement certificates, as PEM."""
-        return (self._folder / "intermediate.pem").read_bytes()
+        return (self._directory / "intermediate.pem").read_bytes()
 
     def revoke(self, *serials: int) -> bytes:
         """Return the intermediate's revocation list, as DER, valid for a day."""
         issuer = x509.load_pem_x509_certificate(self.intermediate)
-        key = load_pem_private_key((self._folder / "intermediate.key").read_bytes(), None)
+        key = load_pem_private_key((self._directory / "intermediate.key").read_bytes(), None)
         assert isinstance(key, RSAPrivateKey)
         now = datetime.now(UTC)
         builder = (

@@ -44,7 +44,7 @@ class WorkloadCluster(ApiServer):
     @property
     def audit_log(self) -> Path:
         """What kubelets asked for, and with which credential; a JSON object in each line."""
-        return self.folder / "audit.log"
+        return self.directory / "audit.log"
 
     def reach_kubelets(self, authority: pki.Authority) -> None:
         """Restart the API server, so that it trusts the kubelets of an authority."""
@@ -77,7 +77,7 @@ class WorkloadCluster(ApiServer):
         """Start kube-controller-manager, unless it runs; it signs with the cluster's authority."""
         if CONTROLLERS in self._running:
             return
-        pki = self.folder / "pki"
+        pki = self.directory / "pki"
         self._run(
             CONTROLLERS,
             f"--kubeconfig={self.admin_config}",
@@ -138,12 +138,12 @@ class WorkloadCluster(ApiServer):
         return kubeconfig.with_certificate(self.url, authority, pair, user=SIGNER)
 
     def _apiserver_flags(self) -> list[str]:
-        pki_folder = self.folder / "pki"
+        pki_directory = self.directory / "pki"
         return [
             *super()._apiserver_flags(),
-            f"--kubelet-certificate-authority={pki_folder / 'kubelets.crt'}",
-            f"--kubelet-client-certificate={pki_folder / 'kubelet-client.crt'}",
-            f"--kubelet-client-key={pki_folder / 'kubelet-client.key'}",
+            f"--kubelet-certificate-authority={pki_directory / 'kubelets.crt'}",
+            f"--kubelet-client-certificate={pki_directory / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={pki_directory / 'kubelet-client.key'}",
             "--kubelet-preferred-address-types=InternalIP",
             f"--audit-policy-file={MANIFESTS / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",

@@ -13,7 +13,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 def kubelet_conf(node: Node) -> Path:
     """Return where a join writes the kubeconfig."""
-    return node.folder / "etc/kubelet.conf"
+    return node.directory / "etc/kubelet.conf"
 
 
 def join_arguments(node: Node) -> list[str]:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("signer")
 
 def exec_info_of_client_go(node: Node) -> bytes:
     """Return KUBERNETES_EXEC_INFO as the real client-go gives it to the program in the stanza."""
-    told, spy, config = (node.folder / name for name in ("told", "spy", "spied.conf"))
+    told, spy, config = (node.directory / name for name in ("told", "spy", "spied.conf"))
     spy.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" >{told}\nexit 1\n')
     spy.chmod(0o755)
     config.write_text(kubelet_conf(node).read_text().replace(str(PLUGIN.resolve()), str(spy)))

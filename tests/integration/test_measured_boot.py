@@ -36,7 +36,7 @@ def measuring(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
 def boot(node: Node, events: Sequence[Measured], told: Sequence[Measured] | None = None) -> None:
     """Boot a node with these events, and let its firmware tell them, or others, in its log."""
     node.tpm.boot([(e.pcr, e.data if e.measured is None else e.measured) for e in events])
-    path = node.folder / "binary_bios_measurements"
+    path = node.directory / "binary_bios_measurements"
     path.write_bytes(log_of(events if told is None else told))
     node.settings = {"eventLogFile": str(path)}
 

@@ -110,7 +110,7 @@ def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -
     """M5: a node's certificate is good for its own name alone."""
     victim, intruder = machines.registered(), machines.registered()
     credential = intruder.call().credential
-    directory = intruder.folder
+    directory = intruder.directory
     (directory / "node.crt").write_text(credential["clientCertificateData"])
     (directory / "node.key").write_text(credential["clientKeyData"])
     workload = fleet.first.workload

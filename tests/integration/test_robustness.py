@@ -364,7 +364,7 @@ def put_link(name: Path, target: Path) -> None:
 def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) -> None:
     """Neither launcher nor full program looks at what lies behind it."""
     node, first = joined(machines)
-    elsewhere = node.state.rename(node.folder / "elsewhere")
+    elsewhere = node.state.rename(node.directory / "elsewhere")
     node.state.symlink_to(elsewhere)
     call = node.call()
     assert (call.status, call.output) == (2, "")

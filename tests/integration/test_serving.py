@@ -58,7 +58,7 @@ def joined(machines: Machines, *, address: str = "") -> tuple[Node, Client, str]
 def itself(node: Node) -> Client:
     """Return a client with the node's own certificate."""
     credential = node.call().credential
-    files = (node.folder / "node.crt", node.folder / "node.key")
+    files = (node.directory / "node.crt", node.directory / "node.key")
     for file, part in zip(files, ("clientCertificateData", "clientKeyData"), strict=True):
         file.write_text(credential[part])
     return replace(node.tenant.workload.admin, certificate=files)

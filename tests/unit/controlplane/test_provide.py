@@ -28,23 +28,23 @@ class RecordingBuilder:
         self,
         pin: pins.Pin,
         programs: Sequence[str],
-        folder: Path,
+        directory: Path,
         cache: Path,
         environ: Mapping[str, str],
     ) -> None:
         """Write the programs."""
         assert pin.kubernetes == VERSION
-        assert cache in folder.parents
+        assert cache in directory.parents
         assert "HOME" in environ
         self.built.append(list(programs))
         for program in programs:
-            write_program(folder, program)
+            write_program(directory, program)
 
 
-def write_program(folder: Path, name: str, *, says: str = "") -> Path:
+def write_program(directory: Path, name: str, *, says: str = "") -> Path:
     """Write an executable file that prints a text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / name
+    directory.mkdir(parents=True, exist_ok=True)
+    program = directory / name
     program.write_text(f"#!/bin/sh\necho '{says}'\n")
     program.chmod(0o755)
     return program
@@ -118,20 +118,20 @@ def test_cached_programs_are_neither_downloaded_nor_built(
     builder = RecordingBuilder()
     for program in provide.FEW:
         write_program(cache(environ), program)
-    folder = provide.kubernetes(
+    directory = provide.kubernetes(
         VERSION, provide.FEW, environ=environ, sites=site.sites, builder=builder
     )
-    assert folder == cache(environ)
+    assert directory == cache(environ)
     assert (site.asked, builder.built) == ([], [])
 
 
 def test_cache_directory_follows_the_environment(environ: dict[str, str], tmp_path: Path) -> None:
     """XDG_CACHE_HOME is the cache directory."""
     environ["XDG_CACHE_HOME"] = str(tmp_path / "elsewhere")
-    folder = provide.kubernetes(
+    directory = provide.kubernetes(
         VERSION, ["etcd"], environ=environ, sites=NOWHERE, builder=RecordingBuilder()
     )
-    assert folder == tmp_path / "elsewhere/node-attestation/controlplane" / VERSION
+    assert directory == tmp_path / "elsewhere/node-attestation/controlplane" / VERSION
 
 
 def test_release_is_downloaded_rather_than_built(
@@ -142,15 +142,15 @@ def test_release_is_downloaded_rather_than_built(
     release_program(site, "kube-apiserver", b"API server")
     release_program(site, "kubectl", b"client")
     release_etcd(site, b"store")
-    folder = provide.kubernetes(
+    directory = provide.kubernetes(
         VERSION, provide.FEW, environ=environ, sites=site.sites, builder=builder
     )
-    assert {program: (folder / program).read_bytes() for program in provide.FEW} == {
+    assert {program: (directory / program).read_bytes() for program in provide.FEW} == {
         "kube-apiserver": b"API server",
         "etcd": b"store",
         "kubectl": b"client",
     }
-    assert provide.missing(folder, provide.FEW) == []
+    assert provide.missing(directory, provide.FEW) == []
     assert builder.built == []
 
 
@@ -170,11 +170,11 @@ def test_wrong_checksum_is_refused(
     """A file with another checksum is not installed."""
     builder = RecordingBuilder()
     release_program(site, "kubectl", b"forged", checksum=hashlib.sha256(b"real").hexdigest())
-    folder = provide.kubernetes(
+    directory = provide.kubernetes(
         VERSION, ["kubectl"], environ=environ, sites=site.sites, builder=builder
     )
     assert builder.built == [["kubectl"]]
-    assert b"forged" not in (folder / "kubectl").read_bytes()
+    assert b"forged" not in (directory / "kubectl").read_bytes()
     assert "does not match its published checksum" in capsys.readouterr().err
 
 
@@ -197,17 +197,17 @@ def test_interrupted_download_leaves_only_complete_programs(
     release_program(site, "kube-apiserver", b"API server")
     site.cut.add(release_program(site, "kubectl", b"client"))
     pin = pins.kubernetes(VERSION)
-    folder = cache(environ)
-    folder.mkdir(parents=True)
+    directory = cache(environ)
+    directory.mkdir(parents=True)
     with pytest.raises(release.NotDownloaded, match="checksum"):
-        release.download(pin, ["kube-apiserver", "kubectl"], folder, site.sites)
-    assert [path.name for path in folder.iterdir()] == ["kube-apiserver"]
+        release.download(pin, ["kube-apiserver", "kubectl"], directory, site.sites)
+    assert [path.name for path in directory.iterdir()] == ["kube-apiserver"]
 
     site.cut.clear()
     site.asked.clear()
     provide.kubernetes(VERSION, ["kube-apiserver", "kubectl"], environ=environ, sites=site.sites)
     assert not [path for path in site.asked if "kube-apiserver" in path]
-    assert (folder / "kubectl").read_bytes() == b"client"
+    assert (directory / "kubectl").read_bytes() == b"client"
 
 
 def test_two_callers_build_once(environ: dict[str, str]) -> None:
