@@ -196,11 +196,19 @@ class FileStore:
         return self._directory.open_log(BACKGROUND_LOG, LOG_LIMIT)
 
     def _other_pending(self, fingerprint: str) -> list[PendingExchange]:
-        """Return the exchanges that may still end well, without that of the fingerprint."""
+        """Return the exchanges that may still end well, without that of the fingerprint.
+
+        An exchange whose key is that of the credential has ended: a kill kept it from being
+        deleted.
+        """
+        credential = self.load_credential()
+        finished_key = None if credential is None else credential.key_pair.key
         return [
             pending
             for pending in self.pending_exchanges()
-            if pending.fingerprint != fingerprint and pending.is_live(self._clock)
+            if pending.fingerprint != fingerprint
+            and pending.key != finished_key
+            and pending.is_live(self._clock)
         ]
 
     def _save_pending(self, exchanges: list[PendingExchange]) -> None:

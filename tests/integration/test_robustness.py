@@ -374,7 +374,7 @@ def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) ->
     assert require_served(node.call(), node) == first
 
 
-def test_links_and_pipes_in_the_state_folder_lead_nowhere(machines: Machines, shadow: Path) -> None:
+def test_links_and_pipes_in_the_state_directory_lead_nowhere(machines: Machines, shadow: Path) -> None:
     node, first = joined(machines)
     put_link(node.state / "credential.pem", shadow)
     put_link(node.state / "credential.pem.new", shadow)
@@ -386,7 +386,7 @@ def test_links_and_pipes_in_the_state_folder_lead_nowhere(machines: Machines, sh
     call = node.call()
     renewed = require_served(call, node)
     assert renewed != first
-    assert "no record of this run kept" in call.complaint
+    assert "the record of this run cannot be written" in call.complaint
     assert "made-up" not in call.complaint
     assert require_served(node.call(), node) == renewed
     assert not (node.state / "pending.json").exists()
@@ -394,7 +394,7 @@ def test_links_and_pipes_in_the_state_folder_lead_nowhere(machines: Machines, sh
     # What cannot be logged is not begun behind a call, and the call is served all the same.
     told = due(node).call()
     assert require_served(told, node) == renewed
-    assert "renewal cannot be started behind this call" in told.complaint
+    assert "no background run can be started" in told.complaint
 
 
 def test_link_in_the_place_of_the_lock_is_refused(machines: Machines, shadow: Path) -> None:

@@ -36,7 +36,7 @@ def test_refused_version_is_told_and_tried_again_in_an_hour(machines: Machines) 
     refused = refused_by_version(node)
     assert refused.status == 1
     assert "VersionRefused: " in refused.complaint
-    assert "speaks v1, and the signer takes v2,v3" in refused.complaint
+    assert "supports v1, and the signer supports v2,v3" in refused.complaint
     machines.register(node)
     again = node.call()
     assert again.status == 1
