@@ -25,7 +25,7 @@ from signer.inventory.cluster_secret import (
 from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
@@ -61,7 +61,7 @@ class ClusterConnector:
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
-        budget: MemoryBudget,
+        budgets: Budgets,
         opened: Callable[[WorkloadCluster], None],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
@@ -70,7 +70,7 @@ class ClusterConnector:
         """The open workload cluster, `None` while there is none."""
         self._secrets = secrets
         self._user_agent = user_agent
-        self._budget = budget
+        self._budgets = budgets
         self._opened = opened
         self._stop = Event()
         self._failures = 0
@@ -129,7 +129,7 @@ class ClusterConnector:
     def _open(self, connection: Connection) -> None:
         key, uid = self.cluster.key, self.cluster.uid
         workload = WorkloadCluster(
-            key, uid, connection, user_agent=self._user_agent, budget=self._budget
+            key, uid, connection, user_agent=self._user_agent, budgets=self._budgets
         )
         if self.workload is not None:
             self.workload.stop()
@@ -168,13 +168,17 @@ class WorkloadClusters:
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
-        budget: MemoryBudget,
+        budgets: Budgets,
         opened: Callable[[WorkloadCluster], None],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
         self._management = management
         self._connector = partial(
-            ClusterConnector, secrets=secrets, user_agent=user_agent, budget=budget, opened=opened
+            ClusterConnector,
+            secrets=secrets,
+            user_agent=user_agent,
+            budgets=budgets,
+            opened=opened,
         )
         self._connectors: dict[ClusterKey, ClusterConnector] = {}
 

@@ -16,7 +16,7 @@ from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import ClusterConnector, WorkloadClusters
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import OwnerReference, Secret
@@ -52,15 +52,15 @@ class Landscape:
 
     def __post_init__(self) -> None:
         api = ApiClient("management", unconnected(), user_agent="test")
-        budget = MemoryBudget()
+        budgets = Budgets()
         self.management = ManagementCluster(
-            api, Event(), lambda _cluster, _name: None, budget=budget
+            api, Event(), lambda _cluster, _name: None, budget=budgets.memory
         )
         self.clusters = WorkloadClusters(
             self.management,
             self.secrets,
             user_agent="test",
-            budget=budget,
+            budgets=budgets,
             opened=self.opened.append,
         )
         self.store(text())
