@@ -63,12 +63,16 @@ class _Annotations(Fields):
     pending_reason: _Annotation = msgspec.field(name=PENDING_REASON_ANNOTATION, default=None)
 
 
+_NO_ANNOTATIONS: Final = msgspec.Raw(b"null")
+
+
 class _Meta(Fields):
     name: Text
     uid: Text
     resource_version: Text
     creation_timestamp: Time
-    annotations: msgspec.Raw | None = None
+    annotations: msgspec.Raw = _NO_ANNOTATIONS
+    """Decoded on its own, so that its size in bytes is known."""
 
 
 class _Spec(Fields):
@@ -105,9 +109,11 @@ def read_csr(source: Source) -> Csr:
     Raises `ValueError` for an object that the API server would not have stored.
     """
     csr = decode(source, _Csr)
-    raw_annotations = bytes(csr.metadata.annotations or b"null")
+    raw_annotations = bytes(csr.metadata.annotations)
     annotations = (
-        _Annotations() if raw_annotations == b"null" else decode(raw_annotations, _Annotations)
+        _Annotations()
+        if raw_annotations == bytes(_NO_ANNOTATIONS)
+        else decode(raw_annotations, _Annotations)
     )
     status = csr.status or _Status()
     return Csr(

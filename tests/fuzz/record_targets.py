@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ from signer.issue.authority import parse_authority
 from signer.kube.csrs import read_csr
 from signer.kube.decode import Source
 from signer.kube.kubeconfig import parse_kubeconfig
+from signer.model import Csr
 from signer.policy import PolicyFileInvalid, load_policies
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders import certificates, kube_objects
@@ -212,8 +214,13 @@ def _from_wire_and_values(data: bytes, read: Callable[[Source], object]) -> bool
     except (ValueError, RecursionError):
         # A field that is not read need not be text in UTF-8.
         return True
-    assert read(values) == value
+    assert _without_size(read(values)) == _without_size(value)
     return True
+
+
+def _without_size(value: object) -> object:
+    """Return a CSR without the size of its annotations, which counts the white space of the wire."""
+    return replace(value, annotations_size=0) if isinstance(value, Csr) else value
 
 
 def _bodies() -> list[bytes]:

@@ -12,12 +12,12 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
-from signer.kube.budget import MemoryBudget
 from signer.controller import audit, http_server, metrics
 from signer.controller.audit import AuditContext
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.workqueue import QueueState
 from signer.errors import NodeOfAnotherMachine
+from signer.kube.budget import MemoryBudget
 from signer.model import ClusterKey
 from signer.policy import Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
