@@ -39,7 +39,7 @@ from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, ClusterKey, Csr, EndorsementKeyObject, Node
@@ -78,12 +78,12 @@ class Controller:
             monotonic=time.monotonic,
             jitter=random.random,
         )
-        self._budget = MemoryBudget()
+        self._budgets = Budgets()
         self._management = ManagementCluster(
             api,
             self._stop,
             self._queue.notify,
-            budget=self._budget,
+            budget=self._budgets.memory,
             infrastructure_groups=config.infrastructure_groups,
             namespace=config.watched_namespace,
         )
@@ -95,7 +95,7 @@ class Controller:
             self._management,
             SecretClient(api),
             user_agent=agent,
-            budget=self._budget,
+            budgets=self._budgets,
             opened=self._on_cluster_added,
         )
         self._authorities = ClusterAuthorities(SecretClient(api), config.policies)
@@ -141,7 +141,7 @@ class Controller:
     def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
         if address is None:
             return None
-        registry = metrics.build_registry(self._anchors, self._queue.state, self._budget)
+        registry = metrics.build_registry(self._anchors, self._queue.state, self._budgets.memory)
         app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
         return HttpServer(address, app)
 

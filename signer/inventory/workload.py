@@ -11,9 +11,10 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
 from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
+from signer.kube.cpu_budget import CpuShare
 from signer.kube.csrs import CSRS, CsrClient, read_pending_csr
 from signer.kube.decode import Source
 from signer.kube.kubeconfig import Connection
@@ -39,18 +40,19 @@ class WorkloadCluster(WorkloadCaches):
         connection: Connection,
         *,
         user_agent: str,
-        budget: MemoryBudget,
+        budgets: Budgets,
     ) -> None:
-        super().__init__(key, uid, host=connection.host, budget=budget)
+        super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
         self._api = ApiClient(
             f"{key.namespace}/{key.name}",
             connection,
             user_agent=user_agent,
             max_response=MAX_WORKLOAD_RESPONSE,
+            cpu=CpuShare(budgets.cpu, key.namespace),
         )
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", budget=budget, owner=key.namespace
+            "CertificateSigningRequests", budget=budgets.memory, owner=key.namespace
         )
         self.writer = CsrClient(self._api)
         self._stop = Event()

@@ -7,7 +7,9 @@ read, costs no other Cluster anything.
 
 import logging
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Final, Protocol
@@ -25,7 +27,7 @@ from signer.inventory.cluster_secret import (
 from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
@@ -37,6 +39,10 @@ _BACKOFF: Final = Backoff(initial=5.0, maximum=30.0)
 some minutes, and its nodes then wait for this pause at most."""
 _MAX_KUBECONFIG: Final = 16 << 10
 """Bytes; those that Cluster API writes have 6,000 at most."""
+_MAX_CLUSTERS: Final = 500
+"""Of one owner (namespace). Each has five threads, and a process cannot have any number of them."""
+_UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
+"""Sorts a Cluster without a creation time last."""
 _REFRESH_INTERVAL: Final = 15.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
 
@@ -61,7 +67,7 @@ class ClusterConnector:
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
-        budget: MemoryBudget,
+        budgets: Budgets,
         opened: Callable[[WorkloadCluster], None],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
@@ -70,7 +76,7 @@ class ClusterConnector:
         """The open workload cluster, `None` while there is none."""
         self._secrets = secrets
         self._user_agent = user_agent
-        self._budget = budget
+        self._budgets = budgets
         self._opened = opened
         self._stop = Event()
         self._failures = 0
@@ -129,7 +135,7 @@ class ClusterConnector:
     def _open(self, connection: Connection) -> None:
         key, uid = self.cluster.key, self.cluster.uid
         workload = WorkloadCluster(
-            key, uid, connection, user_agent=self._user_agent, budget=self._budget
+            key, uid, connection, user_agent=self._user_agent, budgets=self._budgets
         )
         if self.workload is not None:
             self.workload.stop()
@@ -168,15 +174,21 @@ class WorkloadClusters:
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
-        budget: MemoryBudget,
+        budgets: Budgets,
         opened: Callable[[WorkloadCluster], None],
     ) -> None:
         """Call `opened` with each workload cluster before its watches start."""
         self._management = management
         self._connector = partial(
-            ClusterConnector, secrets=secrets, user_agent=user_agent, budget=budget, opened=opened
+            ClusterConnector,
+            secrets=secrets,
+            user_agent=user_agent,
+            budgets=budgets,
+            opened=opened,
         )
         self._connectors: dict[ClusterKey, ClusterConnector] = {}
+        self._over_limit: frozenset[str] = frozenset()
+        """Owners with more opted-in Clusters than are served."""
 
     def get(self, key: ClusterKey) -> WorkloadCluster | None:
         """Return an open workload cluster."""
@@ -193,8 +205,7 @@ class WorkloadClusters:
             if cluster is None or cluster.uid != connector.cluster.uid:
                 del self._connectors[key]
                 connector.stop()
-        for key in opted_in.keys() - self._connectors.keys():
-            self._start(opted_in[key])
+        self._start_new(opted_in)
 
     def stop(self) -> None:
         """Close every workload cluster."""
@@ -209,6 +220,23 @@ class WorkloadClusters:
         except ApiServerUnavailable:
             return cluster.key in self._connectors
         return CLIENT_SIGNER in client_signers(cluster, infrastructure)
+
+    def _start_new(self, opted_in: Mapping[ClusterKey, ClusterObject]) -> None:
+        """Start connectors, the oldest Clusters' first, up to the limit of each owner."""
+        served = Counter(key.namespace for key in self._connectors)
+        over_limit = set()
+        new = [cluster for key, cluster in opted_in.items() if key not in self._connectors]
+        for cluster in sorted(new, key=lambda cluster: cluster.created or _UNKNOWN):
+            owner = cluster.key.namespace
+            if served[owner] < _MAX_CLUSTERS:
+                self._start(cluster)
+                served[owner] += 1
+            else:
+                over_limit.add(owner)
+        for owner in over_limit - self._over_limit:
+            fields = {"namespace": owner, "served": _MAX_CLUSTERS, "alarm": True}
+            _logger.warning("too many Clusters have opted in", extra={"fields": fields})
+        self._over_limit = frozenset(over_limit)
 
     def _start(self, cluster: ClusterObject) -> None:
         connector = self._connector(cluster)

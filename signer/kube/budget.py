@@ -8,8 +8,11 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
+
+from signer.kube.cpu_budget import CpuBudget
 
 PER_OWNER: Final = 128 << 20
 """Bytes of one owner at most: about 5,000 nodes that join at once, with event logs of 20 KiB."""
@@ -62,6 +65,14 @@ class MemoryBudget:
         """Return how many objects were refused by owner, since the process started."""
         with self._lock:
             return dict(self._refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets in which the workload clusters of all owners are read."""
+
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    cpu: CpuBudget = field(default_factory=CpuBudget)
 
 
 def deep_size(value: object) -> int:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from common.errors import ApiServerUnavailable
+from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import Connection
 from signer.kube.tls import client_context, deadline_socket
@@ -101,14 +102,19 @@ class ApiClient:
         *,
         user_agent: str,
         max_response: int = MAX_MANAGEMENT_RESPONSE,
+        cpu: CpuShare | None = None,
     ) -> None:
-        """Call the cluster `name` in logs; read at most `max_response` bytes of an answer."""
+        """Call the cluster `name` in logs; read at most `max_response` bytes of an answer.
+
+        `cpu` limits the CPU time of reading answers; without it there is no limit.
+        """
         self.name = name
         self._connection = connection
         self._user_agent = user_agent
         self._max_response = max_response
-        self._requests = _pool(connection, _ANSWER_SECONDS)
-        self._watches = _pool(connection, _WATCH_SECONDS)
+        self._cpu = cpu
+        self._requests = _pool(connection, _ANSWER_SECONDS, cpu)
+        self._watches = _pool(connection, _WATCH_SECONDS, cpu)
 
     def get(
         self,
@@ -186,6 +192,9 @@ class ApiClient:
         self._watches.clear()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
+        if self._cpu is not None:
+            # Unlike a reflector's thread, this one works for any owner.
+            self._cpu.begin()
         try:
             status, content = self._exchange(request)
         except PageTooLarge as e:
@@ -238,10 +247,12 @@ class ApiClient:
         return self._connection.token
 
 
-def _pool(connection: Connection, seconds: float) -> urllib3.PoolManager:
+def _pool(connection: Connection, seconds: float, cpu: CpuShare | None) -> urllib3.PoolManager:
     """Return connections on which no answer takes longer than `seconds`."""
     context = client_context(connection)
-    context.sslsocket_class = deadline_socket(seconds)
+    context.sslsocket_class = (
+        deadline_socket(seconds) if cpu is None else deadline_socket(seconds, cpu.charge)
+    )
     return urllib3.PoolManager(
         num_pools=1,
         maxsize=_MAX_IDLE_CONNECTIONS,

@@ -4,6 +4,7 @@ import math
 import os
 import ssl
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from signer.errors import KubeconfigRefused
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
+def deadline_socket(whole: float, pause: Callable[[], float] = lambda: 0.0) -> type[ssl.SSLSocket]:
     """Return a socket class that ends each answer after `whole` seconds, whatever its timeout.
+
+    It waits for the seconds that `pause` returns before it reads more.
 
     A timeout starts again with each byte. Without this limit a server that sends single bytes would
     hold its reader without end, in the headers or in the content.
@@ -32,7 +35,11 @@ def deadline_socket(whole: float) -> type[ssl.SSLSocket]:
         def recv_into(
             self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
         ) -> int:
+            seconds = pause()
             left = self._until - time.monotonic()
+            if seconds > 0:
+                time.sleep(max(0.0, min(seconds, left)))
+                left = self._until - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the answer takes too long")
             super().settimeout(left if self._silence is None else min(left, self._silence))

@@ -9,8 +9,8 @@ silent      answers reads, and no write ever
 flood       one node files serving requests for a foreign address, with 255 KiB of annotations each
 uncounted   CSRs of 2 MiB each, in fields that the requester does not choose
 fat         answers of 15 MiB that consist of tiny objects, to every list and every write
-drip        an event of 3 MiB without end, in small chunks, again and again
-events      Nodes that change all the time, and thousands of auto-approving bindings
+drip        an event of 3 MiB without end, in HTTP chunks of one byte, again and again
+events      Nodes and auto-approving bindings that change as fast as the signer reads
 authority   an honest node, in a cluster whose CA key takes OpenSSL seconds to check
 """
 
@@ -20,7 +20,6 @@ import os
 import socket
 import ssl
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -55,12 +54,15 @@ BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _FAT: Final = (
     b'{"metadata":{"resourceVersion":"1"},"items":[],"junk":[' + b"{},[]," * 2_500_000 + b"0]}"
 )
-_DRIP: Final = b'{"type":"ADDED","object":{"metadata":{"x":"' + b"x" * (3 << 20)
+_DRIP_BYTES: Final = 3 << 20
+_DRIP: Final = b"1\r\nx\r\n" * (16 << 10)
+_CHANGES: Final = 2000
 _LIST_LIMIT: Final = 8
 _FLOOD: Final = 1000
 _UNCOUNTED: Final = 50
 _WAITING: Final = 200
 _READ_SECONDS: Final = 300
+_AUTO_APPROVE: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 
 
 class Cluster:
@@ -186,7 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path in {CSRS, NODES, BINDINGS}:
             self._send_json(self._page(url.path, int(query.get("continue", "0"))))
         elif url.path.startswith(CSRS):
-            self._send_json(self.server.cluster.filed.get(url.path.rpartition("/")[2], {}))
+            csr = self.server.cluster.filed.get(url.path.rpartition("/")[2])
+            self._send_json(csr or {}, status=200 if csr else 404)
         else:
             self._send_json(
                 {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "192.0.2.1"}}
@@ -229,8 +232,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cluster = self.server.cluster
         if cluster.behavior == "drip" and path == CSRS:
-            for start in range(0, len(_DRIP), 512):
-                self._chunk(_DRIP[start : start + 512])
+            self._chunk(b'{"type":"ADDED","object":{"metadata":{"x":"')
+            for _ in range(_DRIP_BYTES // (16 << 10)):
+                self.wfile.write(_DRIP)
             self.close_connection = True
         elif cluster.behavior == "events" and path != CSRS:
             self._send_changes(binding=path == BINDINGS)
@@ -238,12 +242,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_events(path)
 
     def _send_changes(self, *, binding: bool) -> None:
-        for number in count():
-            name = f"kubeadm:node-autoapprove-{number % 2000}" if binding else f"node-{number}"
-            version = str(next(self.server.cluster.versions))
-            body = {"metadata": {"name": name, "resourceVersion": version}, "spec": {}}
-            self._chunk(json.dumps({"type": "ADDED", "object": body}).encode() + b"\n")
-            time.sleep(0.001)
+        """Send the same events again and again; each changes what the signer keeps."""
+        lines = []
+        for number in range(2 * _CHANGES):
+            metadata = {"name": f"name-{number % _CHANGES}", "resourceVersion": "1"}
+            body: Json = {"metadata": metadata, "spec": {"providerID": f"bench://{number}"}}
+            if binding:
+                body = {"metadata": metadata, "roleRef": {"name": _AUTO_APPROVE}}
+            deleted = binding and number >= _CHANGES
+            event = {"type": "DELETED" if deleted else "ADDED", "object": body}
+            lines.append(json.dumps(event).encode() + b"\n")
+        while True:
+            self._chunk(b"".join(lines))
 
     def _send_events(self, path: str) -> None:
         cluster, sent = self.server.cluster, 0

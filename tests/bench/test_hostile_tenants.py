@@ -194,7 +194,8 @@ class HostileTenants:
         self._edit_management()
 
     def _register(self, owner: str, name: str, url: str) -> None:
-        pair = self._authority.pair
+        # Clusters that share an authority get no certificate, so each has its own.
+        pair = pki.Authority.make("hostile", pki.ec_key()).pair
         if name.startswith("authority"):
             key = rsa.generate_private_key(65537, CA_BITS)
             pair = pki.Authority.make("hostile", key).pair

@@ -15,7 +15,7 @@ from signer.controller.workqueue import DONE
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.policy import PolicySet
 from tests.builders.kube_objects import HOME
@@ -26,7 +26,7 @@ from tests.harness import kubeconfig, pki
 def workload() -> WorkloadCluster:
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
     connection = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
-    return WorkloadCluster(HOME, "uid", connection, user_agent="test", budget=MemoryBudget())
+    return WorkloadCluster(HOME, "uid", connection, user_agent="test", budgets=Budgets())
 
 
 def make_controller(workload: WorkloadCluster) -> Controller:

@@ -25,7 +25,7 @@ from signer.inventory.machine import (
 )
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
@@ -113,12 +113,13 @@ class RealWorld:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
-        self.budget = MemoryBudget()
+        budgets = Budgets()
+        self.budget = budgets.memory
         self.management = ManagementCluster(
             api, Event(), lambda _cluster, _name: None, budget=self.budget
         )
         self.workload = WorkloadCluster(
-            HOME, "uid-blue", connection, user_agent="test", budget=self.budget
+            HOME, "uid-blue", connection, user_agent="test", budgets=budgets
         )
         self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})

@@ -16,7 +16,7 @@ from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import ClusterConnector, WorkloadClusters
-from signer.kube.budget import MemoryBudget
+from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import OwnerReference, Secret
@@ -52,15 +52,15 @@ class Landscape:
 
     def __post_init__(self) -> None:
         api = ApiClient("management", unconnected(), user_agent="test")
-        budget = MemoryBudget()
+        budgets = Budgets()
         self.management = ManagementCluster(
-            api, Event(), lambda _cluster, _name: None, budget=budget
+            api, Event(), lambda _cluster, _name: None, budget=budgets.memory
         )
         self.clusters = WorkloadClusters(
             self.management,
             self.secrets,
             user_agent="test",
-            budget=budget,
+            budgets=budgets,
             opened=self.opened.append,
         )
         self.store(text())
@@ -230,6 +230,28 @@ def test_poisoned_kubeconfig_secret_does_not_stop_later_clusters(
     assert landscape.after(0) is not None
     assert landscape.clusters.get(replace(HOME, name="a-first")) is None
     assert [m.partition(":")[0] for m in messages(caplog)] == ["the kubeconfig Secret is refused"]
+
+
+def test_clusters_of_one_owner_above_the_limit_do_not_take_threads(
+    landscape: Landscape, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may create any number of Clusters, and a process has a limit of threads."""
+    monkeypatch.setattr(workload_clusters, "_MAX_CLUSTERS", 3)
+    for number in range(6):
+        body = landscape.body()
+        body["metadata"] |= {"namespace": "hostile", "name": f"c-{number}"}
+        body["metadata"]["creationTimestamp"] = (CREATED + timedelta(days=6 - number)).isoformat()
+        landscape.management.clusters.upsert(f"hostile/c-{number}", read_cluster(body))
+    for _ in range(3):
+        assert landscape.after(1) is not None
+    served = {key.name for key in landscape.clusters._connectors if key.namespace == "hostile"}
+    assert served == {"c-3", "c-4", "c-5"}
+    alarms = [vars(r)["fields"] for r in caplog.records if "too many" in r.message]
+    assert alarms == [{"namespace": "hostile", "served": 3, "alarm": True}]
+    landscape.management.clusters.delete("hostile/c-4")
+    landscape.after(1)
+    served = {key.name for key in landscape.clusters._connectors if key.namespace == "hostile"}
+    assert served == {"c-2", "c-3", "c-5"}
 
 
 def test_bug_while_one_cluster_is_opened_does_not_stop_the_others(

@@ -1,0 +1,85 @@
+"""Budgets of CPU time: an owner whose API servers send without a pause must not slow the others.
+
+Python runs one thread at a time. What a thread spends on the bytes of an owner's API servers, from
+TLS to the caches, counts for the owner. A thread of an owner above its share pauses before it reads
+more, so that the server has to wait (TCP flow control).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock, local
+from typing import Final
+
+_logger = logging.getLogger(__name__)
+
+SHARE: Final = 0.1
+"""Seconds of CPU per second for one owner, in the long run: hundreds of events per second."""
+BURST: Final = 2.0
+"""Seconds of CPU at once, for the lists of large clusters."""
+_LOG_INTERVAL: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuShare:
+    """The share of one owner."""
+
+    budget: "CpuBudget"
+    owner: str
+
+    def begin(self) -> None:
+        """Leave out what this thread did so far."""
+        self.budget.begin()
+
+    def charge(self) -> float:
+        """Charge the owner; return the seconds for which this thread must pause."""
+        return self.budget.charge(self.owner)
+
+
+class CpuBudget:
+    """Leaky buckets of CPU time, one per owner, for any number of threads."""
+
+    def __init__(
+        self,
+        *,
+        share: float = SHARE,
+        burst: float = BURST,
+        monotonic: Callable[[], float] = time.monotonic,
+        thread_time: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._share = share
+        self._burst = burst
+        self._monotonic = monotonic
+        self._thread_time = thread_time
+        self._lock = Lock()
+        self._thread = local()
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """By owner: seconds in the bucket, and when that was."""
+        self._logged: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Leave out what this thread did so far: it may have worked for another owner."""
+        self._thread.charged = self._thread_time()
+
+    def charge(self, owner: str) -> float:
+        """Charge the owner for this thread's CPU time since the last call of `begin` or `charge`.
+
+        Return the seconds for which the thread must pause before it reads more.
+        """
+        spent = self._thread_time()
+        seconds = spent - getattr(self._thread, "charged", spent)
+        self._thread.charged = spent
+        now = self._monotonic()
+        with self._lock:
+            level, since = self._buckets.get(owner, (0.0, now))
+            level = max(0.0, level - self._share * (now - since)) + seconds
+            self._buckets[owner] = (level, now)
+            exceeded = level > self._burst
+            log = exceeded and now - self._logged.get(owner, -_LOG_INTERVAL) >= _LOG_INTERVAL
+            if log:
+                self._logged[owner] = now
+        if log:
+            fields = {"namespace": owner, "alarm": True}
+            _logger.warning("API servers exceed the CPU budget", extra={"fields": fields})
+        return max(0.0, level - self._burst) / self._share

@@ -1,0 +1,123 @@
+"""Budgets of CPU time: what an owner's API servers send must not slow the other owners."""
+
+import itertools
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.kube import tls
+from signer.kube.client import ApiClient
+from signer.kube.cpu_budget import CpuBudget, CpuShare
+from signer.kube.kubeconfig import Connection
+from tests.fakes.api_server import api_server
+from tests.fakes.clock import FakeClock
+
+SHARE = 0.1
+BURST = 2.0
+
+
+@dataclass
+class Threads:
+    """A budget, and the CPU time of the thread that runs the test."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    cpu: float = 50.0
+    budget: CpuBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = CpuBudget(
+            share=SHARE,
+            burst=BURST,
+            monotonic=self.clock.boottime,
+            thread_time=lambda: self.cpu,
+        )
+        self.budget.begin()
+
+    def spend(self, owner: str, seconds: float) -> float:
+        """Use CPU time for an owner; return the pause that follows."""
+        self.cpu += seconds
+        return self.budget.charge(owner)
+
+
+def test_an_owner_above_its_share_pauses_and_another_does_not() -> None:
+    threads = Threads()
+    assert threads.spend("a", BURST) == 0
+    assert threads.spend("a", 0.5) == pytest.approx(0.5 / SHARE)
+    assert threads.spend("b", BURST) == 0
+
+
+def test_all_threads_of_an_owner_share_one_budget() -> None:
+    """Else each further cluster would bring a further share."""
+    threads = Threads()
+    shares = [CpuShare(threads.budget, "a") for _ in range(2)]
+    threads.cpu += BURST
+    assert shares[0].charge() == 0
+    threads.cpu += 0.5
+    assert shares[1].charge() == pytest.approx(0.5 / SHARE)
+
+
+def test_the_share_returns_with_time() -> None:
+    threads = Threads()
+    pause = threads.spend("a", BURST + 1.0)
+    threads.clock.pass_time(pause)
+    assert threads.spend("a", 0.0) == pytest.approx(0.0)
+    threads.clock.pass_time(BURST / SHARE)
+    assert threads.spend("a", BURST) == pytest.approx(0.0)
+
+
+def test_work_before_begin_is_not_charged() -> None:
+    """A worker serves one owner after the other."""
+    threads = Threads()
+    threads.cpu += 100.0
+    threads.budget.begin()
+    assert threads.spend("a", BURST) == 0
+
+
+def test_the_log_names_an_owner_above_its_share_once(caplog: pytest.LogCaptureFixture) -> None:
+    threads = Threads()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            threads.spend("team-a", BURST)
+    [record] = caplog.records
+    assert vars(record)["fields"] == {"namespace": "team-a", "alarm": True}
+
+
+def reading(threads: Threads, folder: Path, *, watch: bool) -> None:
+    """Read an answer of many tiny chunks; each read from the socket costs a second of CPU."""
+
+    def charge() -> float:
+        threads.cpu += 1.0
+        return threads.budget.charge("a")
+
+    share = SimpleNamespace(begin=threads.budget.begin, charge=charge)
+    fake = SimpleNamespace(monotonic=threads.clock.boottime, sleep=threads.clock.sleep)
+    chunks = itertools.repeat(b"x", 20_000)
+    with (
+        api_server(lambda a: a.give_chunks(iter(chunks)), folder) as server,
+        patch.object(tls, "time", fake),
+    ):
+        ca = server.authority.pair.certificate.decode()
+        connection = Connection(server=server.url, ca=ca, token="t")
+        api = ApiClient("fake", connection, user_agent="test", cpu=share)  # type: ignore[arg-type]
+        if watch:
+            list(api.watch("/things", {}))
+        else:
+            api.get("/things")
+        api.close()
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(watch: bool, tmp_path: Path) -> None:  # noqa: FBT001 # a parameter
+    """Three watches of one owner took half of all CPU time, and other owners' joins six times."""
+    threads = Threads()
+    with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
+        reading(threads, tmp_path, watch=watch)
+    assert threads.clock.slept
+    used = threads.cpu - 50.0
+    # The last pause ends with the deadline of the answer.
+    assert used <= BURST + SHARE * sum(threads.clock.slept) + 2.0
