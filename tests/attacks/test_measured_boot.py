@@ -171,7 +171,7 @@ MALFORMED = [
         "a trailing byte": GOOD + b"\0",
         "two logs": GOOD + GOOD,
         "no header": GOOD[len(header(("sha256",))) :],
-        "a log of the old form": GOOD[:28] + b"Spec ID Event02\0" + GOOD[44:],
+        "a log of the old form": GOOD[:32] + b"Spec ID Event02\0" + GOOD[48:],
         "no banks": header(()),
         "a bank twice": header(("sha256", "sha256")),
         "four gigabytes of header": GOOD[:28] + b"\xff\xff\xff\xff" + GOOD[32:],
