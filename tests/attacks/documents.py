@@ -7,7 +7,8 @@ from typing import Any
 from common.csr import encode_request
 from common.evidence import encode_attestation_data
 from signer.model import Csr
-from tests.attacks.runner import Mutation, World
+from tests.attacks.runner import Mutation
+from tests.builders.scenario import Scenario
 
 Document = dict[str, Any]
 
@@ -15,11 +16,11 @@ Document = dict[str, Any]
 def answered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good answer."""
 
-    def mutate(world: World) -> Csr:
-        good = encode_attestation_data(world.answer())
+    def mutate(scenario: Scenario) -> Csr:
+        good = encode_attestation_data(scenario.answer())
         edited = edit(good)
         assert edited != good
-        return world.answer_csr(request=encode_request(world.pkcs10(), edited))
+        return scenario.answer_csr(request=encode_request(scenario.pkcs10(), edited))
 
     return mutate
 
@@ -27,11 +28,11 @@ def answered(edit: Callable[[bytes], bytes]) -> Mutation:
 def offered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good offer."""
 
-    def mutate(world: World) -> Csr:
-        good = encode_attestation_data(world.offer())
+    def mutate(scenario: Scenario) -> Csr:
+        good = encode_attestation_data(scenario.offer())
         edited = edit(good)
         assert edited != good
-        return world.csr(encode_request(world.pkcs10(), edited))
+        return scenario.csr(encode_request(scenario.pkcs10(), edited))
 
     return mutate
 

@@ -1,6 +1,6 @@
 """The one entry of every attack: a CSR is filed, the whole signer looks at it, and leaves traces.
 
-An attack changes one thing in a world where everything is in order, and redoes whatever its
+An attack changes one thing in a scenario where everything is in order, and redoes whatever its
 attacker could redo: signatures of keys that are the attacker's, the challenge's secret where the
 attacker holds the TPM. So the reason it meets is the check that guards against it, and not a
 broken signature on the way there. Each attack runs twice: through the functions of signer/verify,
@@ -11,7 +11,7 @@ assertions hold:
   and the audit record alike; no certificate is written;
 - no message tells a secret, an expected value or another cluster's name;
 - no claim of anybody is lost; none is made, unless the claims are what is attacked;
-- an honest node of the same world gets its certificate as if nothing had happened.
+- an honest node of the same scenario gets its certificate as if nothing had happened.
 """
 
 import base64
@@ -47,10 +47,8 @@ from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
-World = Scenario
-"""What an attack happens in: a Cluster, its Machine, its policy, and the requester's TPM."""
-Mutation = Callable[[World], Csr | Sequence[Csr] | None]
-"""Files hostile CSRs, or (`None`) changes the world so that its offer and answer are hostile."""
+Mutation = Callable[[Scenario], Csr | Sequence[Csr] | None]
+"""Files hostile CSRs, or (`None`) changes the scenario so that its offer and answer are hostile."""
 
 OUTCOMES = {
     Consequence.DENY: "denied",
@@ -95,8 +93,8 @@ class Attack:
     name: str
     reason: type[AttestationError]
     mutate: Mutation
-    world: Callable[[], World] = World
-    claims: Callable[[World], ClaimStore] | None = None
+    scenario: Callable[[], Scenario] = Scenario
+    claims: Callable[[Scenario], ClaimStore] | None = None
     """The claims as another replica leaves them, where it writes in between."""
 
     def __str__(self) -> str:
@@ -171,16 +169,16 @@ def authority() -> CertificateAuthority:
 
 
 def reconcile_once(
-    world: World, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
+    scenario: Scenario, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
 ) -> Outcome:
     """File the CSR where it is not yet there, and let the signer look at it once."""
     csrs = FakeCsrs() if csrs is None else csrs
     filed = csrs.read(csr.name) or csrs.put(csr)
-    claims = FakeClaimStore(store=world.store) if claims is None else claims
+    claims = FakeClaimStore(store=scenario.store) if claims is None else claims
     side = ClusterContext(
-        key=world.cluster.key, inventory=world.inventory, csrs=csrs, shares=RequesterShares()
+        key=scenario.cluster.key, inventory=scenario.inventory, csrs=csrs, shares=RequesterShares()
     )
-    verdict = _recorded(lambda: _reconciler(world, claims).reconcile(filed, side))
+    verdict = _recorded(lambda: _reconciler(scenario, claims).reconcile(filed, side))
     after = csrs.read(csr.name)
     assert after is not None
     return Outcome(
@@ -194,15 +192,15 @@ def reconcile_once(
     )
 
 
-def _reconciler(world: World, claims: ClaimStore) -> Reconciler:
+def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
     return Reconciler(
-        policies=PolicySet(by_cluster={world.cluster.key: world.policy}, default=None),
-        anchors={world.policy.name: world.anchors},
+        policies=PolicySet(by_cluster={scenario.cluster.key: scenario.policy}, default=None),
+        anchors={scenario.policy.name: scenario.anchors},
         claims=claims,
-        challenge_keys=_Masters(value=world.challenge_keys),
+        challenge_keys=_Masters(value=scenario.challenge_keys),
         authorities=_Authorities(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
-        now=lambda: world.now,
+        now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,
     )
@@ -253,27 +251,33 @@ class _State:
         }
 
 
-def _state(world: World) -> _State:
-    machines = {key: tuple(found) for key, found in world.store.machines.items()}
+def _state(scenario: Scenario) -> _State:
+    machines = {key: tuple(found) for key, found in scenario.store.machines.items()}
     rest = (
-        *(world.policy, world.anchors, world.challenge_keys, world.now, world.cluster),
-        *(machines, tuple(world.inventory.nodes), world.inventory.filled),
+        *(
+            scenario.policy,
+            scenario.anchors,
+            scenario.challenge_keys,
+            scenario.now,
+            scenario.cluster,
+        ),
+        *(machines, tuple(scenario.inventory.nodes), scenario.inventory.filled),
     )
-    return _State(keys=dict(world.store.keys), nodes=dict(world.store.nodes), rest=rest)
+    return _State(keys=dict(scenario.store.keys), nodes=dict(scenario.store.nodes), rest=rest)
 
 
 @cache
-def _honest(make: Callable[[], World]) -> tuple[_State, Csr]:
-    """Make the good case of a world, once: its state, and the answer of its node."""
-    world = make()
-    return _state(world), world.answer_csr()
+def _honest(make: Callable[[], Scenario]) -> tuple[_State, Csr]:
+    """Make the good case of a scenario, once: its state, and the answer of its node."""
+    scenario = make()
+    return _state(scenario), scenario.answer_csr()
 
 
-def assert_issued(make: Callable[[], World]) -> None:
-    """Require that the world as it is made is a good case: a challenge, then a certificate."""
-    world = make()
-    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
-    traces = reconcile_once(world, world.answer_csr())
+def assert_issued(make: Callable[[], Scenario]) -> None:
+    """Require that the scenario as it is made is a good case: a challenge, then a certificate."""
+    scenario = make()
+    assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
+    traces = reconcile_once(scenario, scenario.answer_csr())
     assert (traces.outcome, traces.reason) == ("issued", "")
     assert traces.csr.certificate is not None
     assert set(traces.csr.conditions) == {"Approved"}
@@ -281,37 +285,37 @@ def assert_issued(make: Callable[[], World]) -> None:
 
 def assert_refused(attack: Attack) -> None:
     """Require that the attack meets its reason, and costs nobody else anything."""
-    world = attack.world()
-    filed = attack.mutate(world)
+    scenario = attack.scenario()
+    filed = attack.mutate(scenario)
     if filed is None:
-        filed = [world.offer_csr(), world.answer_csr()]
+        filed = [scenario.offer_csr(), scenario.answer_csr()]
     for csr in [filed] if isinstance(filed, Csr) else filed:
-        _require_refused_by_function(attack, world, csr)
-        _refused(attack, world, csr)
-    good, answer = _honest(attack.world)
-    if _state(world) == good:
-        assert reconcile_once(world, answer).outcome == "issued"
+        _require_refused_by_function(attack, scenario, csr)
+        _refused(attack, scenario, csr)
+    good, answer = _honest(attack.scenario)
+    if _state(scenario) == good:
+        assert reconcile_once(scenario, answer).outcome == "issued"
 
 
-def _require_refused_by_function(attack: Attack, world: World, csr: Csr) -> None:
+def _require_refused_by_function(attack: Attack, scenario: Scenario, csr: Csr) -> None:
     """Require that the one function that makes the check refuses, without the reconciler."""
-    function, error = _refusing_function(attack, world, csr)
+    function, error = _refusing_function(attack, scenario, csr)
     assert type(error) is attack.reason
     allowed = _FUNCTIONS[attack.check[:1]] | _FUNCTIONS.get(attack.check, frozenset())
     assert function in allowed
 
 
 def _refusing_function(
-    attack: Attack, world: World, csr: Csr
+    attack: Attack, scenario: Scenario, csr: Csr
 ) -> tuple[str, AttestationError | None]:
     """Run the signer's functions on a copy of the store: a refused attempt may write claims."""
-    scenario, inventory = copy(world), copy(world.inventory)
-    scenario.store, scenario.inventory = deepcopy(world.store), inventory
-    if inventory.store is world.store:  # else the caches are behind
-        inventory.store = scenario.store
-    context, function = scenario.context(), "recognize_csr"
+    isolated, inventory = copy(scenario), copy(scenario.inventory)
+    isolated.store, isolated.inventory = deepcopy(scenario.store), inventory
+    if inventory.store is scenario.store:  # else the caches are behind
+        inventory.store = isolated.store
+    context, function = isolated.context(), "recognize_csr"
     try:
-        kind = recognize_csr(csr, world.cluster, world.policy)
+        kind = recognize_csr(csr, scenario.cluster, scenario.policy)
         function = "parse_request"
         parsed = parse_request(csr, kind)
         match parsed:
@@ -323,41 +327,41 @@ def _refusing_function(
                 verify_kubelet_serving(csr, parsed, context)
             case ParsedAnswer():
                 function = "verify_answer"
-                verified = verify_answer(csr, kind, parsed, context, world.challenge_keys)
+                verified = verify_answer(csr, kind, parsed, context, scenario.challenge_keys)
                 function = "make_claims"
                 make_claims(
                     verified,
-                    claims=_claims(attack, scenario, csr),
-                    policy=world.policy,
-                    now=world.now,
-                    not_after=world.now + world.policy.certificate_lifetime,
+                    claims=_claims(attack, isolated, csr),
+                    policy=scenario.policy,
+                    now=scenario.now,
+                    not_after=scenario.now + scenario.policy.certificate_lifetime,
                 )
     except AttestationError as error:
         return function, error
     return function, None
 
 
-def _refused(attack: Attack, world: World, csr: Csr) -> None:
-    before = _state(world)
-    traces = reconcile_once(world, csr, claims=_claims(attack, world, csr))
+def _refused(attack: Attack, scenario: Scenario, csr: Csr) -> None:
+    before = _state(scenario)
+    traces = reconcile_once(scenario, csr, claims=_claims(attack, scenario, csr))
     told = (traces.outcome, traces.reason, traces.check)
     outcome = OUTCOMES[attack.reason.consequence]
     if outcome == "denied" and "Approved" in csr.conditions:
         outcome = "failed"
     assert told == (outcome, attack.reason.__name__, attack.check)
     _require_told(traces, csr, outcome)
-    _require_discreet(world, traces)
-    after = _state(world)
+    _require_discreet(scenario, traces)
+    after = _state(scenario)
     assert before.whole_claims() <= after.whole_claims()
     about_claims = attack.claims is not None or attack.check.startswith("K")
     assert about_claims or after == before
 
 
-def _claims(attack: Attack, world: World, csr: Csr) -> ClaimStore:
+def _claims(attack: Attack, scenario: Scenario, csr: Csr) -> ClaimStore:
     """Return the live claims: for offers, where nobody may be asked, they are out of reach."""
     if attack.claims is not None:
-        return attack.claims(world)
-    return FakeClaimStore(store=world.store, unavailable=csr.uid == OFFER_UID)
+        return attack.claims(scenario)
+    return FakeClaimStore(store=scenario.store, unavailable=csr.uid == OFFER_UID)
 
 
 def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
@@ -376,13 +380,15 @@ def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
         assert replace(after, resource_version=csr.resource_version) == csr
 
 
-def _require_discreet(world: World, traces: Outcome) -> None:
+def _require_discreet(scenario: Scenario, traces: Outcome) -> None:
     """No secret, no expected value and no other cluster's name (Keylime CVE-2023-38201)."""
     masters = [
-        m for m in (world.challenge_keys.current, world.challenge_keys.previous) if m is not None
+        m
+        for m in (scenario.challenge_keys.current, scenario.challenge_keys.previous)
+        if m is not None
     ]
-    secrets = [*masters, world.extra_data(traces.csr.name)]
-    quoted = [value for bank in world.pcrs.values() for value in bank.values()]
+    secrets = [*masters, scenario.extra_data(traces.csr.name)]
+    quoted = [value for bank in scenario.pcrs.values() for value in bank.values()]
     for values, text in ((secrets, traces.public + traces.logged), (quoted, traces.public)):
         for value in values:
             assert value.hex() not in text

@@ -40,7 +40,7 @@ from tests.attacks.documents import (
     text_of,
     without,
 )
-from tests.attacks.runner import Attack, World, assert_issued, assert_refused, reconcile_once
+from tests.attacks.runner import Attack, assert_issued, assert_refused, reconcile_once
 from tests.builders.scenario import Scenario
 
 DEPTH = 3000
@@ -112,28 +112,28 @@ def broken_checksum() -> bytes:
     return good[:-8] + b"\0\0\0\0" + good[-4:]
 
 
-def too_large(world: World) -> Csr:
+def too_large(scenario: Scenario) -> Csr:
     """Pad a good answer with spaces, which JSON allows, over the limit."""
-    data = encode_attestation_data(world.answer())
-    return world.answer_csr(request=encode_request(world.pkcs10(), data.ljust(MAX_SIZE + 1)))
+    data = encode_attestation_data(scenario.answer())
+    return scenario.answer_csr(request=encode_request(scenario.pkcs10(), data.ljust(MAX_SIZE + 1)))
 
 
-def too_large_with_log(world: World) -> Csr:
+def too_large_with_log(scenario: Scenario) -> Csr:
     """Pad a good answer with an event log over the larger limit."""
-    data = encode_attestation_data(world.answer())
+    data = encode_attestation_data(scenario.answer())
     data = with_log(gzip.compress(b"log"))(data).ljust(MAX_SIZE_WITH_EVENT_LOG + 1)
-    return world.answer_csr(request=encode_request(world.pkcs10(), data))
+    return scenario.answer_csr(request=encode_request(scenario.pkcs10(), data))
 
 
-def large_annotations(world: World) -> Csr:
+def large_annotations(scenario: Scenario) -> Csr:
     """Fill the annotations of an offer, as the API server lets its requester do."""
-    return world.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
+    return scenario.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
 
 
-def too_large_offer(world: World) -> Csr:
+def too_large_offer(scenario: Scenario) -> Csr:
     """Fill an offer with certificates."""
-    offer = replace(world.offer(), ek_certificates=(bytes(MAX_SIZE),))
-    return world.offer_csr(offer)
+    offer = replace(scenario.offer(), ek_certificates=(bytes(MAX_SIZE),))
+    return scenario.offer_csr(offer)
 
 
 def pcr(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
@@ -370,33 +370,33 @@ ATTACKS = FORM + MEMBERS + VALUES + VERSIONS + SIZES
 
 
 def test_the_good_case_passes() -> None:
-    assert_issued(World)
+    assert_issued(Scenario)
 
 
 def test_order_and_spaces_are_free() -> None:
     """What JSON leaves open without two meanings is taken."""
-    world = Scenario()
-    document = json.loads(encode_attestation_data(world.answer()))
+    scenario = Scenario()
+    document = json.loads(encode_attestation_data(scenario.answer()))
     data = json.dumps(dict(reversed(document.items())), indent=2).encode()
-    csr = world.answer_csr(request=encode_request(world.pkcs10(), data))
-    assert reconcile_once(world, csr).outcome == "issued"
+    csr = scenario.answer_csr(request=encode_request(scenario.pkcs10(), data))
+    assert reconcile_once(scenario, csr).outcome == "issued"
 
 
 def test_a_large_event_log_is_no_attack() -> None:
     """Between the limit without a log and the one with it."""
-    world = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
-    csr = world.answer_csr()
+    scenario = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
+    csr = scenario.answer_csr()
     assert len(csr.request) > MAX_SIZE
-    assert reconcile_once(world, csr).outcome == "issued"
+    assert reconcile_once(scenario, csr).outcome == "issued"
 
 
 def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """`minimumVersion` holds: no downgrade to a version that is known to be weaker."""
     monkeypatch.setattr(policy, "SUPPORTED_VERSIONS", ("v1", "v2"))
-    world = Scenario()
-    world.policy = replace(world.policy, minimum_version="v2")
-    for csr in (world.offer_csr(), world.answer_csr()):
-        traces = reconcile_once(world, csr)
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, minimum_version="v2")
+    for csr in (scenario.offer_csr(), scenario.answer_csr()):
+        traces = reconcile_once(scenario, csr)
         assert traces.reason == "UnsupportedVersion"
         assert traces.csr.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v2"
 

@@ -28,7 +28,6 @@ from signer.model import Address, Node, Registration, TrustBasis
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -52,7 +51,7 @@ def hostnames(*names: str) -> tuple[Address, ...]:
     return tuple(Address(type="Hostname", address=name) for name in names)
 
 
-def neighbour(world: World, key: TpmKey | None = None) -> None:
+def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
     """Put a second Machine, with another node's name and TPM, into the cluster."""
     other = machine(
         endorsement_key() if key is None else key,
@@ -62,45 +61,47 @@ def neighbour(world: World, key: TpmKey | None = None) -> None:
         addresses=hostnames(OTHER_NODE),
         bootstrap_token_id="ghijkl",
     )
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def neighbours_name(world: World) -> None:
+def neighbours_name(scenario: Scenario) -> None:
     """Ask for the neighbour's name with one's own Machine and TPM."""
-    neighbour(world)
-    world.node_name, world.request_der = OTHER_NODE, b""
+    neighbour(scenario)
+    scenario.node_name, scenario.request_der = OTHER_NODE, b""
 
 
-def neighbours_provider_id(world: World) -> None:
+def neighbours_provider_id(scenario: Scenario) -> None:
     """Ask for the neighbour's Machine with one's own name; both have one's own TPM on record."""
-    neighbour(world, world.ek)
-    world.provider_id, world.request_der = OTHER_ID, b""
+    neighbour(scenario, scenario.ek)
+    scenario.provider_id, scenario.request_der = OTHER_ID, b""
 
 
-def abroad(world: World) -> None:
+def abroad(scenario: Scenario) -> None:
     """Ask for a Machine that is another cluster's, with equal names."""
-    world.store.machines[ABROAD] = world.store.machines.pop(HOME)
+    scenario.store.machines[ABROAD] = scenario.store.machines.pop(HOME)
 
 
-def clone(world: World) -> None:
+def clone(scenario: Scenario) -> None:
     """Give a second Machine the same provider ID."""
-    world.store.machines[HOME].append(replace(world.machine, name="machine-2", uid="machine-uid-2"))
+    scenario.store.machines[HOME].append(
+        replace(scenario.machine, name="machine-2", uid="machine-uid-2")
+    )
 
 
-def both_deleting(world: World) -> None:
+def both_deleting(scenario: Scenario) -> None:
     """Delete both of two Machines with one provider ID."""
-    world.change_machine(deleting=True)
-    clone(world)
+    scenario.change_machine(deleting=True)
+    clone(scenario)
 
 
 def change(**changes: object) -> Mutation:
     """Change the Machine."""
-    return lambda world: world.change_machine(**changes)
+    return lambda scenario: scenario.change_machine(**changes)
 
 
-def paused(world: World) -> None:
+def paused(scenario: Scenario) -> None:
     """Pause the Cluster."""
-    world.change_cluster(paused=True)
+    scenario.change_cluster(paused=True)
 
 
 def address(kind: str, text: str = NODE) -> Mutation:
@@ -108,17 +109,17 @@ def address(kind: str, text: str = NODE) -> Mutation:
     return change(addresses=(Address(type=kind, address=text),))
 
 
-def unnamed(world: World) -> None:
+def unnamed(scenario: Scenario) -> None:
     """Ask for the Machine's own name, which the policy does not take for its node's."""
-    world.change_machine(name=NODE, addresses=())
+    scenario.change_machine(name=NODE, addresses=())
 
 
 def pool_member(*registrations: Registration) -> Mutation:
     """Be a member of a pool, whose names come from the nodes themselves."""
 
-    def mutate(world: World) -> None:
-        world.change_machine(is_pool_member=True)
-        world.put_key(key_name(world.ek), registered_for=registrations)
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_machine(is_pool_member=True)
+        scenario.put_key(key_name(scenario.ek), registered_for=registrations)
 
     return mutate
 
@@ -133,9 +134,9 @@ def registration(provider_id: str | None, node_name: str | None) -> Registration
 def claimed_name(basis: TrustBasis) -> Mutation:
     """Ask for another name of a Machine whose node has claimed one."""
 
-    def mutate(world: World) -> None:
-        world.put_claim(node_name="internal.example", basis=basis)
-        world.change_machine(addresses=hostnames(NODE, "internal.example"))
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(node_name="internal.example", basis=basis)
+        scenario.change_machine(addresses=hostnames(NODE, "internal.example"))
 
     return mutate
 
@@ -143,8 +144,8 @@ def claimed_name(basis: TrustBasis) -> Mutation:
 def nodes(*found: Node) -> Mutation:
     """Let the workload cluster have these Nodes."""
 
-    def mutate(world: World) -> None:
-        world.inventory.nodes = list(found)
+    def mutate(scenario: Scenario) -> None:
+        scenario.inventory.nodes = list(found)
 
     return mutate
 
@@ -154,10 +155,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 MACHINES = [
@@ -284,9 +285,9 @@ NODES = [
 ATTACKS = MACHINES + NAMES + NODES
 
 
-@pytest.mark.parametrize("world", [World, renewal, first_use])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, renewal, first_use])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -299,18 +300,18 @@ def test_node_ref_gives_nobody_a_name() -> None:
 
     The Machine's own TPM still gets the Machine's own name, and the stranger nothing by it.
     """
-    world = Scenario()
-    world.change_machine(node_ref=OTHER_NODE)
-    world.inventory.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    scenario = Scenario()
+    scenario.change_machine(node_ref=OTHER_NODE)
+    scenario.inventory.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     stranger = Scenario(ek=endorsement_key(), node_name=OTHER_NODE)
-    assert reconcile_once(world, stranger.answer_csr()).reason == "NodeNameMismatch"
+    assert reconcile_once(scenario, stranger.answer_csr()).reason == "NodeNameMismatch"
 
 
 def test_a_neighbour_may_be_itself() -> None:
     """What is refused above is refused for its claim, and not for being a neighbour."""
-    world = Scenario()
+    scenario = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
-    neighbour(world, other.ek)
-    assert record_of(other.ek) in world.store.machines[HOME][1].registered_keys
-    assert reconcile_once(world, other.answer_csr()).outcome == "issued"
+    neighbour(scenario, other.ek)
+    assert record_of(other.ek) in scenario.store.machines[HOME][1].registered_keys
+    assert reconcile_once(scenario, other.answer_csr()).outcome == "issued"

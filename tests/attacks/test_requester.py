@@ -30,7 +30,6 @@ from signer.policy import AutoApproveBindings, KubeletServingMode
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -49,9 +48,9 @@ EVERYBODY = frozenset({"system:authenticated"})
 def changed(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
     """Change what stands in the objects, before offer and answer are made for it."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
-        world.username = changes.get("username", world.username)
-        return world.offer_csr(**changes), world.answer_csr(**changes)
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+        scenario.username = changes.get("username", scenario.username)
+        return scenario.offer_csr(**changes), scenario.answer_csr(**changes)
 
     return mutate
 
@@ -79,40 +78,40 @@ def with_condition(kind: str) -> Mutation:
 
 def cluster(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Cluster
     """File in a cluster of another kind."""
-    return lambda world: world.change_cluster(**changes)
+    return lambda scenario: scenario.change_cluster(**changes)
 
 
 def as_node_asking_for(name: str) -> Mutation:
     """Renew as a node, for another name."""
 
-    def mutate(world: World) -> None:
-        world.username = f"system:node:{name}"
+    def mutate(scenario: Scenario) -> None:
+        scenario.username = f"system:node:{name}"
 
     return mutate
 
 
-def serving_world() -> World:
+def serving_scenario() -> Scenario:
     """Ask for a serving certificate, as a node."""
-    world = Scenario()
-    world.for_serving(NODE, "192.0.2.11")
-    return world
+    scenario = Scenario()
+    scenario.for_serving(NODE, "192.0.2.11")
+    return scenario
 
 
-def as_bootstrapper(world: World) -> None:
+def as_bootstrapper(scenario: Scenario) -> None:
     """Ask for a serving certificate with a bootstrap token."""
-    world.username, world.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
+    scenario.username, scenario.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
 
 
-def waiting_for_bindings(world: World) -> None:
+def waiting_for_bindings(scenario: Scenario) -> None:
     """Let a forgotten binding stand, where the policy says to wait."""
-    policy = replace(world.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
-    world.policy = policy
-    world.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
+    policy = replace(scenario.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
+    scenario.policy = policy
+    scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
 
 
-def of_other_groups(world: World) -> None:
+def of_other_groups(scenario: Scenario) -> None:
     """Join by a group that this cluster's policy does not name any more."""
-    world.policy = replace(world.policy, bootstrap_groups=frozenset({"joiners"}))
+    scenario.policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
 
 
 def attack(
@@ -120,10 +119,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 OURS = [
@@ -207,7 +206,7 @@ USAGES = [
         "of no name": (*CLIENT, ""),
     }.items()
 ] + [
-    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_world)
+    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
     for name, usages in {
         "those of clients": CLIENT,
         "client auth besides": (*SERVING, "client auth"),
@@ -238,16 +237,24 @@ REQUESTERS = [
         "R3", "a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups
     ),
     attack(
-        "R3", "a bootstrapper asks for serving", RequesterNotAllowed, as_bootstrapper, serving_world
+        "R3",
+        "a bootstrapper asks for serving",
+        RequesterNotAllowed,
+        as_bootstrapper,
+        serving_scenario,
     ),
 ]
 OTHER_NAMES = [
     attack(
-        "M5", f"a node asks for {name}", RequesterNameMismatch, as_node_asking_for(requester), world
+        "M5",
+        f"a node asks for {name}",
+        RequesterNameMismatch,
+        as_node_asking_for(requester),
+        scenario,
     )
-    for name, requester, world in (
+    for name, requester, scenario in (
         ("another's name", "node-2.example", renewal),
-        ("another's serving certificate", "node-2.example", serving_world),
+        ("another's serving certificate", "node-2.example", serving_scenario),
         ("the name that its own begins with", "node-1.example.com", renewal),
         ("the name that begins with its own", "node-1", renewal),
         ("its name with a dot behind", "node-1.example.", renewal),
@@ -258,9 +265,9 @@ OTHER_NAMES = [
 ATTACKS = OURS + USAGES + REQUESTERS + OTHER_NAMES
 
 
-@pytest.mark.parametrize("world", [World, renewal, serving_world])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, renewal, serving_scenario])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -270,19 +277,19 @@ def test_attack_is_refused(attack: Attack) -> None:
 
 def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
     """The built-in signer's requests are not ours then; our own signer's still are."""
-    world = serving_world()
-    world.policy = replace(world.policy, builtin_serving=KubeletServingMode.IGNORE)
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
-    csr = world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
-    assert reconcile_once(world, csr).reason == "NotOurSigner"
+    scenario = serving_scenario()
+    scenario.policy = replace(scenario.policy, builtin_serving=KubeletServingMode.IGNORE)
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
+    csr = scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
+    assert reconcile_once(scenario, csr).reason == "NotOurSigner"
 
 
 @pytest.mark.parametrize("seconds", [2**31 - 1, 10**9])
 def test_a_certificate_for_a_century_lives_as_long_as_the_policy_says(seconds: int) -> None:
     """`expirationSeconds` is a wish: it shortens, and never lengthens."""
-    world = Scenario(expiration_seconds=seconds)
-    csr = world.answer_csr(expiration_seconds=seconds)
-    traces = reconcile_once(world, csr)
+    scenario = Scenario(expiration_seconds=seconds)
+    csr = scenario.answer_csr(expiration_seconds=seconds)
+    traces = reconcile_once(scenario, csr)
     assert traces.outcome == "issued"
-    (node,) = world.store.nodes.values()
-    assert node.not_after <= world.now + timedelta(hours=168)
+    (node,) = scenario.store.nodes.values()
+    assert node.not_after <= scenario.now + timedelta(hours=168)
