@@ -1,4 +1,4 @@
-"""Hostile attestation data beside requests that are good: what stands in the third PEM block."""
+"""Hostile attestation data, which is the third PEM block, with valid requests."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def offered(edit: Callable[[bytes], bytes]) -> Mutation:
 
 
 def parsed(edit: Callable[[Document], object]) -> Callable[[bytes], bytes]:
-    """Edit the document that the bytes are."""
+    """Edit the JSON document in the bytes."""
 
     def edit_bytes(data: bytes) -> bytes:
         document = json.loads(data)
@@ -49,7 +49,7 @@ def parsed(edit: Callable[[Document], object]) -> Callable[[bytes], bytes]:
 
 
 def member(*path: str, value: object) -> Callable[[bytes], bytes]:
-    """Give a member another value, or make it."""
+    """Set a member."""
 
     def edit(document: Document) -> None:
         for name in path[:-1]:
@@ -60,7 +60,7 @@ def member(*path: str, value: object) -> Callable[[bytes], bytes]:
 
 
 def without(*path: str) -> Callable[[bytes], bytes]:
-    """Leave a member out."""
+    """Omit a member."""
 
     def edit(document: Document) -> None:
         for name in path[:-1]:
@@ -71,12 +71,12 @@ def without(*path: str) -> Callable[[bytes], bytes]:
 
 
 def raw(*path: str, value: str) -> Callable[[bytes], bytes]:
-    """Give a member a value that no JSON writer would write."""
-    placeholder = "placeholder for what is raw"
+    """Set a member to text that no JSON writer generates."""
+    placeholder = "placeholder for the raw text"
 
     def edit(data: bytes) -> bytes:
-        held = member(*path, value=placeholder)(data)
-        return held.replace(f'"{placeholder}"'.encode(), value.encode("utf-8", "surrogatepass"))
+        document = member(*path, value=placeholder)(data)
+        return document.replace(f'"{placeholder}"'.encode(), value.encode("utf-8", "surrogatepass"))
 
     return edit
 

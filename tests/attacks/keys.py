@@ -1,8 +1,8 @@
-"""Exchanges with hostile TPM keys: everything else is made for just these keys.
+"""Exchanges with hostile TPM keys, in which everything else is valid for these keys.
 
-The attacker's software stands in for the TPM, so it signs with any key of the attacker's and puts
-into extraData whatever the challenge to these keys would have been. The Machine's record names the
-endorsement key, whatever it is. So a key that gets through its own check gets a certificate.
+The attacker's software replaces the TPM. So it signs with any key of the attacker, and it puts the
+extraData of a challenge for these keys into the quote. The Machine's record names the endorsement
+key. So a key that passes its own check gets a certificate.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def ek_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
 
 
 def flipped(bit: int) -> Callable[[bytes], bytes]:
-    """Flip one bit of the attributes, which stand behind size, type and nameAlg."""
+    """Flip one bit of the attributes, which follow size, type and nameAlg."""
 
     def edit(area: bytes) -> bytes:
         attributes = int.from_bytes(area[6:10], "big") ^ 1 << bit
@@ -110,7 +110,7 @@ def replaced(old: str, new: str) -> Callable[[bytes], bytes]:
 
 
 def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePrivateKey, EccPoint]:
-    """Make a key on a curve of a private key that everybody knows."""
+    """Make a key on a curve from a known private key."""
     key = ec.derive_private_key(scalar, curve)
     point = unique_field(key)
     assert isinstance(point, EccPoint)
@@ -118,7 +118,7 @@ def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePriv
 
 
 def trivial_ak(scalar: int) -> Mutation:
-    """Take the attestation key of a known private key."""
+    """Use an attestation key with a known private key."""
 
     def mutate(scenario: Scenario) -> None:
         key, point = point_of(scalar, ec.SECP256R1())
@@ -136,7 +136,7 @@ POINTS: dict[str, Callable[[EccPoint], EccPoint]] = {
     "coordinate of 33 bytes": lambda p: replace(p, x=b"\0" + p.x),
     "half a point": lambda p: replace(p, y=b""),
 }
-"""Ways to leave the curve (CVE-2020-0601 and invalid-curve attacks are of this kind)."""
+"""Points that are not on the curve, or have another encoding (compare CVE-2020-0601)."""
 
 
 def on_point(edit: Callable[[EccPoint], EccPoint]) -> Callable[[PublicArea], PublicArea]:

@@ -1,7 +1,7 @@
-"""Hostile PKCS#10 requests inside exchanges that are good around them.
+"""Hostile PKCS#10 requests in exchanges that are otherwise valid.
 
-The attacker holds the kubelet's key and the TPM, so the request is signed again and the challenge
-answered for it: only the mutation itself can be in the way.
+The attacker has the kubelet's key and the TPM, so it signs the request again and answers the
+challenge for it. Only the mutation can cause a refusal.
 """
 
 from collections.abc import Callable
@@ -33,14 +33,14 @@ ATTRIBUTES = (extension_request(PROVIDER_EXTENSION),)
 
 
 def forgery(scenario: Scenario, **changes: Any) -> Forgery:  # noqa: ANN401 - fields of Forgery
-    """Make the scenario's own request, part by part, but for the changes."""
+    """Build the request of the scenario with these changes."""
     return Forgery(
         **{"subject": SUBJECT, "attributes": ATTRIBUTES, "key": scenario.kubelet_key, **changes}
     )
 
 
 def forged(**changes: Any) -> Mutation:  # noqa: ANN401 - as above
-    """Ask with a forged request, on the offer and on the answer."""
+    """Put a forged request into the offer and the answer."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.request_der = forgery(scenario, **changes).der()
@@ -49,7 +49,7 @@ def forged(**changes: Any) -> Mutation:  # noqa: ANN401 - as above
 
 
 def rewritten(rewrite: Callable[[bytes], bytes]) -> Mutation:
-    """Ask with the good request, its bytes rewritten after it was signed."""
+    """Rewrite the bytes of the valid request after it was signed."""
 
     def mutate(scenario: Scenario) -> None:
         good = forgery(scenario).der()
@@ -60,11 +60,11 @@ def rewritten(rewrite: Callable[[bytes], bytes]) -> Mutation:
 
 
 def extended(*extensions: bytes) -> Mutation:
-    """Ask with these extensions behind the provider ID."""
+    """Request these extensions after the provider ID."""
     return forged(attributes=(extension_request(PROVIDER_EXTENSION, *extensions),))
 
 
 def good(scenario: Scenario) -> Csr:
-    """Answer with the forgery that nothing was changed in."""
+    """Answer with an unchanged forgery, which is valid."""
     scenario.request_der = forgery(scenario).der()
     return scenario.answer_csr()

@@ -1,4 +1,4 @@
-"""Scenarios that several families of attacks happen in; everything is in order in each of them."""
+"""Valid scenarios that several families of attacks share."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.builders.software_tpm import AK_KINDS, attestation_key
 
 OTHER_ID = "metal://rack-1/slot-2"
 OTHER_NODE = "node-2.example"
-"""Another Machine of the cluster, and its node."""
+"""The provider ID and the node name of another Machine of the Cluster."""
 
 
 def renewal() -> Scenario:
@@ -19,7 +19,7 @@ def renewal() -> Scenario:
 
 
 def first_use() -> Scenario:
-    """Join where the first to come is believed."""
+    """Join under trust mode FirstUse, without a registered key."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
     scenario.change_machine(registered_keys=())

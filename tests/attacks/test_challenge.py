@@ -1,9 +1,9 @@
-"""Replay, swap, race: an answer that was right, once, for somebody, somewhere.
+"""Replays of valid answers, swapped keys, and challenges for something else.
 
-Everybody who reads CSRs sees every challenge and every answer, and may file them again: as another
-requester, for another node, with another lifetime, in another cluster, later. The TPM signs one
-HMAC over all of that. So each attack here is an answer that is good but for one thing that it was
-made for (C1, Q2), and none of them may spoil it for the node that it was made by.
+Every reader of CSRs sees all challenges and answers, and can file them again: as another requester,
+for another node, with another lifetime, in another cluster, or later. The quote contains one HMAC
+over all of these. So each attack changes one input of a valid answer (C1, Q2). The answer of the
+node itself stays valid.
 """
 
 import base64
@@ -67,7 +67,7 @@ def copied(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
 
 
 def referring(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeReference
-    """Say that another challenge is answered."""
+    """Refer to another challenge."""
 
     def mutate(scenario: Scenario) -> Csr:
         answer = scenario.answer()
@@ -78,7 +78,7 @@ def referring(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Challenge
 
 
 def later(**elapsed: float) -> Mutation:
-    """File a good answer when so much time has passed."""
+    """File a valid answer after this time."""
 
     def mutate(scenario: Scenario) -> Csr:
         csr = scenario.answer_csr()
@@ -89,7 +89,7 @@ def later(**elapsed: float) -> Mutation:
 
 
 def postdated(**elapsed: float) -> Mutation:
-    """File an old answer, and say that its challenge is of now."""
+    """File an old answer with the current time as the time of its challenge."""
 
     def mutate(scenario: Scenario) -> Csr:
         answer = scenario.answer()
@@ -100,8 +100,8 @@ def postdated(**elapsed: float) -> Mutation:
     return mutate
 
 
-def masters(current: bytes, previous: bytes | None = None) -> Mutation:
-    """File an answer when the signer has other keys."""
+def signer_keys(current: bytes, previous: bytes | None = None) -> Mutation:
+    """File an answer when the signer has other challenge keys."""
 
     def mutate(scenario: Scenario) -> Csr:
         csr = scenario.answer_csr()
@@ -114,7 +114,7 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
 
 
 def under_previous_name(scenario: Scenario) -> Csr:
-    """Say that the previous master made it, which is known as well."""
+    """Name the previous challenge key, which the signer also knows."""
     assert scenario.challenge_keys.previous is not None
     mutate = referring(key=challenge_key_id(scenario.challenge_keys.previous))
     filed = mutate(scenario)
@@ -138,7 +138,7 @@ def own_endorsement_key(scenario: Scenario) -> Csr:
 
 
 def other_attestation_key(scenario: Scenario) -> Csr:
-    """Sign the right statement with a key beside the one that activation proved."""
+    """Sign the right statement with another key than the activated one."""
     answer, other = scenario.answer(), attestation_key()
     swapped = replace(answer, ak_public=other.tpm2b, signature=other.sign(answer.quote))
     return scenario.answer_csr(swapped)
@@ -151,7 +151,7 @@ def name_without_key(scenario: Scenario) -> Csr:
 
 
 def other_request(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Scenario
-    """Put the node's answer behind another request."""
+    """Send the node's answer with another request."""
 
     def mutate(scenario: Scenario) -> Csr:
         answer = scenario.answer()
@@ -211,19 +211,19 @@ def as_another_node(scenario: Scenario) -> Csr:
 
 
 def approved(mutate: Mutation) -> Mutation:
-    """File it with Approved: by whomever, it says nothing about what was verified."""
+    """File it with the condition Approved, which proves nothing."""
 
     def mutate_approved(scenario: Scenario) -> Csr:
         csr = mutate(scenario)
         assert isinstance(csr, Csr)
-        condition = Condition(type="Approved", reason="AutoApproved", message="by somebody")
+        condition = Condition(type="Approved", reason="AutoApproved", message="by another approver")
         return replace(csr, conditions={"Approved": condition})
 
     return mutate_approved
 
 
 def extra(value: bytes) -> Mutation:
-    """Quote something else than the answer to the challenge."""
+    """Quote other data than the answer to the challenge."""
     return lambda scenario: scenario.answer_csr(scenario.answer(scenario.attest(extra_data=value)))
 
 
@@ -265,14 +265,20 @@ TIME = [
 ]
 MASTER_KEYS = [
     attack(
-        "C1", "a master that was destroyed", ChallengeKeyUnknown, masters(b"next", b"next but one")
+        "C1",
+        "a challenge key that was destroyed",
+        ChallengeKeyUnknown,
+        signer_keys(b"next", b"next but one"),
     ),
     attack(
-        "C1", "a master, the only one, that was destroyed", ChallengeKeyUnknown, masters(b"next")
+        "C1",
+        "the only challenge key, which was destroyed",
+        ChallengeKeyUnknown,
+        signer_keys(b"next"),
     ),
     attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
     attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
-    attack("Q2", "the previous master's name", AnswerNotBound, under_previous_name),
+    attack("Q2", "the previous challenge key's name", AnswerNotBound, under_previous_name),
 ]
 INPUTS: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
@@ -304,11 +310,11 @@ COPIES = [
         "with the limit taken off": widened,
         "with more usages": copied(usages=("client auth", "digital signature", "key encipherment")),
         "into a cluster of equal names": other_cluster,
-        "behind another kubelet's key": other_request(
+        "with another kubelet's key": other_request(
             kubelet_key=ec.derive_private_key(0x99, ec.SECP256R1())
         ),
-        "behind another node's name": other_node,
-        "behind another Machine's provider ID": other_provider_id,
+        "with another node's name": other_node,
+        "with another Machine's provider ID": other_provider_id,
         "to the serving signer": as_serving,
         "from the serving signer": serving_as_client,
         "by another node": as_another_node,
@@ -322,7 +328,7 @@ KEYS = [
     attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
 ]
 SECRETS = [
-    attack("Q2", "extraData of nobody's challenge", AnswerNotBound, extra(sha256(b"guess"))),
+    attack("Q2", "extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
     attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
     attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
     attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
@@ -393,7 +399,7 @@ def challenged(scenario: Scenario, node: Node) -> Challenge:
 
 
 def test_a_real_tpm_opens_its_challenge_and_gets_its_certificate() -> None:
-    """The good case of everything below."""
+    """The good case of the tests below."""
     node = Node("honest")
     scenario = scenario_of(node)
     assert (
@@ -403,7 +409,7 @@ def test_a_real_tpm_opens_its_challenge_and_gets_its_certificate() -> None:
 
 
 def test_another_tpm_opens_nothing() -> None:
-    """A challenge is public, and worth nothing but to the TPM that it is for."""
+    """Everyone can read a challenge, but only its TPM can open it."""
     node, stranger = Node("honest"), Node("stranger")
     scenario = scenario_of(node)
     challenge = challenged(scenario, node)
@@ -412,7 +418,7 @@ def test_another_tpm_opens_nothing() -> None:
 
 
 def test_a_tpm_opens_nothing_that_was_made_for_another_attestation_key() -> None:
-    """The attacker offers a key of its own in software beside the node's endorsement key."""
+    """The attacker offers its own software key with the node's endorsement key."""
     node, stranger = Node("honest"), Node("stranger")
     scenario = scenario_of(node)
     mixed = replace(node.keys, ak_public=stranger.keys.ak_public)
@@ -423,7 +429,7 @@ def test_a_tpm_opens_nothing_that_was_made_for_another_attestation_key() -> None
 
 
 def test_two_right_answers_are_two_certificates_for_one_key() -> None:
-    """Harmless: one kubelet's key, in one TPM, twice; neither is denied for the other."""
+    """Both certificates are for the same kubelet key of the same node."""
     node = Node("honest")
     scenario = scenario_of(node)
     challenge = challenged(scenario, node)
@@ -467,7 +473,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_forged_challenge_is_written_again(forge: Callable[[dict[str, Any]], object]) -> None:
-    """Annotations at creation are the requester's: one that is not ours is no reason to stop."""
+    """The requester can set annotations at creation, so the signer replaces them."""
     node = Node("honest")
     scenario = scenario_of(node)
     first = reconcile_once(scenario, scenario.offer_csr(node.keys)).csr.annotations[
@@ -491,7 +497,7 @@ def test_a_forged_challenge_is_written_again(forge: Callable[[dict[str, Any]], o
     "annotation", ["", "{}", "null", "[" * 8000, "x" * 30_000, "\ud800", '{"version":"v2"}']
 )
 def test_what_is_no_challenge_is_written_again(annotation: str) -> None:
-    """Whatever the requester puts there."""
+    """The requester can set any text."""
     node = Node("honest")
     scenario = scenario_of(node)
     csr = scenario.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: annotation})
@@ -499,7 +505,7 @@ def test_what_is_no_challenge_is_written_again(annotation: str) -> None:
 
 
 def test_a_challenge_copied_from_another_offer_is_written_again() -> None:
-    """It was made for that offer's uid: its answer would be good for nothing."""
+    """It is bound to the UID of the other offer, so its answer would be refused."""
     node = Node("honest")
     scenario = scenario_of(node)
     first = reconcile_once(scenario, scenario.offer_csr(node.keys)).csr.annotations[
@@ -514,7 +520,7 @@ def test_a_challenge_copied_from_another_offer_is_written_again() -> None:
 
 
 def test_our_own_challenge_is_left_alone() -> None:
-    """Looking again at what is answered writes nothing: two signers do not write in turns."""
+    """A second reconciliation writes nothing, so two signers do not overwrite each other."""
     node, csrs = Node("honest"), FakeCsrs()
     scenario = scenario_of(node)
     csr = scenario.offer_csr(node.keys)
@@ -523,7 +529,7 @@ def test_our_own_challenge_is_left_alone() -> None:
 
 
 def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
-    """Its answer would be of other PCRs than are asked for by now."""
+    """Its answer would quote other PCRs than the policy requests now."""
     node, csrs = Node("honest"), FakeCsrs()
     scenario = scenario_of(node)
     csr = scenario.offer_csr(node.keys)
@@ -536,7 +542,7 @@ def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
 
 
 def test_annotations_on_an_answer_are_no_input() -> None:
-    """Neither a forged challenge nor the signer's own words about another CSR count."""
+    """The signer ignores a forged challenge and a copied pending reason."""
     scenario = Scenario()
     csr = scenario.answer_csr(
         name="kubelet-tpm-c", annotations={CHALLENGE_ANNOTATION: "{}", "approved": "true"}
@@ -544,8 +550,8 @@ def test_annotations_on_an_answer_are_no_input() -> None:
     assert reconcile_once(scenario, csr).reason == "AnswerNotBound"
 
 
-def test_an_offer_alone_pins_nothing() -> None:
-    """Nothing is claimed before the quote holds, whoever offers."""
+def test_offer_alone_makes_no_claim() -> None:
+    """The signer makes claims only after it has verified the quote."""
     node = Node("stranger")
     scenario = Scenario()
     scenario.store.machines[scenario.cluster.key] = [machine()]

@@ -1,10 +1,9 @@
-"""Races: two that were right a moment ago, and may not both be right now.
+"""Races for a TPM or a node name.
 
-One TPM, one living node; one name, one TPM. Checking that and writing it down are two steps, and
-between them another replica, another cluster's worker or another answer can write
-(Keylime CVE-2025-13609; two attestations that spent one token in SPIRE 1.14.6). Caches are behind,
-so all that E3 saw may be old: here the signer's caches hold nothing, or what was true before, and
-the claims themselves have to decide (K1 to K3).
+A TPM belongs to one live node, and a node name to one TPM. The check and the write of a claim are
+two steps. Between them another replica, the worker of another Cluster or another answer can write
+(Keylime CVE-2025-13609; two attestations with one token in SPIRE 1.14.6). E3 reads caches, which
+may be old. Here the caches are empty or old, so the live claims must decide (K1 to K3).
 """
 
 from collections.abc import Callable
@@ -45,7 +44,7 @@ def unseen(change: Callable[[Scenario], object]) -> Mutation:
 
     def mutate(scenario: Scenario) -> Csr:
         store = scenario.store
-        machines = {key: list(found) for key, found in store.machines.items()}
+        machines = {cluster: list(members) for cluster, members in store.machines.items()}
         scenario.inventory.store = StoredClaims(
             keys=dict(store.keys), nodes=dict(store.nodes), machines=machines
         )
@@ -166,7 +165,7 @@ def dying_twin(scenario: Scenario) -> None:
 
 @dataclass(slots=True)
 class _Busy(FakeClaimStore):
-    """Somebody else writes before every write."""
+    """Another replica writes before every write."""
 
     def _write(self, what: str) -> None:
         FakeClaimStore._write(self, what)
@@ -217,12 +216,12 @@ def takes_name(scenario: Scenario) -> None:
 
 
 def unreachable(scenario: Scenario) -> ClaimStore:
-    """Let the API server be away."""
+    """Make the API server unavailable."""
     return FakeClaimStore(store=scenario.store, unavailable=True)
 
 
 def busy(scenario: Scenario) -> ClaimStore:
-    """Lose every race."""
+    """Lose every race to another replica."""
     return _Busy(store=scenario.store)
 
 
@@ -324,7 +323,7 @@ KEYS = [
     ),
     attack(
         "E3",
-        "a TPM of a dead node whose certificate lives",
+        "a TPM of a deleted node whose certificate is valid",
         EndorsementKeyHolderDeleting,
         unseen(key_of_the_gone),
         after_certificate,
@@ -363,7 +362,7 @@ NAMES = [
     ),
     attack(
         "K2",
-        "the name of a dead node whose certificate lives",
+        "the name of a deleted node whose certificate is valid",
         NodeNameReserved,
         unseen(name_of_the_gone),
         after_certificate,
@@ -399,7 +398,7 @@ RACES = (
     + [
         attack(
             "K3",
-            "a claim that somebody else writes all the time",
+            "a claim that another replica always writes first",
             ClaimConflict,
             Scenario.answer_csr,
             Scenario,
@@ -442,19 +441,19 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
 
 
 @pytest.mark.parametrize("change", [banned_stranger, half_a_claim, second_name, dying_twin])
-def test_what_is_no_living_claim_keeps_nobody_out(change: Callable[[Scenario], None]) -> None:
-    """Banned, half, made without a record, or of a Machine on its way out."""
+def test_claim_that_is_not_live_stops_no_node(change: Callable[[Scenario], None]) -> None:
+    """A claim that is banned, incomplete, without a record, or of a Machine under deletion."""
 
-    def beside() -> Scenario:
+    def changed() -> Scenario:
         scenario = Scenario()
         change(scenario)
         return scenario
 
-    assert_issued(beside)
+    assert_issued(changed)
 
 
-def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
-    """A node asks for ten minutes, so that its name is free while its last certificate lives."""
+def test_short_certificate_does_not_shorten_the_claim() -> None:
+    """Else a node could free its name while its earlier certificate is still valid."""
     scenario = after_certificate()
     _, claim = scenario.put_claim()
     scenario.as_node()
@@ -465,14 +464,14 @@ def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
 
 
 def test_an_offer_learns_nothing_of_other_clusters() -> None:
-    """That another cluster holds the TPM is told to nobody who has not proved to have it."""
+    """Only a requester that has proved the TPM learns that another Cluster holds it."""
     scenario = first_use()
     abroad(TrustBasis.FIRST_USE)(scenario)
     assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
 
 
-def test_who_was_there_first_keeps_its_claim_whoever_comes() -> None:
-    """A hundred strangers by the same provider ID and name cost the node nothing."""
+def test_first_claim_stays_when_other_tpms_request_its_name() -> None:
+    """Other TPMs request the same provider ID and node name, and the node can still renew."""
     scenario = first_use()
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     for _ in range(5):

@@ -160,7 +160,7 @@ NOT_TEMPLATE = [
     attack(name, EndorsementKeyNotTemplate, mutate)
     for name, mutate in {
         "a storage key": ek_fields(attributes=ObjectAttributes(0x00030472)),
-        "a key that decrypts for anybody": ek_fields(attributes=ObjectAttributes(0x00020072)),
+        "a key that decrypts for any caller": ek_fields(attributes=ObjectAttributes(0x00020072)),
         "the attestation key": attestation_key,
         "no policy": ek_fields(auth_policy=b""),
         "a policy of zeros": ek_fields(auth_policy=bytes(32)),

@@ -1,10 +1,9 @@
-"""Another Machine's place: names and provider IDs that belong to somebody else.
+"""Node names and provider IDs that belong to another Machine.
 
-The attacker has a Machine of its own in the cluster, with its own TPM, honestly registered, or
-knows the names of Machines that do not exist yet, exist no more or exist elsewhere. What it may be
-is what operators and providers wrote in the management cluster: neither what nodes write of
-themselves (their provider ID, and with it `nodeRef`), nor what a name happens to look like
-(M1 to M6).
+The attacker has its own Machine in the cluster, with its own registered TPM. Or it knows the names
+of Machines that do not exist yet, were deleted, or are in another cluster. Only operators and
+providers decide, in the management cluster, which node the attacker may be. Values that nodes write
+(their provider ID, and so `nodeRef`) do not count, nor do similar names (M1 to M6).
 """
 
 from collections.abc import Callable
@@ -141,11 +140,11 @@ def claimed_name(basis: TrustBasis) -> Mutation:
     return mutate
 
 
-def nodes(*found: Node) -> Mutation:
+def nodes(*members: Node) -> Mutation:
     """Let the workload cluster have these Nodes."""
 
     def mutate(scenario: Scenario) -> None:
-        scenario.inventory.nodes = list(found)
+        scenario.inventory.nodes = list(members)
 
     return mutate
 
@@ -203,7 +202,7 @@ NAMES = [
     attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
     attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
     attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
-    attack("M3", "a pool member that nobody named", NodeNameUnknown, pool_member()),
+    attack("M3", "a pool member without a registration", NodeNameUnknown, pool_member()),
     attack(
         "M3",
         "a pool member registered without a name",
@@ -230,13 +229,13 @@ NAMES = [
     ),
     attack(
         "M3",
-        "a second name beside the claimed one",
+        "a second name after the claimed one",
         NodeNameMismatch,
         claimed_name(TrustBasis.RECORD),
     ),
     attack(
         "M3",
-        "a second name beside one claimed at first use",
+        "a second name after one claimed at first use",
         NodeNameMismatch,
         claimed_name(TrustBasis.FIRST_USE),
     ),
@@ -295,10 +294,10 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_node_ref_gives_nobody_a_name() -> None:
+def test_node_ref_does_not_decide_the_node_name() -> None:
     """A node wrote the victim's provider ID into its own Node, and Cluster API set `nodeRef`.
 
-    The Machine's own TPM still gets the Machine's own name, and the stranger nothing by it.
+    The Machine's own TPM still gets the name of its Machine. The other TPM is refused.
     """
     scenario = Scenario()
     scenario.change_machine(node_ref=OTHER_NODE)
@@ -308,8 +307,8 @@ def test_node_ref_gives_nobody_a_name() -> None:
     assert reconcile_once(scenario, stranger.answer_csr()).reason == "NodeNameMismatch"
 
 
-def test_a_neighbour_may_be_itself() -> None:
-    """What is refused above is refused for its claim, and not for being a neighbour."""
+def test_second_machine_gets_its_own_certificate() -> None:
+    """The attacks above are refused for the names that they request."""
     scenario = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
     neighbour(scenario, other.ek)

@@ -308,7 +308,7 @@ BAD_BOOTS = [
             ],
         ),
         (
-            "an option ROM as an action of its own text",
+            "an option ROM as an action of another text",
             [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"mine")],
             None,
         ),

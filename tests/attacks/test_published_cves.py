@@ -1,9 +1,8 @@
-"""What befell other systems, once each, by its name: none of it may befall this one.
+"""Published incidents of other systems, and findings of reviews.
 
-Each test is named after a published incident, or after what a review found; docs/threat-model.md
-is the table of them. Where an incident is about a part that no request reaches, the table names the
-test that is beside that part. The families of attacks in this folder go further into each; here
-stands the story itself, short.
+Each test has the name of an incident or a finding, and docs/threat-model.md lists all of them. If
+no request can reach the affected part, the table names a test of that part. The families of attacks
+in this directory have more variants of each.
 """
 
 import base64
@@ -93,7 +92,7 @@ def dns(name: str) -> bytes:
 
 
 def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
-    """The verification key comes from the bytes whose Name activation proved, and nowhere else."""
+    """The verification key comes only from the bytes whose Name activation proved."""
     scenario, own = Scenario(), attestation_key()
     quote = scenario.answer().quote
     assert answered(scenario, signature=own.sign(quote)).reason == "QuoteSignatureInvalid"
@@ -107,7 +106,7 @@ def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
 
 
 def test_tpm2_tools_cve_2024_29038_quote_that_no_tpm_generated() -> None:
-    """Bytes that begin otherwise were signed as data, whatever else they look like."""
+    """Bytes without the magic of a TPM were signed as data."""
     scenario = Scenario()
     forged = b"\0TCG" + scenario.attest().encode()[4:]
     assert (
@@ -137,7 +136,7 @@ def test_tpm2_tss_cve_2024_29040_statement_that_is_no_quote() -> None:
 
 
 def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
-    """Policy values stand beside a quote of other PCRs."""
+    """The answer has the allowed values and a quote of other PCRs."""
     scenario = Scenario()
     quote = attest(pcr_values({"sha256": (0, 1)}), scenario.extra_data(ANSWER))
     csr = scenario.answer_csr(scenario.answer(quote, pcrs=pcr_values(EIGHT)))
@@ -145,7 +144,7 @@ def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
 
 
 def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
-    """Each input makes another secret, each object another nonce, and all are 32 bytes."""
+    """Each input changes the secret, each object has its own nonce, and all have 32 bytes."""
     inputs = ChallengeInputs(
         cluster_uid="a",
         signer_name="b",
@@ -210,7 +209,7 @@ def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> 
 
 
 def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
-    """Two objects are swapped while a third is compared: each claim is an object of its own."""
+    """Each claim is one object, so it cannot change while it is compared."""
     scenario = first_use()
 
     def other_replica() -> None:
@@ -271,9 +270,9 @@ def test_spire_0_12_1_identifiers_of_odd_shapes(name: str, provider_id: str, rea
 
 
 def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -> None:
-    """Whatever is thrown at the signer by a stranger, the node's own answer still counts."""
+    """Invalid answers of others do not affect the valid answer of the node."""
     scenario = Scenario()
-    honest = scenario.answer_csr()
+    valid = scenario.answer_csr()
     stranger = Scenario(ek=endorsement_key(), ak=attestation_key())
     for hostile in (
         stranger.answer_csr(),
@@ -282,17 +281,17 @@ def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -
         scenario.answer_csr(replace(scenario.answer(), quote=stranger.answer().quote)),
     ):
         assert reconcile_once(scenario, hostile).outcome == "denied"
-    assert reconcile_once(scenario, honest).outcome == "issued"
+    assert reconcile_once(scenario, valid).outcome == "issued"
 
 
 def test_go_attestation_event_log_disclosure_type_that_no_digest_covers() -> None:
-    """Secure Boot is off; the log calls its measurement an action, and tells another one."""
+    """Secure Boot is off, and the log gives its measurement the type of an action."""
     events = firmware(secure_boot=False)
     scenario = measured()
     scenario.pcrs = extended(events, EIGHT)
     relabelled = replace(events[1], type=EV_EFI_ACTION)
-    for told in ([events[0], relabelled, *events[2:]], events):
-        scenario.event_log = log_of(told)
+    for logged in ([events[0], relabelled, *events[2:]], events):
+        scenario.event_log = log_of(logged)
         assert reconcile_once(scenario, scenario.answer_csr()).reason == "EventLogPolicyMismatch"
 
 
@@ -314,12 +313,12 @@ for _ in range(200):
 def test_go_attestation_506_432_143_lengths_that_overflow(
     change: dict[str, bytes], reason: str
 ) -> None:
-    """A size that is larger than the data is an error of ours, in every structure of a TPM."""
+    """A size over the end of the data has a reason, in every TPM structure."""
     assert answered(Scenario(), **change).reason == reason
 
 
 def test_go_attestation_506_432_143_recursion_without_end() -> None:
-    """Depth is bounded in DER and in JSON, and numbers of events in logs."""
+    """The depth of DER and JSON is limited, and the number of events in logs."""
     scenario = Scenario()
     csr = scenario.answer_csr(request=encode_request(scenario.pkcs10(), DEEP))
     assert reconcile_once(scenario, csr).reason == "AttestationDataMalformed"
@@ -334,7 +333,7 @@ def test_go_attestation_506_432_143_recursion_without_end() -> None:
 
 
 def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
-    """As on real laptops: told by exactly that, with the remedy."""
+    """Real laptops have such certificates. The message contains the remedy."""
     scenario = certified()
     other = leaf(authority("Vendor"), endorsement_key().private.public_key())
     scenario.certificates = (other,)
@@ -344,7 +343,7 @@ def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
 
 
 def test_constellation_azure_root_that_expired() -> None:
-    """A root beyond its date certifies nothing any more, and says so."""
+    """An expired root certifies no key, and the reason says so."""
     scenario = certified()
     scenario.now = NOW + timedelta(days=20 * 365)
     traces = reconcile_once(scenario, scenario.offer_csr())
@@ -364,7 +363,7 @@ def test_constellation_azure_root_that_expired() -> None:
 
 @pytest.mark.parametrize("trust", [TrustMode.FIRST_USE, TrustMode.REGISTERED])
 def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None:
-    """Nothing is proved by an offer, so nothing is claimed by it."""
+    """An offer proves nothing, so the signer makes no claim."""
     scenario = first_use()
     scenario.policy = replace(scenario.policy, trust=trust)
     if trust is TrustMode.REGISTERED:
@@ -375,7 +374,7 @@ def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None
 
 
 def test_review_junk_answers_burn_no_challenge() -> None:
-    """The challenge is public; so is its uid."""
+    """Everyone can answer a public challenge, so wrong answers do not use it up."""
     scenario = Scenario()
     for number in range(10):
         junk = scenario.answer_csr(scenario.answer(signature=bytes(72)), name=f"junk-{number}")
@@ -384,7 +383,7 @@ def test_review_junk_answers_burn_no_challenge() -> None:
 
 
 def test_review_uniqueness_is_the_object_that_is_created() -> None:
-    """Whoever creates the claim has it; who read before that has lost, and begins again."""
+    """The first create wins. The other replica gets a conflict and reads the claim again."""
     scenario = first_use()
     abroad = first_use()
     abroad.change_cluster(key=replace(HOME, name="green"), uid="0" * 8 + scenario.cluster.uid[8:])
@@ -408,7 +407,7 @@ def test_review_uniqueness_is_the_object_that_is_created() -> None:
 
 
 def test_kubeletmein_stolen_bootstrap_credential() -> None:
-    """A pod reads the bootstrap token, and asks for every node as kubeadm's own flow would."""
+    """A pod reads the bootstrap token and requests certificates as kubeadm does."""
     scenario = Scenario()
     bare = encode_block(PEM_REQUEST, scenario.pkcs10())
     assert (
@@ -420,7 +419,7 @@ def test_kubeletmein_stolen_bootstrap_credential() -> None:
 
 
 def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
-    """The address is the node's own, and the DNS name is anybody's."""
+    """The address belongs to the node, and the DNS name does not."""
     own = tlv(0x87, b"\xc0\0\2\x0b")
     for name, reason in (
         ("www.example.com", "AddressNotOfMachine"),
@@ -432,20 +431,20 @@ def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
 
 @pytest.mark.parametrize("value", [tlv(0x86, b"https://node-1.example"), tlv(0x81, b"a@b")])
 def test_cloud_provider_gcp_185_serving_names_of_other_types(value: bytes) -> None:
-    """What is not understood is refused."""
+    """Unsupported types of names are refused."""
     scenario = serving(dns(NODE), value)
     assert reconcile_once(scenario, scenario.answer_csr()).reason == "SubjectAltNameNotAllowed"
 
 
 def test_kubelet_serving_cert_approver_337_348_names_tied_to_no_node() -> None:
-    """A name of the right form is not yet the Machine's."""
+    """A well-formed name must also belong to the Machine."""
     scenario = serving(dns("node-2.example"))
     assert reconcile_once(scenario, scenario.answer_csr()).reason == "AddressNotOfMachine"
 
 
 @pytest.mark.parametrize("name", ["API.example", "api.example.", "Api.Example."])
 def test_talos_360_deny_list_compared_with_case(name: str) -> None:
-    """Folded on both sides, also where the guest reports it as its own."""
+    """The signer normalizes both sides, also if the guest reports the name."""
     scenario = serving(dns(name))
     given = Address(type="Hostname", address=name)
     scenario.change_machine(addresses=(*scenario.machine.addresses, given))
@@ -454,7 +453,7 @@ def test_talos_360_deny_list_compared_with_case(name: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["bootstrap", "certificate-rotation"])
 def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str) -> None:
-    """While somebody else approves unseen, nothing is approved here, and an alarm is raised."""
+    """While Kubernetes auto-approves CSRs, the signer approves none and raises an alarm."""
     scenario = Scenario()
     scenario.change_cluster(auto_approve_bindings=frozenset({f"kubeadm:node-autoapprove-{suffix}"}))
     for csr in (scenario.offer_csr(), scenario.answer_csr()):
@@ -464,7 +463,7 @@ def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str)
 
 
 def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
-    """Annotations on the CSR, and Nodes' provider IDs: none of them names a key."""
+    """Annotations of the CSR and provider IDs of Nodes register no key."""
     scenario = Scenario(ek=endorsement_key())
     scenario.change_machine(registered_keys=())
     own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(scenario.ek)}"}
@@ -474,7 +473,7 @@ def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
 
 
 def test_cluster_machine_approver_310_pile_that_stops_everybody() -> None:
-    """A requester that asks without end is slowed down; nobody else is."""
+    """The limit applies to the requester that exceeds it, and to no other."""
     rate = ChallengeRateLimiter(lambda: 0.0)
     flooder, other = (HOME, "system:bootstrap:aaaaaa"), (HOME, "system:bootstrap:bbbbbb")
     for _ in range(int(BURST)):
@@ -488,19 +487,19 @@ Trouble = Callable[[Scenario], FakeClaimStore]
 
 
 def caches_are_empty(scenario: Scenario) -> FakeClaimStore:
-    """Let caches not have been filled yet."""
+    """Use caches that have not synced."""
     scenario.inventory.filled = False
     return FakeClaimStore(store=scenario.store)
 
 
 def claims_are_away(scenario: Scenario) -> FakeClaimStore:
-    """Let the management cluster be away."""
+    """Make the management cluster unavailable."""
     return FakeClaimStore(store=scenario.store, unavailable=True)
 
 
 @pytest.mark.parametrize("trouble", [caches_are_empty, claims_are_away])
 def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) -> None:
-    """What cannot be decided is tried again: neither a yes nor a no is written."""
+    """If the signer cannot decide, it writes no condition and tries again."""
     scenario = Scenario()
     claims = trouble(scenario)
     traces = reconcile_once(scenario, scenario.answer_csr(), claims=claims)
@@ -512,7 +511,7 @@ def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) 
 
 @pytest.mark.parametrize("trust", list(TrustMode))
 def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: TrustMode) -> None:
-    """In no mode is there a way without attestation: no bare request, no other version."""
+    """Every mode requires attestation, in a supported version."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, trust=trust)
     bare = scenario.answer_csr(request=encode_block(PEM_REQUEST, scenario.pkcs10()))
@@ -525,7 +524,7 @@ def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: TrustMode)
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "policies:", "null", "trust: FirstUse"])
 def test_approvers_broken_configuration_that_approves(text: str) -> None:
-    """A file that says nothing, or something else, is refused whole; nothing falls back to it."""
+    """An empty or unknown policy file is refused, and there is no default policy."""
     with pytest.raises(PolicyFileInvalid):
         load_policies(text)
     with pytest.raises(AttestationError, match="no policy"):
@@ -535,7 +534,7 @@ def test_approvers_broken_configuration_that_approves(text: str) -> None:
 
 
 def test_nodes_that_write_a_strangers_provider_id() -> None:
-    """Cluster API can be led to a wrong `nodeRef`: it gives no name, and takes none."""
+    """A node can cause a wrong `nodeRef`, which neither gives nor removes a node name."""
     scenario = Scenario()
     scenario.change_machine(node_ref="node-2.example")
     scenario.inventory.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
@@ -550,7 +549,7 @@ def test_nodes_that_write_a_strangers_provider_id() -> None:
     "name", ["kubernetes", "api.example", "API.EXAMPLE", "192.0.2.1", "10.96.0.1"]
 )
 def test_serving_certificate_with_the_api_servers_names(name: str) -> None:
-    """Though the Machine's own addresses say so: guests report those."""
+    """Guests report the addresses of a Machine, so they can contain these names."""
     address = name[0].isdigit()
     value = tlv(0x87, bytes(map(int, name.split(".")))) if address else dns(name)
     scenario = serving(dns(NODE), value)

@@ -384,7 +384,7 @@ KEYS = [
 ]
 
 SIGNATURES = [
-    Attack("P3", "somebody else's key", RequestSignatureInvalid, foreign_key),
+    Attack("P3", "another party's key", RequestSignatureInvalid, foreign_key),
     Attack("P3", "signature of another request", RequestSignatureInvalid, foreign_signature),
     Attack(
         "P3",

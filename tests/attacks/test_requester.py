@@ -1,9 +1,9 @@
-"""Who asks, for what, and where: everything that the API server says about a CSR.
+"""Requesters, usages, signers and clusters: everything that the API server records about a CSR.
 
-A stolen bootstrap token may file what it likes, and so may every pod that reads one from instance
-metadata (4ARMED's kubeletmein on GKE and DigitalOcean). It is worth nothing alone, and it is no
-way around: no other signer, no wider usages, nobody else's name, and no cluster that did not opt in
-or that lets somebody else approve (R0 to R3, M5).
+The holder of a stolen bootstrap token can create any CSR, and so can every pod that reads a token
+from instance metadata (4ARMED's kubeletmein on GKE and DigitalOcean). The token alone must not be
+enough for another signer, wider usages or the name of another node. It must not help in a cluster
+that did not opt in, or in which another approver approves (R0 to R3, M5).
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ EVERYBODY = frozenset({"system:authenticated"})
 
 
 def changed(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
-    """Change what stands in the objects, before offer and answer are made for it."""
+    """Change fields of the CSRs, with an offer and an answer that are valid for them."""
 
     def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
         scenario.username = changes.get("username", scenario.username)
@@ -56,12 +56,12 @@ def changed(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
 
 
 def asked(*usages: str) -> Mutation:
-    """Ask for these usages, which the quote is bound to as well."""
+    """Request these usages, to which the quote is also bound."""
     return changed(usages=usages)
 
 
 def by(username: str, *groups: str) -> Mutation:
-    """Ask as somebody else, whose challenge it is."""
+    """Request as another user, with the challenge of that user."""
     return changed(username=username, groups=frozenset(groups))
 
 
@@ -71,13 +71,13 @@ def to(signer_name: str) -> Mutation:
 
 
 def with_condition(kind: str) -> Mutation:
-    """File what is settled already, and hope that it is looked at again."""
+    """Send a CSR that already has this condition."""
     condition = Condition(type=kind, reason="Whatever", message="")
     return changed(conditions={kind: condition})
 
 
 def cluster(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Cluster
-    """File in a cluster of another kind."""
+    """Use a cluster with other settings."""
     return lambda scenario: scenario.change_cluster(**changes)
 
 
@@ -103,14 +103,14 @@ def as_bootstrapper(scenario: Scenario) -> None:
 
 
 def waiting_for_bindings(scenario: Scenario) -> None:
-    """Let a forgotten binding stand, where the policy says to wait."""
+    """Leave a forgotten binding, under a policy that waits until it is removed."""
     policy = replace(scenario.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
     scenario.policy = policy
     scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
 
 
 def of_other_groups(scenario: Scenario) -> None:
-    """Join by a group that this cluster's policy does not name any more."""
+    """Join by a group that the policy does not list."""
     scenario.policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
 
 
@@ -168,7 +168,7 @@ OURS = [
     attack(
         "R1", "the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")
     ),
-    attack("R1", "the signer of nobody", NotOurSigner, to("kubernetes.io/legacy-unknown")),
+    attack("R1", "the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
     attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
     attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
     attack(
@@ -218,7 +218,7 @@ REQUESTERS = [
     for name, username, groups in (
         ("a user", "alice", EVERYBODY),
         ("an administrator", "kubernetes-admin", frozenset({"system:masters"})),
-        ("nobody", "system:anonymous", frozenset({"system:unauthenticated"})),
+        ("an anonymous user", "system:anonymous", frozenset({"system:unauthenticated"})),
         ("a service account", "system:serviceaccount:kube-system:x", EVERYBODY),
         ("a user in the group of nodes", "alice", NODES),
         ("a bootstrap token without its group", "system:bootstrap:abcdef", EVERYBODY),
@@ -257,7 +257,7 @@ OTHER_NAMES = [
         ("another's serving certificate", "node-2.example", serving_scenario),
         ("the name that its own begins with", "node-1.example.com", renewal),
         ("the name that begins with its own", "node-1", renewal),
-        ("its name with a dot behind", "node-1.example.", renewal),
+        ("its name with a trailing dot", "node-1.example.", renewal),
         ("its name in capitals", "NODE-1.example", renewal),
         ("its name with the prefix twice", "system:node:node-1.example", renewal),
     )
@@ -275,8 +275,8 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
-    """The built-in signer's requests are not ours then; our own signer's still are."""
+def test_policy_can_ignore_the_built_in_serving_signer() -> None:
+    """Requests to our own serving signer still pass."""
     scenario = serving_scenario()
     scenario.policy = replace(scenario.policy, builtin_serving=KubeletServingMode.IGNORE)
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
@@ -285,8 +285,8 @@ def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
 
 
 @pytest.mark.parametrize("seconds", [2**31 - 1, 10**9])
-def test_a_certificate_for_a_century_lives_as_long_as_the_policy_says(seconds: int) -> None:
-    """`expirationSeconds` is a wish: it shortens, and never lengthens."""
+def test_requested_lifetime_is_limited_by_the_policy(seconds: int) -> None:
+    """`expirationSeconds` can only shorten the lifetime."""
     scenario = Scenario(expiration_seconds=seconds)
     csr = scenario.answer_csr(expiration_seconds=seconds)
     traces = reconcile_once(scenario, csr)

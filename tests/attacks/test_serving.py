@@ -1,10 +1,11 @@
-"""Serving certificates: names by which a node could be taken for somebody else.
+"""Serving certificates with names of the API server or of another node.
 
-Signed by the cluster's CA, a certificate with the API server's name is the API server to every pod.
-Approvers have compared with case, checked addresses but no DNS names, or a form but no owner
+A certificate of the cluster's CA with the API server's name makes its holder the API server for
+every pod. Approvers have compared names with case, checked addresses but no DNS names, or checked
+the form of a name but not its owner
 (cloud-provider-gcp PR #185, kubelet-serving-cert-approver #337, talos-cloud-controller-manager
-PR #360). Here every name is one of this Machine's own, in one form, and none of the control
-plane's; ours is asked for with a TPM, the built-in signer's without (S1 to S3).
+PR #360). Here every name must be one of this Machine, in one form, and none of the control plane.
+Our own signer requires a TPM, the built-in signer does not (S1 to S3).
 """
 
 from collections.abc import Callable
@@ -77,10 +78,10 @@ OWN = (dns(NODE), ip(ADDRESS))
 
 def asking(*names: bytes, alone: bool = False) -> Mutation:
     """Ask for these names besides the Machine's own ones."""
-    wanted = names if alone else (*OWN, *names)
+    requested = names if alone else (*OWN, *names)
 
     def mutate(scenario: Scenario) -> None:
-        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*wanted))
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*requested))
         scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
 
     return mutate
@@ -105,10 +106,10 @@ def reported(*addresses: tuple[str, str]) -> Mutation:
     """Let the guest report these as its own, which some providers believe; ask for them."""
 
     def mutate(scenario: Scenario) -> None:
-        found = tuple(Address(type=kind, address=text) for kind, text in addresses)
-        scenario.change_machine(addresses=(*scenario.machine.addresses, *found))
-        wanted = [ip(t) if t[0].isdigit() or ":" in t else dns(t) for _, t in addresses]
-        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*OWN, *wanted))
+        reported_addresses = tuple(Address(type=kind, address=text) for kind, text in addresses)
+        scenario.change_machine(addresses=(*scenario.machine.addresses, *reported_addresses))
+        requested = [ip(t) if t[0].isdigit() or ":" in t else dns(t) for _, t in addresses]
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*OWN, *requested))
         scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
 
     return mutate
@@ -162,7 +163,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = serving,
 ) -> Attack:
-    """Name an attack; names are looked at when an answer is."""
+    """Name an attack. Our own signer checks the names of answers alone."""
     return Attack(
         check, name, reason, mutate if scenario is builtin else answered(mutate), scenario
     )
@@ -191,7 +192,7 @@ FORMS = (
             "a wildcard in a label": dns("node-*.example"),
             "an empty DNS name": dns(""),
             "the root": dns("."),
-            "a DNS name with two dots behind": dns(NODE + ".."),
+            "a DNS name with two trailing dots": dns(NODE + ".."),
             "a DNS name with a dot before": dns("." + NODE),
             "a DNS name with two dots": dns("node-1..example"),
             "a DNS name with a space": dns(NODE + " "),
@@ -240,7 +241,7 @@ FORMS = (
             "the names twice": raw_extension(tlv(SEQUENCE, *OWN) * 2),
             "names in a SET": raw_extension(tlv(0x31, *sorted(OWN))),
             "names without a SEQUENCE": raw_extension(OWN[0]),
-            "names with a byte behind": raw_extension(tlv(SEQUENCE, *OWN) + b"\0"),
+            "names with a trailing byte": raw_extension(tlv(SEQUENCE, *OWN) + b"\0"),
             "names of an indefinite length": raw_extension(b"\x30\x80" + b"".join(OWN) + b"\0\0"),
         }.items()
     ]
@@ -254,7 +255,7 @@ OWNERS = [
         "a name below its own": dns("x.node-1.example"),
         "a name that begins with its own": dns("node-1.example.com"),
         "a name that ends with its own": dns("xnode-1.example"),
-        "IDNA of its own name": dns("xn--node-1.example"),
+        "IDNA of the own name": dns("xn--node-1.example"),
         "IDNA of a look-alike": dns("xn--nde-1-jua.example"),
         "a name of the internet": dns("www.example.com"),
         "an address as one number": dns("3221225995"),
@@ -264,7 +265,7 @@ OWNERS = [
         "a label of 64 characters": dns("a" * 64 + ".example"),
         "the address next door": ip("192.0.2.12"),
         "its address, IPv4-compatible": ip("::192.0.2.11"),
-        "its address behind NAT64": ip("64:ff9b::192.0.2.11"),
+        "its address in NAT64": ip("64:ff9b::192.0.2.11"),
         "its address in 6to4": ip("2002:c000:20b::"),
     }.items()
 ] + [
@@ -380,12 +381,12 @@ def unattested(mutate: Mutation) -> Mutation:
 
 
 def with_attestation(scenario: Scenario) -> Csr:
-    """Send the attestation along to a signer that looks at none."""
+    """Send attestation data to the built-in signer, which does not read it."""
     return scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
 
 
 def unclaimed(scenario: Scenario) -> None:
-    """Ask as a node that nobody has attested."""
+    """Request as a node that was never attested."""
     scenario.store.keys.clear()
     scenario.store.nodes.clear()
 
@@ -428,10 +429,10 @@ BUILTIN = [
     attack(a.check, f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
     for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
-    attack("P2", "built in: attestation beside it", PemBlocksUnexpected, with_attestation, builtin),
+    attack("P2", "built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
     attack(
         "M3",
-        "built in: a node that nobody attested",
+        "built in: a node that was never attested",
         NodeNameUnknown,
         unattested(unclaimed),
         builtin,
@@ -490,8 +491,8 @@ def test_the_good_case_of_the_built_in_signer_passes() -> None:
 
 
 @pytest.mark.parametrize("name", ["NODE-1.example", "node-1.example.", "Node-1.Example."])
-def test_a_name_of_its_own_in_another_form_is_written_in_ours(name: str) -> None:
-    """Case and the root's dot are folded on both sides: it is the Machine's own name."""
+def test_own_name_in_another_form_is_accepted(name: str) -> None:
+    """The signer normalizes case and the trailing dot on both sides."""
     scenario = serving()
     asking(dns(name), alone=True)(scenario)
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
@@ -502,8 +503,8 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_an_address_of_a_stranger_is_no_reason_to_stop_others() -> None:
-    """A neighbour without common addresses changes nothing, whatever its TPM."""
+def test_machine_with_other_addresses_does_not_stop_a_request() -> None:
+    """The other Machine has no address of this Machine."""
     scenario = serving()
     scenario.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
     assert endorsement_key().tpm2b != scenario.ek.tpm2b

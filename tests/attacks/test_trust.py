@@ -1,9 +1,9 @@
-"""Somebody else's TPM: a genuine one, that proves everything but whose it is.
+"""Genuine TPMs that do not belong to the Machine.
 
-The attacker has a real TPM of the same vendor (a machine on eBay has one), so it passes every check
-of keys and quotes. What stands against it is a record that names another key, the lack of one, or
-an earlier claim. Records come from who may write to the management cluster, and from nobody else;
-without them a first claim is only made where nobody can be a latecomer (E2, E3).
+The attacker has a real TPM of the same vendor (for example from a used machine), so it passes every
+check of keys and quotes. Only a record of another key, a missing record or an earlier claim refuses
+it. Only users with write access to the management cluster can make records. Without a record, the
+signer makes a first claim only if the Machine cannot have a node yet (E2, E3).
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ STRANGER = endorsement_key()
 
 
 def first_use_by_any_token() -> Scenario:
-    """Join where the Machine's bootstrap configuration owns no token: it cannot tell."""
+    """Join under FirstUse, where the Machine's bootstrap configuration owns no token to compare."""
     scenario = first_use()
     scenario.change_machine(bootstrap_token_id=None)
     return scenario
@@ -67,13 +67,13 @@ def first_use_renewed() -> Scenario:
     return scenario
 
 
-def records(*found: RegisteredKey) -> Mutation:
-    """Let these records stand on Machine and infrastructure object."""
-    return lambda scenario: scenario.change_machine(registered_keys=found)
+def records(*keys: RegisteredKey) -> Mutation:
+    """Set the records of Machine and infrastructure object."""
+    return lambda scenario: scenario.change_machine(registered_keys=keys)
 
 
 def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registration
-    """Register a key, for something that does not mean this Machine."""
+    """Register a key for another object than this Machine."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.change_machine(registered_keys=())
@@ -84,11 +84,11 @@ def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: AN
     return mutate
 
 
-def unreadable(*found: RegisteredKey) -> Mutation:
-    """Let a record stand that nobody can read, beside others."""
+def unreadable(*keys: RegisteredKey) -> Mutation:
+    """Add an unreadable record to these records."""
 
     def mutate(scenario: Scenario) -> None:
-        scenario.change_machine(registered_keys=found, registered_keys_error="annotation: not PEM")
+        scenario.change_machine(registered_keys=keys, registered_keys_error="annotation: not PEM")
 
     return mutate
 
@@ -147,8 +147,8 @@ def came_first(basis: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
     return mutate
 
 
-def renews_a_machine_made_anew(scenario: Scenario) -> None:
-    """Renew by the claim of a Machine that is gone, for the one that has its name now."""
+def renews_a_recreated_machine(scenario: Scenario) -> None:
+    """Renew with the claim of a deleted Machine, for the Machine that has its name now."""
     scenario.put_claim(basis=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
 
 
@@ -187,7 +187,7 @@ def released(provider_id: str | None = None) -> Mutation:
 
 
 def neighbour(scenario: Scenario, *, deleting: bool = False) -> None:
-    """Put a Machine with the same TPM's claim beside the own one."""
+    """Add the Machine of the claim that another node has for the same TPM."""
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
     scenario.store.machines[HOME].append(other)
 
@@ -313,16 +313,16 @@ NO_RECORD = [
     ),
 ]
 UNREADABLE = [
-    attack("E2", "a record that cannot be read", EndorsementKeyRecordInvalid, unreadable()),
+    attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
     attack(
         "E2",
-        "a record that cannot be read beside a stranger's",
+        "an unreadable record and one of another key",
         EndorsementKeyRecordInvalid,
         unreadable(record_of(STRANGER)),
     ),
     attack(
         "E2",
-        "a first use beside a record that cannot be read",
+        "a first use with an unreadable record",
         EndorsementKeyRecordInvalid,
         unreadable(),
         first_use,
@@ -347,11 +347,19 @@ FIRST_USES = [
     attack(
         "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
     ),
-    attack("E2", "a first claim beside a Node", OperatorActionRequired, has_node(), first_use),
-    attack("E2", "a first claim beside a nodeRef", OperatorActionRequired, has_node_ref, first_use),
+    attack(
+        "E2", "a first claim where the Node exists", OperatorActionRequired, has_node(), first_use
+    ),
+    attack(
+        "E2",
+        "a first claim where a nodeRef exists",
+        OperatorActionRequired,
+        has_node_ref,
+        first_use,
+    ),
     attack(
         "M4",
-        "a first claim beside a Node without provider ID",
+        "a first claim where a Node without provider ID exists",
         NodeOfAnotherMachine,
         has_node(provider_id=""),
         first_use,
@@ -366,9 +374,9 @@ FIRST_USES = [
     ),
     attack(
         "E2",
-        "a renewal for a Machine made anew",
+        "a renewal for a recreated Machine",
         OperatorActionRequired,
-        renews_a_machine_made_anew,
+        renews_a_recreated_machine,
         first_use_renewed,
     ),
     attack(
@@ -437,8 +445,8 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_a_record_takes_back_what_a_stranger_came_first_to() -> None:
-    """The Machine's own TPM is registered later: the stranger's claim gives way to it."""
+def test_registered_key_replaces_the_first_use_claim_of_another_tpm() -> None:
+    """An operator registers the TPM of the Machine after another TPM made the first claim."""
     scenario = first_use()
     assert reconcile_once(scenario, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
     scenario.change_machine(registered_keys=(record_of(scenario.ek),))

@@ -62,7 +62,7 @@ def test_e2_a_key_on_record_is_trusted(trust: TrustMode) -> None:
 
 @pytest.mark.parametrize("trust", list(TrustMode))
 def test_e2_another_key_on_record_is_denied_under_every_policy(trust: TrustMode) -> None:
-    """A stranger's genuine TPM: somebody with authority has said whose it is not."""
+    """A record of another key shows that this genuine TPM does not belong to the Machine."""
     check(scenario_of(trust, record_of(OTHER)), EndorsementKeyMismatch)
 
 

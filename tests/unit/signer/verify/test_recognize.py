@@ -1,4 +1,4 @@
-"""R0 and R1: is it ours, and of which kind."""
+"""R0 and R1: the kind of a CSR that the signer decides."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ APPROVED = {"Approved": Condition(type="Approved", reason="ByHand", message="")}
 
 
 @pytest.mark.parametrize("kind", list(CsrKind))
-def test_r1_our_signer_names_are_recognised(kind: CsrKind) -> None:
-    """Each of the three kinds, whether or not somebody has approved it."""
+def test_r1_our_signer_names_are_recognized(kind: CsrKind) -> None:
+    """Each of the three kinds, also after an approval."""
     scenario = Scenario(kind=kind)
     csr = scenario.csr(b"", conditions=APPROVED)
     assert recognize_csr(csr, scenario.cluster, scenario.policy) is kind
