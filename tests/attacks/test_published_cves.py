@@ -199,7 +199,7 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
 
 
 def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> None:
-    """The name stays with the TPM that has it; changing that is an operator's act."""
+    """Only an operator can give a claimed node name to another TPM."""
     scenario = first_use()
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     other = Scenario(ek=endorsement_key())
@@ -209,7 +209,7 @@ def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> 
 
 
 def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
-    """Each claim is one object, so it cannot change while it is compared."""
+    """Another replica claims the node name between the check and the write, and the write fails."""
     scenario = first_use()
 
     def other_replica() -> None:
@@ -223,7 +223,7 @@ def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
 
 
 def test_spire_1_14_6_one_token_spent_twice() -> None:
-    """What two answers to one challenge get is the same key in the same TPM, and one claim."""
+    """Two answers to one challenge are for the same keys, so there is one claim."""
     scenario = Scenario()
     copied = scenario.answer_csr(name="kubelet-tpm-c")
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"

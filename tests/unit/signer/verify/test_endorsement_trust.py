@@ -76,7 +76,7 @@ def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: TrustMode) -> No
 
 
 def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> None:
-    """Any record will do."""
+    """One record that names the key is sufficient."""
     scenario = scenario_of(TrustMode.REGISTERED)
     scenario.change_machine(
         registered_keys=(own(scenario),), registered_keys_error="infrastructure object: no PEM"
@@ -86,8 +86,8 @@ def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
     """Register for this Cluster."""
-    made = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
-    return replace(made, **changes)
+    registration = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
+    return replace(registration, **changes)
 
 
 FITTING: dict[str, Registration] = {

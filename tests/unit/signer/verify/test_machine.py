@@ -1,4 +1,4 @@
-"""M1 to M6: the Machine, its node name, and what speaks against them."""
+"""M1 to M6: the Machine, its node name, and conflicts with existing Nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,15 +51,14 @@ def passes(scenario: Scenario) -> None:
     scenario.judge_answer()
 
 
-def test_m1_a_machine_that_is_being_deleted_does_not_count_beside_a_living_one() -> None:
+def test_m1_machine_under_deletion_does_not_count_next_to_a_live_one() -> None:
     """Replacing a Machine on the same host."""
     scenario = Scenario()
     add_machine(scenario, deleting=True)
     passes(scenario)
 
 
-def test_unfilled_caches_say_nothing() -> None:
-    """Cannot decide is never no."""
+def test_caches_that_have_not_synced_decide_nothing() -> None:
     scenario = Scenario()
     scenario.inventory.filled = False
     check(scenario, ApiServerUnavailable)
@@ -92,16 +91,15 @@ def test_m3_hostname_and_internal_dns_of_the_machine_are_node_names(kind: str, n
     passes(scenario)
 
 
-def test_m3_the_machines_name_counts_by_policy() -> None:
-    """Beside the addresses."""
+def test_m3_policy_can_accept_the_name_of_the_machine() -> None:
     scenario = Scenario()
     scenario.change_machine(name=NODE, addresses=())
     scenario.policy = replace(scenario.policy, machine_name_is_node_name=True)
     passes(scenario)
 
 
-def test_m3_the_claimed_name_stays() -> None:
-    """A node is never renamed, whatever the addresses say now."""
+def test_m3_claimed_name_outranks_the_addresses() -> None:
+    """A node keeps its name when the addresses change."""
     scenario = Scenario()
     scenario.put_claim()
     scenario.change_machine(addresses=addresses(("Hostname", "renamed")))
@@ -122,29 +120,29 @@ def test_m3_another_tpm_gets_no_second_name_of_the_machine() -> None:
     check(scenario, NodeNameMismatch)
 
 
-def test_m3_a_claim_without_record_gives_way_to_the_key_on_record() -> None:
-    """Else a stranger who came first could keep the Machine's own TPM out."""
+def test_m3_claim_without_a_record_does_not_stop_the_registered_key() -> None:
+    """Else another TPM with the first claim could exclude the Machine's own TPM."""
     scenario = Scenario()
     stranger = endorsement_key()
     scenario.put_claim(stranger, node_name="internal", basis=TrustBasis.FIRST_USE)
     passes(scenario)
 
 
-def test_m3_a_claim_on_record_does_not_give_way() -> None:
-    """Replacing a TPM is an operator's explicit act."""
+def test_m3_claim_with_a_record_stops_another_registered_key() -> None:
+    """Only an operator replaces the TPM of a node."""
     scenario = Scenario()
     scenario.put_claim(endorsement_key(), node_name="internal", basis=TrustBasis.RECORD)
     check(scenario, NodeNameMismatch)
 
 
-def test_m3_half_a_claim_is_none() -> None:
+def test_m3_incomplete_claim_does_not_fix_the_node_name() -> None:
     """An AttestedNode whose key does not name it back."""
     scenario = Scenario()
     scenario.put_node(key_name(endorsement_key()), scenario.holder(node_name="internal"))
     passes(scenario)
 
 
-def test_m3_a_claim_whose_key_moved_on_is_none() -> None:
+def test_m3_claim_whose_key_has_another_holder_does_not_fix_the_node_name() -> None:
     """The key is held by another node by now, or banned."""
     scenario = Scenario()
     moved = key_name(endorsement_key())
@@ -284,7 +282,7 @@ def node_ref_exists(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("evidence", [node_exists, node_ref_exists])
 def test_m3_claim_of_a_machine_that_was_moved_fixes_the_node_name(evidence: Change) -> None:
-    """`clusterctl move` gives a Machine a new UID, and its node goes on."""
+    """`clusterctl move` gives a Machine a new UID, and its node keeps running."""
     scenario = Scenario()
     replaced(scenario, name="machine-1")
     evidence(scenario)

@@ -41,9 +41,9 @@ ADDRESSES = (
 @pytest.fixture
 def scenario() -> Scenario:
     """Give a Machine with addresses of every kind."""
-    made = Scenario()
-    made.change_machine(addresses=ADDRESSES)
-    return made
+    scenario = Scenario()
+    scenario.change_machine(addresses=ADDRESSES)
+    return scenario
 
 
 def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
