@@ -1,5 +1,5 @@
-"""What the arena asserts explains itself as what a test asserts does."""
+"""Let pytest explain the assertions of the runner as it explains those of tests."""
 
 import pytest
 
-pytest.register_assert_rewrite("tests.attacks.arena")
+pytest.register_assert_rewrite("tests.attacks.runner")

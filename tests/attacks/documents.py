@@ -1,4 +1,4 @@
-"""Hostile attestation data beside requests that are good: what stands in the third PEM block."""
+"""Hostile attestation data, which is the third PEM block, with valid requests."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 from common.csr import encode_request
 from common.evidence import encode_attestation_data
 from signer.model import Csr
-from tests.attacks.runner import Mutation, World
+from tests.attacks.runner import Mutation
+from tests.builders.scenario import Scenario
 
 Document = dict[str, Any]
 
@@ -15,11 +16,11 @@ Document = dict[str, Any]
 def answered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good answer."""
 
-    def mutate(world: World) -> Csr:
-        good = encode_attestation_data(world.answer())
+    def mutate(scenario: Scenario) -> Csr:
+        good = encode_attestation_data(scenario.answer())
         edited = edit(good)
         assert edited != good
-        return world.answer_csr(request=encode_request(world.pkcs10(), edited))
+        return scenario.answer_csr(request=encode_request(scenario.pkcs10(), edited))
 
     return mutate
 
@@ -27,17 +28,17 @@ def answered(edit: Callable[[bytes], bytes]) -> Mutation:
 def offered(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the bytes of a good offer."""
 
-    def mutate(world: World) -> Csr:
-        good = encode_attestation_data(world.offer())
+    def mutate(scenario: Scenario) -> Csr:
+        good = encode_attestation_data(scenario.offer())
         edited = edit(good)
         assert edited != good
-        return world.csr(encode_request(world.pkcs10(), edited))
+        return scenario.csr(encode_request(scenario.pkcs10(), edited))
 
     return mutate
 
 
 def parsed(edit: Callable[[Document], object]) -> Callable[[bytes], bytes]:
-    """Edit the document that the bytes are."""
+    """Edit the JSON document in the bytes."""
 
     def edit_bytes(data: bytes) -> bytes:
         document = json.loads(data)
@@ -48,7 +49,7 @@ def parsed(edit: Callable[[Document], object]) -> Callable[[bytes], bytes]:
 
 
 def member(*path: str, value: object) -> Callable[[bytes], bytes]:
-    """Give a member another value, or make it."""
+    """Set a member."""
 
     def edit(document: Document) -> None:
         for name in path[:-1]:
@@ -59,7 +60,7 @@ def member(*path: str, value: object) -> Callable[[bytes], bytes]:
 
 
 def without(*path: str) -> Callable[[bytes], bytes]:
-    """Leave a member out."""
+    """Omit a member."""
 
     def edit(document: Document) -> None:
         for name in path[:-1]:
@@ -70,12 +71,12 @@ def without(*path: str) -> Callable[[bytes], bytes]:
 
 
 def raw(*path: str, value: str) -> Callable[[bytes], bytes]:
-    """Give a member a value that no JSON writer would write."""
-    placeholder = "placeholder for what is raw"
+    """Set a member to text that no JSON writer generates."""
+    placeholder = "placeholder for the raw text"
 
     def edit(data: bytes) -> bytes:
-        held = member(*path, value=placeholder)(data)
-        return held.replace(f'"{placeholder}"'.encode(), value.encode("utf-8", "surrogatepass"))
+        document = member(*path, value=placeholder)(data)
+        return document.replace(f'"{placeholder}"'.encode(), value.encode("utf-8", "surrogatepass"))
 
     return edit
 

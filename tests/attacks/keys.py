@@ -1,8 +1,8 @@
-"""Exchanges with hostile TPM keys: everything else is made for just these keys.
+"""Exchanges with hostile TPM keys, in which everything else is valid for these keys.
 
-The attacker's software stands in for the TPM, so it signs with any key of the attacker's and puts
-into extraData whatever the challenge to these keys would have been. The Machine's record names the
-endorsement key, whatever it is. So a key that gets through its own check gets a certificate.
+The attacker's software replaces the TPM. So it signs with any key of the attacker, and it puts the
+extraData of a challenge for these keys into the quote. The Machine's record names the endorsement
+key. So a key that passes its own check gets a certificate.
 """
 
 from collections.abc import Callable
@@ -14,31 +14,33 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.binding import sha256
 from common.tpm.public import EccPoint, PublicArea
 from signer.model import Csr, RegisteredKey
-from tests.attacks.runner import Mutation, World
-from tests.builders.scenario import key_name
+from tests.attacks.runner import Mutation
+from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import TpmKey, unique_field
 
 ANSWER = "kubelet-tpm-b"
 
 
 def with_ak(
-    world: World, area: bytes, *, sign: Callable[[bytes], bytes] | None = None
+    scenario: Scenario, area: bytes, *, sign: Callable[[bytes], bytes] | None = None
 ) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as attestation key."""
     name = b"\x00\x0b" + sha256(area[2:])
-    quote = world.attest(extra_data=world.extra_data(ANSWER, ak_name=name)).encode()
-    signature = (sign or world.ak.sign)(quote)
-    answer = world.answer(quote, ak_public=area, signature=signature)
-    return world.offer_csr(replace(world.offer(), ak_public=area)), world.answer_csr(answer)
+    quote = scenario.attest(extra_data=scenario.extra_data(ANSWER, ak_name=name)).encode()
+    signature = (sign or scenario.ak.sign)(quote)
+    answer = scenario.answer(quote, ak_public=area, signature=signature)
+    return scenario.offer_csr(replace(scenario.offer(), ak_public=area)), scenario.answer_csr(
+        answer
+    )
 
 
 def ak_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the TPM2B_PUBLIC of the attestation key."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
-        area = edit(world.ak.tpm2b)
-        assert area != world.ak.tpm2b
-        return with_ak(world, area)
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+        area = edit(scenario.ak.tpm2b)
+        assert area != scenario.ak.tpm2b
+        return with_ak(scenario, area)
 
     return mutate
 
@@ -53,24 +55,26 @@ def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
     return ak_public(lambda public: replace(public, **changes))
 
 
-def with_ek(world: World, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
+def with_ek(scenario: Scenario, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
-    named = bytes.fromhex(key_name(world.ek)) if spki_sha256 is None else spki_sha256
-    world.change_machine(
+    named = bytes.fromhex(key_name(scenario.ek)) if spki_sha256 is None else spki_sha256
+    scenario.change_machine(
         registered_keys=(RegisteredKey(source="Machine annotation", spki_sha256=named),)
     )
-    bound = world.extra_data(ANSWER, ek_spki_sha256=named)
-    answer = world.answer(world.attest(extra_data=bound), ek_public=area)
-    return world.offer_csr(replace(world.offer(), ek_public=area)), world.answer_csr(answer)
+    bound = scenario.extra_data(ANSWER, ek_spki_sha256=named)
+    answer = scenario.answer(scenario.attest(extra_data=bound), ek_public=area)
+    return scenario.offer_csr(replace(scenario.offer(), ek_public=area)), scenario.answer_csr(
+        answer
+    )
 
 
 def ek_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the TPM2B_PUBLIC of the endorsement key."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
-        area = edit(world.ek.tpm2b)
-        assert area != world.ek.tpm2b
-        return with_ek(world, area)
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+        area = edit(scenario.ek.tpm2b)
+        assert area != scenario.ek.tpm2b
+        return with_ek(scenario, area)
 
     return mutate
 
@@ -86,7 +90,7 @@ def ek_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
 
 
 def flipped(bit: int) -> Callable[[bytes], bytes]:
-    """Flip one bit of the attributes, which stand behind size, type and nameAlg."""
+    """Flip one bit of the attributes, which follow size, type and nameAlg."""
 
     def edit(area: bytes) -> bytes:
         attributes = int.from_bytes(area[6:10], "big") ^ 1 << bit
@@ -106,7 +110,7 @@ def replaced(old: str, new: str) -> Callable[[bytes], bytes]:
 
 
 def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePrivateKey, EccPoint]:
-    """Make a key on a curve of a private key that everybody knows."""
+    """Make a key on a curve from a known private key."""
     key = ec.derive_private_key(scalar, curve)
     point = unique_field(key)
     assert isinstance(point, EccPoint)
@@ -114,11 +118,11 @@ def point_of(scalar: int, curve: ec.EllipticCurve) -> tuple[ec.EllipticCurvePriv
 
 
 def trivial_ak(scalar: int) -> Mutation:
-    """Take the attestation key of a known private key."""
+    """Use an attestation key with a known private key."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         key, point = point_of(scalar, ec.SECP256R1())
-        world.ak = TpmKey(private=key, public=replace(world.ak.public, unique=point))
+        scenario.ak = TpmKey(private=key, public=replace(scenario.ak.public, unique=point))
 
     return mutate
 
@@ -132,7 +136,7 @@ POINTS: dict[str, Callable[[EccPoint], EccPoint]] = {
     "coordinate of 33 bytes": lambda p: replace(p, x=b"\0" + p.x),
     "half a point": lambda p: replace(p, y=b""),
 }
-"""Ways to leave the curve (CVE-2020-0601 and invalid-curve attacks are of this kind)."""
+"""Points that are not on the curve, or have another encoding (compare CVE-2020-0601)."""
 
 
 def on_point(edit: Callable[[EccPoint], EccPoint]) -> Callable[[PublicArea], PublicArea]:

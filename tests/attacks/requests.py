@@ -1,7 +1,7 @@
-"""Hostile PKCS#10 requests inside exchanges that are good around them.
+"""Hostile PKCS#10 requests in exchanges that are otherwise valid.
 
-The attacker holds the kubelet's key and the TPM, so the request is signed again and the challenge
-answered for it: only the mutation itself can be in the way.
+The attacker has the kubelet's key and the TPM, so it signs the request again and answers the
+challenge for it. Only the mutation can cause a refusal.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 from common.names import PROVIDER_ID_OID
 from signer.model import Csr
-from tests.attacks.runner import Mutation, World
+from tests.attacks.runner import Mutation
 from tests.builders.forgery import (
     OID_PROVIDER_ID,
     ORGANIZATION,
@@ -22,7 +22,7 @@ from tests.builders.forgery import (
     subject,
     tlv,
 )
-from tests.builders.scenario import NODE, PROVIDER_ID
+from tests.builders.scenario import NODE, PROVIDER_ID, Scenario
 
 assert PROVIDER_ID_OID == "1.3.6.1.4.1.11129.2.1.21"
 
@@ -32,39 +32,39 @@ PROVIDER_EXTENSION = extension(OID_PROVIDER_ID, tlv(UTF8, PROVIDER_ID.encode()))
 ATTRIBUTES = (extension_request(PROVIDER_EXTENSION),)
 
 
-def forgery(world: World, **changes: Any) -> Forgery:  # noqa: ANN401 - fields of Forgery
-    """Make the world's own request, part by part, but for the changes."""
+def forgery(scenario: Scenario, **changes: Any) -> Forgery:  # noqa: ANN401 - fields of Forgery
+    """Build the request of the scenario with these changes."""
     return Forgery(
-        **{"subject": SUBJECT, "attributes": ATTRIBUTES, "key": world.kubelet_key, **changes}
+        **{"subject": SUBJECT, "attributes": ATTRIBUTES, "key": scenario.kubelet_key, **changes}
     )
 
 
 def forged(**changes: Any) -> Mutation:  # noqa: ANN401 - as above
-    """Ask with a forged request, on the offer and on the answer."""
+    """Put a forged request into the offer and the answer."""
 
-    def mutate(world: World) -> None:
-        world.request_der = forgery(world, **changes).der()
+    def mutate(scenario: Scenario) -> None:
+        scenario.request_der = forgery(scenario, **changes).der()
 
     return mutate
 
 
 def rewritten(rewrite: Callable[[bytes], bytes]) -> Mutation:
-    """Ask with the good request, its bytes rewritten after it was signed."""
+    """Rewrite the bytes of the valid request after it was signed."""
 
-    def mutate(world: World) -> None:
-        good = forgery(world).der()
-        world.request_der = rewrite(good)
-        assert world.request_der != good
+    def mutate(scenario: Scenario) -> None:
+        good = forgery(scenario).der()
+        scenario.request_der = rewrite(good)
+        assert scenario.request_der != good
 
     return mutate
 
 
 def extended(*extensions: bytes) -> Mutation:
-    """Ask with these extensions behind the provider ID."""
+    """Request these extensions after the provider ID."""
     return forged(attributes=(extension_request(PROVIDER_EXTENSION, *extensions),))
 
 
-def good(world: World) -> Csr:
-    """Answer with the forgery that nothing was changed in."""
-    world.request_der = forgery(world).der()
-    return world.answer_csr()
+def good(scenario: Scenario) -> Csr:
+    """Answer with an unchanged forgery, which is valid."""
+    scenario.request_der = forgery(scenario).der()
+    return scenario.answer_csr()

@@ -1,17 +1,17 @@
-"""The one entry of every attack: a CSR is filed, the whole signer looks at it, and leaves traces.
+"""Run each attack through the function that has to refuse it, and through the reconciler.
 
-An attack changes one thing in a world where everything is in order, and redoes whatever its
-attacker could redo: signatures of keys that are the attacker's, the challenge's secret where the
-attacker holds the TPM. So the reason it meets is the check that guards against it, and not a
-broken signature on the way there. Each attack runs twice: through the functions of signer/verify,
-where the one that makes the check has to refuse, and through `Reconciler.reconcile`, where these
-assertions hold:
+An attack changes one thing in a scenario that is otherwise valid. It redoes everything that its
+attacker could redo: signatures with keys of the attacker, and the secret of the challenge where the
+attacker has the TPM. So the check under test refuses it, and no earlier check.
 
-- the reason and its check number are the ones that are named, in the condition, the annotation
-  and the audit record alike; no certificate is written;
-- no message tells a secret, an expected value or another cluster's name;
-- no claim of anybody is lost; none is made, unless the claims are what is attacked;
-- an honest node of the same world gets its certificate as if nothing had happened.
+Each attack runs twice. In the functions of signer/verify, the one that makes the check must refuse
+it. In `Reconciler.reconcile`, these assertions hold:
+
+- The condition, the annotation and the audit record have the expected reason and check number. No
+  certificate is written.
+- No message contains a secret, an expected value or the name of another Cluster.
+- No claim is lost. No claim is made, unless the attack is on the claims.
+- A valid node of the same scenario still gets its certificate.
 """
 
 import base64
@@ -47,10 +47,8 @@ from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
-World = Scenario
-"""What an attack happens in: a Cluster, its Machine, its policy, and the requester's TPM."""
-Mutation = Callable[[World], Csr | Sequence[Csr] | None]
-"""Files hostile CSRs, or (`None`) changes the world so that its offer and answer are hostile."""
+Mutation = Callable[[Scenario], Csr | Sequence[Csr] | None]
+"""Return hostile CSRs, or change the scenario so that its offer and answer are hostile (`None`)."""
 
 OUTCOMES = {
     Consequence.DENY: "denied",
@@ -81,23 +79,23 @@ _FUNCTIONS: Final[Mapping[str, frozenset[str]]] = {
     "K2": _VERIFY,
     "S": _VERIFY,
 }
-"""Which function has to refuse, by letter or number of the check.
+"""The function that has to refuse, by letter or number of the check.
 
-E3 and K1, K2 share reasons: E3 reads caches in `verify_*`, K1 and K2 read live in `make_claims`.
+E3 reads caches in `verify_*`; K1 and K2 read live in `make_claims`, with some of the same reasons.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One hostile input: what it breaks, the reason that it meets, and how it is made."""
+    """A hostile input: the check and the reason that refuse it, and its mutation of a scenario."""
 
     check: str
     name: str
     reason: type[AttestationError]
     mutate: Mutation
-    world: Callable[[], World] = World
-    claims: Callable[[World], ClaimStore] | None = None
-    """The claims as another replica leaves them, where it writes in between."""
+    scenario: Callable[[], Scenario] = Scenario
+    claims: Callable[[Scenario], ClaimStore] | None = None
+    """Returns claims that another replica changes during the reconciliation."""
 
     def __str__(self) -> str:
         return f"{self.check}: {self.name}"
@@ -105,7 +103,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a look left behind."""
+    """What a reconciliation wrote."""
 
     outcome: str
     reason: str
@@ -113,14 +111,14 @@ class Outcome:
     csr: Csr
     events: Sequence[tuple[str, str]]
     public: str
-    """Everything that was written where the requester, or any reader of CSRs, sees it."""
+    """Everything that readers of the CSR and its events can see."""
     logged: str
-    """The audit record, for operators alone: it may tell PCRs, and still no secret."""
+    """The audit record, for operators: it may contain PCR values, and no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Masters:
-    """The `MasterSource` seam: the Secret says what the cache says."""
+class _FixedChallengeKeys:
+    """A `ChallengeKeySource` whose Secret and cache agree."""
 
     value: ChallengeKeys
 
@@ -132,16 +130,16 @@ class _Masters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Authorities:
-    """The `AuthoritySource` seam."""
+class _FixedAuthority:
+    """An `AuthoritySource` with one certificate authority."""
 
     def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         assert cluster.name
         return authority()
 
 
-class _Recorder(logging.Handler):
-    """Keeps what the signer logs."""
+class _LogRecorder(logging.Handler):
+    """Records the log of the signer."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -171,16 +169,16 @@ def authority() -> CertificateAuthority:
 
 
 def reconcile_once(
-    world: World, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
+    scenario: Scenario, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
 ) -> Outcome:
-    """File the CSR where it is not yet there, and let the signer look at it once."""
+    """Create the CSR unless it exists, and reconcile it once."""
     csrs = FakeCsrs() if csrs is None else csrs
-    filed = csrs.read(csr.name) or csrs.put(csr)
-    claims = FakeClaimStore(store=world.store) if claims is None else claims
-    side = ClusterContext(
-        key=world.cluster.key, inventory=world.inventory, csrs=csrs, shares=RequesterShares()
+    stored = csrs.read(csr.name) or csrs.put(csr)
+    claims = FakeClaimStore(store=scenario.store) if claims is None else claims
+    context = ClusterContext(
+        key=scenario.cluster.key, inventory=scenario.inventory, csrs=csrs, shares=RequesterShares()
     )
-    verdict = _recorded(lambda: _reconciler(world, claims).reconcile(filed, side))
+    verdict = _record_verdict(lambda: _reconciler(scenario, claims).reconcile(stored, context))
     after = csrs.read(csr.name)
     assert after is not None
     return Outcome(
@@ -194,38 +192,40 @@ def reconcile_once(
     )
 
 
-def _reconciler(world: World, claims: ClaimStore) -> Reconciler:
+def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
     return Reconciler(
-        policies=PolicySet(by_cluster={world.cluster.key: world.policy}, default=None),
-        anchors={world.policy.name: world.anchors},
+        policies=PolicySet(by_cluster={scenario.cluster.key: scenario.policy}, default=None),
+        anchors={scenario.policy.name: scenario.anchors},
         claims=claims,
-        challenge_keys=_Masters(value=world.challenge_keys),
-        authorities=_Authorities(),
+        challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
+        authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
-        now=lambda: world.now,
+        now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,
     )
 
 
-def _recorded(look_once: Callable[[], object]) -> Mapping[str, Any]:
-    """Return the fields of the verdict; what was no error of ours is raised as the bug it is."""
-    recorder, logger = _Recorder(), logging.getLogger("signer")
+def _record_verdict(reconcile: Callable[[], object]) -> Mapping[str, Any]:
+    """Return the fields of the verdict. Raise `AssertionError` for an unexpected exception."""
+    recorder, logger = _LogRecorder(), logging.getLogger("signer")
     level = logger.level
     logger.addHandler(recorder)
     logger.setLevel(logging.DEBUG)
     try:
-        look_once()
+        reconcile()
     finally:
         logger.removeHandler(recorder)
         logger.setLevel(level)
     fields: dict[str, Any] = {}
     for record in recorder.records:
         if record.exc_info is not None and record.exc_info[1] is not None:
-            raise AssertionError("an error that is none of ours") from record.exc_info[1]
-        told = getattr(record, "fields", {})
-        if told.get("outcome") != "alarm":
-            fields = told
+            raise AssertionError("the signer raised an unexpected exception") from record.exc_info[
+                1
+            ]
+        logged = getattr(record, "fields", {})
+        if logged.get("outcome") != "alarm":
+            fields = logged
     return fields
 
 
@@ -237,14 +237,14 @@ def _public(before: Csr, after: Csr, csrs: FakeCsrs) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """Everything that outlives a look, copied."""
+    """A copy of everything that outlives a reconciliation."""
 
     keys: Mapping[str, Any]
     nodes: Mapping[tuple[str, str], Any]
-    rest: tuple[Any, ...]
+    settings: tuple[Any, ...]
 
-    def whole_claims(self) -> set[tuple[str, str]]:
-        """Which endorsement key has which node, by their names."""
+    def complete_claims(self) -> set[tuple[str, str]]:
+        """Return the names of each endorsement key and the node that holds it."""
         return {
             (key.name, node.name)
             for key in self.keys.values()
@@ -253,65 +253,73 @@ class _State:
         }
 
 
-def _state(world: World) -> _State:
-    machines = {key: tuple(found) for key, found in world.store.machines.items()}
-    rest = (
-        *(world.policy, world.anchors, world.challenge_keys, world.now, world.cluster),
-        *(machines, tuple(world.inventory.nodes), world.inventory.filled),
+def _state(scenario: Scenario) -> _State:
+    machines = {cluster: tuple(members) for cluster, members in scenario.store.machines.items()}
+    settings = (
+        *(
+            scenario.policy,
+            scenario.anchors,
+            scenario.challenge_keys,
+            scenario.now,
+            scenario.cluster,
+        ),
+        *(machines, tuple(scenario.inventory.nodes), scenario.inventory.filled),
     )
-    return _State(keys=dict(world.store.keys), nodes=dict(world.store.nodes), rest=rest)
+    return _State(
+        keys=dict(scenario.store.keys), nodes=dict(scenario.store.nodes), settings=settings
+    )
 
 
 @cache
-def _honest(make: Callable[[], World]) -> tuple[_State, Csr]:
-    """Make the good case of a world, once: its state, and the answer of its node."""
-    world = make()
-    return _state(world), world.answer_csr()
+def _valid_case(make: Callable[[], Scenario]) -> tuple[_State, Csr]:
+    """Return the initial state of a scenario and the valid answer of its node."""
+    scenario = make()
+    return _state(scenario), scenario.answer_csr()
 
 
-def assert_issued(make: Callable[[], World]) -> None:
-    """Require that the world as it is made is a good case: a challenge, then a certificate."""
-    world = make()
-    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
-    traces = reconcile_once(world, world.answer_csr())
+def assert_issued(make: Callable[[], Scenario]) -> None:
+    """Assert that the unchanged scenario gets a challenge, then a certificate."""
+    scenario = make()
+    assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
+    traces = reconcile_once(scenario, scenario.answer_csr())
     assert (traces.outcome, traces.reason) == ("issued", "")
     assert traces.csr.certificate is not None
     assert set(traces.csr.conditions) == {"Approved"}
 
 
 def assert_refused(attack: Attack) -> None:
-    """Require that the attack meets its reason, and costs nobody else anything."""
-    world = attack.world()
-    filed = attack.mutate(world)
-    if filed is None:
-        filed = [world.offer_csr(), world.answer_csr()]
-    for csr in [filed] if isinstance(filed, Csr) else filed:
-        _require_refused_by_function(attack, world, csr)
-        _refused(attack, world, csr)
-    good, answer = _honest(attack.world)
-    if _state(world) == good:
-        assert reconcile_once(world, answer).outcome == "issued"
+    """Assert that the attack is refused for its reason, and that a valid node is not affected."""
+    scenario = attack.scenario()
+    hostile = attack.mutate(scenario)
+    if hostile is None:
+        hostile = [scenario.offer_csr(), scenario.answer_csr()]
+    for csr in [hostile] if isinstance(hostile, Csr) else hostile:
+        _assert_refused_by_function(attack, scenario, csr)
+        _assert_refused_by_reconciler(attack, scenario, csr)
+    good, answer = _valid_case(attack.scenario)
+    if _state(scenario) == good:
+        assert reconcile_once(scenario, answer).outcome == "issued"
 
 
-def _require_refused_by_function(attack: Attack, world: World, csr: Csr) -> None:
-    """Require that the one function that makes the check refuses, without the reconciler."""
-    function, error = _refusing_function(attack, world, csr)
+def _assert_refused_by_function(attack: Attack, scenario: Scenario, csr: Csr) -> None:
+    """Assert that the function that makes the check refuses, without the reconciler."""
+    function, error = _refusing_function(attack, scenario, csr)
     assert type(error) is attack.reason
     allowed = _FUNCTIONS[attack.check[:1]] | _FUNCTIONS.get(attack.check, frozenset())
     assert function in allowed
 
 
 def _refusing_function(
-    attack: Attack, world: World, csr: Csr
+    attack: Attack, scenario: Scenario, csr: Csr
 ) -> tuple[str, AttestationError | None]:
     """Run the signer's functions on a copy of the store: a refused attempt may write claims."""
-    scenario, inventory = copy(world), copy(world.inventory)
-    scenario.store, scenario.inventory = deepcopy(world.store), inventory
-    if inventory.store is world.store:  # else the caches are behind
-        inventory.store = scenario.store
-    context, function = scenario.context(), "recognize_csr"
+    isolated, inventory = copy(scenario), copy(scenario.inventory)
+    isolated.store, isolated.inventory = deepcopy(scenario.store), inventory
+    if inventory.store is scenario.store:  # else the caches are older than the claims
+        inventory.store = isolated.store
+    context, function = isolated.context(), "recognize_csr"
     try:
-        kind = recognize_csr(csr, world.cluster, world.policy)
+        kind = recognize_csr(csr, scenario.cluster, scenario.policy)
         function = "parse_request"
         parsed = parse_request(csr, kind)
         match parsed:
@@ -323,45 +331,45 @@ def _refusing_function(
                 verify_kubelet_serving(csr, parsed, context)
             case ParsedAnswer():
                 function = "verify_answer"
-                verified = verify_answer(csr, kind, parsed, context, world.challenge_keys)
+                verified = verify_answer(csr, kind, parsed, context, scenario.challenge_keys)
                 function = "make_claims"
                 make_claims(
                     verified,
-                    claims=_claims(attack, scenario, csr),
-                    policy=world.policy,
-                    now=world.now,
-                    not_after=world.now + world.policy.certificate_lifetime,
+                    claims=_claims(attack, isolated, csr),
+                    policy=scenario.policy,
+                    now=scenario.now,
+                    not_after=scenario.now + scenario.policy.certificate_lifetime,
                 )
     except AttestationError as error:
         return function, error
     return function, None
 
 
-def _refused(attack: Attack, world: World, csr: Csr) -> None:
-    before = _state(world)
-    traces = reconcile_once(world, csr, claims=_claims(attack, world, csr))
-    told = (traces.outcome, traces.reason, traces.check)
+def _assert_refused_by_reconciler(attack: Attack, scenario: Scenario, csr: Csr) -> None:
+    before = _state(scenario)
+    traces = reconcile_once(scenario, csr, claims=_claims(attack, scenario, csr))
+    verdict = (traces.outcome, traces.reason, traces.check)
     outcome = OUTCOMES[attack.reason.consequence]
     if outcome == "denied" and "Approved" in csr.conditions:
         outcome = "failed"
-    assert told == (outcome, attack.reason.__name__, attack.check)
-    _require_told(traces, csr, outcome)
-    _require_discreet(world, traces)
-    after = _state(world)
-    assert before.whole_claims() <= after.whole_claims()
+    assert verdict == (outcome, attack.reason.__name__, attack.check)
+    _assert_recorded_once(traces, csr, outcome)
+    _assert_nothing_disclosed(scenario, traces)
+    after = _state(scenario)
+    assert before.complete_claims() <= after.complete_claims()
     about_claims = attack.claims is not None or attack.check.startswith("K")
     assert about_claims or after == before
 
 
-def _claims(attack: Attack, world: World, csr: Csr) -> ClaimStore:
-    """Return the live claims: for offers, where nobody may be asked, they are out of reach."""
+def _claims(attack: Attack, scenario: Scenario, csr: Csr) -> ClaimStore:
+    """Return the live claims; they are unavailable for an offer, which must not cause API calls."""
     if attack.claims is not None:
-        return attack.claims(world)
-    return FakeClaimStore(store=world.store, unavailable=csr.uid == OFFER_UID)
+        return attack.claims(scenario)
+    return FakeClaimStore(store=scenario.store, unavailable=csr.uid == OFFER_UID)
 
 
-def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
-    """Require one trace on the CSR, with the very reason; and none on what is not ours."""
+def _assert_recorded_once(traces: Outcome, csr: Csr, outcome: str) -> None:
+    """Assert that the CSR has the reason once, and that an ignored CSR does not change."""
     after = traces.csr
     assert after.certificate == csr.certificate
     new = set(after.conditions) - set(csr.conditions)
@@ -376,13 +384,15 @@ def _require_told(traces: Outcome, csr: Csr, outcome: str) -> None:
         assert replace(after, resource_version=csr.resource_version) == csr
 
 
-def _require_discreet(world: World, traces: Outcome) -> None:
-    """No secret, no expected value and no other cluster's name (Keylime CVE-2023-38201)."""
-    masters = [
-        m for m in (world.challenge_keys.current, world.challenge_keys.previous) if m is not None
+def _assert_nothing_disclosed(scenario: Scenario, traces: Outcome) -> None:
+    """Assert that no secret, expected value or other Cluster is named (Keylime CVE-2023-38201)."""
+    challenge_keys = [
+        key
+        for key in (scenario.challenge_keys.current, scenario.challenge_keys.previous)
+        if key is not None
     ]
-    secrets = [*masters, world.extra_data(traces.csr.name)]
-    quoted = [value for bank in world.pcrs.values() for value in bank.values()]
+    secrets = [*challenge_keys, scenario.extra_data(traces.csr.name)]
+    quoted = [value for bank in scenario.pcrs.values() for value in bank.values()]
     for values, text in ((secrets, traces.public + traces.logged), (quoted, traces.public)):
         for value in values:
             assert value.hex() not in text

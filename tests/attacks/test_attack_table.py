@@ -1,6 +1,6 @@
-"""The suite itself: enough attacks, each by its own name, and none of the signer's reasons unused.
+"""The table of attacks is complete: unique names, and an attack for each reason of the signer.
 
-An error that no attack meets is a check that may be gone without anybody noticing.
+If no attack meets an error, its check can disappear unnoticed.
 """
 
 import importlib
@@ -15,10 +15,10 @@ from common.errors import AttestationError
 from signer import errors
 from tests.attacks.runner import Attack
 
-FOLDER = Path(__file__).parent
+DIRECTORY = Path(__file__).parent
 FAMILIES = [
     module
-    for path in sorted(FOLDER.glob("test_*.py"))
+    for path in sorted(DIRECTORY.glob("test_*.py"))
     if path != Path(__file__)
     and hasattr(module := importlib.import_module(f"tests.attacks.{path.stem}"), "ATTACKS")
 ]
@@ -34,20 +34,20 @@ ELSEWHERE = {
     errors.AuthorityShared: "needs two Clusters: tests/unit/signer/controller/test_authorities.py",
     errors.AuthorityUnavailable: "is the Secret's fault: tests/unit/signer/issue/test_authority.py",
 }
-"""Reasons that no request brings about, and where they are tested."""
+"""Reasons that no single request causes, and the tests that cover them."""
 
 
-def test_there_are_three_hundred_and_more() -> None:
+def test_table_has_300_attacks_at_least() -> None:
     assert len(ATTACKS) >= 300
 
 
-def test_each_has_a_name_of_its_own() -> None:
+def test_each_attack_has_a_unique_name() -> None:
     names = Counter(str(attack) for attack in ATTACKS)
     assert [name for name, times in names.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
-def test_each_reason_of_the_signer_is_met(leaf: type[AttestationError]) -> None:
+def test_each_reason_of_the_signer_has_an_attack(leaf: type[AttestationError]) -> None:
     met = any(attack.reason is leaf for attack in ATTACKS)
     assert met != (leaf in ELSEWHERE)
 
@@ -57,7 +57,7 @@ def test_each_attack_names_the_check_of_its_reason() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-def test_each_family_tells_its_story_and_passes_its_good_case(family: ModuleType) -> None:
+def test_each_family_has_a_docstring_and_a_good_case(family: ModuleType) -> None:
     assert len((family.__doc__ or "").splitlines()) > 3
     assert any(name.startswith("test_the_good_case") for name in vars(family))
     assert "test_attack_is_refused" in vars(family)

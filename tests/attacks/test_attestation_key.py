@@ -49,8 +49,8 @@ from tests.attacks.keys import (
     trivial_ak,
     with_ak,
 )
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
-from tests.attacks.scenarios import rsa_world
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.scenarios import rsa_scenario
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
@@ -70,12 +70,12 @@ KNOWN = {bit.bit_length() - 1: bit.name for bit in ObjectAttributes}
 NODA = ObjectAttributes.NODA.bit_length() - 1
 
 
-def with_no_da() -> World:
+def with_no_da() -> Scenario:
     """Join with a key that has noDA, which is allowed."""
-    world = Scenario()
-    public = replace(world.ak.public, attributes=AK_ATTRIBUTES | ObjectAttributes.NODA)
-    world.ak = TpmKey(private=world.ak.private, public=public)
-    return world
+    scenario = Scenario()
+    public = replace(scenario.ak.public, attributes=AK_ATTRIBUTES | ObjectAttributes.NODA)
+    scenario.ak = TpmKey(private=scenario.ak.private, public=public)
+    return scenario
 
 
 def attributes(*values: ObjectAttributes) -> Mutation:
@@ -93,17 +93,17 @@ def attributes(*values: ObjectAttributes) -> Mutation:
 def odd(key: OddRsa, *, bits: int = 2048, before: bytes = b"") -> Mutation:
     """Use an RSA key that no TPM generates, with a padded modulus if given."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
         exponent = 0 if key.exponent == 65537 else key.exponent
         parameters = replace(rsa_parameters(bits), exponent=exponent)
         area = replace(
-            world.ak.public, parameters=parameters, unique=before + key.unique
+            scenario.ak.public, parameters=parameters, unique=before + key.unique
         ).to_tpm2b()
 
         def sign(data: bytes) -> bytes:
             return Signature(scheme=TPM_ALG_RSASSA, hash=SHA256, value=key.sign(data)).encode()
 
-        return with_ak(world, area, sign=sign)
+        return with_ak(scenario, area, sign=sign)
 
     return mutate
 
@@ -113,24 +113,24 @@ def rsa(
 ) -> Mutation:
     """Use a good RSA key of these parameters, with another encoding of the modulus."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
         usual = attestation_key(rsa_parameters(parameters.key_bits))
         modulus = usual.public.unique
         assert isinstance(modulus, bytes)
         area = replace(usual.public, parameters=parameters, unique=edit(modulus))
-        return with_ak(world, area.to_tpm2b(), sign=usual.sign)
+        return with_ak(scenario, area.to_tpm2b(), sign=usual.sign)
 
     return mutate
 
 
-def on_p384(world: World) -> None:
+def on_p384(scenario: Scenario) -> None:
     """Use a key on a supported curve that the policy does not list."""
-    world.ak = attestation_key(AK_KINDS["ecdsa-p384-sha384"])
+    scenario.ak = attestation_key(AK_KINDS["ecdsa-p384-sha384"])
 
 
-def endorsement_key(world: World) -> tuple[Csr, Csr]:
+def endorsement_key(scenario: Scenario) -> tuple[Csr, Csr]:
     """Send the endorsement key as attestation key as well."""
-    return with_ak(world, world.ek.tpm2b)
+    return with_ak(scenario, scenario.ek.tpm2b)
 
 
 def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
@@ -143,10 +143,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Expect A1."""
-    return Attack("A1", name, reason, mutate, world)
+    return Attack("A1", name, reason, mutate, scenario)
 
 
 BITS = [
@@ -276,9 +276,9 @@ MALFORMED = [
 ATTACKS = BITS + NOT_ALLOWED + SCHEMES + WEAK + MALFORMED
 
 
-@pytest.mark.parametrize("world", [World, rsa_world, with_no_da])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, with_no_da])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -1,9 +1,9 @@
-"""Replay, swap, race: an answer that was right, once, for somebody, somewhere.
+"""Replays of valid answers, swapped keys, and challenges for something else.
 
-Everybody who reads CSRs sees every challenge and every answer, and may file them again: as another
-requester, for another node, with another lifetime, in another cluster, later. The TPM signs one
-HMAC over all of that. So each attack here is an answer that is good but for one thing that it was
-made for (C1, Q2), and none of them may spoil it for the node that it was made by.
+Every reader of CSRs sees all challenges and answers, and can file them again: as another requester,
+for another node, with another lifetime, in another cluster, or later. The quote contains one HMAC
+over all of these. So each attack changes one input of a valid answer (C1, Q2). The answer of the
+node itself stays valid.
 """
 
 import base64
@@ -32,7 +32,6 @@ from tests.attacks.keys import ANSWER
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -55,58 +54,58 @@ TOKEN = "system:bootstrap:abcdef"
 def made_for(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeInputs
     """Answer a challenge that was made for something else."""
 
-    def mutate(world: World) -> Csr:
-        attest = world.attest(extra_data=world.extra_data(ANSWER, **changes))
-        return world.answer_csr(world.answer(attest))
+    def mutate(scenario: Scenario) -> Csr:
+        attest = scenario.attest(extra_data=scenario.extra_data(ANSWER, **changes))
+        return scenario.answer_csr(scenario.answer(attest))
 
     return mutate
 
 
 def copied(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
     """File a good answer in another object."""
-    return lambda world: world.answer_csr(**changes)
+    return lambda scenario: scenario.answer_csr(**changes)
 
 
 def referring(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeReference
-    """Say that another challenge is answered."""
+    """Refer to another challenge."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
         reference = replace(answer.challenge, **changes)
-        return world.answer_csr(replace(answer, challenge=reference))
+        return scenario.answer_csr(replace(answer, challenge=reference))
 
     return mutate
 
 
 def later(**elapsed: float) -> Mutation:
-    """File a good answer when so much time has passed."""
+    """File a valid answer after this time."""
 
-    def mutate(world: World) -> Csr:
-        csr = world.answer_csr()
-        world.now += timedelta(**elapsed)
+    def mutate(scenario: Scenario) -> Csr:
+        csr = scenario.answer_csr()
+        scenario.now += timedelta(**elapsed)
         return csr
 
     return mutate
 
 
 def postdated(**elapsed: float) -> Mutation:
-    """File an old answer, and say that its challenge is of now."""
+    """File an old answer with the current time as the time of its challenge."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
-        world.now += timedelta(**elapsed)
-        reference = replace(answer.challenge, issued_at=format_time(world.now))
-        return world.answer_csr(replace(answer, challenge=reference))
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
+        scenario.now += timedelta(**elapsed)
+        reference = replace(answer.challenge, issued_at=format_time(scenario.now))
+        return scenario.answer_csr(replace(answer, challenge=reference))
 
     return mutate
 
 
-def masters(current: bytes, previous: bytes | None = None) -> Mutation:
-    """File an answer when the signer has other keys."""
+def signer_keys(current: bytes, previous: bytes | None = None) -> Mutation:
+    """File an answer when the signer has other challenge keys."""
 
-    def mutate(world: World) -> Csr:
-        csr = world.answer_csr()
-        world.challenge_keys = ChallengeKeys(
+    def mutate(scenario: Scenario) -> Csr:
+        csr = scenario.answer_csr()
+        scenario.challenge_keys = ChallengeKeys(
             current=sha256(current), previous=previous and sha256(previous)
         )
         return csr
@@ -114,132 +113,132 @@ def masters(current: bytes, previous: bytes | None = None) -> Mutation:
     return mutate
 
 
-def under_previous_name(world: World) -> Csr:
-    """Say that the previous master made it, which is known as well."""
-    assert world.challenge_keys.previous is not None
-    mutate = referring(key=challenge_key_id(world.challenge_keys.previous))
-    filed = mutate(world)
+def under_previous_name(scenario: Scenario) -> Csr:
+    """Name the previous challenge key, which the signer also knows."""
+    assert scenario.challenge_keys.previous is not None
+    mutate = referring(key=challenge_key_id(scenario.challenge_keys.previous))
+    filed = mutate(scenario)
     assert isinstance(filed, Csr)
     return filed
 
 
-def other_endorsement_key(world: World) -> Csr:
+def other_endorsement_key(scenario: Scenario) -> Csr:
     """Send the endorsement key on record, with the answer to a challenge for one's own.
 
     The attacker has a TPM; the node's endorsement key is public.
     """
     own = endorsement_key()
-    bound = world.extra_data(ANSWER, ek_spki_sha256=bytes.fromhex(key_name(own)))
-    return world.answer_csr(world.answer(world.attest(extra_data=bound)))
+    bound = scenario.extra_data(ANSWER, ek_spki_sha256=bytes.fromhex(key_name(own)))
+    return scenario.answer_csr(scenario.answer(scenario.attest(extra_data=bound)))
 
 
-def own_endorsement_key(world: World) -> Csr:
+def own_endorsement_key(scenario: Scenario) -> Csr:
     """Send one's own endorsement key with the answer of the node's TPM."""
-    return world.answer_csr(replace(world.answer(), ek_public=endorsement_key().tpm2b))
+    return scenario.answer_csr(replace(scenario.answer(), ek_public=endorsement_key().tpm2b))
 
 
-def other_attestation_key(world: World) -> Csr:
-    """Sign the right statement with a key beside the one that activation proved."""
-    answer, other = world.answer(), attestation_key()
+def other_attestation_key(scenario: Scenario) -> Csr:
+    """Sign the right statement with another key than the activated one."""
+    answer, other = scenario.answer(), attestation_key()
     swapped = replace(answer, ak_public=other.tpm2b, signature=other.sign(answer.quote))
-    return world.answer_csr(swapped)
+    return scenario.answer_csr(swapped)
 
 
-def name_without_key(world: World) -> Csr:
+def name_without_key(scenario: Scenario) -> Csr:
     """Send the public area that was proved, and sign with another key (Keylime CVE-2021-3406)."""
-    answer = world.answer()
-    return world.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
+    answer = scenario.answer()
+    return scenario.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
 
 
 def other_request(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Scenario
-    """Put the node's answer behind another request."""
+    """Send the node's answer with another request."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
         for name, value in changes.items():
-            setattr(world, name, value)
-        world.request_der = b""
-        return world.answer_csr(answer)
+            setattr(scenario, name, value)
+        scenario.request_der = b""
+        return scenario.answer_csr(answer)
 
     return mutate
 
 
-def other_node(world: World) -> Csr:
+def other_node(scenario: Scenario) -> Csr:
     """Ask for another node of the same Machine's addresses with the node's answer."""
-    answer = world.answer()
-    given = replace(world.machine.addresses[0], address="node-2.example")
-    world.change_machine(addresses=(*world.machine.addresses, given))
-    world.node_name, world.request_der = "node-2.example", b""
-    return world.answer_csr(answer)
+    answer = scenario.answer()
+    given = replace(scenario.machine.addresses[0], address="node-2.example")
+    scenario.change_machine(addresses=(*scenario.machine.addresses, given))
+    scenario.node_name, scenario.request_der = "node-2.example", b""
+    return scenario.answer_csr(answer)
 
 
-def other_provider_id(world: World) -> Csr:
+def other_provider_id(scenario: Scenario) -> Csr:
     """Ask for another Machine that has this endorsement key on record as well."""
-    answer = world.answer()
-    world.change_machine(provider_id="metal://rack-1/slot-2")
-    world.provider_id, world.request_der = "metal://rack-1/slot-2", b""
-    return world.answer_csr(answer)
+    answer = scenario.answer()
+    scenario.change_machine(provider_id="metal://rack-1/slot-2")
+    scenario.provider_id, scenario.request_der = "metal://rack-1/slot-2", b""
+    return scenario.answer_csr(answer)
 
 
-def other_cluster(world: World) -> Csr:
+def other_cluster(scenario: Scenario) -> Csr:
     """File the answer in a cluster where everything has the same name."""
-    csr = world.answer_csr()
-    world.change_cluster(uid="00000000-8888-4777-8666-555555555555")
+    csr = scenario.answer_csr()
+    scenario.change_cluster(uid="00000000-8888-4777-8666-555555555555")
     return csr
 
 
-def as_serving(world: World) -> Csr:
+def as_serving(scenario: Scenario) -> Csr:
     """Ask the serving signer with an answer to the client signer's challenge."""
-    world.as_node()
-    attest = world.attest()
-    world.for_serving("192.0.2.11")
-    world.request_der = b""
-    return world.answer_csr(world.answer(attest))
+    scenario.as_node()
+    attest = scenario.attest()
+    scenario.for_serving("192.0.2.11")
+    scenario.request_der = b""
+    return scenario.answer_csr(scenario.answer(attest))
 
 
-def serving_as_client(world: World) -> Csr:
+def serving_as_client(scenario: Scenario) -> Csr:
     """Ask the client signer with an answer to the serving signer's challenge."""
-    bound = world.extra_data(ANSWER, signer_name=SERVING_SIGNER)
-    return world.answer_csr(world.answer(world.attest(extra_data=bound)))
+    bound = scenario.extra_data(ANSWER, signer_name=SERVING_SIGNER)
+    return scenario.answer_csr(scenario.answer(scenario.attest(extra_data=bound)))
 
 
-def as_another_node(world: World) -> Csr:
+def as_another_node(scenario: Scenario) -> Csr:
     """Renew with a good answer, filed by another node."""
-    world.as_node()
-    answer = world.answer()
-    world.as_node("node-2.example")
-    return world.answer_csr(answer)
+    scenario.as_node()
+    answer = scenario.answer()
+    scenario.as_node("node-2.example")
+    return scenario.answer_csr(answer)
 
 
 def approved(mutate: Mutation) -> Mutation:
-    """File it with Approved: by whomever, it says nothing about what was verified."""
+    """File it with the condition Approved, which proves nothing."""
 
-    def mutate_approved(world: World) -> Csr:
-        csr = mutate(world)
+    def mutate_approved(scenario: Scenario) -> Csr:
+        csr = mutate(scenario)
         assert isinstance(csr, Csr)
-        condition = Condition(type="Approved", reason="AutoApproved", message="by somebody")
+        condition = Condition(type="Approved", reason="AutoApproved", message="by another approver")
         return replace(csr, conditions={"Approved": condition})
 
     return mutate_approved
 
 
 def extra(value: bytes) -> Mutation:
-    """Quote something else than the answer to the challenge."""
-    return lambda world: world.answer_csr(world.answer(world.attest(extra_data=value)))
+    """Quote other data than the answer to the challenge."""
+    return lambda scenario: scenario.answer_csr(scenario.answer(scenario.attest(extra_data=value)))
 
 
-def bare_secret(world: World) -> Csr:
+def bare_secret(scenario: Scenario) -> Csr:
     """Quote the challenge's secret itself, so that it fits any object."""
-    inputs = world.extra_data("")
-    return world.answer_csr(world.answer(world.attest(extra_data=inputs)))
+    inputs = scenario.extra_data("")
+    return scenario.answer_csr(scenario.answer(scenario.attest(extra_data=inputs)))
 
 
-def widened(world: World) -> Csr:
+def widened(scenario: Scenario) -> Csr:
     """Get an answer for a day, and file it without a limit."""
-    world.expiration_seconds = 86400
-    answer = world.answer()
-    world.expiration_seconds = None
-    return world.answer_csr(answer)
+    scenario.expiration_seconds = 86400
+    answer = scenario.answer()
+    scenario.expiration_seconds = None
+    return scenario.answer_csr(answer)
 
 
 def attack(check: str, name: str, reason: type[AttestationError], mutate: Mutation) -> Attack:
@@ -266,14 +265,20 @@ TIME = [
 ]
 MASTER_KEYS = [
     attack(
-        "C1", "a master that was destroyed", ChallengeKeyUnknown, masters(b"next", b"next but one")
+        "C1",
+        "a challenge key that was destroyed",
+        ChallengeKeyUnknown,
+        signer_keys(b"next", b"next but one"),
     ),
     attack(
-        "C1", "a master, the only one, that was destroyed", ChallengeKeyUnknown, masters(b"next")
+        "C1",
+        "the only challenge key, which was destroyed",
+        ChallengeKeyUnknown,
+        signer_keys(b"next"),
     ),
     attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
     attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
-    attack("Q2", "the previous master's name", AnswerNotBound, under_previous_name),
+    attack("Q2", "the previous challenge key's name", AnswerNotBound, under_previous_name),
 ]
 INPUTS: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
@@ -305,11 +310,11 @@ COPIES = [
         "with the limit taken off": widened,
         "with more usages": copied(usages=("client auth", "digital signature", "key encipherment")),
         "into a cluster of equal names": other_cluster,
-        "behind another kubelet's key": other_request(
+        "with another kubelet's key": other_request(
             kubelet_key=ec.derive_private_key(0x99, ec.SECP256R1())
         ),
-        "behind another node's name": other_node,
-        "behind another Machine's provider ID": other_provider_id,
+        "with another node's name": other_node,
+        "with another Machine's provider ID": other_provider_id,
         "to the serving signer": as_serving,
         "from the serving signer": serving_as_client,
         "by another node": as_another_node,
@@ -323,7 +328,7 @@ KEYS = [
     attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
 ]
 SECRETS = [
-    attack("Q2", "extraData of nobody's challenge", AnswerNotBound, extra(sha256(b"guess"))),
+    attack("Q2", "extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
     attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
     attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
     attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
@@ -336,9 +341,9 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-@pytest.mark.parametrize("world", [World, renewal])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, renewal])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 # Whole exchanges, with a TPM that opens challenges as a TPM does
@@ -355,7 +360,7 @@ class Node:
             ak_public=self.tpm.attestation_key(),
         )
 
-    def answer(self, world: World, challenge: Challenge, *, name: str = ANSWER) -> Csr:
+    def answer(self, scenario: Scenario, challenge: Challenge, *, name: str = ANSWER) -> Csr:
         """Open a challenge and answer it."""
         secret = self.tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
         extra_data = answer_extra_data(
@@ -374,73 +379,80 @@ class Node:
             pcrs=quote.pcrs,
             event_log=None,
         )
-        return world.answer_csr(answer, name=name)
+        return scenario.answer_csr(answer, name=name)
 
 
-def world_of(node: Node) -> World:
+def scenario_of(node: Node) -> Scenario:
     """Put the endorsement key of the node's TPM on record."""
-    world = Scenario()
+    scenario = Scenario()
     named = spki_sha256(public_key_from_area(PublicArea.from_tpm2b(node.keys.ek_public)))
-    record = replace(world.machine.registered_keys[0], spki_sha256=named)
-    world.change_machine(registered_keys=(record,))
-    return world
+    record = replace(scenario.machine.registered_keys[0], spki_sha256=named)
+    scenario.change_machine(registered_keys=(record,))
+    return scenario
 
 
-def challenged(world: World, node: Node) -> Challenge:
+def challenged(scenario: Scenario, node: Node) -> Challenge:
     """File the node's offer, and return the challenge that it gets."""
-    traces = reconcile_once(world, world.offer_csr(node.keys))
+    traces = reconcile_once(scenario, scenario.offer_csr(node.keys))
     assert traces.outcome == "challenged"
     return decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
 
 
 def test_a_real_tpm_opens_its_challenge_and_gets_its_certificate() -> None:
-    """The good case of everything below."""
+    """The good case of the tests below."""
     node = Node("honest")
-    world = world_of(node)
-    assert reconcile_once(world, node.answer(world, challenged(world, node))).outcome == "issued"
+    scenario = scenario_of(node)
+    assert (
+        reconcile_once(scenario, node.answer(scenario, challenged(scenario, node))).outcome
+        == "issued"
+    )
 
 
 def test_another_tpm_opens_nothing() -> None:
-    """A challenge is public, and worth nothing but to the TPM that it is for."""
+    """Everyone can read a challenge, but only its TPM can open it."""
     node, stranger = Node("honest"), Node("stranger")
-    world = world_of(node)
-    challenge = challenged(world, node)
+    scenario = scenario_of(node)
+    challenge = challenged(scenario, node)
     with pytest.raises(CredentialNotForThisTpm):
-        stranger.answer(world, challenge)
+        stranger.answer(scenario, challenge)
 
 
 def test_a_tpm_opens_nothing_that_was_made_for_another_attestation_key() -> None:
-    """The attacker offers a key of its own in software beside the node's endorsement key."""
+    """The attacker offers its own software key with the node's endorsement key."""
     node, stranger = Node("honest"), Node("stranger")
-    world = world_of(node)
+    scenario = scenario_of(node)
     mixed = replace(node.keys, ak_public=stranger.keys.ak_public)
-    traces = reconcile_once(world, world.offer_csr(mixed))
+    traces = reconcile_once(scenario, scenario.offer_csr(mixed))
     challenge = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
     with pytest.raises(CredentialNotForThisTpm):
-        node.answer(world, challenge)
+        node.answer(scenario, challenge)
 
 
 def test_two_right_answers_are_two_certificates_for_one_key() -> None:
-    """Harmless: one kubelet's key, in one TPM, twice; neither is denied for the other."""
+    """Both certificates are for the same kubelet key of the same node."""
     node = Node("honest")
-    world = world_of(node)
-    challenge = challenged(world, node)
+    scenario = scenario_of(node)
+    challenge = challenged(scenario, node)
     for name in (ANSWER, "kubelet-tpm-c"):
-        assert reconcile_once(world, node.answer(world, challenge, name=name)).outcome == "issued"
+        assert (
+            reconcile_once(scenario, node.answer(scenario, challenge, name=name)).outcome
+            == "issued"
+        )
 
 
 def test_a_wrong_answer_costs_that_answer_alone() -> None:
     """Junk answers to a public challenge do not burn it (Keylime CVE-2026-1709)."""
     node = Node("honest")
-    world = world_of(node)
-    challenge = challenged(world, node)
-    good = node.answer(world, challenge)
-    junk = replace(world.answer(), signature=bytes(72))
+    scenario = scenario_of(node)
+    challenge = challenged(scenario, node)
+    good = node.answer(scenario, challenge)
+    junk = replace(scenario.answer(), signature=bytes(72))
     for number in range(20):
         assert (
-            reconcile_once(world, world.answer_csr(junk, name=f"junk-{number}")).outcome == "denied"
+            reconcile_once(scenario, scenario.answer_csr(junk, name=f"junk-{number}")).outcome
+            == "denied"
         )
-    assert reconcile_once(world, good).outcome == "issued"
+    assert reconcile_once(scenario, good).outcome == "issued"
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -461,82 +473,89 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 def test_a_forged_challenge_is_written_again(forge: Callable[[dict[str, Any]], object]) -> None:
-    """Annotations at creation are the requester's: one that is not ours is no reason to stop."""
+    """The requester can set annotations at creation, so the signer replaces them."""
     node = Node("honest")
-    world = world_of(node)
-    first = reconcile_once(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
+    scenario = scenario_of(node)
+    first = reconcile_once(scenario, scenario.offer_csr(node.keys)).csr.annotations[
+        CHALLENGE_ANNOTATION
+    ]
     document = json.loads(first)
     forge(document)
     forged = json.dumps(document)
-    csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: forged})
-    traces = reconcile_once(world, csr)
+    csr = scenario.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: forged})
+    traces = reconcile_once(scenario, csr)
     assert traces.outcome == "challenged"
     written = traces.csr.annotations[CHALLENGE_ANNOTATION]
     assert written != forged
-    assert reconcile_once(world, node.answer(world, decode_challenge(written))).outcome == "issued"
+    assert (
+        reconcile_once(scenario, node.answer(scenario, decode_challenge(written))).outcome
+        == "issued"
+    )
 
 
 @pytest.mark.parametrize(
     "annotation", ["", "{}", "null", "[" * 8000, "x" * 30_000, "\ud800", '{"version":"v2"}']
 )
 def test_what_is_no_challenge_is_written_again(annotation: str) -> None:
-    """Whatever the requester puts there."""
+    """The requester can set any text."""
     node = Node("honest")
-    world = world_of(node)
-    csr = world.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: annotation})
-    assert reconcile_once(world, csr).outcome == "challenged"
+    scenario = scenario_of(node)
+    csr = scenario.offer_csr(node.keys, annotations={CHALLENGE_ANNOTATION: annotation})
+    assert reconcile_once(scenario, csr).outcome == "challenged"
 
 
 def test_a_challenge_copied_from_another_offer_is_written_again() -> None:
-    """It was made for that offer's uid: its answer would be good for nothing."""
+    """It is bound to the UID of the other offer, so its answer would be refused."""
     node = Node("honest")
-    world = world_of(node)
-    first = reconcile_once(world, world.offer_csr(node.keys)).csr.annotations[CHALLENGE_ANNOTATION]
-    copy = world.offer_csr(
+    scenario = scenario_of(node)
+    first = reconcile_once(scenario, scenario.offer_csr(node.keys)).csr.annotations[
+        CHALLENGE_ANNOTATION
+    ]
+    copy = scenario.offer_csr(
         node.keys, name="kubelet-tpm-x", uid=OTHER_UID, annotations={CHALLENGE_ANNOTATION: first}
     )
-    traces = reconcile_once(world, copy)
+    traces = reconcile_once(scenario, copy)
     assert traces.outcome == "challenged"
     assert traces.csr.annotations[CHALLENGE_ANNOTATION] != first
 
 
 def test_our_own_challenge_is_left_alone() -> None:
-    """Looking again at what is answered writes nothing: two signers do not write in turns."""
+    """A second reconciliation writes nothing, so two signers do not overwrite each other."""
     node, csrs = Node("honest"), FakeCsrs()
-    world = world_of(node)
-    csr = world.offer_csr(node.keys)
-    assert reconcile_once(world, csr, csrs=csrs).outcome == "challenged"
-    assert reconcile_once(world, csr, csrs=csrs).outcome == ""
+    scenario = scenario_of(node)
+    csr = scenario.offer_csr(node.keys)
+    assert reconcile_once(scenario, csr, csrs=csrs).outcome == "challenged"
+    assert reconcile_once(scenario, csr, csrs=csrs).outcome == ""
 
 
 def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
-    """Its answer would be of other PCRs than are asked for by now."""
+    """Its answer would quote other PCRs than the policy requests now."""
     node, csrs = Node("honest"), FakeCsrs()
-    world = world_of(node)
-    csr = world.offer_csr(node.keys)
-    assert reconcile_once(world, csr, csrs=csrs).outcome == "challenged"
-    world.policy = replace(world.policy, pcr_selection={"sha256": (7,)})
-    traces = reconcile_once(world, csr, csrs=csrs)
+    scenario = scenario_of(node)
+    csr = scenario.offer_csr(node.keys)
+    assert reconcile_once(scenario, csr, csrs=csrs).outcome == "challenged"
+    scenario.policy = replace(scenario.policy, pcr_selection={"sha256": (7,)})
+    traces = reconcile_once(scenario, csr, csrs=csrs)
     assert traces.outcome == "challenged"
     written = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
-    assert reconcile_once(world, node.answer(world, written)).outcome == "issued"
+    assert reconcile_once(scenario, node.answer(scenario, written)).outcome == "issued"
 
 
 def test_annotations_on_an_answer_are_no_input() -> None:
-    """Neither a forged challenge nor the signer's own words about another CSR count."""
-    world = Scenario()
-    csr = world.answer_csr(
+    """The signer ignores a forged challenge and a copied pending reason."""
+    scenario = Scenario()
+    csr = scenario.answer_csr(
         name="kubelet-tpm-c", annotations={CHALLENGE_ANNOTATION: "{}", "approved": "true"}
     )
-    assert reconcile_once(world, csr).reason == "AnswerNotBound"
+    assert reconcile_once(scenario, csr).reason == "AnswerNotBound"
 
 
-def test_an_offer_alone_pins_nothing() -> None:
-    """Nothing is claimed before the quote holds, whoever offers."""
+def test_offer_alone_makes_no_claim() -> None:
+    """The signer makes claims only after it has verified the quote."""
     node = Node("stranger")
-    world = Scenario()
-    world.store.machines[world.cluster.key] = [machine()]
-    world.policy = replace(world.policy, trust=TrustMode.FIRST_USE)
-    challenged(world, node)
-    assert not world.store.keys
-    assert not world.store.nodes
+    scenario = Scenario()
+    scenario.store.machines[scenario.cluster.key] = [machine()]
+    scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
+    challenged(scenario, node)
+    assert not scenario.store.keys
+    assert not scenario.store.nodes

@@ -1,10 +1,9 @@
-"""Races: two that were right a moment ago, and may not both be right now.
+"""Races for a TPM or a node name.
 
-One TPM, one living node; one name, one TPM. Checking that and writing it down are two steps, and
-between them another replica, another cluster's worker or another answer can write
-(Keylime CVE-2025-13609; two attestations that spent one token in SPIRE 1.14.6). Caches are behind,
-so all that E3 saw may be old: here the signer's caches hold nothing, or what was true before, and
-the claims themselves have to decide (K1 to K3).
+A TPM belongs to one live node, and a node name to one TPM. The check and the write of a claim are
+two steps. Between them another replica, the worker of another Cluster or another answer can write
+(Keylime CVE-2025-13609; two attestations with one token in SPIRE 1.14.6). E3 reads caches, which
+may be old. Here the caches are empty or old, so the live claims must decide (K1 to K3).
 """
 
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from signer.policy import NameReuse
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -41,162 +39,164 @@ from tests.fakes.claims import FakeClaimStore, StoredClaims
 STRANGER = endorsement_key()
 
 
-def unseen(change: Callable[[World], object]) -> Mutation:
+def unseen(change: Callable[[Scenario], object]) -> Mutation:
     """Change the claims when the caches have been filled, and answer."""
 
-    def mutate(world: World) -> Csr:
-        store = world.store
-        machines = {key: list(found) for key, found in store.machines.items()}
-        world.inventory.store = StoredClaims(
+    def mutate(scenario: Scenario) -> Csr:
+        store = scenario.store
+        machines = {cluster: list(members) for cluster, members in store.machines.items()}
+        scenario.inventory.store = StoredClaims(
             keys=dict(store.keys), nodes=dict(store.nodes), machines=machines
         )
-        change(world)
-        return world.answer_csr()
+        change(scenario)
+        return scenario.answer_csr()
 
     return mutate
 
 
-def abroad(basis: TrustBasis, *, deleting: bool = False) -> Callable[[World], object]:
+def abroad(basis: TrustBasis, *, deleting: bool = False) -> Callable[[Scenario], object]:
     """Let a node of another Cluster, where all names are equal, hold the TPM."""
 
-    def change(world: World) -> None:
-        world.put_claim(cluster=ABROAD, basis=basis)
-        world.store.machines[ABROAD] = [machine(deleting=deleting)]
+    def change(scenario: Scenario) -> None:
+        scenario.put_claim(cluster=ABROAD, basis=basis)
+        scenario.store.machines[ABROAD] = [machine(deleting=deleting)]
 
     return change
 
 
-def at_home(basis: TrustBasis) -> Callable[[World], object]:
+def at_home(basis: TrustBasis) -> Callable[[Scenario], object]:
     """Let another node of this Cluster hold the TPM."""
 
-    def change(world: World) -> None:
-        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
+    def change(scenario: Scenario) -> None:
+        scenario.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
         other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
-        world.store.machines[HOME].append(other)
+        scenario.store.machines[HOME].append(other)
 
     return change
 
 
-def same_name(world: World) -> None:
+def same_name(scenario: Scenario) -> None:
     """Let an older Machine, alive, hold TPM and name."""
-    world.put_claim(provider_id=OTHER_ID)
+    scenario.put_claim(provider_id=OTHER_ID)
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def half_moved(world: World) -> None:
+def half_moved(scenario: Scenario) -> None:
     """Let a signer have died while a new Machine, alive, took TPM and name over."""
-    world.put_claim(provider_id="metal://rack-1/slot-3")
-    holder = world.holder(provider_id=OTHER_ID)
-    world.put_node(key_name(world.ek), holder)
+    scenario.put_claim(provider_id="metal://rack-1/slot-3")
+    holder = scenario.holder(provider_id=OTHER_ID)
+    scenario.put_node(key_name(scenario.ek), holder)
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def half_moved_away(world: World) -> None:
+def half_moved_away(scenario: Scenario) -> None:
     """Let a signer have died while a Machine that is gone by now took them from a living one."""
-    world.put_claim(provider_id=OTHER_ID)
-    holder = world.holder(provider_id="metal://rack-1/slot-3")
-    world.put_node(key_name(world.ek), holder)
+    scenario.put_claim(provider_id=OTHER_ID)
+    holder = scenario.holder(provider_id="metal://rack-1/slot-3")
+    scenario.put_node(key_name(scenario.ek), holder)
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def banned(world: World) -> None:
+def banned(scenario: Scenario) -> None:
     """Ban the TPM."""
-    world.put_key(key_name(world.ek), banned=True)
+    scenario.put_key(key_name(scenario.ek), banned=True)
 
 
-def banned_with_claim(world: World) -> None:
+def banned_with_claim(scenario: Scenario) -> None:
     """Ban the TPM of a node that has a claim."""
-    world.put_claim(banned=True)
+    scenario.put_claim(banned=True)
 
 
-def name_claimed(basis: TrustBasis) -> Callable[[World], object]:
+def name_claimed(basis: TrustBasis) -> Callable[[Scenario], object]:
     """Let the name be claimed with another TPM."""
-    return lambda world: world.put_claim(STRANGER, basis=basis)
+    return lambda scenario: scenario.put_claim(STRANGER, basis=basis)
 
 
-def name_of_the_deleting(world: World) -> None:
+def name_of_the_deleting(scenario: Scenario) -> None:
     """Let the name be that of a node that is not gone yet."""
-    world.put_claim(STRANGER, provider_id=OTHER_ID)
+    scenario.put_claim(STRANGER, provider_id=OTHER_ID)
     other = machine(name="m2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=True)
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def name_of_the_gone(world: World) -> None:
+def name_of_the_gone(scenario: Scenario) -> None:
     """Let the name be that of a node that is gone, though its certificate is not."""
-    world.put_claim(STRANGER, provider_id=OTHER_ID)
+    scenario.put_claim(STRANGER, provider_id=OTHER_ID)
 
 
-def key_of_the_gone(world: World) -> None:
+def key_of_the_gone(scenario: Scenario) -> None:
     """Let the TPM be that of a node that is gone, though its certificate is not."""
-    world.put_claim(provider_id=OTHER_ID)
+    scenario.put_claim(provider_id=OTHER_ID)
 
 
-def after_certificate() -> World:
+def after_certificate() -> Scenario:
     """Join where claims outlive their Machine until the certificate has ended."""
-    world = Scenario()
-    world.policy = replace(world.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
-    return world
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
+    return scenario
 
 
-def banned_stranger(world: World) -> None:
+def banned_stranger(scenario: Scenario) -> None:
     """Let a TPM that is banned have had the name."""
-    world.put_claim(STRANGER, banned=True)
+    scenario.put_claim(STRANGER, banned=True)
 
 
-def half_a_claim(world: World) -> None:
+def half_a_claim(scenario: Scenario) -> None:
     """Let a living neighbour be said to hold the TPM, who has another one by now."""
-    at_home(TrustBasis.RECORD)(world)
-    world.put_node(key_name(STRANGER), world.holder(node_name=OTHER_NODE, provider_id=OTHER_ID))
+    at_home(TrustBasis.RECORD)(scenario)
+    scenario.put_node(
+        key_name(STRANGER), scenario.holder(node_name=OTHER_NODE, provider_id=OTHER_ID)
+    )
 
 
-def second_name(world: World) -> None:
+def second_name(scenario: Scenario) -> None:
     """Let a stranger have claimed the Machine's other name at first use."""
-    world.put_claim(STRANGER, node_name="internal.example", basis=TrustBasis.FIRST_USE)
+    scenario.put_claim(STRANGER, node_name="internal.example", basis=TrustBasis.FIRST_USE)
 
 
-def dying_twin(world: World) -> None:
+def dying_twin(scenario: Scenario) -> None:
     """Let a Machine of the same provider ID be on its way out."""
-    twin = machine(world.ek, name="machine-0", uid="machine-uid-0", deleting=True)
-    world.store.machines[HOME].insert(0, twin)
+    twin = machine(scenario.ek, name="machine-0", uid="machine-uid-0", deleting=True)
+    scenario.store.machines[HOME].insert(0, twin)
 
 
 @dataclass(slots=True)
 class _Busy(FakeClaimStore):
-    """Somebody else writes before every write."""
+    """Another replica writes before every write."""
 
     def _write(self, what: str) -> None:
         FakeClaimStore._write(self, what)
         raise ClaimConflict(what)
 
 
-def racing(before: int, act: Callable[[World], object]) -> Callable[[World], ClaimStore]:
+def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario], ClaimStore]:
     """Let another replica act before the n-th write."""
 
-    def claims(world: World) -> ClaimStore:
+    def claims(scenario: Scenario) -> ClaimStore:
         def interrupt() -> None:
-            act(world)
+            act(scenario)
 
-        return FakeClaimStore(store=world.store, interrupt=interrupt, interrupt_before=before)
+        return FakeClaimStore(store=scenario.store, interrupt=interrupt, interrupt_before=before)
 
     return claims
 
 
-def takes_key(basis: TrustBasis) -> Callable[[World], object]:
+def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
     """Let another replica take the TPM for a node of another Cluster, whole."""
 
-    def act(world: World) -> None:
+    def act(scenario: Scenario) -> None:
         holder = KeyHolder(
             cluster=ABROAD,
-            node_name=world.node_name,
-            provider_id=world.provider_id,
+            node_name=scenario.node_name,
+            provider_id=scenario.provider_id,
             basis=basis,
         )
-        world.store.machines[ABROAD] = [machine()]
-        name = key_name(world.ek)
-        current = world.store.keys.get(name) or EndorsementKeyObject(
+        scenario.store.machines[ABROAD] = [machine()]
+        name = key_name(scenario.ek)
+        current = scenario.store.keys.get(name) or EndorsementKeyObject(
             name=name,
             resource_version="",
             registered_for=(),
@@ -204,25 +204,25 @@ def takes_key(basis: TrustBasis) -> Callable[[World], object]:
             banned=False,
             held_by=None,
         )
-        world.store.put_key(replace(current, held_by=holder))
-        world.put_node(name, holder)
+        scenario.store.put_key(replace(current, held_by=holder))
+        scenario.put_node(name, holder)
 
     return act
 
 
-def takes_name(world: World) -> None:
+def takes_name(scenario: Scenario) -> None:
     """Let another replica give the name to another TPM on record."""
-    world.put_claim(STRANGER)
+    scenario.put_claim(STRANGER)
 
 
-def unreachable(world: World) -> ClaimStore:
-    """Let the API server be away."""
-    return FakeClaimStore(store=world.store, unavailable=True)
+def unreachable(scenario: Scenario) -> ClaimStore:
+    """Make the API server unavailable."""
+    return FakeClaimStore(store=scenario.store, unavailable=True)
 
 
-def busy(world: World) -> ClaimStore:
-    """Lose every race."""
-    return _Busy(store=world.store)
+def busy(scenario: Scenario) -> ClaimStore:
+    """Lose every race to another replica."""
+    return _Busy(store=scenario.store)
 
 
 def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
@@ -230,11 +230,11 @@ def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
-    claims: Callable[[World], ClaimStore] | None = None,
+    scenario: Callable[[], Scenario] = Scenario,
+    claims: Callable[[Scenario], ClaimStore] | None = None,
 ) -> Attack:
     """Name an attack on the claims."""
-    return Attack(check, name, reason, mutate, world, claims)
+    return Attack(check, name, reason, mutate, scenario, claims)
 
 
 def race(  # noqa: PLR0913, PLR0917 - as above
@@ -242,11 +242,11 @@ def race(  # noqa: PLR0913, PLR0917 - as above
     name: str,
     reason: type[AttestationError],
     before: int,
-    act: Callable[[World], object],
-    world: Callable[[], World] = World,
+    act: Callable[[Scenario], object],
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name a race that is lost."""
-    return attack(check, name, reason, World.answer_csr, world, racing(before, act))
+    return attack(check, name, reason, Scenario.answer_csr, scenario, racing(before, act))
 
 
 KEYS = [
@@ -323,7 +323,7 @@ KEYS = [
     ),
     attack(
         "E3",
-        "a TPM of a dead node whose certificate lives",
+        "a TPM of a deleted node whose certificate is valid",
         EndorsementKeyHolderDeleting,
         unseen(key_of_the_gone),
         after_certificate,
@@ -362,7 +362,7 @@ NAMES = [
     ),
     attack(
         "K2",
-        "the name of a dead node whose certificate lives",
+        "the name of a deleted node whose certificate is valid",
         NodeNameReserved,
         unseen(name_of_the_gone),
         after_certificate,
@@ -398,18 +398,18 @@ RACES = (
     + [
         attack(
             "K3",
-            "a claim that somebody else writes all the time",
+            "a claim that another replica always writes first",
             ClaimConflict,
-            World.answer_csr,
-            World,
+            Scenario.answer_csr,
+            Scenario,
             busy,
         ),
         attack(
             "",
             "an API server that is away",
             ApiServerUnavailable,
-            World.answer_csr,
-            World,
+            Scenario.answer_csr,
+            Scenario,
             unreachable,
         ),
     ]
@@ -417,9 +417,9 @@ RACES = (
 ATTACKS = KEYS + NAMES + RACES
 
 
-@pytest.mark.parametrize("world", [World, first_use, after_certificate])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, first_use, after_certificate])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -441,43 +441,44 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
 
 
 @pytest.mark.parametrize("change", [banned_stranger, half_a_claim, second_name, dying_twin])
-def test_what_is_no_living_claim_keeps_nobody_out(change: Callable[[World], None]) -> None:
-    """Banned, half, made without a record, or of a Machine on its way out."""
+def test_claim_that_is_not_live_stops_no_node(change: Callable[[Scenario], None]) -> None:
+    """A claim that is banned, incomplete, without a record, or of a Machine under deletion."""
 
-    def beside() -> World:
-        world = Scenario()
-        change(world)
-        return world
+    def changed() -> Scenario:
+        scenario = Scenario()
+        change(scenario)
+        return scenario
 
-    assert_issued(beside)
+    assert_issued(changed)
 
 
-def test_a_short_certificate_ends_no_longer_ones_claim() -> None:
-    """A node asks for ten minutes, so that its name is free while its last certificate lives."""
-    world = after_certificate()
-    _, claim = world.put_claim()
-    world.as_node()
-    world.expiration_seconds = 600
-    assert reconcile_once(world, world.answer_csr(expiration_seconds=600)).outcome == "issued"
-    (node,) = world.store.nodes.values()
+def test_short_certificate_does_not_shorten_the_claim() -> None:
+    """Else a node could free its name while its earlier certificate is still valid."""
+    scenario = after_certificate()
+    _, claim = scenario.put_claim()
+    scenario.as_node()
+    scenario.expiration_seconds = 600
+    assert reconcile_once(scenario, scenario.answer_csr(expiration_seconds=600)).outcome == "issued"
+    (node,) = scenario.store.nodes.values()
     assert node.not_after == claim.not_after > NOW + timedelta(seconds=600)
 
 
 def test_an_offer_learns_nothing_of_other_clusters() -> None:
-    """That another cluster holds the TPM is told to nobody who has not proved to have it."""
-    world = first_use()
-    abroad(TrustBasis.FIRST_USE)(world)
-    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
+    """Only a requester that has proved the TPM learns that another Cluster holds it."""
+    scenario = first_use()
+    abroad(TrustBasis.FIRST_USE)(scenario)
+    assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
 
 
-def test_who_was_there_first_keeps_its_claim_whoever_comes() -> None:
-    """A hundred strangers by the same provider ID and name cost the node nothing."""
-    world = first_use()
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+def test_first_claim_stays_when_other_tpms_request_its_name() -> None:
+    """Other TPMs request the same provider ID and node name, and the node can still renew."""
+    scenario = first_use()
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     for _ in range(5):
         assert (
-            reconcile_once(world, Scenario(ek=endorsement_key()).answer_csr()).outcome == "denied"
+            reconcile_once(scenario, Scenario(ek=endorsement_key()).answer_csr()).outcome
+            == "denied"
         )
-    world.as_node()
-    world.now = NOW + timedelta(days=3)
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    scenario.as_node()
+    scenario.now = NOW + timedelta(days=3)
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"

@@ -1,8 +1,8 @@
-"""JSON games: one document that two parsers read as two, or that costs more to read than to send.
+"""JSON documents that two parsers read differently, or that cost more to read than to send.
 
-A member that stands twice has two values, base64 with bits to spare has many texts, and a number
-of a million digits has one value that takes a minute to find. What is checked has to be what is
-used, at a price that a stranger may make us pay: each document has one form and bounds (P1, P6).
+A repeated member has two values, base64 with spare bits has many encodings, and a number of a
+million digits takes a minute to parse. The signer must use the value that it has checked, and any
+requester can send documents. So each document has one form and limits (P1, P6).
 """
 
 import base64
@@ -40,14 +40,14 @@ from tests.attacks.documents import (
     text_of,
     without,
 )
-from tests.attacks.runner import Attack, World, assert_issued, assert_refused, reconcile_once
+from tests.attacks.runner import Attack, assert_issued, assert_refused, reconcile_once
 from tests.builders.scenario import Scenario
 
 DEPTH = 3000
 
 
 def twice(name: str, value: str) -> Callable[[bytes], bytes]:
-    """Write a member a second time, behind."""
+    """Write a member a second time, at the end."""
     return lambda data: data[:-1] + f',"{name}":{value}}}'.encode()
 
 
@@ -67,12 +67,12 @@ def nested_twice(data: bytes) -> bytes:
 
 
 def renamed(old: str, new: str) -> Callable[[bytes], bytes]:
-    """Write a member's name otherwise."""
+    """Rename a member."""
     return lambda data: data.replace(f'"{old}":'.encode(), f'"{new}":'.encode(), 1)
 
 
 def spare_bits(text: str) -> str:
-    """Set the bits that the padding leaves over."""
+    """Set the unused bits of the last base64 character."""
     padded = text.rstrip("=")
     assert padded != text
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -81,7 +81,7 @@ def spare_bits(text: str) -> str:
 
 
 def padded_member(document: Document) -> None:
-    """Set spare bits where there are some: the AK's area takes 90 bytes, one byte more has them."""
+    """Set spare bits: the 90 bytes of the AK's area have none, and one more byte has some."""
     area = base64.b64decode(document["ak"]["public"]) + b"\0"
     text = base64.b64encode(area + bytes(-(len(area) + 2) % 3)).decode()
     document["ak"]["public"] = spare_bits(text)
@@ -94,13 +94,13 @@ def with_log(log: bytes) -> Callable[[bytes], bytes]:
 
 @cache
 def bomb() -> bytes:
-    """Compress zeros, one byte more than are taken."""
+    """Compress one zero byte more than the limit."""
     return gzip.compress(bytes(MAX_EVENT_LOG + 1), compresslevel=9, mtime=0)
 
 
 @cache
 def big_bomb() -> bytes:
-    """Compress far more: the limit has to hold while it is inflated, and not behind."""
+    """Compress far more than the limit, which must apply during decompression."""
     deflate = zlib.compressobj(9, wbits=31)
     piece = bytes(1 << 20)
     return b"".join([*(deflate.compress(piece) for _ in range(512)), deflate.flush()])
@@ -112,28 +112,28 @@ def broken_checksum() -> bytes:
     return good[:-8] + b"\0\0\0\0" + good[-4:]
 
 
-def too_large(world: World) -> Csr:
+def too_large(scenario: Scenario) -> Csr:
     """Pad a good answer with spaces, which JSON allows, over the limit."""
-    data = encode_attestation_data(world.answer())
-    return world.answer_csr(request=encode_request(world.pkcs10(), data.ljust(MAX_SIZE + 1)))
+    data = encode_attestation_data(scenario.answer())
+    return scenario.answer_csr(request=encode_request(scenario.pkcs10(), data.ljust(MAX_SIZE + 1)))
 
 
-def too_large_with_log(world: World) -> Csr:
+def too_large_with_log(scenario: Scenario) -> Csr:
     """Pad a good answer with an event log over the larger limit."""
-    data = encode_attestation_data(world.answer())
+    data = encode_attestation_data(scenario.answer())
     data = with_log(gzip.compress(b"log"))(data).ljust(MAX_SIZE_WITH_EVENT_LOG + 1)
-    return world.answer_csr(request=encode_request(world.pkcs10(), data))
+    return scenario.answer_csr(request=encode_request(scenario.pkcs10(), data))
 
 
-def large_annotations(world: World) -> Csr:
+def large_annotations(scenario: Scenario) -> Csr:
     """Fill the annotations of an offer, as the API server lets its requester do."""
-    return world.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
+    return scenario.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
 
 
-def too_large_offer(world: World) -> Csr:
+def too_large_offer(scenario: Scenario) -> Csr:
     """Fill an offer with certificates."""
-    offer = replace(world.offer(), ek_certificates=(bytes(MAX_SIZE),))
-    return world.offer_csr(offer)
+    offer = replace(scenario.offer(), ek_certificates=(bytes(MAX_SIZE),))
+    return scenario.offer_csr(offer)
 
 
 def pcr(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
@@ -167,8 +167,8 @@ FORM = [
     malformed("null", lambda _: b"null"),
     malformed("a number", lambda _: b"1"),
     malformed("cut short", lambda d: d[:-1]),
-    malformed("a second document behind", lambda d: d + b"{}"),
-    malformed("NUL behind", lambda d: d + b"\0"),
+    malformed("a second document at the end", lambda d: d + b"{}"),
+    malformed("NUL at the end", lambda d: d + b"\0"),
     malformed("a comment", lambda d: d + b"/**/"),
     malformed("a comma too many", lambda d: d[:-1] + b",}"),
     malformed("single quotes", lambda d: d.replace(b'"', b"'")),
@@ -220,7 +220,7 @@ MEMBERS = [
     malformed("a member of no name", member("", value="")),
     malformed("an unknown member in an offer", member("trust", value="FirstUse"), offer=True),
     malformed("an unknown member of the endorsement key", member("ek", "template", value="L-1")),
-    malformed("the attestation key as PEM beside it", member("ak", "pem", value="-----BEGIN")),
+    malformed("the attestation key also as PEM", member("ak", "pem", value="-----BEGIN")),
     malformed("an unknown member of the challenge", member("challenge", "secret", value="AAAA")),
     malformed("a name in capitals", renamed("quote", "Quote")),
     malformed("a name with a space", renamed("quote", "quote ")),
@@ -358,7 +358,7 @@ SIZES = [
     malformed("event log as raw deflate", with_log(zlib.compress(b"log", wbits=-15))),
     malformed("empty event log", with_log(b"")),
     malformed("event log cut short", with_log(gzip.compress(b"log")[:-1])),
-    malformed("event log with a byte behind", with_log(gzip.compress(b"log") + b"\0")),
+    malformed("event log with a trailing byte", with_log(gzip.compress(b"log") + b"\0")),
     malformed("two event logs", with_log(gzip.compress(b"log") * 2)),
     malformed("event log with a wrong checksum", with_log(broken_checksum())),
     malformed("event log is null", member("eventLog", value=None)),
@@ -370,33 +370,35 @@ ATTACKS = FORM + MEMBERS + VALUES + VERSIONS + SIZES
 
 
 def test_the_good_case_passes() -> None:
-    assert_issued(World)
+    assert_issued(Scenario)
 
 
-def test_order_and_spaces_are_free() -> None:
-    """What JSON leaves open without two meanings is taken."""
-    world = Scenario()
-    document = json.loads(encode_attestation_data(world.answer()))
+def test_member_order_and_spaces_do_not_matter() -> None:
+    """Member order and spaces do not change the meaning of JSON."""
+    scenario = Scenario()
+    document = json.loads(encode_attestation_data(scenario.answer()))
     data = json.dumps(dict(reversed(document.items())), indent=2).encode()
-    csr = world.answer_csr(request=encode_request(world.pkcs10(), data))
-    assert reconcile_once(world, csr).outcome == "issued"
+    csr = scenario.answer_csr(request=encode_request(scenario.pkcs10(), data))
+    assert reconcile_once(scenario, csr).outcome == "issued"
 
 
-def test_a_large_event_log_is_no_attack() -> None:
+def test_large_event_log_is_accepted() -> None:
     """Between the limit without a log and the one with it."""
-    world = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
-    csr = world.answer_csr()
+    scenario = Scenario(event_log=Random(0).randbytes(MAX_SIZE))
+    csr = scenario.answer_csr()
     assert len(csr.request) > MAX_SIZE
-    assert reconcile_once(world, csr).outcome == "issued"
+    assert reconcile_once(scenario, csr).outcome == "issued"
 
 
-def test_a_version_that_the_policy_retired_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`minimumVersion` holds: no downgrade to a version that is known to be weaker."""
+def test_version_below_the_minimum_of_the_policy_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`minimumVersion` prevents a downgrade to a weaker version."""
     monkeypatch.setattr(policy, "SUPPORTED_VERSIONS", ("v1", "v2"))
-    world = Scenario()
-    world.policy = replace(world.policy, minimum_version="v2")
-    for csr in (world.offer_csr(), world.answer_csr()):
-        traces = reconcile_once(world, csr)
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, minimum_version="v2")
+    for csr in (scenario.offer_csr(), scenario.answer_csr()):
+        traces = reconcile_once(scenario, csr)
         assert traces.reason == "UnsupportedVersion"
         assert traces.csr.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v2"
 

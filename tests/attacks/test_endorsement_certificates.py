@@ -33,7 +33,7 @@ from signer.errors import (
 )
 from signer.policy import TrustMode
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
@@ -86,35 +86,35 @@ def ordinary(*, by_rsa: bool = False) -> bytes:
     return leaf(BELOW, RSA_EK if by_rsa else EK)
 
 
-def certified() -> World:
+def certified() -> Scenario:
     """Join by certificate alone."""
-    world = Scenario(anchors=configured(), certificates=(ordinary(),))
-    world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
-    world.change_machine(registered_keys=())
-    return world
+    scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
+    scenario.policy = replace(scenario.policy, trust=TrustMode.CERTIFIED)
+    scenario.change_machine(registered_keys=())
+    return scenario
 
 
-def certified_rsa() -> World:
+def certified_rsa() -> Scenario:
     """Join by the certificate of an RSA key."""
     ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
-    world = Scenario(ek=ek, anchors=configured(), certificates=certificates)
-    world.policy = replace(world.policy, trust=TrustMode.CERTIFIED)
-    world.change_machine(registered_keys=())
-    return world
+    scenario = Scenario(ek=ek, anchors=configured(), certificates=certificates)
+    scenario.policy = replace(scenario.policy, trust=TrustMode.CERTIFIED)
+    scenario.change_machine(registered_keys=())
+    return scenario
 
 
-def both() -> World:
+def both() -> Scenario:
     """Join by record and certificate."""
-    world = Scenario(anchors=configured(), certificates=(ordinary(),))
-    world.policy = replace(world.policy, trust=TrustMode.REGISTERED_AND_CERTIFIED)
-    return world
+    scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
+    scenario.policy = replace(scenario.policy, trust=TrustMode.REGISTERED_AND_CERTIFIED)
+    return scenario
 
 
 def sent(*certificates: bytes) -> Mutation:
     """Put these certificates into the TPM."""
 
-    def mutate(world: World) -> None:
-        world.certificates = certificates
+    def mutate(scenario: Scenario) -> None:
+        scenario.certificates = certificates
 
     return mutate
 
@@ -122,25 +122,25 @@ def sent(*certificates: bytes) -> Mutation:
 def with_lists(*lists: bytes) -> Mutation:
     """Configure revocation lists."""
 
-    def mutate(world: World) -> None:
-        world.anchors = configured(*lists)
+    def mutate(scenario: Scenario) -> None:
+        scenario.anchors = configured(*lists)
 
     return mutate
 
 
-def without_anchors(world: World) -> None:
+def without_anchors(scenario: Scenario) -> None:
     """Configure no authority."""
-    world.anchors = NO_ANCHORS
+    scenario.anchors = NO_ANCHORS
 
 
-def unrecorded(world: World) -> None:
+def unrecorded(scenario: Scenario) -> None:
     """Remove the record."""
-    world.change_machine(registered_keys=())
+    scenario.change_machine(registered_keys=())
 
 
-def recorded_for_another(world: World) -> None:
+def recorded_for_another(scenario: Scenario) -> None:
     """Record another key."""
-    world.change_machine(registered_keys=(record_of(STRANGER),))
+    scenario.change_machine(registered_keys=(record_of(STRANGER),))
 
 
 def without(*kinds: type[x509.ExtensionType]) -> Extensions:
@@ -315,10 +315,10 @@ def other_outer_algorithm() -> Mutation:
     )
 
 
-def unlistable(world: World) -> None:
+def unlistable(scenario: Scenario) -> None:
     """Use a negative serial number, where the operator has a list."""
-    world.anchors = configured(revocation_list(BELOW, 5))
-    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
+    scenario.anchors = configured(revocation_list(BELOW, 5))
+    scenario.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
 
 
 def key_of_numbers(spki: bytes) -> Callable[[bytes], bytes]:
@@ -330,10 +330,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = certified,
+    scenario: Callable[[], Scenario] = certified,
 ) -> Attack:
     """Name an attack."""
-    return Attack("E2", name, reason, mutate, world)
+    return Attack("E2", name, reason, mutate, scenario)
 
 
 NOT_ITS_OWN = [
@@ -567,14 +567,14 @@ OAEP = [
 ]
 
 
-def node_requester(world: World) -> None:
+def node_requester(scenario: Scenario) -> None:
     """Make a first claim as a node: the certificate does not prove whose TPM it is."""
-    world.as_node()
+    scenario.as_node()
 
 
-def with_node_ref(world: World) -> None:
+def with_node_ref(scenario: Scenario) -> None:
     """Make a first claim for a Machine that already has a Node."""
-    world.change_machine(node_ref=world.node_name)
+    scenario.change_machine(node_ref=scenario.node_name)
 
 
 FIRST_CLAIMS = [
@@ -587,70 +587,70 @@ ATTACKS = (
 )
 
 
-def with_list() -> World:
+def with_list() -> Scenario:
     """Join where the authority's list names other certificates."""
-    world = certified()
-    world.anchors = configured(revocation_list(BELOW, 8, 9))
-    return world
+    scenario = certified()
+    scenario.anchors = configured(revocation_list(BELOW, 8, 9))
+    return scenario
 
 
-def with_negative_serial() -> World:
+def with_negative_serial() -> Scenario:
     """Join with a negative serial number, without a list."""
-    world = certified()
-    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
-    return world
+    scenario = certified()
+    scenario.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: b"\2\1\xfb"),)
+    return scenario
 
 
-def with_list_of_namesake() -> World:
+def with_list_of_namesake() -> Scenario:
     """Join where a list of another key under the authority's name names the certificate."""
-    world = certified()
+    scenario = certified()
     stranger = ec.generate_private_key(ec.SECP384R1())
-    world.anchors = configured(revocation_list(BELOW, 7, key=stranger))
-    return world
+    scenario.anchors = configured(revocation_list(BELOW, 7, key=stranger))
+    return scenario
 
 
-def with_trailing_bytes() -> World:
+def with_trailing_bytes() -> Scenario:
     """Join with trailing bytes after the certificate, as NV holds it."""
-    world = certified()
-    world.certificates = (ordinary() + b"\xff" * 300,)
-    return world
+    scenario = certified()
+    scenario.certificates = (ordinary() + b"\xff" * 300,)
+    return scenario
 
 
-def without_purpose() -> World:
+def without_purpose() -> Scenario:
     """Join with a certificate without extended key usage, as older ones are."""
-    world = certified()
-    world.certificates = (leaf(BELOW, EK, extensions=without(x509.ExtendedKeyUsage)),)
-    return world
+    scenario = certified()
+    scenario.certificates = (leaf(BELOW, EK, extensions=without(x509.ExtendedKeyUsage)),)
+    return scenario
 
 
-def under_rsa_authority() -> World:
+def under_rsa_authority() -> Scenario:
     """Join by an authority with an RSA key and without key usage."""
-    world = certified()
+    scenario = certified()
     key = rsa_key(number=2)
     issuer = authority("Vendor TPM CA 91", ROOT, key=key, extensions={ca(): True})
-    world.certificates = (leaf(issuer, EK), issuer.der)
-    return world
+    scenario.certificates = (leaf(issuer, EK), issuer.der)
+    return scenario
 
 
-def without_usage_by_policy() -> World:
+def without_usage_by_policy() -> Scenario:
     """Join with a certificate without any usage, which the policy allows."""
-    world = certified()
-    world.policy = replace(world.policy, allow_certificates_without_usage=True)
+    scenario = certified()
+    scenario.policy = replace(scenario.policy, allow_certificates_without_usage=True)
     extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
-    world.certificates = (leaf(BELOW, EK, extensions=extensions),)
-    return world
+    scenario.certificates = (leaf(BELOW, EK, extensions=extensions),)
+    return scenario
 
 
-def with_exotic_serial() -> World:
+def with_exotic_serial() -> Scenario:
     """Join with a serial number longer than it may be."""
-    world = certified()
+    scenario = certified()
     serial = der.encode(der.INTEGER, b"\1" + bytes(24))
-    world.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: serial),)
-    return world
+    scenario.certificates = (rewritten(ordinary(), BELOW, SERIAL, lambda _: serial),)
+    return scenario
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scenario",
     [
         certified,
         certified_rsa,
@@ -665,8 +665,8 @@ def with_exotic_serial() -> World:
         with_exotic_serial,
     ],
 )
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -40,7 +40,7 @@ from tests.attacks.keys import (
     replaced,
     with_ek,
 )
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
@@ -62,12 +62,12 @@ KNOWN = {bit.bit_length() - 1: bit.name for bit in ObjectAttributes}
 ORDER = ec.SECP256R1().group_order
 
 
-def rsa_world() -> World:
+def rsa_scenario() -> Scenario:
     """Join with an endorsement key of template L-1."""
     return Scenario(ek=endorsement_key(0))
 
 
-def explicit_exponent() -> World:
+def explicit_exponent() -> Scenario:
     """Join with exponent 65537 instead of 0: both encode the same key."""
     ek = endorsement_key(0)
     public = replace(ek.public, parameters=replace(RSA, exponent=65537))
@@ -101,11 +101,11 @@ def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG
 def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
     """Use an RSA key that no TPM generates, in the template and on record."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
         area = replace(L1, unique=before + key.unique)
         if key.exponent != 65537:
             area = replace(area, parameters=replace(RSA, exponent=key.exponent))
-        return with_ek(world, area.to_tpm2b(), sha256(key.spki()))
+        return with_ek(scenario, area.to_tpm2b(), sha256(key.spki()))
 
     return mutate
 
@@ -113,25 +113,27 @@ def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
 def trivial(scalar: int) -> Mutation:
     """Use an endorsement key with a known private key."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         key, point = point_of(scalar, ec.SECP256R1())
-        registered = World(ek=TpmKey(private=key, public=replace(world.ek.public, unique=point)))
-        world.ek = registered.ek
-        world.change_machine(registered_keys=registered.machine.registered_keys)
+        registered = Scenario(
+            ek=TpmKey(private=key, public=replace(scenario.ek.public, unique=point))
+        )
+        scenario.ek = registered.ek
+        scenario.change_machine(registered_keys=registered.machine.registered_keys)
 
     return mutate
 
 
-def attestation_key(world: World) -> tuple[Csr, Csr]:
+def attestation_key(scenario: Scenario) -> tuple[Csr, Csr]:
     """Send the attestation key as endorsement key as well."""
-    return with_ek(world, world.ak.tpm2b)
+    return with_ek(scenario, scenario.ak.tpm2b)
 
 
 def of_template(template: PublicArea) -> Mutation:
     """Put the key into another template's public area."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
-        return with_ek(world, with_key(template, world.ek.private).tpm2b)
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+        return with_ek(scenario, with_key(template, scenario.ek.private).tpm2b)
 
     return mutate
 
@@ -140,10 +142,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Expect E1."""
-    return Attack("E1", name, reason, mutate, world)
+    return Attack("E1", name, reason, mutate, scenario)
 
 
 BITS = [
@@ -158,7 +160,7 @@ NOT_TEMPLATE = [
     attack(name, EndorsementKeyNotTemplate, mutate)
     for name, mutate in {
         "a storage key": ek_fields(attributes=ObjectAttributes(0x00030472)),
-        "a key that decrypts for anybody": ek_fields(attributes=ObjectAttributes(0x00020072)),
+        "a key that decrypts for any caller": ek_fields(attributes=ObjectAttributes(0x00020072)),
         "the attestation key": attestation_key,
         "no policy": ek_fields(auth_policy=b""),
         "a policy of zeros": ek_fields(auth_policy=bytes(32)),
@@ -220,7 +222,7 @@ WEAK = [
         "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
     }.items()
 ] + [
-    attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_world)
+    attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_scenario)
     for name, mutate in {
         "a padded modulus": odd(odd_rsa.BITS_2040, before=b"\0"),
         "no modulus": ek_fields(unique=b""),
@@ -256,9 +258,9 @@ MALFORMED = [
 ATTACKS = BITS + NOT_TEMPLATE + WEAK + MALFORMED
 
 
-@pytest.mark.parametrize("world", [World, rsa_world, explicit_exponent])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, explicit_exponent])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

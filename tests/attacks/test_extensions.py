@@ -15,7 +15,7 @@ from common.errors import (
 )
 from signer.errors import MachineNotFound, ProviderIDMissing
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders.forgery import (
     OID_EXTENSION_REQUEST,
     OID_KEY_USAGE,
@@ -31,7 +31,7 @@ from tests.builders.forgery import (
     extension_request,
     tlv,
 )
-from tests.builders.scenario import PROVIDER_ID
+from tests.builders.scenario import PROVIDER_ID, Scenario
 
 EXTENSION_SET = tlv(SEQUENCE, PROVIDER_EXTENSION)
 OTHER_EXTENSION = extension(OID_PROVIDER_ID, tlv(UTF8, b"metal://rack-1/slot-2"))
@@ -63,10 +63,10 @@ def provider_id(value: bytes, *critical: str) -> Mutation:
 def text(text: str) -> Mutation:
     """Request with a malformed provider ID, and give it to the Machine."""
 
-    def mutate(world: World) -> None:
-        world.change_machine(provider_id=text)
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_machine(provider_id=text)
         value = extension(OID_PROVIDER_ID, tlv(UTF8, text.encode()))
-        world.request_der = forgery(world, attributes=(extension_request(value),)).der()
+        scenario.request_der = forgery(scenario, attributes=(extension_request(value),)).der()
 
     return mutate
 
@@ -288,7 +288,7 @@ ATTACKS = ATTRIBUTES + EXTENSIONS + PROVIDER_IDS
 
 
 def test_the_good_case_passes() -> None:
-    assert_issued(World)
+    assert_issued(Scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -1,10 +1,9 @@
-"""Another Machine's place: names and provider IDs that belong to somebody else.
+"""Node names and provider IDs that belong to another Machine.
 
-The attacker has a Machine of its own in the cluster, with its own TPM, honestly registered, or
-knows the names of Machines that do not exist yet, exist no more or exist elsewhere. What it may be
-is what operators and providers wrote in the management cluster: neither what nodes write of
-themselves (their provider ID, and with it `nodeRef`), nor what a name happens to look like
-(M1 to M6).
+The attacker has its own Machine in the cluster, with its own registered TPM. Or it knows the names
+of Machines that do not exist yet, were deleted, or are in another cluster. Only operators and
+providers decide, in the management cluster, which node the attacker may be. Values that nodes write
+(their provider ID, and so `nodeRef`) do not count, nor do similar names (M1 to M6).
 """
 
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from signer.model import Address, Node, Registration, TrustBasis
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -52,7 +50,7 @@ def hostnames(*names: str) -> tuple[Address, ...]:
     return tuple(Address(type="Hostname", address=name) for name in names)
 
 
-def neighbour(world: World, key: TpmKey | None = None) -> None:
+def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
     """Put a second Machine, with another node's name and TPM, into the cluster."""
     other = machine(
         endorsement_key() if key is None else key,
@@ -62,45 +60,47 @@ def neighbour(world: World, key: TpmKey | None = None) -> None:
         addresses=hostnames(OTHER_NODE),
         bootstrap_token_id="ghijkl",
     )
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
-def neighbours_name(world: World) -> None:
+def neighbours_name(scenario: Scenario) -> None:
     """Ask for the neighbour's name with one's own Machine and TPM."""
-    neighbour(world)
-    world.node_name, world.request_der = OTHER_NODE, b""
+    neighbour(scenario)
+    scenario.node_name, scenario.request_der = OTHER_NODE, b""
 
 
-def neighbours_provider_id(world: World) -> None:
+def neighbours_provider_id(scenario: Scenario) -> None:
     """Ask for the neighbour's Machine with one's own name; both have one's own TPM on record."""
-    neighbour(world, world.ek)
-    world.provider_id, world.request_der = OTHER_ID, b""
+    neighbour(scenario, scenario.ek)
+    scenario.provider_id, scenario.request_der = OTHER_ID, b""
 
 
-def abroad(world: World) -> None:
+def abroad(scenario: Scenario) -> None:
     """Ask for a Machine that is another cluster's, with equal names."""
-    world.store.machines[ABROAD] = world.store.machines.pop(HOME)
+    scenario.store.machines[ABROAD] = scenario.store.machines.pop(HOME)
 
 
-def clone(world: World) -> None:
+def clone(scenario: Scenario) -> None:
     """Give a second Machine the same provider ID."""
-    world.store.machines[HOME].append(replace(world.machine, name="machine-2", uid="machine-uid-2"))
+    scenario.store.machines[HOME].append(
+        replace(scenario.machine, name="machine-2", uid="machine-uid-2")
+    )
 
 
-def both_deleting(world: World) -> None:
+def both_deleting(scenario: Scenario) -> None:
     """Delete both of two Machines with one provider ID."""
-    world.change_machine(deleting=True)
-    clone(world)
+    scenario.change_machine(deleting=True)
+    clone(scenario)
 
 
 def change(**changes: object) -> Mutation:
     """Change the Machine."""
-    return lambda world: world.change_machine(**changes)
+    return lambda scenario: scenario.change_machine(**changes)
 
 
-def paused(world: World) -> None:
+def paused(scenario: Scenario) -> None:
     """Pause the Cluster."""
-    world.change_cluster(paused=True)
+    scenario.change_cluster(paused=True)
 
 
 def address(kind: str, text: str = NODE) -> Mutation:
@@ -108,17 +108,17 @@ def address(kind: str, text: str = NODE) -> Mutation:
     return change(addresses=(Address(type=kind, address=text),))
 
 
-def unnamed(world: World) -> None:
+def unnamed(scenario: Scenario) -> None:
     """Ask for the Machine's own name, which the policy does not take for its node's."""
-    world.change_machine(name=NODE, addresses=())
+    scenario.change_machine(name=NODE, addresses=())
 
 
 def pool_member(*registrations: Registration) -> Mutation:
     """Be a member of a pool, whose names come from the nodes themselves."""
 
-    def mutate(world: World) -> None:
-        world.change_machine(is_pool_member=True)
-        world.put_key(key_name(world.ek), registered_for=registrations)
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_machine(is_pool_member=True)
+        scenario.put_key(key_name(scenario.ek), registered_for=registrations)
 
     return mutate
 
@@ -133,18 +133,18 @@ def registration(provider_id: str | None, node_name: str | None) -> Registration
 def claimed_name(basis: TrustBasis) -> Mutation:
     """Ask for another name of a Machine whose node has claimed one."""
 
-    def mutate(world: World) -> None:
-        world.put_claim(node_name="internal.example", basis=basis)
-        world.change_machine(addresses=hostnames(NODE, "internal.example"))
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(node_name="internal.example", basis=basis)
+        scenario.change_machine(addresses=hostnames(NODE, "internal.example"))
 
     return mutate
 
 
-def nodes(*found: Node) -> Mutation:
+def nodes(*members: Node) -> Mutation:
     """Let the workload cluster have these Nodes."""
 
-    def mutate(world: World) -> None:
-        world.inventory.nodes = list(found)
+    def mutate(scenario: Scenario) -> None:
+        scenario.inventory.nodes = list(members)
 
     return mutate
 
@@ -154,10 +154,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 MACHINES = [
@@ -202,7 +202,7 @@ NAMES = [
     attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
     attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
     attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
-    attack("M3", "a pool member that nobody named", NodeNameUnknown, pool_member()),
+    attack("M3", "a pool member without a registration", NodeNameUnknown, pool_member()),
     attack(
         "M3",
         "a pool member registered without a name",
@@ -229,13 +229,13 @@ NAMES = [
     ),
     attack(
         "M3",
-        "a second name beside the claimed one",
+        "a second name after the claimed one",
         NodeNameMismatch,
         claimed_name(TrustBasis.RECORD),
     ),
     attack(
         "M3",
-        "a second name beside one claimed at first use",
+        "a second name after one claimed at first use",
         NodeNameMismatch,
         claimed_name(TrustBasis.FIRST_USE),
     ),
@@ -284,9 +284,9 @@ NODES = [
 ATTACKS = MACHINES + NAMES + NODES
 
 
-@pytest.mark.parametrize("world", [World, renewal, first_use])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, renewal, first_use])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -294,23 +294,23 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_node_ref_gives_nobody_a_name() -> None:
+def test_node_ref_does_not_decide_the_node_name() -> None:
     """A node wrote the victim's provider ID into its own Node, and Cluster API set `nodeRef`.
 
-    The Machine's own TPM still gets the Machine's own name, and the stranger nothing by it.
+    The Machine's own TPM still gets the name of its Machine. The other TPM is refused.
     """
-    world = Scenario()
-    world.change_machine(node_ref=OTHER_NODE)
-    world.inventory.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    scenario = Scenario()
+    scenario.change_machine(node_ref=OTHER_NODE)
+    scenario.inventory.nodes = [Node(name=OTHER_NODE, provider_id=PROVIDER_ID)]
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     stranger = Scenario(ek=endorsement_key(), node_name=OTHER_NODE)
-    assert reconcile_once(world, stranger.answer_csr()).reason == "NodeNameMismatch"
+    assert reconcile_once(scenario, stranger.answer_csr()).reason == "NodeNameMismatch"
 
 
-def test_a_neighbour_may_be_itself() -> None:
-    """What is refused above is refused for its claim, and not for being a neighbour."""
-    world = Scenario()
+def test_second_machine_gets_its_own_certificate() -> None:
+    """The attacks above are refused for the names that they request."""
+    scenario = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
-    neighbour(world, other.ek)
-    assert record_of(other.ek) in world.store.machines[HOME][1].registered_keys
-    assert reconcile_once(world, other.answer_csr()).outcome == "issued"
+    neighbour(scenario, other.ek)
+    assert record_of(other.ek) in scenario.store.machines[HOME][1].registered_keys
+    assert reconcile_once(scenario, other.answer_csr()).outcome == "issued"

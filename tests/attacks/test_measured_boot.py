@@ -22,7 +22,7 @@ from signer.errors import (
 )
 from signer.model import Csr
 from signer.policy import EventLogRules
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     EV_NO_ACTION,
@@ -59,21 +59,21 @@ RULES = EventLogRules(
 )
 
 
-def measured() -> World:
+def measured() -> Scenario:
     """Join under a policy that needs the event log."""
-    world = Scenario(event_log=log_of(firmware()))
-    world.policy = replace(world.policy, event_log=RULES)
-    world.pcrs = extended(firmware(), SELECTION)
-    return world
+    scenario = Scenario(event_log=log_of(firmware()))
+    scenario.policy = replace(scenario.policy, event_log=RULES)
+    scenario.pcrs = extended(firmware(), SELECTION)
+    return scenario
 
 
 def booted(events: Events, logged: Events | None = None) -> Mutation:
     """Boot with `events`, and send a log of `logged`, by default the same."""
 
-    def mutate(world: World) -> Csr:
-        world.pcrs = extended(events, SELECTION)
-        world.event_log = log_of(events if logged is None else logged)
-        return world.answer_csr()
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.pcrs = extended(events, SELECTION)
+        scenario.event_log = log_of(events if logged is None else logged)
+        return scenario.answer_csr()
 
     return mutate
 
@@ -81,19 +81,19 @@ def booted(events: Events, logged: Events | None = None) -> Mutation:
 def with_log(log: bytes | None) -> Mutation:
     """Boot as usual, and send this log."""
 
-    def mutate(world: World) -> Csr:
-        world.event_log = log
-        return world.answer_csr()
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.event_log = log
+        return scenario.answer_csr()
 
     return mutate
 
 
-def good_values_and_log(world: World) -> Csr:
+def good_values_and_log(scenario: Scenario) -> Csr:
     """Send a good log and good values with a quote of a rootkit."""
-    answer = world.answer()
+    answer = scenario.answer()
     quoted = extended([*firmware(), ROOTKIT], SELECTION)
-    world.pcrs = quoted
-    return world.answer_csr(replace(world.answer(), pcrs=answer.pcrs))
+    scenario.pcrs = quoted
+    return scenario.answer_csr(replace(scenario.answer(), pcrs=answer.pcrs))
 
 
 def log(*parts: bytes) -> bytes:
@@ -127,23 +127,23 @@ LATER = [
 def unquoted(index: int) -> Mutation:
     """Use a policy with a rule on a PCR that it does not request."""
 
-    def mutate(world: World) -> Csr:
+    def mutate(scenario: Scenario) -> Csr:
         selection = {"sha256": tuple(i for i in range(8) if i != index)}
-        world.policy = replace(world.policy, pcr_selection=selection)
-        world.pcrs = extended(firmware(), selection)
-        return world.answer_csr()
+        scenario.policy = replace(scenario.policy, pcr_selection=selection)
+        scenario.pcrs = extended(firmware(), selection)
+        return scenario.answer_csr()
 
     return mutate
 
 
-def with_rules(**changes: Any) -> Callable[[], World]:  # noqa: ANN401 - fields of EventLogRules
+def with_rules(**changes: Any) -> Callable[[], Scenario]:  # noqa: ANN401 - fields of EventLogRules
     """Join under fewer rules, after a boot without Secure Boot."""
 
-    def make() -> World:
-        world = measured()
-        world.policy = replace(world.policy, event_log=replace(RULES, **changes))
-        world.pcrs, world.event_log = extended(OFF, SELECTION), log_of(OFF)
-        return world
+    def make() -> Scenario:
+        scenario = measured()
+        scenario.policy = replace(scenario.policy, event_log=replace(RULES, **changes))
+        scenario.pcrs, scenario.event_log = extended(OFF, SELECTION), log_of(OFF)
+        return scenario
 
     return make
 
@@ -152,10 +152,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = measured,
+    scenario: Callable[[], Scenario] = measured,
 ) -> Attack:
     """Name an attack."""
-    return Attack("Q4", name, reason, mutate, world)
+    return Attack("Q4", name, reason, mutate, scenario)
 
 
 MALFORMED = [
@@ -171,7 +171,7 @@ MALFORMED = [
         "a trailing byte": GOOD + b"\0",
         "two logs": GOOD + GOOD,
         "no header": GOOD[len(header(("sha256",))) :],
-        "a log of the old form": GOOD[:28] + b"Spec ID Event02\0" + GOOD[44:],
+        "a log of the old form": GOOD[:32] + b"Spec ID Event02\0" + GOOD[48:],
         "no banks": header(()),
         "a bank twice": header(("sha256", "sha256")),
         "four gigabytes of header": GOOD[:28] + b"\xff\xff\xff\xff" + GOOD[32:],
@@ -308,7 +308,7 @@ BAD_BOOTS = [
             ],
         ),
         (
-            "an option ROM as an action of its own text",
+            "an option ROM as an action of another text",
             [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"mine")],
             None,
         ),

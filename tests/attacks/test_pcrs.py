@@ -24,8 +24,8 @@ from signer.errors import (
 from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
-from tests.attacks.scenarios import p384_world
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.scenarios import p384_scenario
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
     Pcrs,
@@ -44,25 +44,25 @@ def only(values: Pcrs) -> PcrValues:
     return {b: {i: frozenset({v}) for i, v in of.items()} for b, of in values.items()}
 
 
-def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], World]:
+def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], Scenario]:
     """Allow the values of the node, and other values for other Machines."""
 
-    def make() -> World:
-        world = Scenario()
-        world.policy = replace(
-            world.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=ALLOWED, pcr_variants=variants
+    def make() -> Scenario:
+        scenario = Scenario()
+        scenario.policy = replace(
+            scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=ALLOWED, pcr_variants=variants
         )
-        return world
+        return scenario
 
     return make
 
 
-def two_banks() -> World:
+def two_banks() -> Scenario:
     """Request PCRs of two banks."""
-    world = Scenario()
-    world.policy = replace(world.policy, pcr_selection=TWO_BANKS)
-    world.pcrs = pcr_values(TWO_BANKS)
-    return world
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, pcr_selection=TWO_BANKS)
+    scenario.pcrs = pcr_values(TWO_BANKS)
+    return scenario
 
 
 def of_pool(pool: str | None) -> PcrVariant:
@@ -76,15 +76,15 @@ ENFORCING = enforcing()
 OTHER_POOL = enforcing((of_pool("gpu"),))
 
 
-def answer(world: World, quoted: Pcrs, sent: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
+def answer(scenario: Scenario, quoted: Pcrs, sent: Pcrs, digest: int = TPM_ALG_SHA256) -> Csr:
     """Answer with a quote of some PCRs and the values of others."""
-    statement = attest(quoted, world.extra_data(ANSWER), digest)
-    return world.answer_csr(world.answer(statement, pcrs=sent))
+    statement = attest(quoted, scenario.extra_data(ANSWER), digest)
+    return scenario.answer_csr(scenario.answer(statement, pcrs=sent))
 
 
 def quoting(quoted: Pcrs, sent: Pcrs | None = None) -> Mutation:
     """Quote PCRs that were not requested, and send their values or others."""
-    return lambda world: answer(world, quoted, quoted if sent is None else sent)
+    return lambda scenario: answer(scenario, quoted, quoted if sent is None else sent)
 
 
 def evil(index: int) -> Pcrs:
@@ -92,61 +92,61 @@ def evil(index: int) -> Pcrs:
     return {"sha256": {**GOOD["sha256"], index: EVIL["sha256"][index]}}
 
 
-def reversed_banks(world: World) -> Csr:
+def reversed_banks(scenario: Scenario) -> Csr:
     """Digest the banks in the wrong order."""
-    values = [world.pcrs[bank][i] for bank in ("sha384", "sha256") for i in (0, 7)]
+    values = [scenario.pcrs[bank][i] for bank in ("sha384", "sha256") for i in (0, 7)]
     digest = hashlib.sha256(b"".join(values)).digest()
-    return world.answer_csr(world.answer(world.attest(pcr_digest=digest)))
+    return scenario.answer_csr(scenario.answer(scenario.attest(pcr_digest=digest)))
 
 
-def digest_of_bank(world: World) -> Csr:
+def digest_of_bank(scenario: Scenario) -> Csr:
     """Digest with the hash of the bank instead of that of the signature."""
-    return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA256)
+    return answer(scenario, scenario.pcrs, scenario.pcrs, TPM_ALG_SHA256)
 
 
-def digest_of_sha384(world: World) -> Csr:
+def digest_of_sha384(scenario: Scenario) -> Csr:
     """Digest with another hash than that of the signature."""
-    return answer(world, world.pcrs, world.pcrs, TPM_ALG_SHA384)
+    return answer(scenario, scenario.pcrs, scenario.pcrs, TPM_ALG_SHA384)
 
 
-def values_alone(world: World) -> Csr:
+def values_alone(scenario: Scenario) -> Csr:
     """Quote the real values, and send the allowed ones."""
-    return answer(world, EVIL, GOOD)
+    return answer(scenario, EVIL, GOOD)
 
 
-def moved(world: World) -> Csr:
+def moved(scenario: Scenario) -> Csr:
     """Send the good values, each for the next PCR."""
     sent = {"sha256": {i: GOOD["sha256"][(i + 1) % 8] for i in range(8)}}
-    return answer(world, sent, sent)
+    return answer(scenario, sent, sent)
 
 
-def policy_of_yesterday(world: World) -> Csr:
+def policy_of_yesterday(scenario: Scenario) -> Csr:
     """Answer the challenge of a policy that has changed since."""
-    csr = world.answer_csr()
-    world.policy = replace(world.policy, pcr_selection={"sha256": (*range(8), 11)})
+    csr = scenario.answer_csr()
+    scenario.policy = replace(scenario.policy, pcr_selection={"sha256": (*range(8), 11)})
     return csr
 
 
-def other_machines_values(world: World) -> Csr:
+def other_machines_values(scenario: Scenario) -> Csr:
     """Boot the code of another Machine."""
-    return answer(world, EVIL, EVIL)
+    return answer(scenario, EVIL, EVIL)
 
 
 def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutation:
     """Use a policy that allows other values."""
 
-    def mutate(world: World) -> Csr:
-        csr = world.answer_csr()
-        world.policy = replace(world.policy, pcr_allowed=allowed, pcr_variants=variants)
+    def mutate(scenario: Scenario) -> Csr:
+        csr = scenario.answer_csr()
+        scenario.policy = replace(scenario.policy, pcr_allowed=allowed, pcr_variants=variants)
         return csr
 
     return mutate
 
 
-def no_selection(world: World) -> Csr:
+def no_selection(scenario: Scenario) -> Csr:
     """Use a policy that selects no PCR: it allows nothing."""
-    world.policy = replace(world.policy, pcr_selection={})
-    return answer(world, {}, {"sha256": {}})
+    scenario.policy = replace(scenario.policy, pcr_selection={})
+    return answer(scenario, {}, {"sha256": {}})
 
 
 def attack(
@@ -154,10 +154,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack on the PCRs."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 SELECTIONS = [
@@ -188,7 +188,7 @@ SELECTIONS = [
         "Q3",
         "one of two banks empty",
         PcrBankUnavailable,
-        lambda world: answer(world, {**world.pcrs, "sha384": {}}, world.pcrs),
+        lambda scenario: answer(scenario, {**scenario.pcrs, "sha384": {}}, scenario.pcrs),
         two_banks,
     ),
     attack("Q3", "a policy that selects nothing", PcrSelectionMismatch, no_selection),
@@ -217,7 +217,7 @@ DIGESTS = [
         quoting(GOOD, {"sha256": dict.fromkeys(range(8), bytes(32))}),
     ),
     attack("Q3", "banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
-    attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_world),
+    attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_scenario),
     attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
 ]
 POLICIES = (
@@ -270,9 +270,9 @@ POLICIES = (
 ATTACKS = SELECTIONS + DIGESTS + POLICIES
 
 
-@pytest.mark.parametrize("world", [World, ENFORCING, two_banks, p384_world])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, ENFORCING, two_banks, p384_scenario])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -17,7 +17,7 @@ from common.evidence import encode_attestation_data
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
 from common.pem import decode_blocks, encode_block
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders.scenario import Scenario
 
 Edit = Callable[[bytes], bytes]
@@ -27,11 +27,11 @@ Blocks = list[tuple[str, bytes]]
 def text(edit: Edit) -> Mutation:
     """Edit the text of a good answer."""
 
-    def mutate(world: World) -> Csr:
-        good = world.answer_csr().request
+    def mutate(scenario: Scenario) -> Csr:
+        good = scenario.answer_csr().request
         edited = edit(good)
         assert edited != good
-        return world.answer_csr(request=edited)
+        return scenario.answer_csr(request=edited)
 
     return mutate
 
@@ -41,22 +41,22 @@ def blocks(edit: Callable[[Blocks], Blocks]) -> Mutation:
     return text(lambda t: b"".join(encode_block(*block) for block in edit(list(decode_blocks(t)))))
 
 
-def other_request(world: World) -> bytes:
+def other_request(scenario: Scenario) -> bytes:
     """Return the request of another node, signed by its own key."""
-    return Scenario(node_name="node-2.example", kubelet_key=world.kubelet_key).pkcs10()
+    return Scenario(node_name="node-2.example", kubelet_key=scenario.kubelet_key).pkcs10()
 
 
-def smuggled(world: World) -> Csr:
+def smuggled(scenario: Scenario) -> Csr:
     """Put another node's request after the first."""
-    request = world.answer_csr().request
-    extra = encode_block(PEM_REQUEST, other_request(world))
-    return world.answer_csr(request=request + extra)
+    request = scenario.answer_csr().request
+    extra = encode_block(PEM_REQUEST, other_request(scenario))
+    return scenario.answer_csr(request=request + extra)
 
 
-def smuggled_first(world: World) -> Csr:
+def smuggled_first(scenario: Scenario) -> Csr:
     """Put another node's request before the first."""
-    extra = encode_block(PEM_REQUEST, other_request(world))
-    return world.answer_csr(request=extra + world.answer_csr().request)
+    extra = encode_block(PEM_REQUEST, other_request(scenario))
+    return scenario.answer_csr(request=extra + scenario.answer_csr().request)
 
 
 def wrapped(columns: int) -> Edit:
@@ -86,13 +86,13 @@ def line_feed_moved(good: bytes) -> bytes:
     return good[: at - 2] + b"\n" + good[at - 2 : at - 1] + good[at:]
 
 
-def dangling_bits(world: World) -> Csr:
+def dangling_bits(scenario: Scenario) -> Csr:
     """Set a bit under the padding of the last block, which decoders ignore."""
-    data = encode_attestation_data(world.answer())
+    data = encode_attestation_data(scenario.answer())
     data += b" " * (-(len(data) + 2) % 3)
-    good = encode_request(world.pkcs10(), data)
+    good = encode_request(scenario.pkcs10(), data)
     at = good.rindex(b"==")
-    return world.answer_csr(request=good[: at - 1] + bytes([good[at - 1] + 1]) + good[at:])
+    return scenario.answer_csr(request=good[: at - 1] + bytes([good[at - 1] + 1]) + good[at:])
 
 
 def relabelled(label: str, place: int) -> Mutation:
@@ -110,15 +110,15 @@ def provider(name: bytes) -> Mutation:
     return blocks(lambda b: [b[0], (PEM_PROVIDER, name), b[2]])
 
 
-def huge(world: World) -> Csr:
+def huge(scenario: Scenario) -> Csr:
     """File more than etcd accepts."""
-    good = world.answer_csr().request
-    return world.answer_csr(request=good + b"A" * (MAX_REQUEST + 1 - len(good)))
+    good = scenario.answer_csr().request
+    return scenario.answer_csr(request=good + b"A" * (MAX_REQUEST + 1 - len(good)))
 
 
-def huge_block(world: World) -> Csr:
+def huge_block(scenario: Scenario) -> Csr:
     """Fill a canonical text beyond the limit."""
-    return world.answer_csr(request=encode_request(world.pkcs10(), b"A" * MAX_REQUEST))
+    return scenario.answer_csr(request=encode_request(scenario.pkcs10(), b"A" * MAX_REQUEST))
 
 
 END = f"-----END {PEM_REQUEST}-----\n".encode()
@@ -232,7 +232,7 @@ ATTACKS = [
 
 
 def test_the_good_case_passes() -> None:
-    assert_issued(World)
+    assert_issued(Scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -1,9 +1,8 @@
-"""What befell other systems, once each, by its name: none of it may befall this one.
+"""Published incidents of other systems, and findings of reviews.
 
-Each test is named after a published incident, or after what a review found; docs/threat-model.md
-is the table of them. Where an incident is about a part that no request reaches, the table names the
-test that is beside that part. The families of attacks in this folder go further into each; here
-stands the story itself, short.
+Each test has the name of an incident or a finding, and docs/threat-model.md lists all of them. If
+no request can reach the affected part, the table names a test of that part. The families of attacks
+in this directory have more variants of each.
 """
 
 import base64
@@ -27,7 +26,7 @@ from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.attacks.keys import ANSWER
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
-from tests.attacks.runner import Outcome, World, reconcile_once
+from tests.attacks.runner import Outcome, reconcile_once
 from tests.attacks.scenarios import first_use
 from tests.attacks.test_endorsement_certificates import certified
 from tests.attacks.test_measured_boot import measured
@@ -70,18 +69,18 @@ from tests.fakes.claims import FakeClaimStore
 EIGHT = {"sha256": tuple(range(8))}
 
 
-def answered(world: World, **changes: object) -> Outcome:
+def answered(scenario: Scenario, **changes: object) -> Outcome:
     """File an answer with these changes."""
-    return reconcile_once(world, world.answer_csr(replace(world.answer(), **changes)))  # type: ignore[arg-type]
+    return reconcile_once(scenario, scenario.answer_csr(replace(scenario.answer(), **changes)))  # type: ignore[arg-type]
 
 
-def serving(*names: bytes) -> World:
+def serving(*names: bytes) -> Scenario:
     """Ask for a serving certificate with these names."""
-    world = Scenario()
-    world.for_serving(NODE)
+    scenario = Scenario()
+    scenario.for_serving(NODE)
     extensions = extension_request(PROVIDER_EXTENSION, alt_names(*names))
-    world.request_der = forgery(world, attributes=(extensions,)).der()
-    return world
+    scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
+    return scenario
 
 
 def dns(name: str) -> bytes:
@@ -93,55 +92,59 @@ def dns(name: str) -> bytes:
 
 
 def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
-    """The verification key comes from the bytes whose Name activation proved, and nowhere else."""
-    world, own = Scenario(), attestation_key()
-    quote = world.answer().quote
-    assert answered(world, signature=own.sign(quote)).reason == "QuoteSignatureInvalid"
-    swapped = answered(world, ak_public=own.tpm2b, signature=own.sign(quote))
+    """The verification key comes only from the bytes whose Name activation proved."""
+    scenario, own = Scenario(), attestation_key()
+    quote = scenario.answer().quote
+    assert answered(scenario, signature=own.sign(quote)).reason == "QuoteSignatureInvalid"
+    swapped = answered(scenario, ak_public=own.tpm2b, signature=own.sign(quote))
     assert swapped.reason == "AnswerNotBound"
-    document = json.loads(encode_attestation_data(world.answer()))
+    document = json.loads(encode_attestation_data(scenario.answer()))
     document["ak"]["pem"] = "-----BEGIN PUBLIC KEY-----"
     data = json.dumps(document).encode()
-    csr = world.answer_csr(request=encode_request(world.pkcs10(), data))
-    assert reconcile_once(world, csr).reason == "AttestationDataMalformed"
+    csr = scenario.answer_csr(request=encode_request(scenario.pkcs10(), data))
+    assert reconcile_once(scenario, csr).reason == "AttestationDataMalformed"
 
 
 def test_tpm2_tools_cve_2024_29038_quote_that_no_tpm_generated() -> None:
-    """Bytes that begin otherwise were signed as data, whatever else they look like."""
-    world = Scenario()
-    forged = b"\0TCG" + world.attest().encode()[4:]
-    assert reconcile_once(world, world.answer_csr(world.answer(forged))).reason == "QuoteMalformed"
+    """Bytes without the magic of a TPM were signed as data."""
+    scenario = Scenario()
+    forged = b"\0TCG" + scenario.attest().encode()[4:]
+    assert (
+        reconcile_once(scenario, scenario.answer_csr(scenario.answer(forged))).reason
+        == "QuoteMalformed"
+    )
 
 
 def test_tpm2_tools_cve_2024_29039_selection_that_nobody_asked_for() -> None:
     """A true quote of PCRs that never change proves nothing."""
-    world = Scenario()
+    scenario = Scenario()
     debug = pcr_values({"sha256": (16,)})
-    quote = attest(debug, world.extra_data(ANSWER))
-    csr = world.answer_csr(world.answer(quote, pcrs=debug))
-    assert reconcile_once(world, csr).reason == "PcrSelectionMismatch"
+    quote = attest(debug, scenario.extra_data(ANSWER))
+    csr = scenario.answer_csr(scenario.answer(quote, pcrs=debug))
+    assert reconcile_once(scenario, csr).reason == "PcrSelectionMismatch"
 
 
 def test_tpm2_tss_cve_2024_29040_statement_that_is_no_quote() -> None:
     """NV memory that holds the body of a quote, certified by the right key with the right nonce."""
-    world = Scenario()
-    quote = world.attest().encode()
-    statement = quote[:4] + b"\x80\x14" + quote[6:101] + nv(world)
+    scenario = Scenario()
+    quote = scenario.attest().encode()
+    statement = quote[:4] + b"\x80\x14" + quote[6:101] + nv(scenario)
     assert (
-        reconcile_once(world, world.answer_csr(world.answer(statement))).reason == "QuoteMalformed"
+        reconcile_once(scenario, scenario.answer_csr(scenario.answer(statement))).reason
+        == "QuoteMalformed"
     )
 
 
 def test_go_attestation_cve_2022_0317_values_that_were_not_quoted() -> None:
-    """Policy values stand beside a quote of other PCRs."""
-    world = Scenario()
-    quote = attest(pcr_values({"sha256": (0, 1)}), world.extra_data(ANSWER))
-    csr = world.answer_csr(world.answer(quote, pcrs=pcr_values(EIGHT)))
-    assert reconcile_once(world, csr).reason == "PcrSelectionMismatch"
+    """The answer has the allowed values and a quote of other PCRs."""
+    scenario = Scenario()
+    quote = attest(pcr_values({"sha256": (0, 1)}), scenario.extra_data(ANSWER))
+    csr = scenario.answer_csr(scenario.answer(quote, pcrs=pcr_values(EIGHT)))
+    assert reconcile_once(scenario, csr).reason == "PcrSelectionMismatch"
 
 
 def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
-    """Each input makes another secret, each object another nonce, and all are 32 bytes."""
+    """Each input changes the secret, each object has its own nonce, and all have 32 bytes."""
     inputs = ChallengeInputs(
         cluster_uid="a",
         signer_name="b",
@@ -167,10 +170,11 @@ def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
 
 def test_kairos_4828_recorded_quote_without_a_nonce() -> None:
     """A quote of an earlier boot passes nowhere, however good its values are."""
-    world = Scenario()
-    recorded = world.attest(extra_data=b"")
+    scenario = Scenario()
+    recorded = scenario.attest(extra_data=b"")
     assert (
-        reconcile_once(world, world.answer_csr(world.answer(recorded))).reason == "AnswerNotBound"
+        reconcile_once(scenario, scenario.answer_csr(scenario.answer(recorded))).reason
+        == "AnswerNotBound"
     )
 
 
@@ -179,13 +183,15 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
     change: dict[str, bytes],
 ) -> None:
     """Neither on the CSR nor in the operator's log."""
-    world = Scenario()
-    traces = reconcile_once(world, world.answer_csr(world.answer(world.attest(**change))))
+    scenario = Scenario()
+    traces = reconcile_once(
+        scenario, scenario.answer_csr(scenario.answer(scenario.attest(**change)))
+    )
     assert traces.outcome == "denied"
     for expected in (
-        world.extra_data(ANSWER),
-        world.attest().pcr_digest,
-        world.challenge_keys.current,
+        scenario.extra_data(ANSWER),
+        scenario.attest().pcr_digest,
+        scenario.challenge_keys.current,
     ):
         for text in (traces.public, traces.logged):
             assert expected.hex() not in text
@@ -193,51 +199,53 @@ def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
 
 
 def test_keylime_cve_2025_13609_identity_registered_again_from_another_tpm() -> None:
-    """The name stays with the TPM that has it; changing that is an operator's act."""
-    world = first_use()
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    """Only an operator can give a claimed node name to another TPM."""
+    scenario = first_use()
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     other = Scenario(ek=endorsement_key())
-    assert reconcile_once(world, other.answer_csr()).reason == "NodeNameInUse"
-    (node,) = world.store.nodes.values()
-    assert node.endorsement_key == key_name(world.ek)
+    assert reconcile_once(scenario, other.answer_csr()).reason == "NodeNameInUse"
+    (node,) = scenario.store.nodes.values()
+    assert node.endorsement_key == key_name(scenario.ek)
 
 
 def test_keylime_cve_2025_13609_check_and_commit_are_one() -> None:
-    """Two objects are swapped while a third is compared: each claim is an object of its own."""
-    world = first_use()
+    """Another replica claims the node name between the check and the write, and the write fails."""
+    scenario = first_use()
 
     def other_replica() -> None:
-        reconcile_once(world, Scenario(ek=other).answer_csr())
+        reconcile_once(scenario, Scenario(ek=other).answer_csr())
 
     other = endorsement_key()
-    claims = FakeClaimStore(store=world.store, interrupt=other_replica, interrupt_before=2)
-    assert reconcile_once(world, world.answer_csr(), claims=claims).reason == "NodeNameInUse"
-    (node,) = world.store.nodes.values()
+    claims = FakeClaimStore(store=scenario.store, interrupt=other_replica, interrupt_before=2)
+    assert reconcile_once(scenario, scenario.answer_csr(), claims=claims).reason == "NodeNameInUse"
+    (node,) = scenario.store.nodes.values()
     assert node.endorsement_key == key_name(other)
 
 
 def test_spire_1_14_6_one_token_spent_twice() -> None:
-    """What two answers to one challenge get is the same key in the same TPM, and one claim."""
-    world = Scenario()
-    copied = world.answer_csr(name="kubelet-tpm-c")
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
-    assert reconcile_once(world, copied).reason == "AnswerNotBound"
-    attested = world.attest(extra_data=world.extra_data("kubelet-tpm-c"))
-    again = world.answer_csr(world.answer(attested), name="kubelet-tpm-c")
-    assert reconcile_once(world, again).outcome == "issued"
-    assert len(world.store.keys) == len(world.store.nodes) == 1
+    """Two answers to one challenge are for the same keys, so there is one claim."""
+    scenario = Scenario()
+    copied = scenario.answer_csr(name="kubelet-tpm-c")
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
+    assert reconcile_once(scenario, copied).reason == "AnswerNotBound"
+    attested = scenario.attest(extra_data=scenario.extra_data("kubelet-tpm-c"))
+    again = scenario.answer_csr(scenario.answer(attested), name="kubelet-tpm-c")
+    assert reconcile_once(scenario, again).outcome == "issued"
+    assert len(scenario.store.keys) == len(scenario.store.nodes) == 1
 
 
 def test_spire_1_14_6_signature_over_one_document_and_reading_of_another() -> None:
     """The request that is certified is the one that the quote is bound to, byte for byte."""
-    world = Scenario()
-    answer = encode_attestation_data(world.answer())
-    other = build_pkcs10(world.kubelet_key, node_name=NODE, provider_id=PROVIDER_ID)
-    assert other != world.pkcs10()
-    swapped = world.answer_csr(request=encode_request(other, answer))
-    assert reconcile_once(world, swapped).reason == "AnswerNotBound"
-    twice = encode_block(PEM_REQUEST, other) + encode_request(world.pkcs10(), answer)
-    assert reconcile_once(world, world.answer_csr(request=twice)).reason == "PemBlocksUnexpected"
+    scenario = Scenario()
+    answer = encode_attestation_data(scenario.answer())
+    other = build_pkcs10(scenario.kubelet_key, node_name=NODE, provider_id=PROVIDER_ID)
+    assert other != scenario.pkcs10()
+    swapped = scenario.answer_csr(request=encode_request(other, answer))
+    assert reconcile_once(scenario, swapped).reason == "AnswerNotBound"
+    twice = encode_block(PEM_REQUEST, other) + encode_request(scenario.pkcs10(), answer)
+    assert (
+        reconcile_once(scenario, scenario.answer_csr(request=twice)).reason == "PemBlocksUnexpected"
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,40 +259,40 @@ def test_spire_1_14_6_signature_over_one_document_and_reading_of_another() -> No
 )
 def test_spire_0_12_1_identifiers_of_odd_shapes(name: str, provider_id: str, reason: str) -> None:
     """Strict grammars, and comparison to the byte beyond them."""
-    world = Scenario()
+    scenario = Scenario()
     value = extension(OID_PROVIDER_ID, tlv(UTF8, provider_id.encode()))
-    world.request_der = forgery(
-        world,
+    scenario.request_der = forgery(
+        scenario,
         subject=subject(rdn(ORGANIZATION), rdn(common_name(name.encode()))),
         attributes=(extension_request(value),),
     ).der()
-    assert reconcile_once(world, world.answer_csr()).reason == reason
+    assert reconcile_once(scenario, scenario.answer_csr()).reason == reason
 
 
 def test_keylime_cve_2026_1709_state_destroyed_by_an_unauthenticated_failure() -> None:
-    """Whatever is thrown at the signer by a stranger, the node's own answer still counts."""
-    world = Scenario()
-    honest = world.answer_csr()
+    """Invalid answers of others do not affect the valid answer of the node."""
+    scenario = Scenario()
+    valid = scenario.answer_csr()
     stranger = Scenario(ek=endorsement_key(), ak=attestation_key())
     for hostile in (
         stranger.answer_csr(),
-        world.answer_csr(request=b""),
-        world.answer_csr(replace(world.answer(), signature=b"")),
-        world.answer_csr(replace(world.answer(), quote=stranger.answer().quote)),
+        scenario.answer_csr(request=b""),
+        scenario.answer_csr(replace(scenario.answer(), signature=b"")),
+        scenario.answer_csr(replace(scenario.answer(), quote=stranger.answer().quote)),
     ):
-        assert reconcile_once(world, hostile).outcome == "denied"
-    assert reconcile_once(world, honest).outcome == "issued"
+        assert reconcile_once(scenario, hostile).outcome == "denied"
+    assert reconcile_once(scenario, valid).outcome == "issued"
 
 
 def test_go_attestation_event_log_disclosure_type_that_no_digest_covers() -> None:
-    """Secure Boot is off; the log calls its measurement an action, and tells another one."""
+    """Secure Boot is off, and the log gives its measurement the type of an action."""
     events = firmware(secure_boot=False)
-    world = measured()
-    world.pcrs = extended(events, EIGHT)
+    scenario = measured()
+    scenario.pcrs = extended(events, EIGHT)
     relabelled = replace(events[1], type=EV_EFI_ACTION)
-    for told in ([events[0], relabelled, *events[2:]], events):
-        world.event_log = log_of(told)
-        assert reconcile_once(world, world.answer_csr()).reason == "EventLogPolicyMismatch"
+    for logged in ([events[0], relabelled, *events[2:]], events):
+        scenario.event_log = log_of(logged)
+        assert reconcile_once(scenario, scenario.answer_csr()).reason == "EventLogPolicyMismatch"
 
 
 DEEP = b"[" * 50_000
@@ -305,17 +313,19 @@ for _ in range(200):
 def test_go_attestation_506_432_143_lengths_that_overflow(
     change: dict[str, bytes], reason: str
 ) -> None:
-    """A size that is larger than the data is an error of ours, in every structure of a TPM."""
+    """A size over the end of the data has a reason, in every TPM structure."""
     assert answered(Scenario(), **change).reason == reason
 
 
 def test_go_attestation_506_432_143_recursion_without_end() -> None:
-    """Depth is bounded in DER and in JSON, and numbers of events in logs."""
-    world = Scenario()
-    csr = world.answer_csr(request=encode_request(world.pkcs10(), DEEP))
-    assert reconcile_once(world, csr).reason == "AttestationDataMalformed"
-    csr = world.answer_csr(request=encode_request(NESTED, encode_attestation_data(world.answer())))
-    assert reconcile_once(world, csr).reason == "RequestMalformed"
+    """The depth of DER and JSON is limited, and the number of events in logs."""
+    scenario = Scenario()
+    csr = scenario.answer_csr(request=encode_request(scenario.pkcs10(), DEEP))
+    assert reconcile_once(scenario, csr).reason == "AttestationDataMalformed"
+    csr = scenario.answer_csr(
+        request=encode_request(NESTED, encode_attestation_data(scenario.answer()))
+    )
+    assert reconcile_once(scenario, csr).reason == "RequestMalformed"
     logged = measured()
     log = log_of(firmware())
     logged.event_log = log[:28] + b"\xff\xff\xff\xff" + log[32:]
@@ -323,27 +333,29 @@ def test_go_attestation_506_432_143_recursion_without_end() -> None:
 
 
 def test_go_attestation_287_certificate_of_another_endorsement_key() -> None:
-    """As on real laptops: told by exactly that, with the remedy."""
-    world = certified()
+    """Real laptops have such certificates. The message contains the remedy."""
+    scenario = certified()
     other = leaf(authority("Vendor"), endorsement_key().private.public_key())
-    world.certificates = (other,)
-    traces = reconcile_once(world, world.answer_csr())
+    scenario.certificates = (other,)
+    traces = reconcile_once(scenario, scenario.answer_csr())
     assert traces.reason == "EndorsementCertificateMismatch"
     assert "register the key" in traces.public
 
 
 def test_constellation_azure_root_that_expired() -> None:
-    """A root beyond its date certifies nothing any more, and says so."""
-    world = certified()
-    world.now = NOW + timedelta(days=20 * 365)
-    traces = reconcile_once(world, world.offer_csr())
+    """An expired root certifies no key, and the reason says so."""
+    scenario = certified()
+    scenario.now = NOW + timedelta(days=20 * 365)
+    traces = reconcile_once(scenario, scenario.offer_csr())
     assert traces.reason == "EndorsementCertificateOutOfDate"
     expired = authority("Expired", begins=NOW - timedelta(days=9), ends=NOW - timedelta(days=1))
     anchors = load_trust_anchors({"expired.der": expired.der}, {})
-    world = certified()
-    world.anchors = anchors
-    world.certificates = (leaf(expired, default_keys()[0].private.public_key()),)
-    assert reconcile_once(world, world.offer_csr()).reason == "EndorsementCertificateOutOfDate"
+    scenario = certified()
+    scenario.anchors = anchors
+    scenario.certificates = (leaf(expired, default_keys()[0].private.public_key()),)
+    assert (
+        reconcile_once(scenario, scenario.offer_csr()).reason == "EndorsementCertificateOutOfDate"
+    )
 
 
 # What reviews of this design found
@@ -351,39 +363,42 @@ def test_constellation_azure_root_that_expired() -> None:
 
 @pytest.mark.parametrize("trust", [TrustMode.FIRST_USE, TrustMode.REGISTERED])
 def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None:
-    """Nothing is proved by an offer, so nothing is claimed by it."""
-    world = first_use()
-    world.policy = replace(world.policy, trust=trust)
+    """An offer proves nothing, so the signer makes no claim."""
+    scenario = first_use()
+    scenario.policy = replace(scenario.policy, trust=trust)
     if trust is TrustMode.REGISTERED:
-        world.change_machine(registered_keys=(record_of(world.ek),))
-    assert reconcile_once(world, world.offer_csr()).outcome == "challenged"
-    assert not world.store.keys
-    assert not world.store.nodes
+        scenario.change_machine(registered_keys=(record_of(scenario.ek),))
+    assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
+    assert not scenario.store.keys
+    assert not scenario.store.nodes
 
 
 def test_review_junk_answers_burn_no_challenge() -> None:
-    """The challenge is public; so is its uid."""
-    world = Scenario()
+    """Everyone can answer a public challenge, so wrong answers do not use it up."""
+    scenario = Scenario()
     for number in range(10):
-        junk = world.answer_csr(world.answer(signature=bytes(72)), name=f"junk-{number}")
-        assert reconcile_once(world, junk).outcome == "denied"
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+        junk = scenario.answer_csr(scenario.answer(signature=bytes(72)), name=f"junk-{number}")
+        assert reconcile_once(scenario, junk).outcome == "denied"
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
 
 
 def test_review_uniqueness_is_the_object_that_is_created() -> None:
-    """Whoever creates the claim has it; who read before that has lost, and begins again."""
-    world = first_use()
+    """The first create wins. The other replica gets a conflict and reads the claim again."""
+    scenario = first_use()
     abroad = first_use()
-    abroad.change_cluster(key=replace(HOME, name="green"), uid="0" * 8 + world.cluster.uid[8:])
-    abroad.store = abroad.inventory.store = world.store
-    world.store.machines[abroad.cluster.key] = [machine()]
+    abroad.change_cluster(key=replace(HOME, name="green"), uid="0" * 8 + scenario.cluster.uid[8:])
+    abroad.store = abroad.inventory.store = scenario.store
+    scenario.store.machines[abroad.cluster.key] = [machine()]
 
     def other_cluster() -> None:
         assert reconcile_once(abroad, abroad.answer_csr()).outcome == "issued"
 
-    claims = FakeClaimStore(store=world.store, interrupt=other_cluster, interrupt_before=1)
-    assert reconcile_once(world, world.answer_csr(), claims=claims).reason == "EndorsementKeyInUse"
-    held = world.store.keys[key_name(world.ek)].held_by
+    claims = FakeClaimStore(store=scenario.store, interrupt=other_cluster, interrupt_before=1)
+    assert (
+        reconcile_once(scenario, scenario.answer_csr(), claims=claims).reason
+        == "EndorsementKeyInUse"
+    )
+    held = scenario.store.keys[key_name(scenario.ek)].held_by
     assert held is not None
     assert held.cluster == abroad.cluster.key
 
@@ -392,71 +407,73 @@ def test_review_uniqueness_is_the_object_that_is_created() -> None:
 
 
 def test_kubeletmein_stolen_bootstrap_credential() -> None:
-    """A pod reads the bootstrap token, and asks for every node as kubeadm's own flow would."""
-    world = Scenario()
-    bare = encode_block(PEM_REQUEST, world.pkcs10())
-    assert reconcile_once(world, world.answer_csr(request=bare)).reason == "PemBlocksUnexpected"
+    """A pod reads the bootstrap token and requests certificates as kubeadm does."""
+    scenario = Scenario()
+    bare = encode_block(PEM_REQUEST, scenario.pkcs10())
+    assert (
+        reconcile_once(scenario, scenario.answer_csr(request=bare)).reason == "PemBlocksUnexpected"
+    )
     software = Scenario(ek=endorsement_key(), ak=attestation_key())
-    assert reconcile_once(world, software.offer_csr()).reason == "EndorsementKeyMismatch"
-    assert reconcile_once(world, software.answer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(scenario, software.offer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(scenario, software.answer_csr()).reason == "EndorsementKeyMismatch"
 
 
 def test_cloud_provider_gcp_185_serving_names_of_any_domain() -> None:
-    """The address is the node's own, and the DNS name is anybody's."""
+    """The address belongs to the node, and the DNS name does not."""
     own = tlv(0x87, b"\xc0\0\2\x0b")
     for name, reason in (
         ("www.example.com", "AddressNotOfMachine"),
         ("api.example", "AddressOfControlPlane"),
     ):
-        world = serving(own, dns(name))
-        assert reconcile_once(world, world.answer_csr()).reason == reason
+        scenario = serving(own, dns(name))
+        assert reconcile_once(scenario, scenario.answer_csr()).reason == reason
 
 
 @pytest.mark.parametrize("value", [tlv(0x86, b"https://node-1.example"), tlv(0x81, b"a@b")])
 def test_cloud_provider_gcp_185_serving_names_of_other_types(value: bytes) -> None:
-    """What is not understood is refused."""
-    world = serving(dns(NODE), value)
-    assert reconcile_once(world, world.answer_csr()).reason == "SubjectAltNameNotAllowed"
+    """Unsupported types of names are refused."""
+    scenario = serving(dns(NODE), value)
+    assert reconcile_once(scenario, scenario.answer_csr()).reason == "SubjectAltNameNotAllowed"
 
 
 def test_kubelet_serving_cert_approver_337_348_names_tied_to_no_node() -> None:
-    """A name of the right form is not yet the Machine's."""
-    world = serving(dns("node-2.example"))
-    assert reconcile_once(world, world.answer_csr()).reason == "AddressNotOfMachine"
+    """A well-formed name must also belong to the Machine."""
+    scenario = serving(dns("node-2.example"))
+    assert reconcile_once(scenario, scenario.answer_csr()).reason == "AddressNotOfMachine"
 
 
 @pytest.mark.parametrize("name", ["API.example", "api.example.", "Api.Example."])
 def test_talos_360_deny_list_compared_with_case(name: str) -> None:
-    """Folded on both sides, also where the guest reports it as its own."""
-    world = serving(dns(name))
+    """The signer normalizes both sides, also if the guest reports the name."""
+    scenario = serving(dns(name))
     given = Address(type="Hostname", address=name)
-    world.change_machine(addresses=(*world.machine.addresses, given))
-    assert reconcile_once(world, world.answer_csr()).reason == "AddressOfControlPlane"
+    scenario.change_machine(addresses=(*scenario.machine.addresses, given))
+    assert reconcile_once(scenario, scenario.answer_csr()).reason == "AddressOfControlPlane"
 
 
 @pytest.mark.parametrize("suffix", ["bootstrap", "certificate-rotation"])
 def test_machine_config_operator_741_forgotten_auto_approve_binding(suffix: str) -> None:
-    """While somebody else approves unseen, nothing is approved here, and an alarm is raised."""
-    world = Scenario()
-    world.change_cluster(auto_approve_bindings=frozenset({f"kubeadm:node-autoapprove-{suffix}"}))
-    for csr in (world.offer_csr(), world.answer_csr()):
-        traces = reconcile_once(world, csr)
+    """While Kubernetes auto-approves CSRs, the signer approves none and raises an alarm."""
+    scenario = Scenario()
+    scenario.change_cluster(auto_approve_bindings=frozenset({f"kubeadm:node-autoapprove-{suffix}"}))
+    for csr in (scenario.offer_csr(), scenario.answer_csr()):
+        traces = reconcile_once(scenario, csr)
         assert (traces.outcome, traces.reason) == ("waiting", "AutoApproveBindingPresent")
         assert "'alarm': True" in traces.logged
 
 
 def test_kops_18583_identity_from_what_the_requester_can_write() -> None:
-    """Annotations on the CSR, and Nodes' provider IDs: none of them names a key."""
-    world = Scenario(ek=endorsement_key())
-    world.change_machine(registered_keys=())
-    own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
-    world.inventory.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
-    for csr in (world.offer_csr(annotations=own), world.answer_csr(annotations=own)):
-        assert reconcile_once(world, csr).reason == "EndorsementKeyNotRegistered"
+    """Annotations of the CSR and provider IDs of Nodes register no key."""
+    scenario = Scenario(ek=endorsement_key())
+    scenario.change_machine(registered_keys=())
+    own = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(scenario.ek)}"}
+    scenario.inventory.nodes = [Node(name=NODE, provider_id=PROVIDER_ID)]
+    for csr in (scenario.offer_csr(annotations=own), scenario.answer_csr(annotations=own)):
+        assert reconcile_once(scenario, csr).reason == "EndorsementKeyNotRegistered"
 
 
 def test_cluster_machine_approver_310_pile_that_stops_everybody() -> None:
-    """A requester that asks without end is slowed down; nobody else is."""
+    """The limit applies to the requester that exceeds it, and to no other."""
     rate = ChallengeRateLimiter(lambda: 0.0)
     flooder, other = (HOME, "system:bootstrap:aaaaaa"), (HOME, "system:bootstrap:bbbbbb")
     for _ in range(int(BURST)):
@@ -466,48 +483,48 @@ def test_cluster_machine_approver_310_pile_that_stops_everybody() -> None:
     rate.acquire(other)
 
 
-Trouble = Callable[[World], FakeClaimStore]
+Trouble = Callable[[Scenario], FakeClaimStore]
 
 
-def caches_are_empty(world: World) -> FakeClaimStore:
-    """Let caches not have been filled yet."""
-    world.inventory.filled = False
-    return FakeClaimStore(store=world.store)
+def caches_are_empty(scenario: Scenario) -> FakeClaimStore:
+    """Use caches that have not synced."""
+    scenario.inventory.filled = False
+    return FakeClaimStore(store=scenario.store)
 
 
-def claims_are_away(world: World) -> FakeClaimStore:
-    """Let the management cluster be away."""
-    return FakeClaimStore(store=world.store, unavailable=True)
+def claims_are_away(scenario: Scenario) -> FakeClaimStore:
+    """Make the management cluster unavailable."""
+    return FakeClaimStore(store=scenario.store, unavailable=True)
 
 
 @pytest.mark.parametrize("trouble", [caches_are_empty, claims_are_away])
 def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) -> None:
-    """What cannot be decided is tried again: neither a yes nor a no is written."""
-    world = Scenario()
-    claims = trouble(world)
-    traces = reconcile_once(world, world.answer_csr(), claims=claims)
+    """If the signer cannot decide, it writes no condition and tries again."""
+    scenario = Scenario()
+    claims = trouble(scenario)
+    traces = reconcile_once(scenario, scenario.answer_csr(), claims=claims)
     assert traces.outcome == "retried"
     assert not traces.csr.conditions
-    world.inventory.filled = True
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+    scenario.inventory.filled = True
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
 
 
 @pytest.mark.parametrize("trust", list(TrustMode))
 def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: TrustMode) -> None:
-    """In no mode is there a way without attestation: no bare request, no other version."""
-    world = Scenario()
-    world.policy = replace(world.policy, trust=trust)
-    bare = world.answer_csr(request=encode_block(PEM_REQUEST, world.pkcs10()))
-    assert reconcile_once(world, bare).reason == "PemBlocksUnexpected"
-    other = world.answer_csr(request=encode_request(world.pkcs10(), b'{"version":"v0"}'))
-    assert reconcile_once(world, other).reason == "UnsupportedVersion"
-    insecure = world.answer_csr(signer_name=INSECURE_CLIENT_SIGNER)
-    assert reconcile_once(world, insecure).reason == "NotOurSigner"
+    """Every mode requires attestation, in a supported version."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, trust=trust)
+    bare = scenario.answer_csr(request=encode_block(PEM_REQUEST, scenario.pkcs10()))
+    assert reconcile_once(scenario, bare).reason == "PemBlocksUnexpected"
+    other = scenario.answer_csr(request=encode_request(scenario.pkcs10(), b'{"version":"v0"}'))
+    assert reconcile_once(scenario, other).reason == "UnsupportedVersion"
+    insecure = scenario.answer_csr(signer_name=INSECURE_CLIENT_SIGNER)
+    assert reconcile_once(scenario, insecure).reason == "NotOurSigner"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "policies:", "null", "trust: FirstUse"])
 def test_approvers_broken_configuration_that_approves(text: str) -> None:
-    """A file that says nothing, or something else, is refused whole; nothing falls back to it."""
+    """An empty or unknown policy file is refused, and there is no default policy."""
     with pytest.raises(PolicyFileInvalid):
         load_policies(text)
     with pytest.raises(AttestationError, match="no policy"):
@@ -517,14 +534,14 @@ def test_approvers_broken_configuration_that_approves(text: str) -> None:
 
 
 def test_nodes_that_write_a_strangers_provider_id() -> None:
-    """Cluster API can be led to a wrong `nodeRef`: it gives no name, and takes none."""
-    world = Scenario()
-    world.change_machine(node_ref="node-2.example")
-    world.inventory.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
+    """A node can cause a wrong `nodeRef`, which neither gives nor removes a node name."""
+    scenario = Scenario()
+    scenario.change_machine(node_ref="node-2.example")
+    scenario.inventory.nodes = [Node(name="node-2.example", provider_id=PROVIDER_ID)]
     impostor = Scenario(ek=endorsement_key(), node_name="node-2.example")
     impostor.as_node()
-    assert reconcile_once(world, impostor.answer_csr()).reason == "NodeNameMismatch"
-    traces = reconcile_once(world, world.answer_csr())
+    assert reconcile_once(scenario, impostor.answer_csr()).reason == "NodeNameMismatch"
+    traces = reconcile_once(scenario, scenario.answer_csr())
     assert traces.outcome == "issued"
 
 
@@ -532,10 +549,10 @@ def test_nodes_that_write_a_strangers_provider_id() -> None:
     "name", ["kubernetes", "api.example", "API.EXAMPLE", "192.0.2.1", "10.96.0.1"]
 )
 def test_serving_certificate_with_the_api_servers_names(name: str) -> None:
-    """Though the Machine's own addresses say so: guests report those."""
+    """Guests report the addresses of a Machine, so they can contain these names."""
     address = name[0].isdigit()
     value = tlv(0x87, bytes(map(int, name.split(".")))) if address else dns(name)
-    world = serving(dns(NODE), value)
+    scenario = serving(dns(NODE), value)
     given = Address(type="InternalIP" if address else "InternalDNS", address=name)
-    world.change_machine(addresses=(*world.machine.addresses, given))
-    assert reconcile_once(world, world.answer_csr()).reason == "AddressOfControlPlane"
+    scenario.change_machine(addresses=(*scenario.machine.addresses, given))
+    assert reconcile_once(scenario, scenario.answer_csr()).reason == "AddressOfControlPlane"

@@ -37,8 +37,8 @@ from signer.errors import (
     SignatureMalformed,
 )
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
-from tests.attacks.scenarios import p384_world, pss_world, rsa_world
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.scenarios import p384_scenario, pss_scenario, rsa_scenario
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attestation_key
 
@@ -82,11 +82,11 @@ def flips(at: int) -> Callable[[bytes], bytes]:
 def unsigned(edit: Callable[[bytes], bytes]) -> Mutation:
     """Change the quote after it was signed."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
         edited = edit(answer.quote)
         assert edited != answer.quote
-        return world.answer_csr(replace(answer, quote=edited))
+        return scenario.answer_csr(replace(answer, quote=edited))
 
     return mutate
 
@@ -94,62 +94,62 @@ def unsigned(edit: Callable[[bytes], bytes]) -> Mutation:
 def signed(edit: Callable[[bytes], bytes]) -> Mutation:
     """Change the quote, and sign the result."""
 
-    def mutate(world: World) -> Csr:
-        quote = world.attest().encode()
+    def mutate(scenario: Scenario) -> Csr:
+        quote = scenario.attest().encode()
         edited = edit(quote)
         assert edited != quote
-        return world.answer_csr(world.answer(edited))
+        return scenario.answer_csr(scenario.answer(edited))
 
     return mutate
 
 
-def statement(kind: int, body: Callable[[World], bytes]) -> Mutation:
+def statement(kind: int, body: Callable[[Scenario], bytes]) -> Mutation:
     """Sign a statement of another command, with the right extraData."""
 
-    def mutate(world: World) -> Csr:
-        quote = world.attest().encode()
+    def mutate(scenario: Scenario) -> Csr:
+        quote = scenario.attest().encode()
         head = quote[:4] + kind.to_bytes(2, "big") + quote[6:101]
-        return world.answer_csr(world.answer(head + body(world)))
+        return scenario.answer_csr(scenario.answer(head + body(scenario)))
 
     return mutate
 
 
-def quoted(world: World) -> bytes:
+def quoted(scenario: Scenario) -> bytes:
     """Return the body of a quote, which the attacker writes to certified memory."""
-    return world.attest().encode()[101:]
+    return scenario.attest().encode()[101:]
 
 
-def certified(_: World) -> bytes:
+def certified(_: Scenario) -> bytes:
     """TPMS_CERTIFY_INFO: name and qualifiedName."""
     return tpm2b(b"\0\x0b" + bytes(32)) * 2
 
 
-def created(_: World) -> bytes:
+def created(_: Scenario) -> bytes:
     """TPMS_CREATION_INFO: objectName and creationHash."""
     return tpm2b(b"\0\x0b" + bytes(32)) + tpm2b(bytes(32))
 
 
-def time(world: World) -> bytes:
+def time(scenario: Scenario) -> bytes:
     """TPMS_TIME_ATTEST_INFO: time, clockInfo, firmwareVersion."""
-    return bytes(8) + world.attest().encode()[76:101]
+    return bytes(8) + scenario.attest().encode()[76:101]
 
 
-def nv(world: World) -> bytes:
+def nv(scenario: Scenario) -> bytes:
     """TPMS_NV_CERTIFY_INFO: indexName, offset and contents of the attacker's choice."""
-    return tpm2b(b"\0\x0b" + bytes(32)) + b"\0\0" + tpm2b(quoted(world))
+    return tpm2b(b"\0\x0b" + bytes(32)) + b"\0\0" + tpm2b(quoted(scenario))
 
 
-def nv_digest(_: World) -> bytes:
+def nv_digest(_: Scenario) -> bytes:
     """TPMS_NV_DIGEST_CERTIFY_INFO: indexName and digest."""
     return tpm2b(b"\0\x0b" + bytes(32)) + tpm2b(bytes(32))
 
 
-def session(_: World) -> bytes:
+def session(_: Scenario) -> bytes:
     """TPMS_SESSION_AUDIT_INFO: exclusive, and the digest of the attacker's commands."""
     return b"\1" + tpm2b(bytes(32))
 
 
-def command(_: World) -> bytes:
+def command(_: Scenario) -> bytes:
     """TPMS_COMMAND_AUDIT_INFO: counter, algorithm, two digests."""
     return bytes(8) + b"\0\x0b" + tpm2b(bytes(32)) * 2
 
@@ -173,11 +173,11 @@ def raw(scheme: int, digest: int, value: bytes | EcdsaValue) -> bytes:
 def signature(edit: Callable[[bytes], bytes]) -> Mutation:
     """Edit the TPMT_SIGNATURE of a good answer."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
         edited = edit(answer.signature)
         assert edited != answer.signature
-        return world.answer_csr(replace(answer, signature=edited))
+        return scenario.answer_csr(replace(answer, signature=edited))
 
     return mutate
 
@@ -201,13 +201,13 @@ def integer(value: bytes) -> int:
 def ecc_signs(hash_: hashes.HashAlgorithm, digest: int) -> Mutation:
     """Sign the quote with the right key and another hash, and name that hash."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
-        key = world.ak.private
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
+        key = scenario.ak.private
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hash_)))
         value = EcdsaValue(r=pack_uints((r, 32)), s=pack_uints((s, 32)))
-        return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, digest, value)))
+        return scenario.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, digest, value)))
 
     return mutate
 
@@ -215,12 +215,12 @@ def ecc_signs(hash_: hashes.HashAlgorithm, digest: int) -> Mutation:
 def rsa_signs(scheme: int, pad: padding.PKCS1v15 | padding.PSS, data: bytes = b"") -> Mutation:
     """Sign the quote with the right RSA key and another padding, and name a scheme."""
 
-    def mutate(world: World) -> Csr:
-        answer = world.answer()
-        key = world.ak.private
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
+        key = scenario.ak.private
         assert isinstance(key, rsa.RSAPrivateKey)
         value = key.sign(data or answer.quote, pad, hashes.SHA256())
-        return world.answer_csr(replace(answer, signature=raw(scheme, SHA256, value)))
+        return scenario.answer_csr(replace(answer, signature=raw(scheme, SHA256, value)))
 
     return mutate
 
@@ -228,32 +228,32 @@ def rsa_signs(scheme: int, pad: padding.PKCS1v15 | padding.PSS, data: bytes = b"
 PSS = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
 
 
-def by_another_key(world: World) -> Csr:
+def by_another_key(scenario: Scenario) -> Csr:
     """Sign with another key than the sent one."""
-    answer = world.answer()
-    return world.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
+    answer = scenario.answer()
+    return scenario.answer_csr(replace(answer, signature=attestation_key().sign(answer.quote)))
 
 
-def by_the_kubelet_key(world: World) -> Csr:
+def by_the_kubelet_key(scenario: Scenario) -> Csr:
     """Sign with the key of the request."""
-    answer = world.answer()
-    key = world.kubelet_key
+    answer = scenario.answer()
+    key = scenario.kubelet_key
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     r, s = decode_dss_signature(key.sign(answer.quote, ec.ECDSA(hashes.SHA256())))
     value = EcdsaValue(r=pack_uints((r, 32)), s=pack_uints((s, 32)))
-    return world.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, SHA256, value)))
+    return scenario.answer_csr(replace(answer, signature=raw(TPM_ALG_ECDSA, SHA256, value)))
 
 
-def of_another_answer(world: World) -> Csr:
+def of_another_answer(scenario: Scenario) -> Csr:
     """Use the signature of another quote by the same key."""
-    other = world.answer(world.attest(extra_data=bytes(32)))
-    return world.answer_csr(replace(world.answer(), signature=other.signature))
+    other = scenario.answer(scenario.attest(extra_data=bytes(32)))
+    return scenario.answer_csr(replace(scenario.answer(), signature=other.signature))
 
 
-def algebraic(world: World) -> Csr:
+def algebraic(scenario: Scenario) -> Csr:
     """Use the RSA signature 1, which is valid for exponent 1 or a digest of 1."""
     value = raw(TPM_ALG_RSASSA, SHA256, bytes(255) + b"\1")
-    return world.answer_csr(replace(world.answer(), signature=value))
+    return scenario.answer_csr(replace(scenario.answer(), signature=value))
 
 
 def attack(
@@ -261,10 +261,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack on the quote."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 AFTER_SIGNING = [
@@ -478,28 +478,28 @@ SIGNATURES = [
         "EC under an RSA key",
         SignatureMalformed,
         signature(lambda _: raw(TPM_ALG_ECDSA, SHA256, EcdsaValue(r=b"\1", s=b"\1"))),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "PSS named and made under RSASSA",
         SignatureMalformed,
         rsa_signs(TPM_ALG_RSAPSS, PSS),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "PSS under the name RSASSA",
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSASSA, PSS),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "RSASSA under the name PSS",
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSAPSS, padding.PKCS1v15()),
-        pss_world,
+        pss_scenario,
     ),
     *(
         attack(
@@ -507,7 +507,7 @@ SIGNATURES = [
             f"PSS with a salt of {size} bytes, which no TPM makes",
             QuoteSignatureInvalid,
             rsa_signs(TPM_ALG_RSAPSS, padding.PSS(padding.MGF1(hashes.SHA256()), size)),
-            pss_world,
+            pss_scenario,
         )
         for size in (0, 20, 31, 33, 221)
     ),
@@ -516,51 +516,51 @@ SIGNATURES = [
         "RSASSA named and made under PSS",
         SignatureMalformed,
         rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15()),
-        pss_world,
+        pss_scenario,
     ),
     attack(
         "Q1",
         "RSA over other bytes",
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15(), b"other"),
-        rsa_world,
+        rsa_scenario,
     ),
-    attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_world),
+    attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_scenario),
     attack(
         "Q1",
         "empty RSA signature",
         QuoteSignatureInvalid,
         signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, b"")),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "RSA signature with a zero before it",
         QuoteSignatureInvalid,
         signature(lambda s: raw(TPM_ALG_RSASSA, SHA256, b"\0" + s[6:])),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "RSA signature of 513 bytes",
         SignatureMalformed,
         signature(lambda _: b"\0\x14\0\x0b" + tpm2b(bytes(513))),
-        rsa_world,
+        rsa_scenario,
     ),
     attack(
         "Q1",
         "P-384, SHA-256 named",
         SignatureMalformed,
         signature(lambda s: s[:2] + b"\0\x0b" + s[4:]),
-        p384_world,
+        p384_scenario,
     ),
 ]
 ATTACKS = AFTER_SIGNING + BEFORE_SIGNING + CONFUSED + SIGNATURES
 
 
-@pytest.mark.parametrize("world", [World, rsa_world, pss_world, p384_world])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, pss_scenario, p384_scenario])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 def test_offsets_of_fields_are_right() -> None:

@@ -20,7 +20,7 @@ from tests.attacks.requests import (
     forgery,
     rewritten,
 )
-from tests.attacks.runner import Attack, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, assert_issued, assert_refused
 from tests.builders.forgery import (
     ECDSA_SHA256,
     FALSE,
@@ -40,7 +40,7 @@ from tests.builders.forgery import (
     subject,
     tlv,
 )
-from tests.builders.scenario import NODE
+from tests.builders.scenario import NODE, Scenario
 
 O_RDN = rdn(ORGANIZATION)
 NAME = b"system:node:" + NODE.encode()
@@ -73,9 +73,9 @@ def extended(value: bytes) -> tuple[bytes, ...]:
     return (extension_request(value),)
 
 
-def outer(world: World) -> bytes:
+def outer(scenario: Scenario) -> bytes:
     """Write the good request."""
-    return forgery(world).der()
+    return forgery(scenario).der()
 
 
 def resized(request: bytes, header: bytes) -> bytes:
@@ -84,10 +84,10 @@ def resized(request: bytes, header: bytes) -> bytes:
     return header + request[4:]
 
 
-def unsorted(world: World) -> None:
+def unsorted(scenario: Scenario) -> None:
     """Write a SET of two in the wrong order."""
     pair = sorted((ORGANIZATION, CN), reverse=True)
-    world.request_der = forgery(world, subject=subject(tlv(SET, *pair))).der()
+    scenario.request_der = forgery(scenario, subject=subject(tlv(SET, *pair))).der()
 
 
 def signature_at(request: bytes) -> int:
@@ -97,25 +97,27 @@ def signature_at(request: bytes) -> int:
     )
 
 
-def unused_bit(world: World) -> None:
+def unused_bit(scenario: Scenario) -> None:
     """Declare the signature's last bit, which is zero, unused."""
-    good = outer(world)
+    good = outer(scenario)
     while good[-1] & 1:
-        good = outer(world)
+        good = outer(scenario)
     at = signature_at(good)
-    world.request_der = good[: at + 2] + b"\1" + good[at + 3 :]
+    scenario.request_der = good[: at + 2] + b"\1" + good[at + 3 :]
 
 
-def octets(world: World) -> None:
+def octets(scenario: Scenario) -> None:
     """Encode the signature as OCTET STRING."""
-    good = outer(world)
+    good = outer(scenario)
     at = signature_at(good)
-    world.request_der = good[:at] + b"\4" + good[at + 1 :]
+    scenario.request_der = good[:at] + b"\4" + good[at + 1 :]
 
 
-def nothing(world: World) -> Csr:
+def nothing(scenario: Scenario) -> Csr:
     """Send an empty block."""
-    return world.answer_csr(request=encode_request(b"", encode_attestation_data(world.answer())))
+    return scenario.answer_csr(
+        request=encode_request(b"", encode_attestation_data(scenario.answer()))
+    )
 
 
 def depth(levels: int) -> bytes:
@@ -129,12 +131,12 @@ def depth(levels: int) -> bytes:
 IN_A_SET = f"{SET:02x}{ECDSA_SHA256[2:]}"
 
 
-def key_algorithm_in_a_set(world: World) -> None:
+def key_algorithm_in_a_set(scenario: Scenario) -> None:
     """Encode the key's AlgorithmIdentifier as a SET."""
-    good = spki_of(world.kubelet_key)
+    good = spki_of(scenario.kubelet_key)
     edited = good[:2] + bytes([SET]) + good[3:]
     assert good[2] == SEQUENCE
-    world.request_der = forgery(world, spki=edited).der()
+    scenario.request_der = forgery(scenario, spki=edited).der()
 
 
 ATTACKS = [
@@ -348,7 +350,7 @@ ATTACKS = [
 
 
 def test_the_good_case_passes() -> None:
-    assert_issued(World)
+    assert_issued(Scenario)
     assert PROVIDER_EXTENSION != PROVIDER_ID
 
 

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 from common.errors import RequestKeyNotAllowed, RequestMalformed, RequestSignatureInvalid
 from signer.errors import RequestKeyWeak
 from tests.attacks.requests import forged, forgery, rewritten
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders import der, odd_rsa
 from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
 from tests.builders.odd_rsa import OddRsa
@@ -73,10 +73,10 @@ def on_curve(curve: ec.EllipticCurve, scalar: int = 0x1234567) -> Mutation:
 def point(encoded: Callable[[bytes, bytes], bytes]) -> Mutation:
     """Encode the coordinates of the key's point differently."""
 
-    def mutate(world: World) -> None:
-        good = spki_of(world.kubelet_key)[-64:]
+    def mutate(scenario: Scenario) -> None:
+        good = spki_of(scenario.kubelet_key)[-64:]
         spki = tlv(SEQUENCE, EC_ALGORITHM, tlv(0x03, b"\0", encoded(good[:32], good[32:])))
-        world.request_der = forgery(world, spki=spki).der()
+        scenario.request_der = forgery(scenario, spki=spki).der()
 
     return mutate
 
@@ -99,14 +99,14 @@ def hybrid(x: bytes, y: bytes) -> bytes:
 def spki_edit(edit: Callable[[bytes], bytes], *, by_rsa: bool = False) -> Mutation:
     """Edit the SubjectPublicKeyInfo before signing."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         if by_rsa:
-            world.kubelet_key = rsa_key()
-        good = spki_of(world.kubelet_key)
+            scenario.kubelet_key = rsa_key()
+        good = spki_of(scenario.kubelet_key)
         edited = edit(good)
         assert edited != good
         algorithm = {"algorithm": RSA_SHA256} if by_rsa else {}
-        world.request_der = forgery(world, spki=edited, **algorithm).der()
+        scenario.request_der = forgery(scenario, spki=edited, **algorithm).der()
 
     return mutate
 
@@ -161,11 +161,11 @@ def dsa_key() -> tuple[bytes, Callable[[bytes], bytes]]:
     return spki_of(key), lambda data: key.sign(data, hashes.SHA256())
 
 
-def with_dsa(world: World) -> None:
+def with_dsa(scenario: Scenario) -> None:
     """Use a DSA key."""
     spki, sign = dsa_key()
     algorithm = "300b0609608648016503040302"
-    world.request_der = forgery(world, spki=spki, sign=sign, algorithm=algorithm).der()
+    scenario.request_der = forgery(scenario, spki=spki, sign=sign, algorithm=algorithm).der()
 
 
 def edwards(key: ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey, algorithm: str) -> Mutation:
@@ -173,11 +173,11 @@ def edwards(key: ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey, algorithm: s
     return forged(spki=spki_of(key), sign=key.sign, algorithm=algorithm)
 
 
-def agreement_key(world: World) -> None:
+def agreement_key(scenario: Scenario) -> None:
     """Use an X25519 key, which cannot sign. Another key signs."""
     key = x25519.X25519PrivateKey.from_private_bytes(bytes(32))
     spki = tlv(SEQUENCE, "300506032b656e", tlv(0x03, b"\0", key.public_key().public_bytes_raw()))
-    world.request_der = forgery(world, spki=spki).der()
+    scenario.request_der = forgery(scenario, spki=spki).der()
 
 
 def signs_with(
@@ -185,20 +185,20 @@ def signs_with(
 ) -> Mutation:
     """Sign with another hash or padding, and name it."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         if by_rsa:
-            key = world.kubelet_key = rsa_key()
+            key = scenario.kubelet_key = rsa_key()
             pad = padding.PSS(padding.MGF1(hash_), 32) if pss else padding.PKCS1v15()
 
             def sign(data: bytes) -> bytes:
                 return key.sign(data, pad, hash_)
 
-            world.request_der = forgery(world, sign=sign, algorithm=algorithm).der()
+            scenario.request_der = forgery(scenario, sign=sign, algorithm=algorithm).der()
         else:
-            ecc = world.kubelet_key
+            ecc = scenario.kubelet_key
             assert isinstance(ecc, ec.EllipticCurvePrivateKey)
-            world.request_der = forgery(
-                world, sign=lambda data: ecc.sign(data, ec.ECDSA(hash_)), algorithm=algorithm
+            scenario.request_der = forgery(
+                scenario, sign=lambda data: ecc.sign(data, ec.ECDSA(hash_)), algorithm=algorithm
             ).der()
 
     return mutate
@@ -207,14 +207,14 @@ def signs_with(
 def signature(edit: Callable[[int, int], bytes]) -> Mutation:
     """Encode the integers of a good signature differently."""
 
-    def mutate(world: World) -> None:
-        key = world.kubelet_key
+    def mutate(scenario: Scenario) -> None:
+        key = scenario.kubelet_key
         assert isinstance(key, ec.EllipticCurvePrivateKey)
 
         def sign(data: bytes) -> bytes:
             return edit(*decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA256()))))
 
-        world.request_der = forgery(world, sign=sign).der()
+        scenario.request_der = forgery(scenario, sign=sign).der()
 
     return mutate
 
@@ -224,24 +224,24 @@ def integer(value: int, pad: bytes = b"") -> bytes:
     return tlv(0x02, pad, value.to_bytes(value.bit_length() // 8 + 1, "big"))
 
 
-def foreign_key(world: World) -> None:
+def foreign_key(scenario: Scenario) -> None:
     """Request a certificate for another party's key, signed by the own key."""
     other = ec.derive_private_key(7, P256)
-    world.request_der = forgery(world, spki=spki_of(other)).der()
+    scenario.request_der = forgery(scenario, spki=spki_of(other)).der()
 
 
-def foreign_signature(world: World) -> None:
+def foreign_signature(scenario: Scenario) -> None:
     """Use the signature of another request by the same key."""
-    key = world.kubelet_key
+    key = scenario.kubelet_key
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     other = key.sign(b"other", ec.ECDSA(hashes.SHA256()))
-    world.request_der = forgery(world, sign=lambda _: other).der()
+    scenario.request_der = forgery(scenario, sign=lambda _: other).der()
 
 
-def confused(world: World) -> None:
+def confused(scenario: Scenario) -> None:
     """Name ECDSA for an RSA key, with an RSA signature."""
-    world.kubelet_key = rsa_key()
-    world.request_der = forgery(world).der()
+    scenario.kubelet_key = rsa_key()
+    scenario.request_der = forgery(scenario).der()
 
 
 def relabelled(algorithm: str) -> Mutation:
@@ -249,12 +249,12 @@ def relabelled(algorithm: str) -> Mutation:
     return forged(algorithm=algorithm)
 
 
-def rsa_world() -> World:
+def rsa_scenario() -> Scenario:
     """Join with an RSA key."""
     return Scenario(kubelet_key=rsa_key())
 
 
-def p384_world() -> World:
+def p384_scenario() -> Scenario:
     """Join with a key on P-384."""
     return Scenario(kubelet_key=ec.derive_private_key(0x7654321, ec.SECP384R1()))
 
@@ -384,7 +384,7 @@ KEYS = [
 ]
 
 SIGNATURES = [
-    Attack("P3", "somebody else's key", RequestSignatureInvalid, foreign_key),
+    Attack("P3", "another party's key", RequestSignatureInvalid, foreign_key),
     Attack("P3", "signature of another request", RequestSignatureInvalid, foreign_signature),
     Attack(
         "P3",
@@ -485,16 +485,16 @@ SIGNATURES = [
 ATTACKS = KEYS + SIGNATURES
 
 
-@pytest.mark.parametrize("world", [World, rsa_world, p384_world])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, p384_scenario])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 def test_unchanged_forgery_is_accepted() -> None:
-    def unchanged() -> World:
-        world = Scenario()
-        world.request_der = forgery(world).der()
-        return world
+    def unchanged() -> Scenario:
+        scenario = Scenario()
+        scenario.request_der = forgery(scenario).der()
+        return scenario
 
     assert_issued(unchanged)
 

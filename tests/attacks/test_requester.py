@@ -1,9 +1,9 @@
-"""Who asks, for what, and where: everything that the API server says about a CSR.
+"""Requesters, usages, signers and clusters: everything that the API server records about a CSR.
 
-A stolen bootstrap token may file what it likes, and so may every pod that reads one from instance
-metadata (4ARMED's kubeletmein on GKE and DigitalOcean). It is worth nothing alone, and it is no
-way around: no other signer, no wider usages, nobody else's name, and no cluster that did not opt in
-or that lets somebody else approve (R0 to R3, M5).
+The holder of a stolen bootstrap token can create any CSR, and so can every pod that reads a token
+from instance metadata (4ARMED's kubeletmein on GKE and DigitalOcean). The token alone must not be
+enough for another signer, wider usages or the name of another node. It must not help in a cluster
+that did not opt in, or in which another approver approves (R0 to R3, M5).
 """
 
 from collections.abc import Callable
@@ -30,7 +30,6 @@ from signer.policy import AutoApproveBindings, KubeletServingMode
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -47,22 +46,22 @@ EVERYBODY = frozenset({"system:authenticated"})
 
 
 def changed(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Csr
-    """Change what stands in the objects, before offer and answer are made for it."""
+    """Change fields of the CSRs, with an offer and an answer that are valid for them."""
 
-    def mutate(world: World) -> tuple[Csr, Csr]:
-        world.username = changes.get("username", world.username)
-        return world.offer_csr(**changes), world.answer_csr(**changes)
+    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+        scenario.username = changes.get("username", scenario.username)
+        return scenario.offer_csr(**changes), scenario.answer_csr(**changes)
 
     return mutate
 
 
 def asked(*usages: str) -> Mutation:
-    """Ask for these usages, which the quote is bound to as well."""
+    """Request these usages, to which the quote is also bound."""
     return changed(usages=usages)
 
 
 def by(username: str, *groups: str) -> Mutation:
-    """Ask as somebody else, whose challenge it is."""
+    """Request as another user, with the challenge of that user."""
     return changed(username=username, groups=frozenset(groups))
 
 
@@ -72,47 +71,47 @@ def to(signer_name: str) -> Mutation:
 
 
 def with_condition(kind: str) -> Mutation:
-    """File what is settled already, and hope that it is looked at again."""
+    """Send a CSR that already has this condition."""
     condition = Condition(type=kind, reason="Whatever", message="")
     return changed(conditions={kind: condition})
 
 
 def cluster(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Cluster
-    """File in a cluster of another kind."""
-    return lambda world: world.change_cluster(**changes)
+    """Use a cluster with other settings."""
+    return lambda scenario: scenario.change_cluster(**changes)
 
 
 def as_node_asking_for(name: str) -> Mutation:
     """Renew as a node, for another name."""
 
-    def mutate(world: World) -> None:
-        world.username = f"system:node:{name}"
+    def mutate(scenario: Scenario) -> None:
+        scenario.username = f"system:node:{name}"
 
     return mutate
 
 
-def serving_world() -> World:
+def serving_scenario() -> Scenario:
     """Ask for a serving certificate, as a node."""
-    world = Scenario()
-    world.for_serving(NODE, "192.0.2.11")
-    return world
+    scenario = Scenario()
+    scenario.for_serving(NODE, "192.0.2.11")
+    return scenario
 
 
-def as_bootstrapper(world: World) -> None:
+def as_bootstrapper(scenario: Scenario) -> None:
     """Ask for a serving certificate with a bootstrap token."""
-    world.username, world.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
+    scenario.username, scenario.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
 
 
-def waiting_for_bindings(world: World) -> None:
-    """Let a forgotten binding stand, where the policy says to wait."""
-    policy = replace(world.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
-    world.policy = policy
-    world.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
+def waiting_for_bindings(scenario: Scenario) -> None:
+    """Leave a forgotten binding, under a policy that waits until it is removed."""
+    policy = replace(scenario.policy, auto_approve_bindings=AutoApproveBindings.WAIT)
+    scenario.policy = policy
+    scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
 
 
-def of_other_groups(world: World) -> None:
-    """Join by a group that this cluster's policy does not name any more."""
-    world.policy = replace(world.policy, bootstrap_groups=frozenset({"joiners"}))
+def of_other_groups(scenario: Scenario) -> None:
+    """Join by a group that the policy does not list."""
+    scenario.policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
 
 
 def attack(
@@ -120,10 +119,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 OURS = [
@@ -169,7 +168,7 @@ OURS = [
     attack(
         "R1", "the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")
     ),
-    attack("R1", "the signer of nobody", NotOurSigner, to("kubernetes.io/legacy-unknown")),
+    attack("R1", "the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
     attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
     attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
     attack(
@@ -207,7 +206,7 @@ USAGES = [
         "of no name": (*CLIENT, ""),
     }.items()
 ] + [
-    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_world)
+    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
     for name, usages in {
         "those of clients": CLIENT,
         "client auth besides": (*SERVING, "client auth"),
@@ -219,7 +218,7 @@ REQUESTERS = [
     for name, username, groups in (
         ("a user", "alice", EVERYBODY),
         ("an administrator", "kubernetes-admin", frozenset({"system:masters"})),
-        ("nobody", "system:anonymous", frozenset({"system:unauthenticated"})),
+        ("an anonymous user", "system:anonymous", frozenset({"system:unauthenticated"})),
         ("a service account", "system:serviceaccount:kube-system:x", EVERYBODY),
         ("a user in the group of nodes", "alice", NODES),
         ("a bootstrap token without its group", "system:bootstrap:abcdef", EVERYBODY),
@@ -238,19 +237,27 @@ REQUESTERS = [
         "R3", "a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups
     ),
     attack(
-        "R3", "a bootstrapper asks for serving", RequesterNotAllowed, as_bootstrapper, serving_world
+        "R3",
+        "a bootstrapper asks for serving",
+        RequesterNotAllowed,
+        as_bootstrapper,
+        serving_scenario,
     ),
 ]
 OTHER_NAMES = [
     attack(
-        "M5", f"a node asks for {name}", RequesterNameMismatch, as_node_asking_for(requester), world
+        "M5",
+        f"a node asks for {name}",
+        RequesterNameMismatch,
+        as_node_asking_for(requester),
+        scenario,
     )
-    for name, requester, world in (
+    for name, requester, scenario in (
         ("another's name", "node-2.example", renewal),
-        ("another's serving certificate", "node-2.example", serving_world),
+        ("another's serving certificate", "node-2.example", serving_scenario),
         ("the name that its own begins with", "node-1.example.com", renewal),
         ("the name that begins with its own", "node-1", renewal),
-        ("its name with a dot behind", "node-1.example.", renewal),
+        ("its name with a trailing dot", "node-1.example.", renewal),
         ("its name in capitals", "NODE-1.example", renewal),
         ("its name with the prefix twice", "system:node:node-1.example", renewal),
     )
@@ -258,9 +265,9 @@ OTHER_NAMES = [
 ATTACKS = OURS + USAGES + REQUESTERS + OTHER_NAMES
 
 
-@pytest.mark.parametrize("world", [World, renewal, serving_world])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, renewal, serving_scenario])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -268,21 +275,21 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_a_policy_that_leaves_serving_to_others_ignores_it() -> None:
-    """The built-in signer's requests are not ours then; our own signer's still are."""
-    world = serving_world()
-    world.policy = replace(world.policy, builtin_serving=KubeletServingMode.IGNORE)
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
-    csr = world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
-    assert reconcile_once(world, csr).reason == "NotOurSigner"
+def test_policy_can_ignore_the_built_in_serving_signer() -> None:
+    """Requests to our own serving signer still pass."""
+    scenario = serving_scenario()
+    scenario.policy = replace(scenario.policy, builtin_serving=KubeletServingMode.IGNORE)
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
+    csr = scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
+    assert reconcile_once(scenario, csr).reason == "NotOurSigner"
 
 
 @pytest.mark.parametrize("seconds", [2**31 - 1, 10**9])
-def test_a_certificate_for_a_century_lives_as_long_as_the_policy_says(seconds: int) -> None:
-    """`expirationSeconds` is a wish: it shortens, and never lengthens."""
-    world = Scenario(expiration_seconds=seconds)
-    csr = world.answer_csr(expiration_seconds=seconds)
-    traces = reconcile_once(world, csr)
+def test_requested_lifetime_is_limited_by_the_policy(seconds: int) -> None:
+    """`expirationSeconds` can only shorten the lifetime."""
+    scenario = Scenario(expiration_seconds=seconds)
+    csr = scenario.answer_csr(expiration_seconds=seconds)
+    traces = reconcile_once(scenario, csr)
     assert traces.outcome == "issued"
-    (node,) = world.store.nodes.values()
-    assert node.not_after <= world.now + timedelta(hours=168)
+    (node,) = scenario.store.nodes.values()
+    assert node.not_after <= scenario.now + timedelta(hours=168)

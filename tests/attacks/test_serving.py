@@ -1,10 +1,11 @@
-"""Serving certificates: names by which a node could be taken for somebody else.
+"""Serving certificates with names of the API server or of another node.
 
-Signed by the cluster's CA, a certificate with the API server's name is the API server to every pod.
-Approvers have compared with case, checked addresses but no DNS names, or a form but no owner
+A certificate of the cluster's CA with the API server's name makes its holder the API server for
+every pod. Approvers have compared names with case, checked addresses but no DNS names, or checked
+the form of a name but not its owner
 (cloud-provider-gcp PR #185, kubelet-serving-cert-approver #337, talos-cloud-controller-manager
-PR #360). Here every name is one of this Machine's own, in one form, and none of the control
-plane's; ours is asked for with a TPM, the built-in signer's without (S1 to S3).
+PR #360). Here every name must be one of this Machine, in one form, and none of the control plane.
+Our own signer requires a TPM, the built-in signer does not (S1 to S3).
 """
 
 from collections.abc import Callable
@@ -34,7 +35,6 @@ from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -56,11 +56,11 @@ ADDRESS = "192.0.2.11"
 DNS, IP = 0x82, 0x87
 
 
-def serving() -> World:
+def serving() -> Scenario:
     """Ask our own signer, for a name and an address of the Machine."""
-    world = Scenario()
-    world.for_serving(NODE, ADDRESS)
-    return world
+    scenario = Scenario()
+    scenario.for_serving(NODE, ADDRESS)
+    return scenario
 
 
 def dns(name: str) -> bytes:
@@ -78,11 +78,11 @@ OWN = (dns(NODE), ip(ADDRESS))
 
 def asking(*names: bytes, alone: bool = False) -> Mutation:
     """Ask for these names besides the Machine's own ones."""
-    wanted = names if alone else (*OWN, *names)
+    requested = names if alone else (*OWN, *names)
 
-    def mutate(world: World) -> None:
-        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*wanted))
-        world.request_der = forgery(world, attributes=(extensions,)).der()
+    def mutate(scenario: Scenario) -> None:
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*requested))
+        scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
 
     return mutate
 
@@ -90,27 +90,27 @@ def asking(*names: bytes, alone: bool = False) -> Mutation:
 def raw_extension(value: bytes) -> Mutation:
     """Ask with this value of the extension."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         extensions = extension_request(PROVIDER_EXTENSION, extension(OID_SAN, value))
-        world.request_der = forgery(world, attributes=(extensions,)).der()
+        scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
 
     return mutate
 
 
-def nothing(world: World) -> None:
+def nothing(scenario: Scenario) -> None:
     """Ask for no names."""
-    world.request_der = forgery(world).der()
+    scenario.request_der = forgery(scenario).der()
 
 
 def reported(*addresses: tuple[str, str]) -> Mutation:
     """Let the guest report these as its own, which some providers believe; ask for them."""
 
-    def mutate(world: World) -> None:
-        found = tuple(Address(type=kind, address=text) for kind, text in addresses)
-        world.change_machine(addresses=(*world.machine.addresses, *found))
-        wanted = [ip(t) if t[0].isdigit() or ":" in t else dns(t) for _, t in addresses]
-        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*OWN, *wanted))
-        world.request_der = forgery(world, attributes=(extensions,)).der()
+    def mutate(scenario: Scenario) -> None:
+        reported_addresses = tuple(Address(type=kind, address=text) for kind, text in addresses)
+        scenario.change_machine(addresses=(*scenario.machine.addresses, *reported_addresses))
+        requested = [ip(t) if t[0].isdigit() or ":" in t else dns(t) for _, t in addresses]
+        extensions = extension_request(PROVIDER_EXTENSION, alt_names(*OWN, *requested))
+        scenario.request_der = forgery(scenario, attributes=(extensions,)).der()
 
     return mutate
 
@@ -118,12 +118,12 @@ def reported(*addresses: tuple[str, str]) -> Mutation:
 def control_plane(*hosts: str, asked: bytes) -> Mutation:
     """Ask for a name of the control plane, written otherwise there; the guest reported it."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         given = tuple(Address(type="InternalIP", address=host) for host in hosts)
-        world.change_cluster(control_plane_hosts=frozenset(hosts))
-        world.change_machine(addresses=(*world.machine.addresses, *given))
+        scenario.change_cluster(control_plane_hosts=frozenset(hosts))
+        scenario.change_machine(addresses=(*scenario.machine.addresses, *given))
         mutation = asking(asked)
-        mutation(world)
+        mutation(scenario)
 
     return mutate
 
@@ -140,20 +140,20 @@ def neighbour(*addresses: str) -> Machine:
 
 def shared(address: str) -> Mutation:
     """Let a neighbour have an address as well."""
-    return lambda world: world.store.machines[HOME].append(neighbour(address))
+    return lambda scenario: scenario.store.machines[HOME].append(neighbour(address))
 
 
-def neighbours(world: World) -> None:
+def neighbours(scenario: Scenario) -> None:
     """Ask for the neighbour's address, which is not reported as one's own."""
-    world.store.machines[HOME].append(neighbour("192.0.2.12"))
-    asking(ip("192.0.2.12"))(world)
+    scenario.store.machines[HOME].append(neighbour("192.0.2.12"))
+    asking(ip("192.0.2.12"))(scenario)
 
 
-def builtin() -> World:
+def builtin() -> Scenario:
     """Ask the built-in signer, without a TPM: the claim of the node says which Machine it is."""
-    world = serving()
-    world.put_claim()
-    return world
+    scenario = serving()
+    scenario.put_claim()
+    return scenario
 
 
 def attack(
@@ -161,18 +161,20 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = serving,
+    scenario: Callable[[], Scenario] = serving,
 ) -> Attack:
-    """Name an attack; names are looked at when an answer is."""
-    return Attack(check, name, reason, mutate if world is builtin else answered(mutate), world)
+    """Name an attack. Our own signer checks the names of answers alone."""
+    return Attack(
+        check, name, reason, mutate if scenario is builtin else answered(mutate), scenario
+    )
 
 
 def answered(mutate: Mutation) -> Mutation:
     """File the answer alone."""
 
-    def mutate_answer(world: World) -> Csr:
-        mutate(world)
-        return world.answer_csr()
+    def mutate_answer(scenario: Scenario) -> Csr:
+        mutate(scenario)
+        return scenario.answer_csr()
 
     return mutate_answer
 
@@ -190,7 +192,7 @@ FORMS = (
             "a wildcard in a label": dns("node-*.example"),
             "an empty DNS name": dns(""),
             "the root": dns("."),
-            "a DNS name with two dots behind": dns(NODE + ".."),
+            "a DNS name with two trailing dots": dns(NODE + ".."),
             "a DNS name with a dot before": dns("." + NODE),
             "a DNS name with two dots": dns("node-1..example"),
             "a DNS name with a space": dns(NODE + " "),
@@ -239,7 +241,7 @@ FORMS = (
             "the names twice": raw_extension(tlv(SEQUENCE, *OWN) * 2),
             "names in a SET": raw_extension(tlv(0x31, *sorted(OWN))),
             "names without a SEQUENCE": raw_extension(OWN[0]),
-            "names with a byte behind": raw_extension(tlv(SEQUENCE, *OWN) + b"\0"),
+            "names with a trailing byte": raw_extension(tlv(SEQUENCE, *OWN) + b"\0"),
             "names of an indefinite length": raw_extension(b"\x30\x80" + b"".join(OWN) + b"\0\0"),
         }.items()
     ]
@@ -253,7 +255,7 @@ OWNERS = [
         "a name below its own": dns("x.node-1.example"),
         "a name that begins with its own": dns("node-1.example.com"),
         "a name that ends with its own": dns("xnode-1.example"),
-        "IDNA of its own name": dns("xn--node-1.example"),
+        "IDNA of the own name": dns("xn--node-1.example"),
         "IDNA of a look-alike": dns("xn--nde-1-jua.example"),
         "a name of the internet": dns("www.example.com"),
         "an address as one number": dns("3221225995"),
@@ -263,7 +265,7 @@ OWNERS = [
         "a label of 64 characters": dns("a" * 64 + ".example"),
         "the address next door": ip("192.0.2.12"),
         "its address, IPv4-compatible": ip("::192.0.2.11"),
-        "its address behind NAT64": ip("64:ff9b::192.0.2.11"),
+        "its address in NAT64": ip("64:ff9b::192.0.2.11"),
         "its address in 6to4": ip("2002:c000:20b::"),
     }.items()
 ] + [
@@ -369,65 +371,68 @@ CONTROL_PLANE = [
 def unattested(mutate: Mutation) -> Mutation:
     """Ask the built-in signer with the request alone."""
 
-    def mutate_builtin(world: World) -> Csr:
-        mutate(world)
-        world.kind = CsrKind.BUILTIN_SERVING
-        request = encode_block(PEM_REQUEST, world.pkcs10())
-        return world.csr(request, name="csr-abcde", uid=ANSWER_UID)
+    def mutate_builtin(scenario: Scenario) -> Csr:
+        mutate(scenario)
+        scenario.kind = CsrKind.BUILTIN_SERVING
+        request = encode_block(PEM_REQUEST, scenario.pkcs10())
+        return scenario.csr(request, name="csr-abcde", uid=ANSWER_UID)
 
     return mutate_builtin
 
 
-def with_attestation(world: World) -> Csr:
-    """Send the attestation along to a signer that looks at none."""
-    return world.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
+def with_attestation(scenario: Scenario) -> Csr:
+    """Send attestation data to the built-in signer, which does not read it."""
+    return scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
 
 
-def unclaimed(world: World) -> None:
-    """Ask as a node that nobody has attested."""
-    world.store.keys.clear()
-    world.store.nodes.clear()
+def unclaimed(scenario: Scenario) -> None:
+    """Request as a node that was never attested."""
+    scenario.store.keys.clear()
+    scenario.store.nodes.clear()
 
 
-def half_claimed(world: World) -> None:
+def half_claimed(scenario: Scenario) -> None:
     """Ask as a node whose TPM another node holds by now."""
-    world.put_key(key_name(world.ek), held_by=world.holder(node_name="node-2.example"))
+    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(node_name="node-2.example"))
 
 
-def claimed_abroad(world: World) -> None:
+def claimed_abroad(scenario: Scenario) -> None:
     """Ask as a node whose TPM a node of the same name holds in another cluster by now."""
-    world.put_key(key_name(world.ek), held_by=world.holder(cluster=ABROAD))
+    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(cluster=ABROAD))
 
 
-def banned(world: World) -> None:
+def banned(scenario: Scenario) -> None:
     """Ask as a node whose TPM has been banned."""
-    world.put_claim(banned=True, basis=TrustBasis.RECORD)
+    scenario.put_claim(banned=True, basis=TrustBasis.RECORD)
 
 
-def unclaimed_by_node_ref(world: World) -> None:
+def unclaimed_by_node_ref(scenario: Scenario) -> None:
     """Ask as a node that only `nodeRef` knows, which nodes can bring about."""
-    unclaimed(world)
-    world.change_machine(node_ref=NODE)
+    unclaimed(scenario)
+    scenario.change_machine(node_ref=NODE)
 
 
-def as_another(world: World) -> None:
+def as_another(scenario: Scenario) -> None:
     """Ask for another node's name."""
-    world.username = "system:node:node-2.example"
+    scenario.username = "system:node:node-2.example"
 
 
-def as_bootstrapper(world: World) -> None:
+def as_bootstrapper(scenario: Scenario) -> None:
     """Ask with a bootstrap token."""
-    world.username, world.groups = "system:bootstrap:abcdef", frozenset({"system:bootstrappers"})
+    scenario.username, scenario.groups = (
+        "system:bootstrap:abcdef",
+        frozenset({"system:bootstrappers"}),
+    )
 
 
 BUILTIN = [
     attack(a.check, f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
     for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
-    attack("P2", "built in: attestation beside it", PemBlocksUnexpected, with_attestation, builtin),
+    attack("P2", "built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
     attack(
         "M3",
-        "built in: a node that nobody attested",
+        "built in: a node that was never attested",
         NodeNameUnknown,
         unattested(unclaimed),
         builtin,
@@ -479,18 +484,18 @@ def test_the_good_case_passes() -> None:
 
 
 def test_the_good_case_of_the_built_in_signer_passes() -> None:
-    world = builtin()
-    csr = unattested(asking(alone=False))(world)
+    scenario = builtin()
+    csr = unattested(asking(alone=False))(scenario)
     assert isinstance(csr, Csr)
-    assert reconcile_once(world, csr).outcome == "approved"
+    assert reconcile_once(scenario, csr).outcome == "approved"
 
 
 @pytest.mark.parametrize("name", ["NODE-1.example", "node-1.example.", "Node-1.Example."])
-def test_a_name_of_its_own_in_another_form_is_written_in_ours(name: str) -> None:
-    """Case and the root's dot are folded on both sides: it is the Machine's own name."""
-    world = serving()
-    asking(dns(name), alone=True)(world)
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+def test_own_name_in_another_form_is_accepted(name: str) -> None:
+    """The signer normalizes case and the trailing dot on both sides."""
+    scenario = serving()
+    asking(dns(name), alone=True)(scenario)
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -498,9 +503,9 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_an_address_of_a_stranger_is_no_reason_to_stop_others() -> None:
-    """A neighbour without common addresses changes nothing, whatever its TPM."""
-    world = serving()
-    world.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
-    assert endorsement_key().tpm2b != world.ek.tpm2b
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+def test_machine_with_other_addresses_does_not_stop_a_request() -> None:
+    """The other Machine has no address of this Machine."""
+    scenario = serving()
+    scenario.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
+    assert endorsement_key().tpm2b != scenario.ek.tpm2b
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"

@@ -13,7 +13,7 @@ import pytest
 from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
 from signer.model import Address
 from tests.attacks.requests import CN, forged, forgery
-from tests.attacks.runner import Attack, Mutation, World, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders.forgery import (
     OID_CN,
     OID_O,
@@ -41,11 +41,11 @@ def named(*rdns: bytes) -> Mutation:
 def node(name: str) -> Mutation:
     """Request a node name that is an address of the Machine."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         address = Address(type="Hostname", address=name)
-        world.change_machine(addresses=(address, *world.machine.addresses))
+        scenario.change_machine(addresses=(address, *scenario.machine.addresses))
         name_of_node = subject(O_RDN, rdn(common_name(name.encode())))
-        world.request_der = forgery(world, subject=name_of_node).der()
+        scenario.request_der = forgery(scenario, subject=name_of_node).der()
 
     return mutate
 
@@ -245,31 +245,31 @@ NAMES = [
 ATTACKS = SUBJECTS + NAMES
 
 
-def exchanged() -> World:
+def exchanged() -> Scenario:
     """Put the CN before the O: the order of RDNs does not matter."""
-    world = Scenario()
-    world.request_der = forgery(world, subject=subject(CN_RDN, O_RDN)).der()
-    return world
+    scenario = Scenario()
+    scenario.request_der = forgery(scenario, subject=subject(CN_RDN, O_RDN)).der()
+    return scenario
 
 
-def one_rdn() -> World:
+def one_rdn() -> Scenario:
     """Put both into one RDN."""
-    world = Scenario()
-    world.request_der = forgery(world, subject=subject(rdn(CN, ORGANIZATION))).der()
-    return world
+    scenario = Scenario()
+    scenario.request_der = forgery(scenario, subject=subject(rdn(CN, ORGANIZATION))).der()
+    return scenario
 
 
-def longest() -> World:
+def longest() -> Scenario:
     """Join with the longest name that Kubernetes accepts."""
     name = ".".join(["a" * 62] * 4) + "a"
-    world = Scenario(node_name=name)
-    world.change_machine(addresses=(replace(world.machine.addresses[0], address=name),))
-    return world
+    scenario = Scenario(node_name=name)
+    scenario.change_machine(addresses=(replace(scenario.machine.addresses[0], address=name),))
+    return scenario
 
 
-@pytest.mark.parametrize("world", [World, exchanged, one_rdn])
-def test_the_good_case_passes(world: type[World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize("scenario", [Scenario, exchanged, one_rdn])
+def test_the_good_case_passes(scenario: type[Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")

@@ -1,4 +1,4 @@
-"""docs/threat-model.md names tests, and every one of them is there; and none is left out."""
+"""The tests that docs/threat-model.md names exist, and it names each family of attacks."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)
-LESSONS = "attacks/test_published_cves.py"
+PUBLISHED_CVES = "attacks/test_published_cves.py"
 
 
 @cache
@@ -21,17 +21,17 @@ def functions(path: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED)
-def test_each_test_that_is_named_is_there(path: str, name: str) -> None:
+def test_each_named_test_exists(path: str, name: str) -> None:
     assert name in functions(path)
 
 
-def test_each_lesson_is_named() -> None:
-    tests = {name for name in functions(LESSONS) if name.startswith("test_")}
-    assert tests == {name for path, name in NAMED if path == LESSONS}
+def test_each_test_of_a_published_incident_is_named() -> None:
+    tests = {name for name in functions(PUBLISHED_CVES) if name.startswith("test_")}
+    assert tests == {name for path, name in NAMED if path == PUBLISHED_CVES}
 
 
 def test_each_incident_has_a_test() -> None:
-    """Each row of the tables of incidents ends in one at least."""
+    """Each row of the incident tables names at least one test."""
     incidents = TEXT[TEXT.index("## Incidents") :]
     rows = [line for line in incidents.splitlines() if line.startswith("| ") and "---" not in line]
     assert len(rows) > 40
@@ -40,5 +40,5 @@ def test_each_incident_has_a_test() -> None:
 
 def test_each_family_is_named() -> None:
     families = {path.name for path in Path(__file__).parent.glob("test_*.py")}
-    about = {"test_published_cves.py", "test_attack_table.py", Path(__file__).name}
-    assert families - about <= set(re.findall(r"`(test_\w+\.py)`", TEXT))
+    others = {"test_published_cves.py", "test_attack_table.py", Path(__file__).name}
+    assert families - others <= set(re.findall(r"`(test_\w+\.py)`", TEXT))

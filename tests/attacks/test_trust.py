@@ -1,9 +1,9 @@
-"""Somebody else's TPM: a genuine one, that proves everything but whose it is.
+"""Genuine TPMs that do not belong to the Machine.
 
-The attacker has a real TPM of the same vendor (a machine on eBay has one), so it passes every check
-of keys and quotes. What stands against it is a record that names another key, the lack of one, or
-an earlier claim. Records come from who may write to the management cluster, and from nobody else;
-without them a first claim is only made where nobody can be a latecomer (E2, E3).
+The attacker has a real TPM of the same vendor (for example from a used machine), so it passes every
+check of keys and quotes. Only a record of another key, a missing record or an earlier claim refuses
+it. Only users with write access to the management cluster can make records. Without a record, the
+signer makes a first claim only if the Machine cannot have a node yet (E2, E3).
 """
 
 from collections.abc import Callable
@@ -32,7 +32,6 @@ from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustB
 from tests.attacks.runner import (
     Attack,
     Mutation,
-    World,
     assert_issued,
     assert_refused,
     reconcile_once,
@@ -53,74 +52,74 @@ from tests.builders.software_tpm import TpmKey, endorsement_key
 STRANGER = endorsement_key()
 
 
-def first_use_by_any_token() -> World:
-    """Join where the Machine's bootstrap configuration owns no token: it cannot tell."""
-    world = first_use()
-    world.change_machine(bootstrap_token_id=None)
-    return world
+def first_use_by_any_token() -> Scenario:
+    """Join under FirstUse, where the Machine's bootstrap configuration owns no token to compare."""
+    scenario = first_use()
+    scenario.change_machine(bootstrap_token_id=None)
+    return scenario
 
 
-def first_use_renewed() -> World:
+def first_use_renewed() -> Scenario:
     """Renew where the first to come is believed: the claim is there."""
-    world = first_use()
-    world.put_claim(basis=TrustBasis.FIRST_USE)
-    world.as_node()
-    return world
+    scenario = first_use()
+    scenario.put_claim(basis=TrustBasis.FIRST_USE)
+    scenario.as_node()
+    return scenario
 
 
-def records(*found: RegisteredKey) -> Mutation:
-    """Let these records stand on Machine and infrastructure object."""
-    return lambda world: world.change_machine(registered_keys=found)
+def records(*keys: RegisteredKey) -> Mutation:
+    """Set the records of Machine and infrastructure object."""
+    return lambda scenario: scenario.change_machine(registered_keys=keys)
 
 
 def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registration
-    """Register a key, for something that does not mean this Machine."""
+    """Register a key for another object than this Machine."""
 
-    def mutate(world: World) -> None:
-        world.change_machine(registered_keys=())
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_machine(registered_keys=())
         fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": None}
         registration = Registration(**{**fields, **entry})
-        world.put_key(key_name(key or world.ek), registered_for=(registration,))
+        scenario.put_key(key_name(key or scenario.ek), registered_for=(registration,))
 
     return mutate
 
 
-def unreadable(*found: RegisteredKey) -> Mutation:
-    """Let a record stand that nobody can read, beside others."""
+def unreadable(*keys: RegisteredKey) -> Mutation:
+    """Add an unreadable record to these records."""
 
-    def mutate(world: World) -> None:
-        world.change_machine(registered_keys=found, registered_keys_error="annotation: not PEM")
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_machine(registered_keys=keys, registered_keys_error="annotation: not PEM")
 
     return mutate
 
 
-def own_annotation(world: World) -> tuple[Csr, Csr]:
+def own_annotation(scenario: Scenario) -> tuple[Csr, Csr]:
     """Name one's key in an annotation of one's own CSR, as the proposal would have had it."""
-    world.change_machine(registered_keys=())
-    value = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(world.ek)}"}
-    return world.offer_csr(annotations=value), world.answer_csr(annotations=value)
+    scenario.change_machine(registered_keys=())
+    value = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(scenario.ek)}"}
+    return scenario.offer_csr(annotations=value), scenario.answer_csr(annotations=value)
 
 
-def stranger(world: World) -> None:
+def stranger(scenario: Scenario) -> None:
     """Come with another TPM; the record stays."""
-    world.ek = STRANGER
+    scenario.ek = STRANGER
 
 
-def stranger_of_rsa(world: World) -> None:
+def stranger_of_rsa(scenario: Scenario) -> None:
     """Come with another key of the TPM on record: it is not the one on record."""
-    world.ek = endorsement_key(0)
+    scenario.ek = endorsement_key(0)
 
 
-def node_requester(world: World) -> None:
+def node_requester(scenario: Scenario) -> None:
     """Make a first claim as a node."""
-    world.as_node()
+    scenario.as_node()
 
 
 def username(name: str) -> Mutation:
     """Make a first claim with another credential, whose challenge it is."""
 
-    def mutate(world: World) -> None:
-        world.username = name
+    def mutate(scenario: Scenario) -> None:
+        scenario.username = name
 
     return mutate
 
@@ -128,85 +127,85 @@ def username(name: str) -> Mutation:
 def has_node(*, provider_id: str = PROVIDER_ID) -> Mutation:
     """Make a first claim where a Node of that name exists."""
 
-    def mutate(world: World) -> None:
-        world.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
+    def mutate(scenario: Scenario) -> None:
+        scenario.inventory.nodes = [Node(name=NODE, provider_id=provider_id)]
 
     return mutate
 
 
-def has_node_ref(world: World) -> None:
+def has_node_ref(scenario: Scenario) -> None:
     """Make a first claim where the Machine has its Node already."""
-    world.change_machine(node_ref=NODE)
+    scenario.change_machine(node_ref=NODE)
 
 
 def came_first(basis: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
     """Come second: the name is claimed with another TPM."""
 
-    def mutate(world: World) -> None:
-        world.put_claim(STRANGER, basis=basis)
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(STRANGER, basis=basis)
 
     return mutate
 
 
-def renews_a_machine_made_anew(world: World) -> None:
-    """Renew by the claim of a Machine that is gone, for the one that has its name now."""
-    world.put_claim(basis=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
+def renews_a_recreated_machine(scenario: Scenario) -> None:
+    """Renew with the claim of a deleted Machine, for the Machine that has its name now."""
+    scenario.put_claim(basis=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
 
 
-def renews_with_another(world: World) -> None:
+def renews_with_another(scenario: Scenario) -> None:
     """Renew an attested node's certificate from another machine, with its stolen certificate."""
-    world.ek = STRANGER
+    scenario.ek = STRANGER
 
 
 def banned(*, held: bool) -> Mutation:
     """Come with a TPM that an operator has banned."""
 
-    def mutate(world: World) -> None:
+    def mutate(scenario: Scenario) -> None:
         if held:
-            world.put_claim(banned=True)
+            scenario.put_claim(banned=True)
         else:
-            world.put_key(key_name(world.ek), banned=True)
+            scenario.put_key(key_name(scenario.ek), banned=True)
 
     return mutate
 
 
-def banned_and_registered(world: World) -> None:
+def banned_and_registered(scenario: Scenario) -> None:
     """Come with a TPM that is banned, and registered for this very Machine as well."""
     entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
-    world.put_key(key_name(world.ek), registered_for=(entry,), banned=True)
+    scenario.put_key(key_name(scenario.ek), registered_for=(entry,), banned=True)
 
 
 def released(provider_id: str | None = None) -> Mutation:
     """Come with a TPM whose hardware has a new owner."""
 
-    def mutate(world: World) -> None:
-        key, _ = world.put_claim()
+    def mutate(scenario: Scenario) -> None:
+        key, _ = scenario.put_claim()
         release = Release(cluster=HOME, provider_id=provider_id)
-        world.store.put_key(replace(key, released_from=(release,)))
+        scenario.store.put_key(replace(key, released_from=(release,)))
 
     return mutate
 
 
-def neighbour(world: World, *, deleting: bool = False) -> None:
-    """Put a Machine with the same TPM's claim beside the own one."""
+def neighbour(scenario: Scenario, *, deleting: bool = False) -> None:
+    """Add the Machine of the claim that another node has for the same TPM."""
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
-    world.store.machines[HOME].append(other)
+    scenario.store.machines[HOME].append(other)
 
 
 def held(basis: TrustBasis, *, deleting: bool = False) -> Mutation:
     """Come with a TPM that another node of this cluster holds."""
 
-    def mutate(world: World) -> None:
-        world.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
-        neighbour(world, deleting=deleting)
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
+        neighbour(scenario, deleting=deleting)
 
     return mutate
 
 
-def name_of_the_deleting(world: World) -> None:
+def name_of_the_deleting(scenario: Scenario) -> None:
     """Take the name of a node that is not gone yet."""
-    world.put_claim(STRANGER, provider_id=OTHER_ID)
-    neighbour(world, deleting=True)
+    scenario.put_claim(STRANGER, provider_id=OTHER_ID)
+    neighbour(scenario, deleting=True)
 
 
 def attack(
@@ -214,10 +213,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    world: Callable[[], World] = World,
+    scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Name an attack."""
-    return Attack(check, name, reason, mutate, world)
+    return Attack(check, name, reason, mutate, scenario)
 
 
 MISMATCHES = [
@@ -314,16 +313,16 @@ NO_RECORD = [
     ),
 ]
 UNREADABLE = [
-    attack("E2", "a record that cannot be read", EndorsementKeyRecordInvalid, unreadable()),
+    attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
     attack(
         "E2",
-        "a record that cannot be read beside a stranger's",
+        "an unreadable record and one of another key",
         EndorsementKeyRecordInvalid,
         unreadable(record_of(STRANGER)),
     ),
     attack(
         "E2",
-        "a first use beside a record that cannot be read",
+        "a first use with an unreadable record",
         EndorsementKeyRecordInvalid,
         unreadable(),
         first_use,
@@ -348,11 +347,19 @@ FIRST_USES = [
     attack(
         "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
     ),
-    attack("E2", "a first claim beside a Node", OperatorActionRequired, has_node(), first_use),
-    attack("E2", "a first claim beside a nodeRef", OperatorActionRequired, has_node_ref, first_use),
+    attack(
+        "E2", "a first claim where the Node exists", OperatorActionRequired, has_node(), first_use
+    ),
+    attack(
+        "E2",
+        "a first claim where a nodeRef exists",
+        OperatorActionRequired,
+        has_node_ref,
+        first_use,
+    ),
     attack(
         "M4",
-        "a first claim beside a Node without provider ID",
+        "a first claim where a Node without provider ID exists",
         NodeOfAnotherMachine,
         has_node(provider_id=""),
         first_use,
@@ -367,9 +374,9 @@ FIRST_USES = [
     ),
     attack(
         "E2",
-        "a renewal for a Machine made anew",
+        "a renewal for a recreated Machine",
         OperatorActionRequired,
-        renews_a_machine_made_anew,
+        renews_a_recreated_machine,
         first_use_renewed,
     ),
     attack(
@@ -426,9 +433,11 @@ HELD = [
 ATTACKS = MISMATCHES + NO_RECORD + UNREADABLE + FIRST_USES + HELD
 
 
-@pytest.mark.parametrize("world", [World, first_use, first_use_by_any_token, first_use_renewed])
-def test_the_good_case_passes(world: Callable[[], World]) -> None:
-    assert_issued(world)
+@pytest.mark.parametrize(
+    "scenario", [Scenario, first_use, first_use_by_any_token, first_use_renewed]
+)
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
@@ -436,12 +445,12 @@ def test_attack_is_refused(attack: Attack) -> None:
     assert_refused(attack)
 
 
-def test_a_record_takes_back_what_a_stranger_came_first_to() -> None:
-    """The Machine's own TPM is registered later: the stranger's claim gives way to it."""
-    world = first_use()
-    assert reconcile_once(world, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
-    world.change_machine(registered_keys=(record_of(world.ek),))
-    assert reconcile_once(world, world.answer_csr()).outcome == "issued"
+def test_registered_key_replaces_the_first_use_claim_of_another_tpm() -> None:
+    """An operator registers the TPM of the Machine after another TPM made the first claim."""
+    scenario = first_use()
+    assert reconcile_once(scenario, Scenario(ek=STRANGER).answer_csr()).outcome == "issued"
+    scenario.change_machine(registered_keys=(record_of(scenario.ek),))
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     back = Scenario(ek=STRANGER)
     back.as_node()
-    assert reconcile_once(world, back.answer_csr()).reason == "EndorsementKeyMismatch"
+    assert reconcile_once(scenario, back.answer_csr()).reason == "EndorsementKeyMismatch"

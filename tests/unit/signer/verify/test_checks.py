@@ -41,8 +41,8 @@ def raised_names() -> frozenset[str]:
     """Collect the names that the product's modules load, but for the modules of errors."""
     paths = [
         p
-        for folder in ("common", "signer", "authenticator")
-        for p in ROOT.glob(f"{folder}/**/*.py")
+        for directory in ("common", "signer", "authenticator")
+        for p in ROOT.glob(f"{directory}/**/*.py")
     ]
     trees = [ast.parse(p.read_text(encoding="utf-8")) for p in paths if p.name != "errors.py"]
     nodes = [node for tree in trees for node in ast.walk(tree)]
