@@ -41,7 +41,7 @@ _CAPI: Final = "cluster.x-k8s.io"
 class ManagementCluster(ManagementCaches):
     """The caches of the management cluster, and the reflectors that fill them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are options
         self,
         api: ApiClient,
         stop: Event,

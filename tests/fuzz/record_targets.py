@@ -219,7 +219,7 @@ def _from_wire_and_values(data: bytes, read: Callable[[Source], object]) -> bool
 
 
 def _without_size(value: object) -> object:
-    """Return a CSR without the size of its annotations, which counts the white space of the wire."""
+    """Return a CSR without the size of its annotations: it counts the white space of the wire."""
     return replace(value, annotations_size=0) if isinstance(value, Csr) else value
 
 

@@ -374,7 +374,9 @@ def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) ->
     assert require_served(node.call(), node) == first
 
 
-def test_links_and_pipes_in_the_state_directory_lead_nowhere(machines: Machines, shadow: Path) -> None:
+def test_links_and_pipes_in_the_state_directory_lead_nowhere(
+    machines: Machines, shadow: Path
+) -> None:
     node, first = joined(machines)
     put_link(node.state / "credential.pem", shadow)
     put_link(node.state / "credential.pem.new", shadow)
