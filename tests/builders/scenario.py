@@ -1,5 +1,5 @@
-# ruff: noqa: ANN401 - changes are the fields of whichever value is made
-"""A Cluster with one Machine and its node, where everything is in order; tests change one thing."""
+# ruff: noqa: ANN401 - changes are fields of the returned value
+"""A Cluster with one Machine and its node. Every check passes until a test changes one thing."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -97,7 +97,7 @@ def key_name(key: TpmKey) -> str:
 
 
 def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
-    """Make the Machine of the node; with a record of the endorsement key, where one is given."""
+    """Return the Machine of the node; its endorsement key is registered if one is given."""
     records = () if key is None else (record_of(key),)
     made = Machine(
         name="machine-1",
@@ -120,13 +120,13 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
 
 
 def record_of(key: TpmKey) -> RegisteredKey:
-    """Record an endorsement key."""
+    """Return the registration of an endorsement key."""
     return RegisteredKey(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
 
 
 @dataclass(slots=True)
 class Scenario:
-    """Everything that a judgement hangs on; a test changes attributes before it asks for one."""
+    """All input of a verdict. A test changes attributes before it requests the verdict."""
 
     kind: CsrKind = CsrKind.CLIENT
     policy: Policy = field(default_factory=lambda: Policy(name="test"))
@@ -151,7 +151,7 @@ class Scenario:
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Fill caches: one Machine with the node's endorsement key on record."""
+        """Fill the caches: one Machine, with the endorsement key of the node registered."""
         self.inventory = FakeInventory(of=self.cluster, store=self.store)
         self.store.machines[self.cluster.key] = [machine(self.ek)]
         self.pcrs = pcr_values(self.policy.pcr_selection)
@@ -176,12 +176,12 @@ class Scenario:
         self.groups = frozenset({"system:nodes", "system:authenticated"})
 
     def for_serving(self, *names: str) -> None:
-        """Ask for a serving certificate."""
+        """Request a serving certificate."""
         self.kind, self.sans = CsrKind.SERVING, names
         self.as_node()
 
     def csr(self, request: bytes, **changes: Any) -> Csr:
-        """Make a CSR as the API server would show it."""
+        """Return a CSR as the API server returns it."""
         signer_names = {
             CsrKind.CLIENT: CLIENT_SIGNER,
             CsrKind.SERVING: SERVING_SIGNER,
@@ -208,7 +208,7 @@ class Scenario:
         return replace(made, **changes)
 
     def pkcs10(self) -> bytes:
-        """Make the request; the same one for offer and answer."""
+        """Return the PKCS#10 request; offer and answer have the same one."""
         if not self.request_der:
             self.request_der = build_pkcs10(
                 self.kubelet_key,
@@ -231,7 +231,7 @@ class Scenario:
         return self.csr(encode_request(self.pkcs10(), data), **changes)
 
     def extra_data(self, csr_name: str, **changes: Any) -> bytes:
-        """Derive what the quote has to hold; `changes` are to what the challenge is made for."""
+        """Derive the extraData of the quote; `changes` replace inputs of the challenge."""
         inputs = ChallengeInputs(
             cluster_uid=self.cluster.uid,
             signer_name=self.kind.value,
@@ -250,14 +250,14 @@ class Scenario:
         )
 
     def attest(self, **changes: Any) -> Attest:
-        """State what the TPM states in the answer called `kubelet-tpm-b`."""
+        """Return the attestation of the TPM for the answer with the name `kubelet-tpm-b`."""
         scheme = self.ak.public.parameters.scheme
         assert scheme is not None
         made = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
         return replace(made, **changes)
 
     def answer(self, statement: Attest | bytes | None = None, **changes: Any) -> Answer:
-        """Answer with a statement of the TPM's, signed."""
+        """Return an answer with an attestation, signed by the TPM."""
         statement = self.attest() if statement is None else statement
         quote = statement.encode() if isinstance(statement, Attest) else statement
         made = Answer(
@@ -283,7 +283,7 @@ class Scenario:
         return replace(made, **changes)
 
     def context(self) -> VerificationContext:
-        """Collect what requests are verified against."""
+        """Return the context in which requests are verified."""
         return VerificationContext(
             inventory=self.inventory, policy=self.policy, anchors=self.anchors, now=self.now
         )
@@ -309,7 +309,7 @@ class Scenario:
         return verify_kubelet_serving(csr, parsed, self.context())
 
     def holder(self, **changes: Any) -> KeyHolder:
-        """Make a holder: the node, on record."""
+        """Return the holder of the key: the node."""
         made = KeyHolder(
             cluster=self.cluster.key,
             node_name=self.node_name,
@@ -326,7 +326,7 @@ class Scenario:
         machine: tuple[str, str] = ("", ""),
         **changes: Any,
     ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
-        """Store a complete claim: the node's own, but for `changes` to the holder.
+        """Store a complete claim of the node; `changes` replace fields of the holder.
 
         `machine` is the name and UID of its Machine; the default names none.
         """
