@@ -205,13 +205,13 @@ def script(running: Script) -> Script:
 def test_csr_is_created_as_specified(script: Script) -> None:
     script.says(201, DOCUMENT)
     assert script.ask().create(REQUEST) == CSR
-    (asked,) = script.requests
-    assert (asked.method, asked.path) == ("POST", client.CSRS)
-    assert asked.headers["Authorization"] == "Bearer abcdef.secret"
-    assert asked.body["apiVersion"] == "certificates.k8s.io/v1"
-    assert asked.body["kind"] == "CertificateSigningRequest"
-    assert asked.body["metadata"] == {"name": "kubelet-tpm-1"}
-    assert asked.body["spec"] == {
+    (request,) = script.requests
+    assert (request.method, request.path) == ("POST", client.CSRS)
+    assert request.headers["Authorization"] == "Bearer abcdef.secret"
+    assert request.body["apiVersion"] == "certificates.k8s.io/v1"
+    assert request.body["kind"] == "CertificateSigningRequest"
+    assert request.body["metadata"] == {"name": "kubelet-tpm-1"}
+    assert request.body["spec"] == {
         "request": base64.b64encode(b"-----BEGIN").decode(),
         "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
         "usages": ["client auth", "digital signature"],
@@ -223,8 +223,8 @@ def test_lifetime_that_is_not_set_is_not_sent(script: Script) -> None:
     script.says(201, {**DOCUMENT, "spec": without_lifetime()})
     spec = replace(REQUEST, expiration_seconds=None)
     assert script.ask().create(spec).spec == spec
-    (asked,) = script.requests
-    assert "expirationSeconds" not in asked.body["spec"]
+    (request,) = script.requests
+    assert "expirationSeconds" not in request.body["spec"]
 
 
 def without_lifetime() -> dict[str, object]:
@@ -650,9 +650,9 @@ def test_tls_server_name_is_verified(script: Script) -> None:
 
 
 def test_only_the_authority_of_the_exec_info_is_trusted(script: Script) -> None:
-    asked = script.ask()
-    asked.get(REQUEST.name)
-    adapter = asked._session.get_adapter("https://a")
+    api = script.ask()
+    api.get(REQUEST.name)
+    adapter = api._session.get_adapter("https://a")
     context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
     assert len(context.get_ca_certs()) == 1
 
@@ -705,9 +705,9 @@ def test_server_is_verified_through_a_proxy(script: Script) -> None:
         thread = threading.Thread(target=relay, args=(listener,))
         thread.start()
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
-        assert asked.get(REQUEST.name) == CSR
-        asked._session.close()
+        api = script.ask(proxy=proxy, url="https://kubernetes.example:443")
+        assert api.get(REQUEST.name) == CSR
+        api._session.close()
         other = script.ask(proxy=proxy, url="https://other.example:443")
         with pytest.raises(ApiServerUntrusted):
             other.get(REQUEST.name)
@@ -741,8 +741,8 @@ def open_descriptors() -> int:
 def test_no_descriptor_stays_open(script: Script) -> None:
     before = open_descriptors()
     for _ in range(5):
-        asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
-        asked.get(REQUEST.name)
-        asked._session.close()
+        api = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
+        api.get(REQUEST.name)
+        api._session.close()
     # Other threads of this process close the server's ends of the connections.
     wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")
