@@ -54,9 +54,9 @@ def executable(path: Path, text: str) -> Path:
 def name(tools: Path, directory: Path, deadline: Deadline) -> str | None:
     """Return the node name that one installed tool yields."""
     missing = directory / "missing"
-    found = VSphere("", dmi=machine(directory), tools=(missing, tools)).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
-    return found.node_name
+    result = VSphere("", dmi=machine(directory), tools=(missing, tools)).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
+    return result.node_name
 
 
 def test_paths_of_tools_are_those_of_the_distributions() -> None:
@@ -73,34 +73,34 @@ def test_paths_of_tools_are_those_of_the_distributions() -> None:
 def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
     tmp_path: Path, deadline: Deadline
 ) -> None:
-    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
-    assert found == Identity(provider_id=PROVIDER_ID, node_name=None)
+    result = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert result == Identity(provider_id=PROVIDER_ID, node_name=None)
 
 
 def test_serial_number_in_capitals_is_the_same_uuid(tmp_path: Path, deadline: Deadline) -> None:
     serial = "VMware-" + SERIAL.removeprefix("VMware-").upper()
-    found = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
+    result = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
 
 
 def test_tool_gets_no_environment(
     tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAME_OF_ANOTHER", "local-hostname: another")
-    found = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
-    assert name(found, tmp_path, deadline) is None
+    program = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
+    assert name(program, tmp_path, deadline) is None
 
 
 def test_output_of_a_failed_tool_is_ignored(tmp_path: Path, deadline: Deadline) -> None:
-    found = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
-    assert name(found, tmp_path, deadline) is None
+    program = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
+    assert name(program, tmp_path, deadline) is None
 
 
 def test_swapped_product_uuid_is_not_used(tmp_path: Path, deadline: Deadline) -> None:
     """Virtual hardware 13 and newer swap the bytes of the first fields of the UUID."""
     (tmp_path / "product_uuid").write_text("2f940342-98ce-273f-455c-463d34b8af41\n")
-    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
+    result = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_name_is_read_in_every_encoding(
 
 
 def test_vmtoolsd_gets_its_own_arguments(tmp_path: Path, deadline: Deadline) -> None:
-    found = tool(tmp_path, METADATA, "", name="vmtoolsd")
-    assert name(found, tmp_path, deadline) == "fleet-md-0"
+    program = tool(tmp_path, METADATA, "", name="vmtoolsd")
+    assert name(program, tmp_path, deadline) == "fleet-md-0"
 
 
 @pytest.mark.parametrize("metadata", [b"", b"---", b"instance-id: x", b"local-hostname: 7"])

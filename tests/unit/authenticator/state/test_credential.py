@@ -126,29 +126,29 @@ def test_expiration_is_never_now(left: int, served: int) -> None:
 
 
 def test_lifetime_is_that_of_the_certificate_if_received_outside_of_it() -> None:
-    made = credentials.make(NOW)
-    whole = made.not_after - made.not_before
+    template = credentials.make(NOW)
+    whole = template.not_after - template.not_before
     for received, lifetime in (
-        (made.not_before - 1, whole),
-        (made.not_before, whole),
-        (made.not_after - 1, 1),
-        (made.not_after, whole),
+        (template.not_before - 1, whole),
+        (template.not_before, whole),
+        (template.not_after - 1, 1),
+        (template.not_after, whole),
     ):
-        assert replace(made, received_at=received).lifetime == lifetime
+        assert replace(template, received_at=received).lifetime == lifetime
 
 
 def test_fleet_is_spread_over_ten_points() -> None:
     def share(name: str) -> float:
-        made = credentials.make(NOW)
+        template = credentials.make(NOW)
         credential = Credential(
             node_name=name,
-            key_pair=made.key_pair,
-            not_before=made.not_before,
-            not_after=made.not_after,
-            received_at=made.received_at,
-            exec_info=made.exec_info,
-            arguments=made.arguments,
-            api_version=made.api_version,
+            key_pair=template.key_pair,
+            not_before=template.not_before,
+            not_after=template.not_after,
+            received_at=template.received_at,
+            exec_info=template.exec_info,
+            arguments=template.arguments,
+            api_version=template.api_version,
         )
         return (credential.renew_at - NOW) / credential.lifetime
 

@@ -448,8 +448,8 @@ def test_file_and_then_its_directory_are_synced_to_disk(
     sync, rename, unlink = os.fsync, os.rename, os.unlink
 
     def synced(fd: int) -> None:
-        found = os.fstat(fd)
-        done.append("directory" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        status = os.fstat(fd)
+        done.append("directory" if stat.S_ISDIR(status.st_mode) else status.st_size)
         sync(fd)
 
     def renamed(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
@@ -473,11 +473,11 @@ def test_file_and_then_its_directory_are_synced_to_disk(
 
 def descriptors() -> set[tuple[str, str]]:
     """Return the open descriptors of this process: number and target."""
-    found = set()
+    result = set()
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of this directory, or another thread's
-            found.add((path.name, str(path.readlink())))
-    return found
+            result.add((path.name, str(path.readlink())))
+    return result
 
 
 def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) -> None:
