@@ -99,7 +99,7 @@ def key_name(key: TpmKey) -> str:
 def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
     """Return the Machine of the node; its endorsement key is registered if one is given."""
     records = () if key is None else (record_of(key),)
-    made = Machine(
+    result = Machine(
         name="machine-1",
         uid="machine-uid-1",
         provider_id=PROVIDER_ID,
@@ -116,7 +116,7 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
         registered_keys=records,
         registered_keys_error=None,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def record_of(key: TpmKey) -> RegisteredKey:
@@ -187,7 +187,7 @@ class Scenario:
             CsrKind.SERVING: SERVING_SIGNER,
             CsrKind.BUILTIN_SERVING: BUILTIN_SERVING_SIGNER,
         }
-        made = Csr(
+        result = Csr(
             name="kubelet-tpm-a",
             uid=OFFER_UID,
             resource_version="1",
@@ -204,8 +204,8 @@ class Scenario:
             certificate=None,
         )
         if "annotations" in changes:
-            made = replace(made, annotations_size=len(json.dumps(changes["annotations"])))
-        return replace(made, **changes)
+            result = replace(result, annotations_size=len(json.dumps(changes["annotations"])))
+        return replace(result, **changes)
 
     def pkcs10(self) -> bytes:
         """Return the PKCS#10 request; offer and answer have the same one."""
@@ -253,14 +253,14 @@ class Scenario:
         """Return the attestation of the TPM for the answer with the name `kubelet-tpm-b`."""
         scheme = self.ak.public.parameters.scheme
         assert scheme is not None
-        made = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
-        return replace(made, **changes)
+        result = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
+        return replace(result, **changes)
 
     def answer(self, statement: Attest | bytes | None = None, **changes: Any) -> Answer:
         """Return an answer with an attestation, signed by the TPM."""
         statement = self.attest() if statement is None else statement
         quote = statement.encode() if isinstance(statement, Attest) else statement
-        made = Answer(
+        result = Answer(
             ek_public=self.ek.tpm2b,
             ek_certificates=self.certificates,
             ak_public=self.ak.tpm2b,
@@ -274,13 +274,13 @@ class Scenario:
             pcrs=self.pcrs,
             event_log=self.event_log,
         )
-        return replace(made, **changes)
+        return replace(result, **changes)
 
     def answer_csr(self, answer: Answer | None = None, **changes: Any) -> Csr:
         """Make CSR B."""
         data = encode_attestation_data(self.answer() if answer is None else answer)
-        made = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
-        return replace(made, **changes)
+        result = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
+        return replace(result, **changes)
 
     def context(self) -> VerificationContext:
         """Return the context in which requests are verified."""
@@ -310,13 +310,13 @@ class Scenario:
 
     def holder(self, **changes: Any) -> KeyHolder:
         """Return the holder of the key: the node."""
-        made = KeyHolder(
+        result = KeyHolder(
             cluster=self.cluster.key,
             node_name=self.node_name,
             provider_id=self.provider_id,
             basis=TrustBasis.RECORD,
         )
-        return replace(made, **changes)
+        return replace(result, **changes)
 
     def put_claim(
         self,
@@ -338,7 +338,7 @@ class Scenario:
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
-        made = EndorsementKeyObject(
+        result = EndorsementKeyObject(
             name=name,
             resource_version="",
             registered_for=(),
@@ -346,11 +346,11 @@ class Scenario:
             banned=False,
             held_by=None,
         )
-        return self.store.put_key(replace(made, **changes))
+        return self.store.put_key(replace(result, **changes))
 
     def put_node(self, key: str, holder: KeyHolder, **changes: Any) -> AttestedNodeObject:
         """Store an AttestedNode."""
-        made = AttestedNodeObject(
+        result = AttestedNodeObject(
             name=attested_node_name(holder.cluster, holder.node_name),
             resource_version="",
             cluster=holder.cluster,
@@ -363,4 +363,4 @@ class Scenario:
             last_attested=self.now - timedelta(days=6),
             boot=BootCounters(reset_count=1, restart_count=1, firmware_version=1),
         )
-        return self.store.put_node(replace(made, **changes))
+        return self.store.put_node(replace(result, **changes))
