@@ -89,7 +89,7 @@ class FakeNode:
     log: bytes | None = None
     identity: Identity | None = None
     """The provider's answer; None: it is unavailable."""
-    providers_asked: list[str] = field(default_factory=list)
+    queried_providers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cluster = FakeCluster(self.clock)
@@ -158,7 +158,7 @@ class FakeNode:
 
     def _query_provider(self, setting: str, deadline: Deadline) -> Identity:
         deadline.clamp(1)
-        self.providers_asked.append(setting)
+        self.queried_providers.append(setting)
         if self.identity is None:
             raise ProviderUnavailable("no answer")
         return self.identity

@@ -43,7 +43,7 @@ EXPOSURE_LIMIT = 30
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return the root directory of a machine with our units, a kubelet, and systemd's targets."""
+    """Return the root directory of a machine: our units, a kubelet, and targets of systemd."""
     units = tmp_path / "usr/lib/systemd/system"
     (units / "kubelet.service.d").mkdir(parents=True)
     for path in [*HOST_UNITS.glob("*.target"), *HOST_UNITS.glob("*.slice"), *UNITS]:

@@ -635,7 +635,7 @@ def test_call_in_a_cooldown_queries_no_provider() -> None:
         node.obtain()
     with pytest.raises(CoolingDown):
         node.obtain()
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
 def test_outage_does_not_discard_the_exchange() -> None:

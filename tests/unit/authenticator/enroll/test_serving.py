@@ -152,7 +152,7 @@ def test_flags_win_over_the_provider() -> None:
     node.node.settings = {"provider": "file:/x"}
     node.node.identity = Identity(provider_id="test:///2", node_name="x", addresses=NAMES)
     assert node.obtain().arguments == (str(NAMES[0]),)
-    assert node.node.providers_asked == [], "the flags set all that it could return"
+    assert node.node.queried_providers == [], "the flags set all that it could return"
 
 
 def no_names(node: ServingNode) -> None:

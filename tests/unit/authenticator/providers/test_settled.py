@@ -90,7 +90,7 @@ def test_request_has_the_identity_of_the_provider() -> None:
     for csr in node.cluster.csrs.values():
         request = parse_pkcs10(decode_request(csr.spec.request)[0])
         assert (request.node_name, request.provider_id) == ("from-provider", "aws:///eu-1a/i-0")
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
 def test_provider_is_not_queried_for_a_cached_certificate() -> None:
@@ -100,7 +100,7 @@ def test_provider_is_not_queried_for_a_cached_certificate() -> None:
     node.identity = None
     served = node.call().matches(node.store.credential)
     assert served == node.store.credential == node.obtain()
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
 def test_certificate_of_another_name_is_not_served_when_the_name_is_set() -> None:
@@ -114,7 +114,7 @@ def test_renewal_queries_the_provider_again() -> None:
     node = unset()
     node.obtain()
     node.obtain(Trigger.FORCED)
-    assert node.providers_asked == ["aws", "aws"]
+    assert node.queried_providers == ["aws", "aws"]
 
 
 def test_bootstrap_credential_requests_the_certificate_for_a_new_name() -> None:
