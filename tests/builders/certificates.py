@@ -152,7 +152,7 @@ def rewritten(
     change: Callable[[bytes], bytes],
     digest: type[Digest] = hashes.SHA256,
 ) -> bytes:
-    """Change one part of a TBSCertificate or TBSCertList, and sign it again."""
+    """Return the DER with one part of its TBSCertificate or TBSCertList changed, signed again."""
     tbs, algorithm, _ = der.parse(certificate).children
     parts = [child.der for child in tbs.children]
     parts[place] = change(parts[place])

@@ -1,4 +1,4 @@
-"""A credential for tests of what keeps and serves it."""
+"""A credential for tests of the code that stores and serves it."""
 
 import json
 from base64 import b64encode
@@ -53,6 +53,6 @@ def make(
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that nobody else may read."""
+    """Write a file that only its owner may read."""
     path.touch(mode=0o600)
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Event logs in the form that firmware writes, event by event, for tests to change."""
+"""Event logs in the format that firmware writes. Tests change single events."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ CALLING = b"Calling EFI Application from Boot Option"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One event. `measured` is digested; by default it is the data."""
+    """One event. Its digest is that of `measured`, by default that of the data."""
 
     pcr: int
     type: int
@@ -59,7 +59,7 @@ def application(image: bytes) -> Measured:
 
 
 def separator(pcr: int) -> Measured:
-    """Measure the separator, which ends the firmware's part of a PCR."""
+    """Measure the separator: the firmware extends a PCR no more after it."""
     return Measured(pcr=pcr, type=EV_SEPARATOR, data=SEPARATOR)
 
 
@@ -117,7 +117,7 @@ def hcrtm_event(pcr: int = 0) -> Measured:
 
 
 def startup_locality(locality: int) -> Measured:
-    """Record the locality of the platform's start; nothing is extended."""
+    """Record the locality of TPM2_Startup. This event extends no PCR."""
     data = b"StartupLocality\0" + bytes([locality])
     return Measured(pcr=0, type=EV_NO_ACTION, data=data)
 
@@ -131,7 +131,7 @@ def log_of(events: Iterable[Measured], banks: Iterable[str] = ("sha256",)) -> by
 def extended(
     events: Iterable[Measured], selection: Mapping[str, Iterable[int]], *, locality: int = 0
 ) -> dict[str, dict[int, bytes]]:
-    """Return the values of a TPM's PCRs after these events."""
+    """Return the PCR values of a TPM after these events."""
     events = list(events)
     values: dict[str, dict[int, bytes]] = {}
     for bank, indices in selection.items():

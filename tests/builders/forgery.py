@@ -1,6 +1,6 @@
-"""PKCS#10 requests that no honest node makes, built part by part and signed.
+"""PKCS#10 requests that no honest node creates, built part by part and signed.
 
-So a test changes one thing, and its request fails for that alone and not for its signature.
+A test changes one part. The request is refused for that part and not for its signature.
 """
 
 from collections.abc import Callable

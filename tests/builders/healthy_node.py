@@ -1,4 +1,4 @@
-"""A node on which `doctor` finds nothing wrong."""
+"""A node on which `doctor` finds no problem."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ KUBEADM_FLAGS = "--bootstrap-kubeconfig=/b --kubeconfig=/k"
 
 @dataclass
 class HealthyNode:
-    """A node on which nothing is wrong, and where a test breaks one thing."""
+    """A node without a problem. A test breaks one thing."""
 
     root: Path
     clock: FakeClock
@@ -94,7 +94,7 @@ class HealthyNode:
         }
 
     def write(self, name: str, content: object) -> None:
-        """Write a file of the machine."""
+        """Write a file below the root of the machine."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else yaml.safe_dump(content)
@@ -113,7 +113,7 @@ class HealthyNode:
         return self.allowed
 
     def findings(self) -> dict[str, Finding]:
-        """Make every check."""
+        """Run every check."""
 
         @contextlib.contextmanager
         def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:

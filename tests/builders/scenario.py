@@ -1,5 +1,5 @@
-# ruff: noqa: ANN401 - changes are the fields of whichever value is made
-"""A Cluster with one Machine and its node, where everything is in order; tests change one thing."""
+# ruff: noqa: ANN401 - changes are fields of the returned value
+"""A Cluster with one Machine and its node. Every check passes until a test changes one thing."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -97,9 +97,9 @@ def key_name(key: TpmKey) -> str:
 
 
 def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
-    """Make the Machine of the node; with a record of the endorsement key, where one is given."""
+    """Return the Machine of the node; its endorsement key is registered if one is given."""
     records = () if key is None else (record_of(key),)
-    made = Machine(
+    result = Machine(
         name="machine-1",
         uid="machine-uid-1",
         provider_id=PROVIDER_ID,
@@ -116,17 +116,17 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
         registered_keys=records,
         registered_keys_error=None,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def record_of(key: TpmKey) -> RegisteredKey:
-    """Record an endorsement key."""
+    """Return the registration of an endorsement key."""
     return RegisteredKey(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
 
 
 @dataclass(slots=True)
 class Scenario:
-    """Everything that a judgement hangs on; a test changes attributes before it asks for one."""
+    """All input of a verdict. A test changes attributes before it requests the verdict."""
 
     kind: CsrKind = CsrKind.CLIENT
     policy: Policy = field(default_factory=lambda: Policy(name="test"))
@@ -151,7 +151,7 @@ class Scenario:
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Fill caches: one Machine with the node's endorsement key on record."""
+        """Fill the caches: one Machine, with the endorsement key of the node registered."""
         self.inventory = FakeInventory(of=self.cluster, store=self.store)
         self.store.machines[self.cluster.key] = [machine(self.ek)]
         self.pcrs = pcr_values(self.policy.pcr_selection)
@@ -176,18 +176,18 @@ class Scenario:
         self.groups = frozenset({"system:nodes", "system:authenticated"})
 
     def for_serving(self, *names: str) -> None:
-        """Ask for a serving certificate."""
+        """Request a serving certificate."""
         self.kind, self.sans = CsrKind.SERVING, names
         self.as_node()
 
     def csr(self, request: bytes, **changes: Any) -> Csr:
-        """Make a CSR as the API server would show it."""
+        """Return a CSR as the API server returns it."""
         signer_names = {
             CsrKind.CLIENT: CLIENT_SIGNER,
             CsrKind.SERVING: SERVING_SIGNER,
             CsrKind.BUILTIN_SERVING: BUILTIN_SERVING_SIGNER,
         }
-        made = Csr(
+        result = Csr(
             name="kubelet-tpm-a",
             uid=OFFER_UID,
             resource_version="1",
@@ -204,11 +204,11 @@ class Scenario:
             certificate=None,
         )
         if "annotations" in changes:
-            made = replace(made, annotations_size=len(json.dumps(changes["annotations"])))
-        return replace(made, **changes)
+            result = replace(result, annotations_size=len(json.dumps(changes["annotations"])))
+        return replace(result, **changes)
 
     def pkcs10(self) -> bytes:
-        """Make the request; the same one for offer and answer."""
+        """Return the PKCS#10 request; offer and answer have the same one."""
         if not self.request_der:
             self.request_der = build_pkcs10(
                 self.kubelet_key,
@@ -231,7 +231,7 @@ class Scenario:
         return self.csr(encode_request(self.pkcs10(), data), **changes)
 
     def extra_data(self, csr_name: str, **changes: Any) -> bytes:
-        """Derive what the quote has to hold; `changes` are to what the challenge is made for."""
+        """Derive the extraData of the quote; `changes` replace inputs of the challenge."""
         inputs = ChallengeInputs(
             cluster_uid=self.cluster.uid,
             signer_name=self.kind.value,
@@ -250,17 +250,17 @@ class Scenario:
         )
 
     def attest(self, **changes: Any) -> Attest:
-        """State what the TPM states in the answer called `kubelet-tpm-b`."""
+        """Return the attestation of the TPM for the answer with the name `kubelet-tpm-b`."""
         scheme = self.ak.public.parameters.scheme
         assert scheme is not None
-        made = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
-        return replace(made, **changes)
+        result = attest(self.pcrs, self.extra_data("kubelet-tpm-b"), scheme.hash)
+        return replace(result, **changes)
 
     def answer(self, statement: Attest | bytes | None = None, **changes: Any) -> Answer:
-        """Answer with a statement of the TPM's, signed."""
+        """Return an answer with an attestation, signed by the TPM."""
         statement = self.attest() if statement is None else statement
         quote = statement.encode() if isinstance(statement, Attest) else statement
-        made = Answer(
+        result = Answer(
             ek_public=self.ek.tpm2b,
             ek_certificates=self.certificates,
             ak_public=self.ak.tpm2b,
@@ -274,16 +274,16 @@ class Scenario:
             pcrs=self.pcrs,
             event_log=self.event_log,
         )
-        return replace(made, **changes)
+        return replace(result, **changes)
 
     def answer_csr(self, answer: Answer | None = None, **changes: Any) -> Csr:
         """Make CSR B."""
         data = encode_attestation_data(self.answer() if answer is None else answer)
-        made = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
-        return replace(made, **changes)
+        result = self.csr(encode_request(self.pkcs10(), data), name="kubelet-tpm-b", uid=ANSWER_UID)
+        return replace(result, **changes)
 
     def context(self) -> VerificationContext:
-        """Collect what requests are verified against."""
+        """Return the context in which requests are verified."""
         return VerificationContext(
             inventory=self.inventory, policy=self.policy, anchors=self.anchors, now=self.now
         )
@@ -309,14 +309,14 @@ class Scenario:
         return verify_kubelet_serving(csr, parsed, self.context())
 
     def holder(self, **changes: Any) -> KeyHolder:
-        """Make a holder: the node, on record."""
-        made = KeyHolder(
+        """Return the holder of the key: the node."""
+        result = KeyHolder(
             cluster=self.cluster.key,
             node_name=self.node_name,
             provider_id=self.provider_id,
             basis=TrustBasis.RECORD,
         )
-        return replace(made, **changes)
+        return replace(result, **changes)
 
     def put_claim(
         self,
@@ -326,7 +326,7 @@ class Scenario:
         machine: tuple[str, str] = ("", ""),
         **changes: Any,
     ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
-        """Store a complete claim: the node's own, but for `changes` to the holder.
+        """Store a complete claim of the node; `changes` replace fields of the holder.
 
         `machine` is the name and UID of its Machine; the default names none.
         """
@@ -338,7 +338,7 @@ class Scenario:
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
-        made = EndorsementKeyObject(
+        result = EndorsementKeyObject(
             name=name,
             resource_version="",
             registered_for=(),
@@ -346,11 +346,11 @@ class Scenario:
             banned=False,
             held_by=None,
         )
-        return self.store.put_key(replace(made, **changes))
+        return self.store.put_key(replace(result, **changes))
 
     def put_node(self, key: str, holder: KeyHolder, **changes: Any) -> AttestedNodeObject:
         """Store an AttestedNode."""
-        made = AttestedNodeObject(
+        result = AttestedNodeObject(
             name=attested_node_name(holder.cluster, holder.node_name),
             resource_version="",
             cluster=holder.cluster,
@@ -363,4 +363,4 @@ class Scenario:
             last_attested=self.now - timedelta(days=6),
             boot=BootCounters(reset_count=1, restart_count=1, firmware_version=1),
         )
-        return self.store.put_node(replace(made, **changes))
+        return self.store.put_node(replace(result, **changes))

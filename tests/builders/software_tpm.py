@@ -1,4 +1,4 @@
-"""A TPM as a verifier sees it: keys of the right form, and signed statements.
+"""A TPM as a verifier sees it: keys of the right form, and signed attestations.
 
 It signs everything that a test requests; a real TPM would refuse most of it.
 """
@@ -119,14 +119,14 @@ class TpmKey:
 
 
 def endorsement_key(template: int = 1) -> TpmKey:
-    """Make an endorsement key of the n-th template; 1 is L-2, ECC P-256."""
+    """Generate an endorsement key of the n-th template; 1 is L-2, ECC P-256."""
     public = tuple(TEMPLATES.values())[template]
     private = fresh_key_for(public.parameters)
     return with_key(public, private)
 
 
 def attestation_key(parameters: RsaParameters | EccParameters | None = None) -> TpmKey:
-    """Make an attestation key of the template; ECDSA on P-256 by default."""
+    """Generate an attestation key of the template; ECDSA on P-256 by default."""
     parameters = ecdsa_parameters() if parameters is None else parameters
     private = fresh_key_for(parameters)
     public = PublicArea(

@@ -120,7 +120,7 @@ def objects_of(scenario: Scenario) -> list[Body]:
 
 
 def secret_body(challenge_keys: ChallengeKeys) -> Body:
-    """Return the Secret with the challenge keys, last rotated long ago."""
+    """Return the Secret with the challenge keys; its last rotation was long ago."""
     data = {"current": challenge_keys.current, "since": b"2026-11-01T00:00:00+00:00"}
     return {
         "apiVersion": "v1",

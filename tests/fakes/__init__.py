@@ -1,1 +1,1 @@
-"""Honest stand-ins for what a seam hides; contract tests keep them so."""
+"""Fakes of the interfaces of the product. Contract tests run over each fake and the real one."""

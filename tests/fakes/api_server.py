@@ -1,4 +1,4 @@
-"""An API server over TLS on loopback that answers as a test tells it to, hostile or not."""
+"""An API server over TLS on loopback. A test sets its responses, which may be hostile."""
 
 import json
 import ssl
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a client sent."""
+    """One request of a client."""
 
     method: str
     path: str
@@ -29,13 +29,13 @@ Handler = Callable[["Answering"], None]
 
 
 class Answering(BaseHTTPRequestHandler):
-    """One request, and the means to answer it."""
+    """One request, and the methods to answer it."""
 
     protocol_version = "HTTP/1.1"
     server: "FakeApiServer"
 
     def give(self, body: object, status: int = 200, **headers: str) -> None:
-        """Answer with JSON, or with bytes as they are."""
+        """Answer with JSON, or with unchanged bytes."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -45,7 +45,7 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def give_chunks(self, chunks: Iterator[bytes]) -> None:
-        """Answer like a watch: in chunks, until there are no more."""
+        """Answer like a watch: send each chunk separately, then end the response."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -54,8 +54,8 @@ class Answering(BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # theirs
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the name in the base class
+        """Log nothing."""
 
     def _any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -69,7 +69,7 @@ class Answering(BaseHTTPRequestHandler):
         self.server.requests.append(request)
         self.server.handler(self)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 # theirs
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 # the name in the base class
 
 
 class FakeApiServer(ThreadingHTTPServer):
@@ -95,11 +95,11 @@ class FakeApiServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The base URL."""
         return f"https://{HOST}:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients that leave early are part of the tests."""
+        """Log nothing: some tests close the connection early."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def api_server(
     names: tuple[str, ...] = (HOST,),
     authority: pki.Authority | None = None,
 ) -> Iterator[FakeApiServer]:
-    """Run a server whose certificate is for these names."""
+    """Run a server whose certificate has these names."""
     authority = authority or pki.Authority.make("test", pki.ec_key())
     with FakeApiServer(handler, authority.server(*names), authority, directory) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

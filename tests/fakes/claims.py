@@ -1,4 +1,4 @@
-"""Claims in memory: the API server's atomic acts, and a door for others who write in between."""
+"""Claims in memory: atomic writes as in the API server, and a hook for concurrent writers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,33 +18,33 @@ from signer.model import (
 
 @dataclass(slots=True)
 class StoredClaims:
-    """What the management cluster holds: claims by object name, Machines by Cluster."""
+    """The content of the management cluster: claims by object name, Machines by Cluster."""
 
     keys: dict[str, EndorsementKeyObject] = field(default_factory=dict)
     nodes: dict[tuple[str, str], AttestedNodeObject] = field(default_factory=dict)
     machines: dict[ClusterKey, list[Machine]] = field(default_factory=dict)
     deleted_clusters: set[ClusterKey] = field(default_factory=set)
-    """Clusters that are gone, though Machines of theirs may remain."""
+    """Deleted Clusters. Their Machines may remain."""
     version: int = 0
 
     def next_version(self) -> str:
-        """Return a resourceVersion that was never given out."""
+        """Return a new resourceVersion."""
         self.version += 1
         return str(self.version)
 
     def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
-        """Write an EndorsementKey, whatever there was."""
+        """Write an EndorsementKey unconditionally."""
         self.keys[key.name] = replace(key, resource_version=self.next_version())
         return self.keys[key.name]
 
     def put_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
-        """Write an AttestedNode, whatever there was."""
+        """Write an AttestedNode unconditionally."""
         stored = replace(node, resource_version=self.next_version())
         self.nodes[node.cluster.namespace, node.name] = stored
         return stored
 
     def find_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        """Find an AttestedNode by what it stands for."""
+        """Find an AttestedNode by Cluster and node name."""
         for node in self.nodes.values():
             if (node.cluster, node.node_name) == (cluster, node_name):
                 return node
@@ -78,7 +78,7 @@ class FakeClaimStore:
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
-        """Create, or lose to who came first."""
+        """Create; raise an error if the object exists."""
         assert public_key_pem.startswith("-----BEGIN PUBLIC KEY-----")
         assert now.tzinfo is not None
         self._write(f"create key {name[:8]}")
@@ -98,14 +98,14 @@ class FakeClaimStore:
     def set_key_holder(
         self, current: EndorsementKeyObject, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:
-        """Write the holder under the resourceVersion that was read."""
+        """Write the holder if the resourceVersion is the one that was read."""
         assert now.tzinfo is not None
         self._write(f"hold key {current.name[:8]}")
         self._require_unchanged(self.store.keys.get(current.name), current)
         return self.store.put_key(replace(current, held_by=held_by))
 
     def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
-        """Create, or lose to who came first."""
+        """Create; raise an error if the object exists."""
         self._write(f"create node {wanted.node_name}")
         if (wanted.cluster.namespace, wanted.name) in self.store.nodes:
             raise ClaimConflict("exists")
@@ -114,7 +114,7 @@ class FakeClaimStore:
     def replace_attested_node(
         self, current: AttestedNodeObject, wanted: AttestedNodeObject
     ) -> AttestedNodeObject:
-        """Write everything under the resourceVersion that was read."""
+        """Write all fields if the resourceVersion is the one that was read."""
         self._write(f"replace node {wanted.node_name}")
         stored = self.store.nodes.get((current.cluster.namespace, current.name))
         self._require_unchanged(stored, current)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class FakeClock:
-    """Both clocks start at round numbers; sleeping moves both."""
+    """Both clocks start at round numbers. A sleep moves both."""
 
     wall_time: float = 1_800_000_000.0
     boot_time: float = 1_000.0
@@ -35,7 +35,7 @@ class FakeClock:
         self.boot_time += seconds
 
     def reboot(self) -> None:
-        """Start another boot, a minute later."""
+        """Start a new boot, a minute later."""
         self.wall_time += 60
         self.boot_time = 20.0
         self.boot_name += "+1"

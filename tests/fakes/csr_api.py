@@ -1,6 +1,6 @@
-"""An API server in memory that has CSRs only, with a signer that decides on them.
+"""An API server in memory that serves only CSRs, with a signer that decides them.
 
-It is honest where an exchange could notice a difference: names are unique, the server sets UIDs and
+As in a real API server, names are unique, the server sets UIDs and
 versions, and a created CSR is returned unchanged. The signer challenges offers with MakeCredential,
 and issues certificates for answers whose quote is bound to their challenge. Tests set its failures.
 """
@@ -41,7 +41,7 @@ CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 @dataclass
 class Issuance:
-    """The content of certificates; a test changes one field."""
+    """The content of issued certificates. A test changes one field."""
 
     lifetime: timedelta = timedelta(days=7)
     backdated: timedelta = timedelta(minutes=5)
@@ -102,9 +102,9 @@ def _general_names(request: Pkcs10) -> tuple[x509.GeneralName, ...]:
 
 @dataclass
 class FakeCluster:
-    """A workload cluster's CSRs, with a signer that reconciles them whenever a caller waits.
+    """The CSRs of a workload cluster. A signer reconciles them each time a caller waits.
 
-    `errors` are raised by the next calls, one each. `on_wait` runs before the signer does.
+    Each of the next calls raises one of `errors`. `on_wait` runs before the signer.
     """
 
     clock: FakeClock
@@ -178,20 +178,20 @@ class FakeCluster:
         self.update(replace(csr, annotations={**csr.annotations, key: value}))
 
     def update(self, csr: Csr) -> None:
-        """Write a CSR under a new version."""
+        """Write a CSR with a new resourceVersion."""
         version = str(int(csr.resource_version) + 1)
         self.csrs[csr.spec.name] = replace(csr, resource_version=version)
 
     def reconcile(self) -> None:
-        """Let the signer reconcile every CSR that is not decided."""
+        """Reconcile every undecided CSR."""
         for csr in list(self.csrs.values()):
             decided = {"Denied", "Failed"} & set(csr.conditions) or csr.certificate
             if not decided and not self.signer_is_away:
                 pkcs10, data = decode_request(csr.spec.request)
                 self._decide(csr, pkcs10, evidence.decode_attestation_data(data))
 
-    def _decide(self, csr: Csr, pkcs10: bytes, said: evidence.Offer | evidence.Answer) -> None:
-        kind = "answer" if isinstance(said, evidence.Answer) else "offer"
+    def _decide(self, csr: Csr, pkcs10: bytes, data: evidence.Offer | evidence.Answer) -> None:
+        kind = "answer" if isinstance(data, evidence.Answer) else "offer"
         if kind in self.wait:
             if csr.annotations.get(PENDING_REASON_ANNOTATION) != self.wait[kind]:
                 self.annotate(csr.spec.name, PENDING_REASON_ANNOTATION, self.wait[kind])
@@ -200,10 +200,10 @@ class FakeCluster:
             self._condition(csr.spec.name, "Denied", self.deny[kind])
         elif kind in self.fail:
             self._condition(csr.spec.name, "Failed", self.fail[kind])
-        elif isinstance(said, evidence.Answer):
-            self._verdict(csr, pkcs10, said)
+        elif isinstance(data, evidence.Answer):
+            self._verdict(csr, pkcs10, data)
         elif CHALLENGE_ANNOTATION not in csr.annotations:
-            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, self._challenge(csr, said))
+            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, self._challenge(csr, data))
 
     def _condition(self, name: str, condition: str, why: tuple[str, str]) -> None:
         csr = self.csrs[name]
@@ -232,7 +232,7 @@ class FakeCluster:
         )
 
     def _verdict(self, csr: Csr, pkcs10: bytes, answer: evidence.Answer) -> None:
-        """Issue for an answer that is bound to its challenge, its name and its spec."""
+        """Issue a certificate if the answer is bound to its challenge, its name and its spec."""
         self.answers.append(answer)
         expected = answer_extra_data(
             self._secrets.get(answer.challenge.uid, b""),
@@ -249,7 +249,7 @@ class FakeCluster:
         self.update(replace(csr, conditions=approved, certificate=certificate))
 
     def called(self, method: str) -> None:
-        """Record a call, and raise the error that a test has set."""
+        """Record a call; raise the next of `errors`."""
         self.calls.append(method)
         if self.errors:
             raise self.errors.pop(0)
@@ -283,7 +283,7 @@ class FakeCsrApi:
         return self._cluster.csrs.get(name)
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
-        """See `model.CsrApi`; the clock moves on when nothing has changed."""
+        """See `model.CsrApi`. If nothing has changed, the clock moves on."""
         self._called("wait_for_change")
         self._cluster.on_wait()
         self._cluster.reconcile()

@@ -1,4 +1,4 @@
-"""CSRs in memory: what the API server lets a signer write, and a door for others in between."""
+"""CSRs in memory: the writes that a signer may do, and a hook for concurrent writers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ class FakeCsrs:
     annotations_size: int = _ANNOTATIONS_SIZE
 
     def put(self, csr: Csr) -> Csr:
-        """Write a CSR, whatever there was."""
+        """Write a CSR unconditionally."""
         self.version += 1
         self.stored[csr.name] = replace(csr, resource_version=str(self.version))
         return self.stored[csr.name]
@@ -76,7 +76,7 @@ class FakeCsrs:
     def _condition(self, csr: Csr, kind: str, reason: str, message: str) -> Csr:
         current = self._begin(f"{kind} {reason}", csr)
         if {kind, *current.conditions} >= {"Approved", "Denied"}:
-            # The API server refuses both at once; to a client that is no lost race.
+            # The API server refuses a CSR with both conditions. For a client that is no conflict.
             raise ApiServerUnavailable("status 422")
         condition = Condition(type=kind, reason=reason, message=message)
         return self.put(replace(current, conditions={**current.conditions, kind: condition}))

@@ -1,4 +1,4 @@
-"""Records in memory: what the caches of one Cluster hold."""
+"""An inventory in memory: the content of the caches of one Cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class FakeInventory:
 
 
 class AllRegistrations(FakeInventory):
-    """Records that give every registration for this Cluster, whatever is asked: they may."""
+    """An inventory that returns every registration of this Cluster. The interface allows that."""
 
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
         """Collect the registrations for this Cluster."""

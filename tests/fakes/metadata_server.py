@@ -1,7 +1,7 @@
-"""Metadata services on loopback, which speak what the platforms' documentation records.
+"""Metadata services on loopback. They answer as the documentation of the platforms says.
 
-A service answers exactly the exchanges that it was given, with the headers that it asks for;
-everything else is 404, as on the platforms. Some services misbehave, each in one way.
+A service answers exactly its exchanges, if the request has the headers that it requires;
+all other requests get 404, as on the platforms. Some services misbehave, each in one way.
 """
 
 import http.server
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """One question with its answer; `asks` are headers without which the answer is 400."""
+    """One request with its answer. Without the headers in `asks` the answer is 400."""
 
     status: int = 200
     body: bytes = b""
@@ -23,7 +23,7 @@ class Exchange:
 
 @dataclass
 class Recorded:
-    """A service: exchanges by method and path, what it was asked, and how it writes answers."""
+    """A service: exchanges by method and path, received requests, and how it writes answers."""
 
     exchanges: dict[str, Exchange]
     asked: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Recorded:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-                """Keep quiet."""
+                """Log nothing."""
 
             def do_GET(self) -> None:
                 recorded.answer(self)
@@ -66,7 +66,7 @@ class Recorded:
         return Handler
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        """Answer one question."""
+        """Answer one request."""
         question = f"{handler.command} {handler.path}"
         self.asked.append(question)
         exchange = self.exchanges.get(question, Exchange(status=404, body=b"Not Found"))

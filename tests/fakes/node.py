@@ -1,4 +1,4 @@
-"""A whole node in memory: the fakes of all `EnrollDependencies`, and the kubelet's calls."""
+"""A whole node in memory: fakes of all `EnrollDependencies`, and the calls of the kubelet."""
 
 import base64
 import contextlib
@@ -30,24 +30,24 @@ _T = TypeVar("_T")
 
 
 class SimulatedCrash(BaseException):
-    """The process was killed; nothing in the product may catch this."""
+    """The process was killed. No code of the product may catch this."""
 
 
 @dataclass
 class CrashInjector:
-    """Kills at the n-th moment: every call of an interface has one before and one after it."""
+    """Raises SimulatedCrash at the n-th moment. Each call has a moment before and one after it."""
 
     moment: int | None = None
     seen: int = 0
 
     def tick(self) -> None:
-        """Count a moment."""
+        """Count a moment; raise SimulatedCrash if it is the n-th."""
         self.seen += 1
         if self.seen == self.moment:
             raise SimulatedCrash
 
     def watch(self, interface: _T) -> _T:
-        """Return the interface with its calls counted."""
+        """Wrap an object so that the moments of its calls are counted."""
         return cast("_T", _Watched(interface, self))
 
 
@@ -89,7 +89,7 @@ class FakeNode:
     log: bytes | None = None
     identity: Identity | None = None
     """The provider's answer; None: it is unavailable."""
-    providers_asked: list[str] = field(default_factory=list)
+    queried_providers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cluster = FakeCluster(self.clock)
@@ -158,7 +158,7 @@ class FakeNode:
 
     def _query_provider(self, setting: str, deadline: Deadline) -> Identity:
         deadline.clamp(1)
-        self.providers_asked.append(setting)
+        self.queried_providers.append(setting)
         if self.identity is None:
             raise ProviderUnavailable("no answer")
         return self.identity

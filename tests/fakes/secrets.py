@@ -1,4 +1,4 @@
-"""Secrets in memory, with the API server's one rule: who writes has seen what was there."""
+"""Secrets in memory. A write succeeds only with the current resourceVersion."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from signer.kube.secrets import Secret
 class FakeSecrets:
     """One API server's Secrets.
 
-    `interrupt` runs once before the next write, `meanwhile` once during the next reading.
+    `interrupt` runs once before the next write, `meanwhile` once during the next read.
     """
 
     stored: dict[tuple[str, str], Secret] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class FakeSecrets:
         type: str = "Opaque",  # noqa: A002 - the field's name
         labels: Mapping[str, str] | None = None,
     ) -> Secret:
-        """Write a Secret, whatever there was."""
+        """Write a Secret unconditionally."""
         self.version += 1
         secret = Secret(
             namespace=namespace,
@@ -45,7 +45,7 @@ class FakeSecrets:
         return self.store(secret)
 
     def store(self, secret: Secret) -> Secret:
-        """Write a Secret with all its metadata, whatever there was."""
+        """Write a Secret with all its metadata unconditionally."""
         self.stored[secret.namespace, secret.name] = secret
         return secret
 
@@ -60,15 +60,15 @@ class FakeSecrets:
         return self.stored.get((namespace, name))
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
-        """Create, or lose to who came first."""
+        """Create; raise an error if the Secret exists."""
         self._interrupted()
         return None if (namespace, name) in self.stored else self.put(namespace, name, data)
 
     def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
-        """Write under the resource version that was read."""
+        """Write if the resourceVersion is the one that was read."""
         self._interrupted()
-        found = self.stored.get((current.namespace, current.name))
-        if found is None or found.resource_version != current.resource_version:
+        stored = self.stored.get((current.namespace, current.name))
+        if stored is None or stored.resource_version != current.resource_version:
             return None
         return self.put(current.namespace, current.name, data)
 

@@ -11,7 +11,7 @@ from authenticator.state.credential import Credential
 
 @dataclass
 class FakeStore:
-    """The stored values, for tests to inspect. With `is_full` every write fails."""
+    """The stored values, which tests may inspect. With `is_full` every write fails."""
 
     credential: Credential | None = None
     exchanges: dict[str, PendingExchange] = field(default_factory=dict)

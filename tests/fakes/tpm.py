@@ -1,8 +1,8 @@
-"""A software TPM in memory: `authenticator.tpm.device.Tpm` for tests that need no swtpm.
+"""A TPM in memory: `authenticator.tpm.device.Tpm` for tests that need no swtpm.
 
-Honest where an exchange could notice: real keys of the real templates, ActivateCredential as the
-specification has it and written apart from the signer's MakeCredential, quotes that verify. The
-contract test runs over this one and over swtpm.
+It has real keys of the real templates, ActivateCredential by the specification, and quotes that
+verify. ActivateCredential shares no code with the MakeCredential of the signer. The contract test
+runs over this fake and over swtpm.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ _CODES: dict[str, hashes.HashAlgorithm] = {"sha256": hashes.SHA256(), "sha384": 
 
 @cache
 def _key_of_seed(template: PublicArea, seed: str) -> PrivateKey:
-    """Make a key once per seed and template in a test run, as a TPM does for ever."""
+    """Return the key of a seed and template; it is the same for the whole test run."""
     assert seed
     match template.parameters:
         case RsaParameters() as parameters:
@@ -62,7 +62,7 @@ def _key_of_seed(template: PublicArea, seed: str) -> PrivateKey:
 
 
 def _public(template: PublicArea, key: PrivateKey) -> PublicArea:
-    """Put a key into its template's public area, as TPM2_CreatePrimary returns it."""
+    """Return the public area of the template with this key, as TPM2_CreatePrimary does."""
     if isinstance(key, rsa.RSAPrivateKey):
         n = key.public_key().public_numbers().n
         return replace(template, unique=n.to_bytes(key.key_size // 8, "big"))
@@ -73,7 +73,7 @@ def _public(template: PublicArea, key: PrivateKey) -> PublicArea:
 
 
 def _booted(seed: str) -> dict[int, bytes]:
-    """Return PCRs that are all different, and differ from seed to seed."""
+    """Return PCR values that all differ, also between seeds."""
     return {i: hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in range(PCR_COUNT)}
 
 
@@ -86,10 +86,10 @@ class _Object:
 
 
 class FakeTpm:
-    """One TPM. Equal seeds are one and the same TPM, other seeds are strangers.
+    """One TPM. Instances with equal seeds have the same keys.
 
-    `pcrs` may be changed (bank to index to digest); a bank that is not in it is not allocated.
-    `errors` are raised one after the other by the next calls, before anything else happens.
+    A test may change `pcrs` (bank to index to digest). A bank that is absent is not allocated.
+    Each of the next calls raises one of `errors`, before it does anything else.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class FakeTpm:
         return Signature(scheme=TPM_ALG_ECDSA, hash=TPM_ALG_SHA256, value=value).encode()
 
     def _seed(self, encrypted: bytes) -> bytes:
-        """Part 1, annexes B.10.3 (RSA) and C.6.3 (ECC); raises ValueError when it is not ours."""
+        """Recover the seed (Part 1, annexes B.10.3 and C.6.3). Raise ValueError for another key."""
         public, key = self._endorsement.public, self._endorsement.private
         name = HASHES[public.name_alg]
         if isinstance(key, rsa.RSAPrivateKey):
@@ -195,13 +195,13 @@ class FakeTpm:
         )
         z = key.exchange(ec.ECDH(), point.public_key())
         size = key.key_size // 8
-        own = key.public_key().public_numbers().x.to_bytes(size, "big")
+        own_x = key.public_key().public_numbers().x.to_bytes(size, "big")
         return hashlib.new(
-            name, b"\0\0\0\1" + z + b"IDENTITY\0" + x.rjust(size, b"\0") + own
+            name, b"\0\0\0\1" + z + b"IDENTITY\0" + x.rjust(size, b"\0") + own_x
         ).digest()
 
     def _open(self, seed: bytes, integrity: bytes, encrypted: bytes) -> bytes:
-        """Part 1, section 24.5: check who it is for, then decrypt."""
+        """Verify the HMAC, which includes the Name, then decrypt (Part 1, section 24.5)."""
         public, name = self._endorsement.public, self._attestation.public.name()
         algorithm = HASHES[public.name_alg]
         digest_bits = 8 * hashlib.new(algorithm).digest_size
@@ -215,7 +215,7 @@ class FakeTpm:
 
 
 def _whole(tpm2b: bytes) -> bytes:
-    """Return the content of a TPM2B that nothing follows."""
+    """Return the content of a TPM2B without trailing bytes."""
     reader = Reader(tpm2b)
     content = reader.tpm2b(len(tpm2b))
     reader.finish()
@@ -229,6 +229,6 @@ def _read_blob(credential_blob: bytes) -> tuple[bytes, bytes]:
 
 
 def _kdfa(algorithm: str, key: bytes, label: bytes, context: bytes, bits: int) -> bytes:
-    """Part 1, section 11.4.10.2, for at most one digest."""
+    """Derive a key of at most one digest (Part 1, section 11.4.10.2)."""
     data = b"\0\0\0\1" + label + b"\0" + context + bits.to_bytes(4, "big")
     return hmac.digest(key, data, algorithm)[: bits // 8]

@@ -1,4 +1,4 @@
-"""What the documentation says of reasons, checks and links is what the code has."""
+"""Reasons, checks and links of the documentation agree with the code."""
 
 import re
 from pathlib import Path
@@ -67,7 +67,7 @@ NAMES = {
 
 @pytest.mark.parametrize(("what", "name"), NAMES.items(), ids=str)
 def test_names_are_those_of_the_protocol(what: str, name: str) -> None:
-    """Both programs take them from one place, so that no exchange between them tells."""
+    """Both programs import these names from one module, so integration tests miss a wrong one."""
     text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {re.escape(what)} \| (.+) \|$", text, re.MULTILINE)
     assert re.findall("`([^`]+)`", row)[0] == name
@@ -85,7 +85,7 @@ def test_annotations_are_those_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_link_targets_exist(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (document.parent / target).exists()]
     assert not missing

@@ -1,4 +1,4 @@
-"""The locks hold what pyproject.toml asks for, by hash, equal to each other, and name no host."""
+"""The lock files satisfy pyproject.toml, agree, and have a hash for each pin and no host."""
 
 import re
 import tomllib
@@ -31,13 +31,13 @@ def pins(name: str) -> dict[str, str]:
 
 
 def test_every_lock_has_a_description_of_what_it_must_hold() -> None:
-    """A lock that nobody asks for is never compared."""
+    """A lock file without a description would never be compared."""
     assert {lock.stem for lock in LOCKS} == set(ASKED)
 
 
 @pytest.mark.parametrize("name", sorted(ASKED))
 def test_lock_satisfies_pyproject(name: str) -> None:
-    """After a change of pyproject.toml somebody has to run `make lock`."""
+    """Run `make lock` after a change of pyproject.toml."""
     locked = pins(name)
     for requirement in map(Requirement, ASKED[name]):
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)])
@@ -45,13 +45,13 @@ def test_lock_satisfies_pyproject(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ASKED))
 def test_locks_agree_with_the_one_that_is_tested(name: str) -> None:
-    """What ships is what the tests ran with."""
+    """The shipped versions are the tested ones."""
     assert pins(name).items() <= pins("dev").items()
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
 def test_every_pin_has_a_hash_and_no_host(lock: Path) -> None:
-    """A file is right by its hash; see docs/decisions/0001-locks-without-hosts.md."""
+    """The hash identifies a file; see docs/decisions/0001-locks-without-hosts.md."""
     text = lock.read_text(encoding="utf-8")
     assert "://" not in text
     for entry in re.split(r"\n(?=[a-z0-9])", text)[1:]:

@@ -1,4 +1,4 @@
-"""The man pages say what the programs take: every command, flag and exit code, and no other."""
+"""The man pages have every command, flag and exit code of the programs, and no other."""
 
 import argparse
 import re
@@ -33,19 +33,19 @@ def flags(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def items(page: Path, macro: str) -> list[str]:
-    """Return what stands in the lists of a man page, behind `.It` and a macro."""
-    found = re.findall(rf"^\.It {macro}(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return [str(text) for text in found]
+    """Return the list items of a man page: the text after `.It` and a macro."""
+    result = re.findall(rf"^\.It {macro}(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [str(text) for text in result]
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
 def test_page_has_every_flag_and_no_other(page: Path) -> None:
     parser, _, _ = PROGRAMS[page]
-    told = [
+    documented = [
         f"-{flag.lstrip('-')}" for line in items(page, "Fl ") for flag in FLAG.findall("Fl " + line)
     ]
-    assert len(told) == len(set(told))
-    assert set(told) == set(flags(parser))
+    assert len(documented) == len(set(documented))
+    assert set(documented) == set(flags(parser))
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
@@ -60,7 +60,7 @@ def test_page_has_every_exit_code_and_no_other(page: Path) -> None:
     assert set(items(page, "(?=[0-9])")) == codes
 
 
-def test_help_of_the_node_program_tells_the_same_exit_codes() -> None:
+def test_help_of_the_node_program_has_the_same_exit_codes() -> None:
     assert re.findall(r"(\d) [a-z]", arguments.EPILOG.partition("Exit codes:")[2]) == [
         "0",
         "1",
@@ -68,17 +68,17 @@ def test_help_of_the_node_program_tells_the_same_exit_codes() -> None:
     ]
 
 
-def test_settings_are_told_with_their_keys() -> None:
-    told = SETTING.findall(NODE.read_text(encoding="utf-8"))
-    wanted = [
+def test_settings_are_documented_with_their_keys() -> None:
+    documented = SETTING.findall(NODE.read_text(encoding="utf-8"))
+    expected = [
         (setting.flag.removeprefix("--"), setting.metavar, setting.key) for setting in SETTINGS
     ]
-    assert told == wanted
+    assert documented == expected
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
-def test_page_is_sound(page: Path) -> None:
-    found = subprocess.run(
+def test_mandoc_finds_no_problem(page: Path) -> None:
+    result = subprocess.run(
         ["mandoc", "-T", "lint", "-W", "warning", page], capture_output=True, text=True, check=False
     )
-    assert (found.stdout, found.stderr, found.returncode) == ("", "", 0)
+    assert (result.stdout, result.stderr, result.returncode) == ("", "", 0)

@@ -43,7 +43,7 @@ EXPOSURE_LIMIT = 30
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return the root of a machine with our units, a kubelet, and systemd's own targets."""
+    """Return the root directory of a machine: our units, a kubelet, and targets of systemd."""
     units = tmp_path / "usr/lib/systemd/system"
     (units / "kubelet.service.d").mkdir(parents=True)
     for path in [*HOST_UNITS.glob("*.target"), *HOST_UNITS.glob("*.slice"), *UNITS]:
@@ -69,19 +69,19 @@ def analyze(*words: str | Path) -> str:
     return f"{done.stdout}{done.returncode}"
 
 
-def test_systemd_finds_nothing_wrong(root: Path) -> None:
+def test_systemd_finds_no_problem(root: Path) -> None:
     names = ["kubelet.service", *(path.name for path in UNITS)]
     assert analyze("verify", "--man=no", f"--root={root}", *names) == "0"
 
 
-def test_systemd_would_find_something_wrong(root: Path) -> None:
+def test_systemd_finds_a_wrong_unit(root: Path) -> None:
     unit = root / "usr/lib/systemd/system" / SERVICES[0].name
     unit.write_text(unit.read_text().replace("ProtectClock", "ProtectClok"))
     assert "ProtectClok" in analyze("verify", "--man=no", f"--root={root}", unit.name)
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.name)
-def test_services_are_confined(root: Path, service: Path) -> None:
+def test_services_are_sandboxed(root: Path, service: Path) -> None:
     report = analyze(
         "security", "--offline=yes", f"--root={root}", f"--threshold={EXPOSURE_LIMIT}", service.name
     )
@@ -89,7 +89,7 @@ def test_services_are_confined(root: Path, service: Path) -> None:
 
 
 @pytest.mark.parametrize("timer", sorted(SYSTEMD.glob("*.timer")), ids=lambda path: path.name)
-def test_timers_run_their_services(timer: Path) -> None:
+def test_timers_start_their_services(timer: Path) -> None:
     assert timer.with_suffix(".service") in SERVICES
 
 
@@ -99,7 +99,7 @@ def values(path: Path, key: str) -> list[str]:
 
 
 @pytest.mark.parametrize("unit", [*SERVICES, *DROP_INS], ids=lambda path: path.name)
-def test_commands_are_the_programs(unit: Path) -> None:
+def test_commands_of_units_are_the_installed_programs(unit: Path) -> None:
     commands = [*values(unit, "ExecStart"), *values(unit, "ExecStartPre")]
     assert commands
     for command in commands:
@@ -141,7 +141,7 @@ def test_paths_are_those_of_the_program() -> None:
     )
 
 
-def test_systemd_waits_longer_than_the_program_takes() -> None:
+def test_timeout_of_systemd_is_longer_than_that_of_the_program() -> None:
     for service in SERVICES:
         [seconds] = values(service, "TimeoutStartSec")
         assert int(seconds) > MAX_TIMEOUT_SECONDS + WATCHDOG_SECONDS

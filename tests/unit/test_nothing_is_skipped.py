@@ -20,7 +20,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_skipping_fails(pytester: pytest.Pytester, body: str) -> None:
-    """Whichever way a test avoids to run, the run is not green."""
+    """The run fails for every way to skip a test."""
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
     pytester.makepyfile(body)
     outcomes = pytester.runpytest("-p", "no:randomly").parseoutcomes()
@@ -30,7 +30,7 @@ def test_skipping_fails(pytester: pytest.Pytester, body: str) -> None:
 
 
 def test_running_passes(pytester: pytest.Pytester) -> None:
-    """The rule leaves a test alone that runs."""
+    """The rule does not affect a test that runs."""
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
     pytester.makepyfile("def test(): pass")
     pytester.runpytest("-p", "no:randomly").assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""A server that keeps a connection busy for hours cannot hold a session beyond its deadline."""
+"""A session ends at its deadline, although the server sends data for hours."""
 
 import contextlib
 import itertools
@@ -27,7 +27,7 @@ Script = Callable[[], Iterator[bytes]]
 
 
 def drip(head: bytes) -> Script:
-    """Return a server's script: some bytes at once, then one byte at a time."""
+    """Return a handler that sends some bytes at once, then single bytes."""
     return lambda: itertools.chain([head], itertools.repeat(b"x"))
 
 
@@ -45,7 +45,7 @@ ANSWERS: dict[str, Script] = {
 
 
 def proxy_tls(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the context of a proxy, and that of a client which trusts it."""
+    """Return the TLS context of a proxy, and that of a client which trusts it."""
     authority = Authority.make("proxy", ec_key())
     pair = authority.server("127.0.0.1")
     (directory / "pair.pem").write_bytes(pair.certificate + pair.key)
@@ -58,7 +58,7 @@ def proxy_tls(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextlib.contextmanager
 def server(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Run the script for each connection until its client is gone; return the port."""
+    """Run the handler for each connection until its client closes it; return the port."""
     ended = threading.Event()
 
     def serve(accepted: socket.socket) -> None:
@@ -91,7 +91,7 @@ def server(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def ends_in_time() -> Iterator[Deadline]:
-    """Expect an error of the library soon after the deadline that is yielded."""
+    """Yield a deadline; require an error of the library soon after it."""
     deadline = Deadline(SystemClock(), BUDGET_SECONDS)
     with pytest.raises((requests.exceptions.RequestException, OSError)):
         yield deadline
@@ -100,7 +100,7 @@ def ends_in_time() -> Iterator[Deadline]:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_dripped_answer_ends_with_the_deadline(answer: str) -> None:
+def test_dripping_response_ends_with_the_deadline(answer: str) -> None:
     with server(ANSWERS[answer]) as port, ends_in_time() as deadline:
         session = bounded_session(deadline.remaining)
         _ = session.get(f"http://127.0.0.1:{port}/", timeout=SILENCE_SECONDS).content
@@ -109,10 +109,10 @@ def test_dripped_answer_ends_with_the_deadline(answer: str) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("answer", ["status line", "header"])
-def test_dripped_answer_of_a_proxy_ends_with_the_deadline(
+def test_dripping_response_of_a_proxy_ends_with_the_deadline(
     answer: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To an http proxy CONNECT goes in the clear, to an https proxy it goes through TLS."""
+    """CONNECT is plain text for an http proxy, and goes through TLS for an https proxy."""
     tls, trusted = proxy_tls(tmp_path)
     monkeypatch.setattr(ssl, "create_default_context", lambda: trusted)
     with (
@@ -127,13 +127,13 @@ def test_dripped_answer_of_a_proxy_ends_with_the_deadline(
 
 @pytest.mark.timeout(60)
 def test_server_that_reads_slowly_ends_with_the_deadline() -> None:
-    """Each byte of room in the server's buffer would start the timeout of a write again."""
+    """Each free byte in the server's buffer would restart the timeout of a write."""
     with server(lambda: itertools.repeat(b"")) as port, ends_in_time() as deadline:
         session = bounded_session(deadline.remaining)
         session.post(f"http://127.0.0.1:{port}/", data=bytes(64 * 1024 * 1024), timeout=30)
 
 
-def test_session_knows_one_scheme() -> None:
+def test_session_supports_only_one_scheme() -> None:
     session = bounded_session(lambda: 1.0)
     with pytest.raises(requests.exceptions.InvalidSchema):
         session.get("https://127.0.0.1/")

@@ -1,4 +1,4 @@
-"""The installed full program: what it prints, what it starts, how it ends.
+"""The installed full program: its output, its background runs, and its exit codes.
 
 Whole exchanges are in tests/integration; here the TPM never answers or does not exist.
 """
@@ -73,7 +73,7 @@ class Node:
         return json.dumps(document).encode() + b"\n"
 
     def store_credential(self, *, age_days: float) -> Credential:
-        """Put a credential that lasts a week into the cache, as if received some days ago."""
+        """Store a credential of a week in the cache, as if received some days ago."""
         received = int(time.time() - age_days * credentials.DAY)
         credential = credentials.make(received, exec_info=self.exec_info, pair=PAIR)
         self.state.mkdir(mode=0o700, exist_ok=True)
@@ -99,7 +99,7 @@ class Node:
         )
 
     def records(self, count: int) -> list[dict[str, Any]]:
-        """Wait for so many run records and return them."""
+        """Wait for this number of run records and return them."""
         path = self.state / "runs.jsonl"
 
         def lines() -> list[str]:
@@ -120,7 +120,7 @@ class Node:
         wait_until(lambda: not background_runs(self), what="the background run ends")
 
     def cool_down_longer(self) -> None:
-        """Add a minute to the cooldown: on a busy machine a call may take longer than it was."""
+        """Add a minute to the cooldown: on a busy machine a call may take longer than it."""
         path = self.state / "cooldown.json"
         document = json.loads(path.read_bytes())
         (cooldown,) = document["entries"]
@@ -136,7 +136,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def expires_in(result: subprocess.CompletedProcess[str]) -> float:
-    """Return how long what was printed is to be used."""
+    """Return the seconds until the printed credential expires."""
     text = json.loads(result.stdout)["status"]["expirationTimestamp"]
     moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return moment.timestamp() - time.time()
@@ -188,10 +188,10 @@ def log_without_reader() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("log", [log_on_a_full_disk, log_without_reader])
-def test_unwritable_log_does_not_stop_a_certificate(
+def test_certificate_is_served_although_the_log_is_unwritable(
     node: Node, log: Callable[[], contextlib.AbstractContextManager[int]]
 ) -> None:
-    """With another exit code than 0, client-go discards what the program printed."""
+    """If the exit code is not 0, client-go discards the output of the program."""
     node.store_credential(age_days=6)
     credentials.write_private(node.state / "runs.jsonl", b'{"result": "failed"}\n')
     with log() as stderr:
@@ -225,7 +225,7 @@ def test_unwritable_log_does_not_stop_the_watchdog(
     assert (result.returncode, result.stdout) == (1, b"running\n")
 
 
-def test_repeat_call_is_served_and_starts_a_trial_of_the_certificate(node: Node) -> None:
+def test_repeat_call_is_served_and_starts_a_check_of_the_certificate(node: Node) -> None:
     node.store_credential(age_days=1)
     mark = b"%d %d\n" % (os.getpid(), time.time() - REPEAT_CALL_SECONDS - 60)
     credentials.write_private(node.state / "served", mark)
@@ -277,7 +277,9 @@ def test_call_does_not_wait_for_its_background_run(node: Node) -> None:
             assert [str((process / "fd" / n).readlink()) for n in "01"] == [os.devnull] * 2
             assert PAIR.key.decode() not in (process / "environ").read_text()
             assert [node.run().returncode for _ in range(2)] == [0, 0]
-            assert background_runs(node) == [process], "a call that finds the lock held starts none"
+            assert background_runs(node) == [process], (
+                "a call starts no background run while another process holds the lock"
+            )
         finally:
             os.kill(pid, 9)
             connection.close()
@@ -308,7 +310,7 @@ def test_expired_certificate_is_not_served_unless_the_api_server_accepts_it(node
     assert "ApiServerUnavailable" in one_line(result)
 
 
-def test_node_name_that_changed_is_not_served(node: Node) -> None:
+def test_certificate_of_a_former_node_name_is_not_served(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.run("--node-name=worker-2")
     assert result.returncode != 0
@@ -424,7 +426,7 @@ def test_renew_that_is_not_due_does_nothing(node: Node) -> None:
     assert "worker-1: certificate until" in result.stdout
 
 
-def test_doctor_makes_every_check(node: Node) -> None:
+def test_doctor_runs_every_check(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.run("doctor", "--output", "json")
     assert result.returncode == 1
@@ -464,7 +466,7 @@ def doctor_findings(node: Node, *arguments: str) -> dict[str, dict[str, str]]:
 
 
 def test_doctor_checks_the_kubeconfig_and_not_the_cached_call(node: Node) -> None:
-    """It found 11 times ok where the next call of the kubelet failed: the cached call won."""
+    """It used the cached call, and reported ok 11 times where the next call failed."""
     path = kubeconfig(node)
     node.store_credential(age_days=1)
     same = doctor_findings(node, "--kubeconfig", str(path))
@@ -502,7 +504,7 @@ def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) 
 
 
 def test_renew_uses_the_corrected_kubeconfig_and_reports_differences(node: Node) -> None:
-    """The cached call won, so a corrected setting or an explicit --kubeconfig changed nothing."""
+    """It used the cached call: a corrected setting or an explicit --kubeconfig had no effect."""
     node.store_credential(age_days=1)
     path = kubeconfig(node, tcti="swtpm:path=/nonexistent/corrected")
     result = node.run("renew", "--kubeconfig", str(path), exec_info=False)

@@ -1,4 +1,4 @@
-"""The clock's contract, over the fake and the kernel's."""
+"""The contract of the clock, for the fake and the system clock."""
 
 import pytest
 
@@ -11,8 +11,8 @@ from tests.fakes.clock import FakeClock
 @pytest.fixture(params=[FakeClock, SystemClock])
 def clock(request: pytest.FixtureRequest) -> Clock:
     """Return each kind of clock."""
-    made: Clock = request.param()
-    return made
+    factory: Clock = request.param()
+    return factory
 
 
 def test_sleep_moves_both_clocks(clock: Clock) -> None:
@@ -22,11 +22,11 @@ def test_sleep_moves_both_clocks(clock: Clock) -> None:
     assert clock.now() > wall
 
 
-def test_boot_has_one_name(clock: Clock) -> None:
+def test_boot_id_is_constant(clock: Clock) -> None:
     assert clock.boot_id() == clock.boot_id() != ""
 
 
-def test_deadline_gives_the_smaller_of_its_own_and_what_is_asked(clock: Clock) -> None:
+def test_timeout_is_limited_by_the_deadline(clock: Clock) -> None:
     deadline = Deadline(clock, 100)
     assert deadline.clamp(1) == 1
     assert 90 < deadline.clamp(1000) <= 100

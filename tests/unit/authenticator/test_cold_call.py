@@ -1,4 +1,4 @@
-"""What a call costs that has nothing to do: client-go has no backoff, and repeats it at once."""
+"""The cost of a call that has nothing to do: client-go has no backoff and repeats it at once."""
 
 import json
 import os
@@ -28,7 +28,7 @@ sys.exit(cli.main())
 """Runs the program, whose cooldown is the stored one whatever its fingerprint."""
 
 
-def test_cooling_down_call_loads_no_slow_library(tmp_path: Path) -> None:
+def test_call_in_a_cooldown_loads_no_slow_library(tmp_path: Path) -> None:
     """Issue 11, point 30: 340 ms of CPU for each call, 40 % of it for `cryptography`."""
     bootstrap = tmp_path / "bootstrap.conf"
     bootstrap.write_text(

@@ -1,4 +1,4 @@
-"""The installed launcher: what it serves, what it leaves to the full program, what it imports."""
+"""The installed launcher: which calls it serves itself, and which modules it imports."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ from authenticator.state.credential import Credential, encode, encode_exec_crede
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
-FULL_PROGRAM_SPEAKS = b"kubelet-authenticator-tpm: "
+ERROR_PREFIX = b"kubelet-authenticator-tpm: "
 BUILT_IN = frozenset(sys.builtin_module_names)
 
 
@@ -39,11 +39,11 @@ class Call:
         return (f"--state-dir={self.directory}",)
 
     def store(self, credential: Credential) -> None:
-        """Put a credential into the cache."""
+        """Store a credential in the cache."""
         credentials.write_private(self.directory / "credential.pem", encode(credential))
 
     def fresh(self) -> Credential:
-        """Return a credential that was just made for this call."""
+        """Return a new credential for this call."""
         return credentials.make(int(time.time()) - 10, arguments=self.arguments)
 
     def run(
@@ -64,25 +64,25 @@ class Call:
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    """Return a call with a state directory of its own."""
+    """Return a call with a new state directory."""
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
     return Call(directory)
 
 
 def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
-    """Tell whether exactly this credential was printed, by the launcher or the full program."""
+    """Return whether exactly this credential was printed, by the launcher or the full program."""
     expires = credential.renew_at
-    wanted = encode_exec_credential(credential, credential.api_version, expires)
-    return (result.returncode, result.stderr, result.stdout) == (0, b"", wanted)
+    expected = encode_exec_credential(credential, credential.api_version, expires)
+    return (result.returncode, result.stderr, result.stdout) == (0, b"", expected)
 
 
-def test_installed_launcher_is_made_from_this_source() -> None:
-    found = re.search(rb"marshal\.loads\((b'.*'|b\".*\")\)", PROGRAM.read_bytes())
-    assert found is not None
+def test_installed_launcher_is_built_from_this_source() -> None:
+    match = re.search(rb"marshal\.loads\((b'.*'|b\".*\")\)", PROGRAM.read_bytes())
+    assert match is not None
     source = Path(launcher.__file__).read_text(encoding="utf-8")
     compiled = compile(source, "launcher.py", "exec", optimize=2)
-    installed = marshal.loads(ast.literal_eval(found[1].decode()))  # noqa: S302 - of our own making
+    installed = marshal.loads(ast.literal_eval(match[1].decode()))  # noqa: S302 - our build wrote it
     assert installed == compiled, "run make setup: the launcher has changed"
 
 
@@ -99,7 +99,7 @@ def test_fresh_credential_is_printed_as_the_full_program_would(call: Call) -> No
     assert served(call.run(), credential)
 
 
-def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
+def test_cached_path_imports_only_builtin_modules(call: Call) -> None:
     call.store(call.fresh())
     script = Path(call.directory, "watched.py")
     script.write_text(
@@ -107,10 +107,10 @@ def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
         "before = set(sys.modules)\n"
         "import posix\n"
         "leave = posix._exit\n"
-        "def told(code):\n"
+        "def print_modules(code):\n"
         "    posix.write(2, ' '.join(set(sys.modules) - before).encode())\n"
         "    leave(code)\n"
-        "posix._exit = told\n" + PROGRAM.read_text(encoding="utf-8"),
+        "posix._exit = print_modules\n" + PROGRAM.read_text(encoding="utf-8"),
         encoding="utf-8",
     )
     result = subprocess.run(
@@ -123,7 +123,7 @@ def test_cached_path_imports_only_what_is_built_in(call: Call) -> None:
     assert set(result.stderr.decode().split()) <= BUILT_IN
 
 
-def test_state_folder_of_the_exec_extension_is_found(tmp_path: Path) -> None:
+def test_state_directory_of_the_exec_extension_is_used(tmp_path: Path) -> None:
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
     for separator in (":", ": "):
@@ -134,8 +134,8 @@ def test_state_folder_of_the_exec_extension_is_found(tmp_path: Path) -> None:
 
 
 def left_to_the_full_program(result: subprocess.CompletedProcess[bytes]) -> bool:
-    """Tell whether the full program ran: without a TPM or a CA it has nothing but a complaint."""
-    return result.returncode != 0 and result.stderr.startswith(FULL_PROGRAM_SPEAKS)
+    """Return whether the full program ran: without a TPM or a CA it prints an error."""
+    return result.returncode != 0 and result.stderr.startswith(ERROR_PREFIX)
 
 
 def test_another_exec_info_is_not_served(call: Call) -> None:
@@ -162,7 +162,7 @@ def test_credential_whose_renewal_is_due_is_left_to_the_full_program(call: Call)
     assert left_to_the_full_program(call.run())
 
 
-def test_credential_of_the_future_is_left_to_the_full_program(call: Call) -> None:
+def test_credential_from_the_future_is_left_to_the_full_program(call: Call) -> None:
     tomorrow = int(time.time()) + credentials.DAY
     call.store(credentials.make(tomorrow, arguments=call.arguments))
     assert left_to_the_full_program(call.run())
@@ -176,18 +176,18 @@ def spoil_byte(path: Path) -> None:
 
 
 def replace_by_link(path: Path) -> None:
-    """Put the file elsewhere, and a link to it in its place."""
+    """Move the file, and replace it by a link."""
     path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
 
 
 def replace_by_pipe(path: Path) -> None:
-    """Put a pipe in its place, on which a careless reader waits for ever."""
+    """Replace the file by a pipe, which blocks a reader without O_NONBLOCK."""
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
 def replace_by_directory(path: Path) -> None:
-    """Put a directory in its place."""
+    """Replace the file by a directory."""
     path.unlink()
     path.mkdir(mode=0o700)
 
@@ -207,7 +207,7 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
-def test_file_that_is_not_whole_private_and_ours_is_not_served(call: Call, spoiler: str) -> None:
+def test_damaged_or_unsafe_file_is_not_served(call: Call, spoiler: str) -> None:
     call.store(call.fresh())
     SPOILERS[spoiler](call.directory / "credential.pem")
     assert left_to_the_full_program(call.run())
@@ -238,23 +238,26 @@ def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         os.close(directory)
 
 
-def test_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with pytest.raises(NotADirectoryError):
         launcher.open_state_directory(str(tmp_path / "x"))
 
 
 def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call() -> None:
-    made = credentials.make(1_800_000_000, arguments=("a", "b"))
-    content, expected_call = encode(made), (b"a\0b".hex().encode(), made.exec_info.hex().encode())
-    begin = made.received_at - credential_file.CLOCK_SKEW_SECONDS
-    wanted = encode_exec_credential(made, made.api_version, made.renew_at)
-    for now in (begin, made.renew_at - 1):
-        assert launcher.render(content, expected_call, now) == wanted
+    credential = credentials.make(1_800_000_000, arguments=("a", "b"))
+    content, expected_call = (
+        encode(credential),
+        (b"a\0b".hex().encode(), credential.exec_info.hex().encode()),
+    )
+    begin = credential.received_at - credential_file.CLOCK_SKEW_SECONDS
+    expected = encode_exec_credential(credential, credential.api_version, credential.renew_at)
+    for now in (begin, credential.renew_at - 1):
+        assert launcher.render(content, expected_call, now) == expected
     other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
     for file, call, now in (
         (content, expected_call, begin - 1),
-        (content, expected_call, made.renew_at),
+        (content, expected_call, credential.renew_at),
         (content, (b"ab".hex().encode(), expected_call[1]), begin),
         (content, (expected_call[0], b"7b7d"), begin),
         (other, expected_call, begin),
@@ -267,7 +270,7 @@ def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call
 def test_file_that_others_could_read_is_served_with_a_warning_and_closed(
     call: Call, mode: int
 ) -> None:
-    """Issue 11, point 22: by the full program; the launcher leaves it to that."""
+    """Issue 11, point 22: the launcher leaves such a file to the full program."""
     credential = credentials.make(
         int(time.time()) - 10, arguments=call.arguments, exec_info=credentials.WITH_CA
     )
@@ -306,7 +309,7 @@ def test_other_callers_suppress_the_detection_of_a_401(
 ) -> None:
     """Issue 11, point 28: 0 of 196 were detected while kubectl ran every 10 s."""
     directory = launcher.open_state_directory(str(tmp_path))
-    kubelet, kubectl = os.getpid(), 2**22 + 1  # the latter is above every process ID
+    kubelet, kubectl = os.getpid(), 2**22 + 1  # the last one is above every process ID
     try:
         for parent in (kubelet, *range(kubectl, kubectl + 200)):
             monkeypatch.setattr(posix, "getppid", lambda parent=parent: parent)
@@ -318,7 +321,7 @@ def test_other_callers_suppress_the_detection_of_a_401(
         os.close(directory)
 
 
-def test_note_is_private_whatever_the_mask(tmp_path: Path) -> None:
+def test_note_is_private_with_any_umask(tmp_path: Path) -> None:
     directory, before = launcher.open_state_directory(str(tmp_path)), os.umask(0)
     try:
         assert launcher.is_repeat_call(directory, 1000) is False
@@ -328,7 +331,7 @@ def test_note_is_private_whatever_the_mask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "served").stat().st_mode) == 0o600
 
 
-def test_link_in_the_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "target", b"untouched")
     (tmp_path / "served").symlink_to(tmp_path / "target")
     directory = launcher.open_state_directory(str(tmp_path))
@@ -343,12 +346,12 @@ def test_link_in_the_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
     ("ago", "again"),
     [(0, False), (launcher.REPEAT_CALL_SECONDS, False), (launcher.REPEAT_CALL_SECONDS + 1, True)],
 )
-def test_note_counts_for_its_time_alone(tmp_path: Path, ago: int, *, again: bool) -> None:
+def test_note_counts_only_for_its_duration(tmp_path: Path, ago: int, *, again: bool) -> None:
     directory = launcher.open_state_directory(str(tmp_path))
     try:
         launcher.is_repeat_call(directory, 1000)
         assert launcher.is_repeat_call(directory, 1000 + ago) is again
-        assert launcher.is_repeat_call(directory, 999) is True, "the clock went back"
+        assert launcher.is_repeat_call(directory, 999) is True, "the clock was set back"
     finally:
         os.close(directory)
 
@@ -361,7 +364,9 @@ def test_same_parent_is_served_again_at_once(call: Call) -> None:
 
 
 @pytest.mark.parametrize("ago", [launcher.REPEAT_CALL_SECONDS + 30, -3600])
-def test_same_parent_after_a_while_is_suspicious(call: Call, ago: int) -> None:
+def test_second_call_of_the_same_parent_after_ten_seconds_is_suspicious(
+    call: Call, ago: int
+) -> None:
     call.store(call.fresh())
     note(call, os.getpid(), ago)
     assert left_to_the_full_program(call.run())
@@ -374,19 +379,19 @@ def test_another_parent_is_not_suspicious(call: Call) -> None:
 
 
 @pytest.mark.parametrize("note_text", [b"", b"junk", b"\0" * 64])
-def test_note_that_cannot_be_read_costs_nothing(call: Call, note_text: bytes) -> None:
+def test_unreadable_note_does_not_stop_the_call(call: Call, note_text: bytes) -> None:
     call.store(call.fresh())
     credentials.write_private(call.directory / "served", note_text)
     assert call.run().returncode == 0
 
 
-def test_note_that_cannot_be_written_costs_nothing(call: Call) -> None:
+def test_unwritable_note_does_not_stop_the_call(call: Call) -> None:
     call.store(call.fresh())
     (call.directory / "served").mkdir()
     assert call.run().returncode == 0
 
 
-def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
+def test_full_program_gets_arguments_and_environment_without_variables_of_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "program")
@@ -401,15 +406,15 @@ def test_full_program_gets_the_call_and_nothing_that_is_meant_for_interpreters(
     monkeypatch.setattr(os, "environ", given)
     launcher.exec_full_program()
     program = str(tmp_path / "program-full")
-    kept = {"A_PYTHON": "1", "PATH": "/bin"}
-    assert calls == [(program, [program, "status", "--output=json"], kept)]
+    environment = {"A_PYTHON": "1", "PATH": "/bin"}
+    assert calls == [(program, [program, "status", "--output=json"], environment)]
 
 
-def test_credential_that_nobody_takes_is_told_in_one_line(call: Call) -> None:
+def test_closed_stdout_is_reported_in_one_line(call: Call) -> None:
     call.store(call.fresh())
-    taken, given = os.pipe()
-    os.close(taken)
-    with os.fdopen(given) as stdout:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as stdout:
         result = subprocess.run(
             [PROGRAM, *call.arguments],
             env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
@@ -418,11 +423,11 @@ def test_credential_that_nobody_takes_is_told_in_one_line(call: Call) -> None:
             check=False,
         )
     assert result.returncode == 1
-    said = b"kubelet-authenticator-tpm: cannot print the credential: Broken pipe\n"
-    assert result.stderr == said
+    expected = b"kubelet-authenticator-tpm: cannot print the credential: Broken pipe\n"
+    assert result.stderr == expected
 
 
-def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
+def test_full_program_is_found_through_a_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(PROGRAM)
     result = subprocess.run([link, "--version"], capture_output=True, check=True)
@@ -430,7 +435,7 @@ def test_link_to_the_program_finds_the_full_program(tmp_path: Path) -> None:
 
 
 def other_feature_version(tmp_path: Path) -> Path:
-    """Return a copy of the program that takes this interpreter for another feature version."""
+    """Return a copy of the program that was built for another feature version of Python."""
     copy = tmp_path / "kubelet-authenticator-tpm"
     text = PROGRAM.read_text(encoding="utf-8")
     other = re.sub(r"sys\.hexversion >> 16 == \d+", "sys.hexversion >> 16 == 1", text)
@@ -443,7 +448,7 @@ def other_feature_version(tmp_path: Path) -> Path:
 def test_interpreter_of_another_feature_version_serves_no_credential(
     call: Call, tmp_path: Path
 ) -> None:
-    """Issue 11, point 27: the promised fallback was unreachable."""
+    """Issue 11, point 27: the documented fallback was unreachable."""
     credential = call.fresh()
     call.store(credential)
     result = subprocess.run(
@@ -462,7 +467,7 @@ def test_first_line_names_an_interpreter_that_an_upgrade_keeps() -> None:
     assert first.endswith(b"/python3 -IS")
 
 
-def test_program_without_its_other_half_says_so(tmp_path: Path) -> None:
+def test_missing_full_program_is_reported(tmp_path: Path) -> None:
     alone = tmp_path / "kubelet-authenticator-tpm"
     alone.write_bytes(PROGRAM.read_bytes())
     alone.chmod(0o755)

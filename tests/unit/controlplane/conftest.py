@@ -18,7 +18,7 @@ class ReleaseSite:
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
 
     @property
     def sites(self) -> Sites:
@@ -32,7 +32,7 @@ def site() -> Iterator[ReleaseSite]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            released.asked.append(self.path)
+            released.requested_paths.append(self.path)
             body = released.files.get(self.path)
             if body is None:
                 self.send_error(404)

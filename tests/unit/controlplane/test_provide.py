@@ -122,7 +122,7 @@ def test_cached_programs_are_neither_downloaded_nor_built(
         VERSION, provide.FEW, environ=environ, sites=site.sites, builder=builder
     )
     assert directory == cache(environ)
-    assert (site.asked, builder.built) == ([], [])
+    assert (site.requested_paths, builder.built) == ([], [])
 
 
 def test_cache_directory_follows_the_environment(environ: dict[str, str], tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_interrupted_download_leaves_only_complete_programs(
     assert [path.name for path in directory.iterdir()] == ["kube-apiserver"]
 
     site.cut.clear()
-    site.asked.clear()
+    site.requested_paths.clear()
     provide.kubernetes(VERSION, ["kube-apiserver", "kubectl"], environ=environ, sites=site.sites)
-    assert not [path for path in site.asked if "kube-apiserver" in path]
+    assert not [path for path in site.requested_paths if "kube-apiserver" in path]
     assert (directory / "kubectl").read_bytes() == b"client"
 
 

@@ -1,4 +1,4 @@
-"""Forms of host names: whatever stands in a Machine's address, its watch goes on."""
+"""Forms of host names: no address of a Machine stops the watch."""
 
 import pytest
 from hypothesis import given

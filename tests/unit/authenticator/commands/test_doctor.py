@@ -1,4 +1,4 @@
-"""doctor: what it finds on a node with one problem, and that it changes nothing."""
+"""doctor: it finds the one problem of a node, and changes nothing."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tests.fakes.tpm import FakeTpm
 
 @pytest.fixture
 def node(tmp_path: Path) -> HealthyNode:
-    """Return a node on which nothing is wrong."""
+    """Return a node without a problem."""
     return HealthyNode(tmp_path, FakeClock(), FakeTpm())
 
 
@@ -42,7 +42,7 @@ def stanza(**change: object) -> Callable[[HealthyNode], None]:
 
 
 def expire(node: HealthyNode) -> None:
-    """Let the certificate run out."""
+    """Move the clock past the end of the certificate."""
     node.clock.pass_time(7 * credentials.DAY)
 
 
@@ -92,8 +92,8 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
     ),
     "rotation by a flag in capitals": (
         "rotateCertificates",
-        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
-        "30-own.conf has --rotate-certificates",
+        drop_in("etc", "30-site.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
+        "30-site.conf has --rotate-certificates",
     ),
     "list for a kubelet configuration": (
         "rotateCertificates",
@@ -112,8 +112,8 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
     ),
     "rotation by a flag": (
         "rotateCertificates",
-        drop_in("etc", "30-own.conf", "--kubeconfig=/k --rotate-certificates"),
-        "30-own.conf has --rotate-certificates",
+        drop_in("etc", "30-site.conf", "--kubeconfig=/k --rotate-certificates"),
+        "30-site.conf has --rotate-certificates",
     ),
     "flag in the environment": (
         "bootstrap flags",
@@ -176,26 +176,26 @@ def test_later_drop_in_wins(node: HealthyNode) -> None:
 def test_rotation_flag_overrides_the_configuration_of_kubeadm(node: HealthyNode) -> None:
     """The configuration of kubeadm always has rotateCertificates: true."""
     node.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True})
-    drop_in("etc", "20-own.conf", "--kubeconfig=/k --rotate-certificates=false")(node)
+    drop_in("etc", "20-site.conf", "--kubeconfig=/k --rotate-certificates=false")(node)
     assert node.findings()["rotateCertificates"].remedy == ""
     node.write("etc/default/kubelet", 'KUBELET_EXTRA_ARGS="--rotate-certificates=true --v=2"\n')
     assert "etc/default/kubelet" in node.findings()["rotateCertificates"].detail
     assert node.findings()["rotateCertificates"].remedy
 
 
-def test_comment_in_a_drop_in_does_not_count(node: HealthyNode) -> None:
+def test_comment_in_a_drop_in_is_ignored(node: HealthyNode) -> None:
     line = '# Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/b"\n'
-    node.write("etc/systemd/system/kubelet.service.d/20-own.conf", line)
+    node.write("etc/systemd/system/kubelet.service.d/20-site.conf", line)
     assert node.findings()["bootstrap flags"].remedy == ""
 
 
-def test_wrong_settings_do_not_fail_checks_that_need_none(node: HealthyNode) -> None:
+def test_wrong_settings_do_not_fail_checks_that_need_no_settings(node: HealthyNode) -> None:
     node.settings = ConfigurationInvalid("no provider ID")
     assert node.findings()["TPM"].detail == "not checked: the settings are wrong"
     assert node.findings()["rotateCertificates"].remedy == ""
 
 
-def test_unknown_api_server_does_not_fail_the_tpm(node: HealthyNode) -> None:
+def test_unknown_api_server_does_not_fail_the_tpm_check(node: HealthyNode) -> None:
     node.exec_info = ExecInfoInvalid("no CA")
     assert node.findings()["clock"].detail == "not checked: the API server is not known"
     assert node.findings()["TPM"].remedy == ""
@@ -246,7 +246,7 @@ def test_doctor_does_not_wait_for_the_lock(node: HealthyNode) -> None:
 
 
 @pytest.mark.parametrize("date", ["", "soon", "Mon, 99 Jan 2027 08:00:00 GMT", "\x1b[2J"])
-def test_malformed_date_header_does_not_end_doctor(node: HealthyNode, date: str) -> None:
+def test_malformed_date_header_does_not_stop_doctor(node: HealthyNode, date: str) -> None:
     node.date = date
     findings = node.findings()
     assert "no valid Date header" in findings["clock"].detail
@@ -271,7 +271,7 @@ def test_failure_before_a_success_is_not_reported(node: HealthyNode) -> None:
     assert node.findings()["last run"].remedy == ""
 
 
-def test_difference_from_the_cache_is_reported(node: HealthyNode) -> None:
+def test_difference_between_kubeconfig_and_cache_is_reported(node: HealthyNode) -> None:
     node.differences = ("providerID", "tcti")
     finding = node.findings()["cache"]
     assert finding.detail.endswith("differences: providerID, tcti")

@@ -1,4 +1,4 @@
-"""endorsement-key: what it prints, and that an operator can use all of it as it is."""
+"""endorsement-key: an operator can use its output without changes."""
 
 import pytest
 import yaml
@@ -24,7 +24,7 @@ def test_text_is_a_value_of_the_annotation() -> None:
     assert [key.spki_sha256.hex() for key in annotation.keys] == [document["sha256"]]
 
 
-def test_certificate_is_printed_without_what_surrounds_it_in_nv() -> None:
+def test_certificate_is_printed_without_other_bytes_of_its_nv_index() -> None:
     der = x509.load_pem_x509_certificate(CERTIFICATE).public_bytes(Encoding.DER)
     contents = [b"\x10\x01\x00\x03\x36" + der + b"\xff" * 7, b"no certificate"]
     [printed] = endorsement_key.collect(FakeTpm(certificates=contents).endorsement_key())[

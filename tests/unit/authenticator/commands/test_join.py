@@ -1,4 +1,4 @@
-"""join: what it plans, refuses and writes; whole joins are in tests/integration."""
+"""join: what it plans, refuses and writes. Whole joins are in tests/integration."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ EXEC = {"command": str(LAUNCHER), "apiVersion": "client.authentication.k8s.io/v1
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine's /etc/kubernetes."""
+    """A machine with /etc/kubernetes."""
 
     directory: Path
 
@@ -74,7 +74,7 @@ class Machine:
         return join.plan_join(parse_arguments(given), LAUNCHER, "worker-1")
 
     def require_plan(self, *arguments: str) -> JoinPlan:
-        """Plan a join that has something to do."""
+        """Plan a join that has work to do."""
         plan = self.plan(*arguments)
         assert plan is not None
         return plan
@@ -138,7 +138,7 @@ def test_settings_survive_yaml(machine: Machine, tcti: str) -> None:
     assert json.loads(plan.call.exec_info.raw)["spec"]["cluster"]["config"]["tcti"] == tcti
 
 
-def test_kubeconfig_is_private_and_whole(machine: Machine) -> None:
+def test_kubeconfig_is_private_and_complete(machine: Machine) -> None:
     plan = machine.require_plan()
     join.write_kubeconfig(plan, may_replace=False)
     assert stat.S_IMODE(machine.kubelet_conf.stat().st_mode) == 0o600
@@ -155,7 +155,7 @@ def test_second_join_has_nothing_to_do(machine: Machine) -> None:
     assert machine.plan() is None
 
 
-def test_wrong_flag_is_an_error_where_there_is_nothing_to_do(machine: Machine) -> None:
+def test_wrong_flag_is_an_error_although_there_is_nothing_to_do(machine: Machine) -> None:
     machine.write(machine.kubelet_conf, {"exec": EXEC})
     with pytest.raises(ConfigurationInvalid, match=r"'--whatever' of join; --tcti"):
         machine.plan("--tcti=", "--whatever")
@@ -164,14 +164,18 @@ def test_wrong_flag_is_an_error_where_there_is_nothing_to_do(machine: Machine) -
 OTHERS: dict[str, Callable[[Machine], object]] = {
     "certificate": lambda m: m.write(m.kubelet_conf, {"client-certificate": "/x"}),
     "another program": lambda m: m.write(m.kubelet_conf, {"exec": EXEC | {"command": "/x"}}),
-    "a token beside ours": lambda m: m.write(m.kubelet_conf, {"exec": EXEC, "token": "a.b"}),
+    "a token in addition to our program": lambda m: m.write(
+        m.kubelet_conf, {"exec": EXEC, "token": "a.b"}
+    ),
     "no kubeconfig": lambda m: m.kubelet_conf.write_text("surprise", encoding="utf-8"),
-    "nothing at all": lambda m: m.kubelet_conf.touch(),
+    "an empty file": lambda m: m.kubelet_conf.touch(),
 }
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_credential_is_kept_without_replace(machine: Machine, other: str) -> None:
+def test_other_credential_is_replaced_only_with_the_flag_replace(
+    machine: Machine, other: str
+) -> None:
     OTHERS[other](machine)
     before = machine.kubelet_conf.read_bytes()
     with pytest.raises(KubeconfigNotOurs, match=r"join --replace"):
@@ -224,7 +228,7 @@ def test_join_of_a_control_plane_node_uses_the_server_of_admin_conf(machine: Mac
     ],
     ids=["other CA", "no CA", "insecure", "no TLS"],
 )
-def test_admin_conf_that_is_not_of_the_cluster_is_ignored(
+def test_admin_conf_of_another_cluster_is_ignored(
     machine: Machine, change: dict[str, object]
 ) -> None:
     given = {"server": SHARED, **change}
@@ -266,7 +270,7 @@ def test_unwritable_kubeconfig_is_an_error(machine: Machine) -> None:
         join.write_kubeconfig(plan, may_replace=False)
 
 
-def test_kubeconfig_of_a_faster_join_is_kept(machine: Machine) -> None:
+def test_kubeconfig_of_a_concurrent_join_is_not_replaced(machine: Machine) -> None:
     plan = machine.require_plan("--tcti=slow")
     join.write_kubeconfig(machine.require_plan("--tcti=fast"), may_replace=False)
     before = machine.kubelet_conf.read_bytes()
@@ -274,7 +278,7 @@ def test_kubeconfig_of_a_faster_join_is_kept(machine: Machine) -> None:
     assert machine.kubelet_conf.read_bytes() == before
 
 
-def test_launcher_is_beside_the_full_program(tmp_path: Path) -> None:
+def test_launcher_is_in_the_directory_of_the_full_program(tmp_path: Path) -> None:
     launcher = tmp_path / "kubelet-authenticator-tpm"
     launcher.touch(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path / "kubelet-authenticator-tpm-full")

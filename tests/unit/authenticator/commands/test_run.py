@@ -1,4 +1,4 @@
-"""What the subcommands share: the watchdog, and output that cannot control a terminal."""
+"""Common code of the subcommands: the watchdog, and output that cannot control a terminal."""
 
 import io
 import os
@@ -31,7 +31,7 @@ sys.exit(cli.run(sys.argv[1:], {}))
     "command", ["status", "doctor", "endorsement-key", "renew", "serving", "join"]
 )
 def test_command_that_hangs_is_ended_by_its_watchdog(tmp_path: Path, command: str) -> None:
-    """To open a pipe without a writer blocks, and no timeout applies."""
+    """Opening a pipe without a writer blocks, and no timeout applies."""
     pipe = tmp_path / "kubelet.conf"
     os.mkfifo(pipe)
     flags = [f"--kubeconfig={pipe}", f"--bootstrap-kubeconfig={pipe}", f"--state-dir={tmp_path}/s"]

@@ -1,4 +1,4 @@
-"""status: what it shows of a state directory."""
+"""status: its report on a state directory."""
 
 from pathlib import Path
 

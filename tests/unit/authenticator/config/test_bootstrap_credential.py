@@ -1,4 +1,4 @@
-"""The bootstrap credential: what is taken from a kubeconfig, and what is refused."""
+"""The bootstrap credential: which fields of a kubeconfig are accepted, and which are refused."""
 
 import base64
 from pathlib import Path
@@ -28,26 +28,26 @@ def written(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None
     return path
 
 
-def test_token_is_taken(tmp_path: Path) -> None:
+def test_token_is_loaded(tmp_path: Path) -> None:
     assert bootstrap_credential.load_bootstrap_credential(
         written(tmp_path, {"token": "a.b"})
     ) == Token(token="a.b")
 
 
-def test_token_file_is_read_beside_the_kubeconfig(tmp_path: Path) -> None:
+def test_token_file_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
     assert bootstrap_credential.load_bootstrap_credential(
         written(tmp_path, {"tokenFile": "token"})
     ) == Token(token="a.b")
 
 
-def test_token_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_token_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"a\xff")
     with pytest.raises(BootstrapCredentialUnusable, match="one word"):
         bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "token"}))
 
 
-def test_what_is_empty_is_absent(tmp_path: Path) -> None:
+def test_empty_field_counts_as_absent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
     user = {"token": "", "tokenFile": "token"}
     assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == Token(
@@ -55,15 +55,15 @@ def test_what_is_empty_is_absent(tmp_path: Path) -> None:
     )
 
 
-def test_certificate_and_key_are_taken(tmp_path: Path) -> None:
+def test_certificate_and_key_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(credentials.KEY)
     data = base64.b64encode(credentials.CERTIFICATE).decode()
     user = {"client-certificate-data": data, "client-key": "key.pem"}
-    wanted = KeyPair(certificate=credentials.CERTIFICATE, key=credentials.KEY)
-    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == wanted
+    key_pair = KeyPair(certificate=credentials.CERTIFICATE, key=credentials.KEY)
+    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == key_pair
 
 
-def test_secrets_do_not_show(tmp_path: Path) -> None:
+def test_repr_shows_no_secret(tmp_path: Path) -> None:
     assert "a.b" not in repr(
         bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"token": "a.b"}))
     )
@@ -77,55 +77,55 @@ WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "neither a token"),
     "key without certificate": ({"client-key-data": "QQ=="}, "neither a token"),
     "certificate without key": ({"client-certificate-data": "QQ=="}, "neither a token"),
-    "key that is no base64": (
+    "key that is not base64": (
         {"client-certificate-data": "QQ==", "client-key-data": "!"},
         "must be base64",
     ),
-    "key that is no ASCII": (
+    "key that is not ASCII": (
         {"client-certificate-data": "QQ==", "client-key-data": "ä"},
         "must be base64",
     ),
     "token that is a number": ({"token": 5}, "must be a string"),
     "token that would end the header": ({"token": "a\r\nX: y"}, "one word"),
-    "token that is no ASCII": ({"token": "ä"}, "one word"),
+    "token that is not ASCII": ({"token": "ä"}, "one word"),
     "token with a control character": ({"token": "a\x7fb"}, "one word"),
     "token of two words": ({"token": "a b"}, "one word"),
-    "token of nothing": ({"token": " "}, "one word"),
-    "file that is not there": ({"tokenFile": "/nonexistent/token"}, "No such file"),
+    "token of spaces": ({"token": " "}, "one word"),
+    "missing file": ({"tokenFile": "/nonexistent/token"}, "No such file"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG_USERS)
-def test_wrong_user_is_refused_with_what_is_wrong(tmp_path: Path, wrong: str) -> None:
-    user, told = WRONG_USERS[wrong]
-    with pytest.raises(BootstrapCredentialUnusable, match=told):
+def test_wrong_user_is_refused_with_the_problem(tmp_path: Path, wrong: str) -> None:
+    user, message = WRONG_USERS[wrong]
+    with pytest.raises(BootstrapCredentialUnusable, match=message):
         bootstrap_credential.load_bootstrap_credential(written(tmp_path, user))
 
 
 @pytest.mark.parametrize(
     "key", ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups"]
 )
-def test_nothing_is_taken_beside_what_is_refused(tmp_path: Path, key: str) -> None:
+def test_user_with_an_unsupported_key_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match=f"has {key},"):
         bootstrap_credential.load_bootstrap_credential(
             written(tmp_path, {"token": "a.b", key: "x"})
         )
 
 
-@pytest.mark.parametrize(("more", "told"), [(0, None), (1, "over 1 MiB")])
-def test_file_is_read_up_to_its_limit(tmp_path: Path, more: int, told: str | None) -> None:
+@pytest.mark.parametrize(("excess", "message"), [(0, None), (1, "over 1 MiB")])
+def test_file_is_read_up_to_its_limit(tmp_path: Path, excess: int, message: str | None) -> None:
     path = written(tmp_path, {"token": "a.b"})
     content = path.read_bytes()
-    path.write_bytes(content + b"#" * (kubeconfig.SIZE_LIMIT - len(content) + more))
-    if told is None:
+    path.write_bytes(content + b"#" * (kubeconfig.SIZE_LIMIT - len(content) + excess))
+    if message is None:
         assert bootstrap_credential.load_bootstrap_credential(path) == Token(token="a.b")
     else:
-        with pytest.raises(BootstrapCredentialUnusable, match=told):
+        with pytest.raises(BootstrapCredentialUnusable, match=message):
             bootstrap_credential.load_bootstrap_credential(path)
 
 
 @pytest.mark.parametrize("entry", [{"name": "u", "user": ["token"]}, {"name": "u"}, {}])
-def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+def test_malformed_user_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
     path = written(tmp_path, {})
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["users"] = [entry]
@@ -136,8 +136,8 @@ def test_user_that_is_none_is_refused(tmp_path: Path, entry: dict[str, Any]) -> 
 
 WRONG_FILES: dict[str, bytes] = {
     "empty": b"",
-    "no YAML": b"{",
-    "no text": b"\xff\xfe\xff",
+    "not YAML": b"{",
+    "not text": b"\xff\xfe\xff",
     "a list": b"[]",
     "Python": b"!!python/object/apply:os.system ['false']",
     "tag that does not fit": b"!!bool ...\n",
@@ -155,13 +155,13 @@ def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
         bootstrap_credential.load_bootstrap_credential(path)
 
 
-def test_file_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
+def test_invalid_file_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match="is not a file name"):
         bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "a\0b"}))
 
 
-def test_settings_get_keys_that_are_texts_as_in_go(tmp_path: Path) -> None:
+def test_keys_of_settings_become_strings_as_in_go(tmp_path: Path) -> None:
     extension = {"name": invocation.EXEC_EXTENSION, "extension": {1: 2, "b": None}}
     path = written(tmp_path, {"exec": {}}, {"extensions": [extension]})
-    found = invocation.call_of_kubeconfig(kubeconfig.load(path))
-    assert b'"config":{"1":2,"b":null}' in found.exec_info
+    call = invocation.call_of_kubeconfig(kubeconfig.load(path))
+    assert b'"config":{"1":2,"b":null}' in call.exec_info

@@ -1,4 +1,4 @@
-"""KUBERNETES_EXEC_INFO: what is read from it, and what is refused."""
+"""KUBERNETES_EXEC_INFO: which values are accepted, and which are refused."""
 
 import base64
 import copy
@@ -33,18 +33,18 @@ GOOD: dict[str, Any] = {
 
 
 def raw(document: object) -> bytes:
-    """Write the variable's value."""
+    """Return the value of the variable."""
     return json.dumps(document).encode()
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    """Return the good value with one change."""
+    """Return a valid value with one change."""
     document = copy.deepcopy(GOOD)
     change(document)
     return raw(document)
 
 
-def test_everything_is_taken_from_the_cluster() -> None:
+def test_all_fields_of_the_cluster_are_read() -> None:
     info = parse_exec_info(raw(GOOD))
     assert info.server.url == "https://api.example:6443/prefix"
     assert info.server.ca == CA
@@ -73,7 +73,7 @@ def test_optional_parts_may_be_absent_or_empty() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["http://p.example:1", "https://p.example:1"])
-def test_proxy_may_be_either_http(proxy: str) -> None:
+def test_proxy_may_use_http_or_https(proxy: str) -> None:
     assert parse_exec_info(changed(in_cluster(proxy_url=proxy))).server.proxy == proxy
 
 
@@ -85,9 +85,9 @@ def in_cluster(**change: object) -> Callable[[dict[str, Any]], object]:
 
 WRONG: dict[str, tuple[bytes | None, str]] = {
     "absent": (None, "is not set"),
-    "no JSON": (b"{", "must be JSON"),
-    "nested without end": (b"[" * 100_000, "must be JSON"),
-    "no object": (b"[]", "must be an object"),
+    "not JSON": (b"{", "must be JSON"),
+    "nested too deeply": (b"[" * 100_000, "must be JSON"),
+    "not an object": (b"[]", "must be an object"),
     "another kind": (changed(lambda d: d.update(kind="Pod")), "must be an ExecCredential"),
     "v1alpha1": (
         changed(lambda d: d.update(apiVersion="client.authentication.k8s.io/v1alpha1")),
@@ -106,17 +106,20 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
     "port 0": (changed(in_cluster(server="https://a:0")), "https"),
     "a fragment": (changed(in_cluster(server="https://a/#x")), "https"),
     "a query": (changed(in_cluster(server="https://a/?x=1")), "https"),
-    "blank before the server": (changed(in_cluster(server=" https://api.example")), "https"),
+    "space before the server": (changed(in_cluster(server=" https://api.example")), "https"),
     "line end in the server": (changed(in_cluster(server="https://api.\nexample")), "https"),
     "no CA": (changed(in_cluster(certificate_authority_data=None)), "has no CA"),
     "empty CA": (changed(in_cluster(certificate_authority_data="")), "has no CA"),
-    "CA that is no base64": (changed(in_cluster(certificate_authority_data="!")), "must be base64"),
-    "CA that is no text": (changed(in_cluster(certificate_authority_data="/w==")), "has no CA"),
+    "CA that is not base64": (
+        changed(in_cluster(certificate_authority_data="!")),
+        "must be base64",
+    ),
+    "CA that is not text": (changed(in_cluster(certificate_authority_data="/w==")), "has no CA"),
     "socks proxy": (
         changed(in_cluster(proxy_url="socks5://p:1080")),
         "must be an http or https URL",
     ),
-    "blank in the proxy": (
+    "space in the proxy": (
         changed(in_cluster(proxy_url="http://p .example")),
         "must be an http or https URL",
     ),
@@ -126,19 +129,19 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_value_is_refused_with_what_is_wrong(wrong: str) -> None:
+def test_wrong_value_is_refused_with_the_problem(wrong: str) -> None:
     value, problem = WRONG[wrong]
     with pytest.raises(ExecInfoInvalid, match=problem):
         parse_exec_info(value)
 
 
 @given(st.binary())
-def test_nothing_else_escapes(value: bytes) -> None:
+def test_no_undocumented_error_is_raised(value: bytes) -> None:
     with pytest.raises(ExecInfoInvalid):
         parse_exec_info(value)
 
 
-def test_value_is_made_as_client_go_makes_it() -> None:
+def test_value_is_encoded_as_by_client_go() -> None:
     cluster = {
         "config": {"b": "<&>\u2028", "a": ["ä"]},
         "disable-compression": False,
@@ -146,16 +149,16 @@ def test_value_is_made_as_client_go_makes_it() -> None:
         "server": "https://a.example",
         "tls-server-name": "",
     }
-    made = encode_as_client_go(cluster, "client.authentication.k8s.io/v1")
-    assert made.decode() == (
+    encoded = encode_as_client_go(cluster, "client.authentication.k8s.io/v1")
+    assert encoded.decode() == (
         '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",'
         '"spec":{"cluster":{"server":"https://a.example","certificate-authority-data":"QQ==",'
         '"config":{"a":["ä"],"b":"\\u003c\\u0026\\u003e\\u2028"}},"interactive":false}}\n'
     )
 
 
-def test_value_holds_all_that_client_go_gives_in_its_order() -> None:
-    """Above all what is refused: unverified TLS must not be overlooked where a call is made up."""
+def test_value_has_all_members_of_client_go_in_its_order() -> None:
+    """Also fields that are refused: a call from a kubeconfig must not hide unverified TLS."""
     cluster = {
         "config": {"a": 1},
         "disable-compression": True,
@@ -194,7 +197,9 @@ def test_comment_with_non_ascii_text_in_a_ca_bundle_is_a_bug() -> None:
         ("https://b", OTHER_CA, False),
     ],
 )
-def test_cluster_is_known_by_its_url_or_a_ca(url: str, ca: str, *, same: bool) -> None:
+def test_cluster_is_the_same_with_the_same_url_or_a_common_ca(
+    url: str, ca: str, *, same: bool
+) -> None:
     one = Server(url="https://a", ca=CA, tls_server_name=None, proxy=None)
     other = Server(url=url, ca=ca, tls_server_name="x", proxy="http://proxy.example")
     assert is_same_cluster(one, other) is is_same_cluster(other, one) is same

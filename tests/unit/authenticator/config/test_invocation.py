@@ -1,4 +1,4 @@
-"""The call of the kubelet, for commands that an operator or a timer runs."""
+"""The call of the kubelet, rebuilt for commands that an operator or a timer runs."""
 
 import base64
 import json
@@ -40,11 +40,11 @@ def call_of(path: Path) -> invocation.PluginCall:
 
 
 def cached(call: invocation.PluginCall, arguments: tuple[str, ...] = ("--tcti", "x")) -> Credential:
-    """Return a credential that was obtained for this call."""
+    """Return a credential for this call."""
     return credentials.make(0, exec_info=call.exec_info, arguments=arguments)
 
 
-def test_call_of_a_kubeconfig_is_what_client_go_passes(tmp_path: Path) -> None:
+def test_call_of_a_kubeconfig_equals_that_of_client_go(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(b"CA")
     cluster = {"server": "https://a.example", "certificate-authority": "ca.crt"}
     path = written(tmp_path, {"exec": STANZA}, cluster, nodeName="n")
@@ -59,14 +59,14 @@ def test_call_of_a_kubeconfig_is_what_client_go_passes(tmp_path: Path) -> None:
     assert base64.b64decode("Q0E=") == b"CA"
 
 
-def test_corrected_kubeconfig_comes_before_the_cache(tmp_path: Path) -> None:
+def test_corrected_kubeconfig_overrides_the_cache(tmp_path: Path) -> None:
     before = call_of(written(tmp_path, {"exec": STANZA}, CLUSTER, providerID="test:///wrong"))
     path = written(tmp_path, {"exec": STANZA}, CLUSTER, providerID="test:///right")
     call = invocation.find_call(None, cached(before), path, explicit=False)
     assert b"test:///right" in call.exec_info
 
 
-def test_explicit_kubeconfig_comes_before_environment_and_cache(tmp_path: Path) -> None:
+def test_explicit_kubeconfig_overrides_environment_and_cache(tmp_path: Path) -> None:
     path = written(tmp_path, {"exec": STANZA}, CLUSTER)
     call = invocation.find_call(b"raw", credentials.make(0), path, explicit=True)
     assert call == call_of(path)
@@ -74,13 +74,13 @@ def test_explicit_kubeconfig_comes_before_environment_and_cache(tmp_path: Path) 
         invocation.find_call(b"raw", credentials.make(0), tmp_path / "nowhere", explicit=True)
 
 
-def test_environment_comes_before_the_default_kubeconfig(tmp_path: Path) -> None:
+def test_environment_overrides_the_default_kubeconfig(tmp_path: Path) -> None:
     path = written(tmp_path, {"exec": STANZA}, CLUSTER)
     assert invocation.find_call(b"raw", None, path, explicit=False).exec_info == b"raw"
 
 
 @pytest.mark.parametrize("user", [{"token": "a"}, {"exec": 5}, {"exec": {"args": 5}}])
-def test_cache_is_the_fallback_for_a_kubeconfig_that_does_not_run_the_program(
+def test_cache_is_used_for_a_kubeconfig_that_does_not_run_the_program(
     tmp_path: Path, user: dict[str, Any]
 ) -> None:
     credential = credentials.make(0, arguments=("--tcti", "x"))
@@ -91,7 +91,7 @@ def test_cache_is_the_fallback_for_a_kubeconfig_that_does_not_run_the_program(
         invocation.find_call(None, None, path, explicit=False)
 
 
-def test_missing_kubeconfig_is_named_where_there_is_no_cache(tmp_path: Path) -> None:
+def test_missing_kubeconfig_is_named_without_a_cache(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigUnusable, match="nowhere"):
         invocation.find_call(None, None, tmp_path / "nowhere", explicit=False)
 
@@ -115,6 +115,6 @@ def test_order_of_members_is_no_difference(tmp_path: Path) -> None:
     assert invocation.differences(call, credential) == ()
 
 
-def test_environment_holds_no_arguments_to_compare() -> None:
+def test_arguments_of_a_call_from_the_environment_are_not_compared() -> None:
     call = invocation.find_call(credentials.EXEC_INFO, None, Path("/none"), explicit=False)
     assert invocation.differences(call, cached(call)) == ()

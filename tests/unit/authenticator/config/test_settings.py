@@ -1,4 +1,4 @@
-"""Settings: flags before exec extension before defaults, and all problems told at once."""
+"""Settings: flags override the exec extension, which overrides defaults. All problems are named."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ GOOD: dict[str, object] = {
 }
 
 
-def test_settings_are_as_they_were_given() -> None:
+def test_every_setting_is_loaded() -> None:
     assert resolve(GOOD, {}, HOST) == Settings(
         node_name="worker-2",
         node_name_explicit=True,
@@ -71,7 +71,7 @@ def test_settings_are_as_they_were_given() -> None:
         ("signerName", (CLIENT_SIGNER,), (CLIENT_SIGNER + "x", "", None)),
     ],
 )
-def test_values_are_taken_up_to_their_limits(
+def test_values_are_accepted_up_to_their_limits(
     key: str, good: tuple[object, ...], wrong: tuple[object, ...]
 ) -> None:
     for value in good:
@@ -90,7 +90,7 @@ def test_only_a_configured_name_excludes_others() -> None:
     )
 
 
-def test_extension_and_flags_say_the_same() -> None:
+def test_extension_and_flags_give_the_same_settings() -> None:
     flags = [f"{setting.flag}={GOOD[setting.key]}" for setting in SETTINGS if setting.key in GOOD]
     assert resolve({}, parse_arguments(flags).flags, HOST) == resolve(GOOD, {}, HOST)
 
@@ -123,15 +123,15 @@ WRONG: dict[str, object] = {
 }
 
 
-def test_all_problems_are_told_at_once() -> None:
-    with pytest.raises(ConfigurationInvalid) as told:
+def test_all_problems_are_reported_at_once() -> None:
+    with pytest.raises(ConfigurationInvalid) as error:
         resolve(WRONG, {"timeoutSeconds": "soon"}, HOST, ("unknown argument '--x'",))
     for name in (*WRONG, "--timeout-seconds", "'--x'"):
-        assert name in told.value.message
+        assert name in error.value.message
 
 
 @pytest.mark.parametrize("key", WRONG)
-def test_each_problem_is_one(key: str) -> None:
+def test_each_wrong_value_is_a_problem(key: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=re.escape(key)):
         resolve({**GOOD, key: WRONG[key]}, {}, HOST)
 
@@ -141,7 +141,7 @@ def test_two_provider_ids_exclude_each_other() -> None:
         resolve({**GOOD, "providerIDFile": "/x"}, {}, HOST)
 
 
-def test_host_name_that_is_no_node_name_is_a_problem_when_a_name_is_needed() -> None:
+def test_host_name_that_is_no_node_name_is_refused_when_a_name_is_needed() -> None:
     settings = resolve({}, {}, "my host")
     with pytest.raises(ConfigurationInvalid, match="--node-name"):
         settings.with_provider_identity(no_provider)
@@ -154,20 +154,20 @@ def no_provider(setting: str) -> Identity:
     raise AssertionError(setting)
 
 
-def test_provider_id_is_required_in_the_end() -> None:
+def test_request_without_provider_id_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid, match="--provider-id-file"):
         resolve({}, {}, HOST).required_provider_id()
 
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"\xff", b"x" * 5000])
-def test_provider_id_file_with_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_provider_id_file_without_a_provider_id_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "id"
     path.write_bytes(content)
     with pytest.raises(ConfigurationInvalid, match=str(path)):
         resolve({"providerIDFile": str(path)}, {}, HOST).required_provider_id()
 
 
-def test_provider_id_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_provider_id_file_is_refused(tmp_path: Path) -> None:
     settings = resolve({"providerIDFile": str(tmp_path / "id")}, {}, HOST)
     with pytest.raises(ConfigurationInvalid, match="No such file"):
         settings.required_provider_id()
@@ -184,14 +184,16 @@ def test_password_is_read_without_its_line_end(tmp_path: Path) -> None:
         settings.endorsement_password()
 
 
-def test_event_log_that_is_not_there_is_the_signers_business(tmp_path: Path) -> None:
+def test_missing_event_log_is_left_to_the_signer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     settings = resolve({"eventLogFile": str(path)}, {}, HOST)
     assert settings.event_log() is None
     path.write_bytes(b"log")
     assert settings.event_log() == b"log"
     path.write_bytes(bytes(MAX_EVENT_LOG + 2))
-    assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, "too large for whoever packs it"
+    assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, (
+        "one byte over the limit, so that the caller refuses it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,12 +204,12 @@ def test_event_log_that_is_not_there_is_the_signers_business(tmp_path: Path) -> 
         ["--state-dir=/s", "status"],
     ],
 )
-def test_flags_stand_before_or_after_the_command(line: list[str]) -> None:
+def test_flags_may_precede_or_follow_the_command(line: list[str]) -> None:
     parsed = parse_arguments(line)
     assert (parsed.command, parsed.flags) == ("status", {"stateDir": "/s"})
 
 
-def test_command_is_credential_when_none_is_named() -> None:
+def test_default_command_is_credential() -> None:
     assert parse_arguments([]).command == "credential"
 
 
@@ -236,12 +238,12 @@ def test_mistyped_command_is_named() -> None:
         parse_arguments(["statu"])
 
 
-def test_mistyped_flag_is_named_and_not_only_its_value() -> None:
+def test_mistyped_flag_is_named_with_its_value() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"unknown argument '--stat'; .*'/s'"):
         parse_arguments(["--stat", "/s"])
 
 
-def test_help_of_a_command_has_its_options_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_has_only_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["renew", "--help"])
     text = capsys.readouterr().out
@@ -250,7 +252,7 @@ def test_help_of_a_command_has_its_options_alone(capsys: pytest.CaptureFixture[s
     assert "--manifest" not in text
 
 
-def test_explicit_kubeconfig_is_known_as_such() -> None:
+def test_explicit_kubeconfig_is_distinguished_from_the_default() -> None:
     assert parse_arguments(["renew"]).kubeconfig_explicit is False
     parsed = parse_arguments(["renew", "--kubeconfig", DEFAULT_KUBECONFIG])
     assert (parsed.kubeconfig, parsed.kubeconfig_explicit) == (Path(DEFAULT_KUBECONFIG), True)

@@ -1,4 +1,4 @@
-"""Which credential asks, when an exchange begins, and which certificate stays cached."""
+"""The requesting credential, the start of exchanges, and the cached certificate."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -42,29 +42,29 @@ def joined() -> FakeNode:
 
 
 def due(node: FakeNode) -> FakeNode:
-    """Let time go by until the renewal is due."""
+    """Move the clock to the time of the renewal."""
     assert node.store.credential is not None
     node.clock.pass_time(node.store.credential.renew_at - node.clock.now())
     return node
 
 
 def expired(node: FakeNode) -> FakeNode:
-    """Let time go by until the certificate is over."""
+    """Move the clock to the end of the certificate."""
     assert node.store.credential is not None
     node.clock.pass_time(node.store.credential.not_after - node.clock.now())
     return node
 
 
 def requesters(node: FakeNode) -> list[str]:
-    """Return who filed the CSRs, in order."""
+    """Return the requesters of the CSRs, in order."""
     return list(node.cluster.filed_by.values())
 
 
-def test_first_join_asks_with_the_bootstrap_credential() -> None:
+def test_first_join_uses_the_bootstrap_credential() -> None:
     assert requesters(joined()) == [BOOTSTRAP_USER] * 2
 
 
-def test_renewal_asks_with_the_current_certificate() -> None:
+def test_renewal_uses_the_current_certificate() -> None:
     node = due(joined())
     old = node.store.credential
     new = node.obtain()
@@ -80,7 +80,7 @@ def test_renewal_needs_no_bootstrap_credential() -> None:
     node.obtain()
 
 
-def test_fresh_credential_of_another_call_is_used() -> None:
+def test_fresh_credential_from_another_call_is_used() -> None:
     node = joined()
     assert node.obtain() == node.store.credential
     assert len(node.cluster.csrs) == 2
@@ -92,7 +92,7 @@ def test_forced_run_gets_a_new_certificate_at_any_time() -> None:
     assert len(node.cluster.csrs) == 4
 
 
-def test_refused_certificate_is_replaced_through_the_bootstrap_credential() -> None:
+def test_refused_certificate_is_replaced_with_the_bootstrap_credential() -> None:
     node = due(joined())
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
@@ -100,25 +100,25 @@ def test_refused_certificate_is_replaced_through_the_bootstrap_credential() -> N
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_expired_certificate_is_not_asked_with() -> None:
+def test_expired_certificate_requests_nothing() -> None:
     node = expired(joined())
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_expired_certificate_is_tried_once_and_then_as_good_as_none() -> None:
+def test_expired_certificate_is_tried_once() -> None:
     node = expired(joined())
     node.bootstrap = None
     node.cluster.calls.clear()
     with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
-    assert node.cluster.calls == ["self_subject_review"], "it is tried once: the clock may be wrong"
+    assert node.cluster.calls == ["self_subject_review"], "one try, since the clock may be wrong"
     with pytest.raises(CoolingDown):
         node.obtain()
     assert node.cluster.calls == ["self_subject_review"]
 
 
-def test_certificate_for_another_server_and_ca_asks_and_is_not_served() -> None:
+def test_certificate_for_another_server_and_ca_requests_but_is_not_served() -> None:
     node = joined()
     old = node.store.credential
     node.url, node.ca = "https://another.example", node.cluster.authority()
@@ -126,14 +126,14 @@ def test_certificate_for_another_server_and_ca_asks_and_is_not_served() -> None:
     assert requesters(node)[2:] == [NODE_USER] * 2
 
 
-def test_certificate_of_another_node_name_asks_nothing() -> None:
+def test_certificate_of_another_node_name_requests_nothing() -> None:
     node = joined()
     node.settings["nodeName"] = "worker-2"
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
 
-def test_suspected_certificate_that_is_accepted_stays() -> None:
+def test_suspected_certificate_that_is_accepted_is_kept() -> None:
     node = joined()
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
     assert len(node.cluster.csrs) == 2
@@ -146,10 +146,10 @@ def test_suspected_certificate_that_is_refused_is_replaced() -> None:
     node.cluster.calls.clear()
     node.obtain(Trigger.UNAUTHORIZED_SUSPECTED)
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
-    assert node.cluster.calls.count("create") == 2, "none with what was just refused"
+    assert node.cluster.calls.count("create") == 2, "no CSR with the refused certificate"
 
 
-def test_outage_decides_nothing_about_a_suspected_certificate() -> None:
+def test_suspected_certificate_is_kept_in_an_outage() -> None:
     node = joined()
     node.cluster.errors = [ApiServerUnavailable("gone")]
     old = node.store.credential
@@ -175,8 +175,8 @@ def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_ste
 
 
 @pytest.mark.parametrize("trigger", [Trigger.RENEWAL_DUE, Trigger.UNAUTHORIZED_SUSPECTED])
-def test_refused_certificate_is_not_sent_again_and_again(trigger: Trigger) -> None:
-    """Each 401 that the kubelet meets is another call, and each call another run behind it."""
+def test_refused_certificate_is_sent_once(trigger: Trigger) -> None:
+    """Each 401 that the kubelet gets causes a call, and each call starts a background run."""
     node = due(joined())
     assert node.store.credential is not None
     node.cluster.revoked.add(node.store.credential.key_pair.certificate)
@@ -206,7 +206,7 @@ def test_refused_bootstrap_credential_names_the_operators_step() -> None:
         node.obtain()
 
 
-def test_failed_renewal_leaves_the_certificate() -> None:
+def test_failed_renewal_keeps_the_certificate() -> None:
     node = due(joined())
     old = node.store.credential
     node.cluster.deny["offer"] = ("MachineDeleting", "bye")
@@ -215,7 +215,7 @@ def test_failed_renewal_leaves_the_certificate() -> None:
     assert node.store.credential == old
 
 
-def test_new_certificate_is_served_from_a_full_disk() -> None:
+def test_new_certificate_is_served_although_the_disk_is_full() -> None:
     node = FakeNode()
     node.cluster.on_wait = lambda: setattr(node.store, "is_full", len(node.cluster.csrs) == 2)
     credential = node.obtain()
@@ -223,11 +223,11 @@ def test_new_certificate_is_served_from_a_full_disk() -> None:
     node.store.is_full = False
     node.cluster.on_wait = lambda: None
     assert node.obtain().key_pair == credential.key_pair, (
-        "the exchange on disk ends in the same again"
+        "the exchange on disk yields the same certificate"
     )
 
 
-def test_full_disk_begins_no_exchange() -> None:
+def test_no_exchange_starts_on_a_full_disk() -> None:
     node = FakeNode()
     node.store.is_full = True
     with pytest.raises(StateDirectoryUnwritable):
@@ -280,7 +280,7 @@ def test_forced_run_ignores_the_cooldown() -> None:
     node.obtain(Trigger.FORCED)
 
 
-def test_cooldown_ends_with_the_boot() -> None:
+def test_cooldown_ends_at_a_reboot() -> None:
     node = denied()
     node.cluster.deny.clear()
     node.clock.reboot()
@@ -390,15 +390,15 @@ def test_waiting_for_the_signer_starts_no_cooldown() -> None:
     ],
     ids=repr,
 )
-def test_pause_fits_the_failure(error: Exception, failures: int, seconds: float) -> None:
+def test_cooldown_depends_on_the_failure(error: Exception, failures: int, seconds: float) -> None:
     assert duration_after(error, failures, 0) == seconds
     assert duration_after(error, failures, 1) == seconds / 2
 
 
-def test_pauses_double_up_to_their_limit() -> None:
+def test_cooldowns_double_up_to_their_limit() -> None:
     pauses = [duration_after(RequestDenied(""), failures, 0) for failures in range(10)]
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
-    assert duration_after(RequestDenied(""), 10**6, 0) == 600, "no number grows too large for it"
+    assert duration_after(RequestDenied(""), 10**6, 0) == 600, "a large count does not overflow"
 
 
 def test_refused_version_is_tried_again_hourly() -> None:
@@ -446,13 +446,13 @@ def test_freshness_prefers_serving() -> None:
     assert freshness(credential, received) is Freshness.FRESH
     assert freshness(credential, received - 300) is Freshness.FRESH
     assert freshness(credential, received - 301) is Freshness.RENEWAL_DUE
-    assert freshness(credential, received - 3600) is Freshness.RENEWAL_DUE, "the clock went back"
+    assert freshness(credential, received - 3600) is Freshness.RENEWAL_DUE, "the clock was set back"
     assert freshness(credential, credential.renew_at) is Freshness.RENEWAL_DUE
     assert freshness(credential, ends) is Freshness.EXPIRED
-    # Made before the clock was set right: its dates hold, its life since receipt does not.
+    # Received before the clock was corrected: only the dates of the certificate are right.
     early = replace(credential, received_at=received - 300 * 86400)
     assert freshness(early, received) is Freshness.RENEWAL_DUE
-    # Made while the clock was ahead: its dates do not hold, its life since receipt does.
+    # Received while the clock was ahead: only the time since its receipt is right.
     late = replace(credential, received_at=received + 300 * 86400)
     assert freshness(late, late.received_at) is Freshness.FRESH
     assert freshness(late, late.renew_at) is Freshness.RENEWAL_DUE
@@ -460,7 +460,7 @@ def test_freshness_prefers_serving() -> None:
 
 
 def test_fresh_certificate_is_unusable_after_the_ca_bundle_grew() -> None:
-    """Issue 11, point 21: with the signer away every call failed, with 167 h left."""
+    """Issue 11, point 21: without the signer every call failed, with 167 h left."""
     node = joined()
     first = node.store.credential
     node.cluster.signer_is_away = True
@@ -504,7 +504,7 @@ def test_two_kubeconfigs_discard_each_others_exchanges() -> None:
     assert len(node.cluster.csrs) == 2
     node.cluster.signer_is_away = False
     node.obtain()
-    assert len(node.cluster.csrs) == 3, "an offer each, and one answer"
+    assert len(node.cluster.csrs) == 3, "an offer for each kubeconfig, and one answer"
 
 
 def test_kubeconfigs_that_differ_in_other_bytes_share_an_exchange() -> None:
@@ -561,7 +561,7 @@ def test_clock_days_ahead_throws_the_certificate_away(caplog: pytest.LogCaptureF
     assert node.obtain(Trigger.REQUIRED) == first
     assert "correct the clock" in caplog.text
     node.bootstrap = None
-    assert node.obtain(Trigger.RENEWAL_DUE) != first, "it is renewed with itself"
+    assert node.obtain(Trigger.RENEWAL_DUE) != first, "the certificate requests its own renewal"
 
 
 def test_expired_certificate_is_tried_at_each_call_of_an_outage() -> None:
@@ -617,7 +617,7 @@ def test_due_certificate_is_sufficient_for_a_call_that_has_to_serve_one() -> Non
     assert len(node.cluster.csrs) == 2
 
 
-def test_known_calls_are_bounded() -> None:
+def test_number_of_known_calls_is_bounded() -> None:
     node = joined()
     for number in range(MAX_KNOWN_CALLS + 3):
         node.url = f"https://{number}.example"
@@ -626,8 +626,8 @@ def test_known_calls_are_bounded() -> None:
     assert len(node.store.credential.known_calls) == MAX_KNOWN_CALLS
 
 
-def test_cooling_down_call_asks_no_provider() -> None:
-    """client-go has no backoff: what a call costs that does nothing, it costs each time."""
+def test_call_in_a_cooldown_queries_no_provider() -> None:
+    """client-go has no backoff: it repeats a call that does nothing, with all of its cost."""
     node = FakeNode(settings={"provider": "aws", "providerID": None, "nodeName": None})
     node.identity = Identity(provider_id="aws:///1", node_name="worker-1")
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "no")
@@ -635,10 +635,10 @@ def test_cooling_down_call_asks_no_provider() -> None:
         node.obtain()
     with pytest.raises(CoolingDown):
         node.obtain()
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
-def test_outage_never_discards_the_exchange() -> None:
+def test_outage_does_not_discard_the_exchange() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone")] * 100
     with pytest.raises(ApiServerUnavailable):

@@ -1,4 +1,4 @@
-"""Whole exchanges in memory: what is sent, what is resumed, and what ends them."""
+"""Whole exchanges in memory: what is sent, when they resume, and when they end."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode,
 
 
 def moments_of_a_join() -> int:
-    """Count the moments at which an exchange can be killed."""
+    """Count the moments at which a process can be killed in an exchange."""
     node = FakeNode()
     node.obtain()
     return node.crash_injector.seen
@@ -57,7 +57,7 @@ def filed(node: FakeNode) -> list[str]:
 def test_limits_are_those_of_the_protocol() -> None:
     limits = (EXCHANGE_TTL_SECONDS, OFFER_TTL_SECONDS, CHALLENGE_TTL_SECONDS)
     assert limits == (15 * 60, 10 * 60, 4 * 60)
-    assert WATCH_TIMEOUT_SECONDS <= 60, "a pending exchange is looked at every minute at least"
+    assert WATCH_TIMEOUT_SECONDS <= 60, "a pending CSR is read at least every minute"
 
 
 def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None:
@@ -74,27 +74,27 @@ def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None
     assert node.store.pending is None
 
 
-def test_each_offer_has_a_key_of_its_own() -> None:
+def test_each_offer_has_another_key() -> None:
     node = FakeNode()
     first = node.obtain()
     node.store.credential = None
     assert node.obtain().key_pair.key != first.key_pair.key
 
 
-def test_lifetime_is_asked_for_and_bound() -> None:
+def test_lifetime_is_requested_and_bound() -> None:
     node = FakeNode(settings={"expirationSeconds": 3600})
     node.obtain()
     assert {csr.spec.expiration_seconds for csr in node.cluster.csrs.values()} == {3600}
 
 
-def test_event_log_goes_along_when_it_is_asked_for() -> None:
+def test_event_log_is_sent_when_it_is_requested() -> None:
     node = FakeNode(log=b"log")
     node.cluster.event_log = True
     node.obtain()
     assert node.cluster.answers[0].event_log == b"log"
 
 
-def test_event_log_stays_here_when_it_is_not_asked_for() -> None:
+def test_event_log_is_not_sent_when_it_is_not_requested() -> None:
     node = FakeNode(log=b"log")
     node.obtain()
     assert node.cluster.answers[0].event_log is None
@@ -109,7 +109,7 @@ def test_phases_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("moment", range(1, moments_of_a_join() + 1))
-def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
+def test_exchange_is_resumed_after_a_kill_at_any_moment(moment: int) -> None:
     node = FakeNode(crash_injector=CrashInjector(moment=moment))
     with pytest.raises(SimulatedCrash):
         node.obtain()
@@ -117,8 +117,10 @@ def test_kill_at_any_moment_costs_nothing(moment: int) -> None:
     node.crash_injector.moment = None
     node.store.is_locked = False
     credential = node.obtain()
-    assert len(node.cluster.csrs) == 2, "the same exchange was taken up by the names of its CSRs"
-    assert kept in {None, credential}, "what was in the cache is not fetched again"
+    assert len(node.cluster.csrs) == 2, (
+        "the names of its CSRs show that the same exchange was resumed"
+    )
+    assert kept in {None, credential}, "a cached certificate is not requested again"
     assert node.store.credential == credential
 
 
@@ -143,7 +145,7 @@ def test_exchange_is_on_disk_before_anything_is_sent() -> None:
 
 
 def pending_after(node: FakeNode, seconds: float) -> FakeNode:
-    """Leave an offer without an answer behind, and let time pass."""
+    """Return a node with a pending offer and no answer, after some time."""
     node.cluster.signer_is_away = True
     with pytest.raises(DeadlinePassed):
         node.obtain()
@@ -159,7 +161,7 @@ def test_pending_offer_is_resumed_by_the_next_call() -> None:
 
 
 def offers_of_a_day_without_a_signer(node: FakeNode, seconds: float) -> int:
-    """Count the offers of a node whose calls have this budget, one each minute at most."""
+    """Count the offers of a node that makes one call a minute at most, each with this budget."""
     node.cluster.signer_is_away = True
     end = node.clock.boottime() + 24 * 3600
     while node.clock.boottime() < end:
@@ -172,7 +174,7 @@ def offers_of_a_day_without_a_signer(node: FakeNode, seconds: float) -> int:
 
 @pytest.mark.parametrize("seconds", [BUDGET_SECONDS, EXCHANGE_TTL_SECONDS])
 def test_node_without_a_signer_files_135_offers_a_day(seconds: float) -> None:
-    """Issue 11, point 32: each due node, all day long, while the signer is away."""
+    """Issue 11, point 32: each due node did so while the signer was unavailable."""
     assert 30 < offers_of_a_day_without_a_signer(FakeNode(), seconds) < 60
 
 
@@ -187,8 +189,8 @@ def test_offer_unanswered_for_ten_minutes_is_replaced_after_a_pause() -> None:
     assert len(filed(node)) == 3
 
 
-def test_offer_that_no_call_waited_for_is_replaced_at_once() -> None:
-    """That it has no challenge says nothing about the signer."""
+def test_expired_offer_without_a_waiting_call_is_replaced_at_once() -> None:
+    """The missing challenge does not show that the signer is unavailable."""
     node = pending_after(FakeNode(), EXCHANGE_TTL_SECONDS)
     node.obtain()
     assert len(filed(node)) == 3
@@ -202,7 +204,7 @@ def test_challenge_is_accepted_until_its_offer_is_ten_minutes_old() -> None:
     assert len(filed(node)) == 2
 
 
-def test_challenge_is_too_late_for_an_offer_over_ten_minutes_old() -> None:
+def test_challenge_for_an_offer_over_ten_minutes_old_is_refused() -> None:
     node = pending_after(FakeNode(), OFFER_TTL_SECONDS + 1 - BUDGET_SECONDS)
     node.cluster.reconcile()
     with pytest.raises(OfferUnanswered):
@@ -212,7 +214,7 @@ def test_challenge_is_too_late_for_an_offer_over_ten_minutes_old() -> None:
 @pytest.mark.parametrize(
     ("age", "in_all"), [(EXCHANGE_TTL_SECONDS, 2), (EXCHANGE_TTL_SECONDS + 1, 4)]
 )
-def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
+def test_key_is_discarded_after_fifteen_minutes_although_its_certificate_exists(
     age: float, in_all: int
 ) -> None:
     node = FakeNode()
@@ -233,7 +235,7 @@ def test_key_is_discarded_after_fifteen_minutes_though_its_certificate_is_there(
         (OFFER_TTL_SECONDS + WATCH_TIMEOUT_SECONDS, OfferUnanswered),
     ],
 )
-def test_call_that_ends_with_its_offer_begins_no_other(
+def test_call_that_ends_with_its_offer_starts_no_other_offer(
     seconds: float, error: type[AttestationError]
 ) -> None:
     node = FakeNode()
@@ -250,7 +252,7 @@ def test_call_that_ends_with_its_offer_begins_no_other(
         (EXCHANGE_TTL_SECONDS + WATCH_TIMEOUT_SECONDS, ExchangeExpired),
     ],
 )
-def test_call_that_ends_with_its_exchange_begins_no_other(
+def test_call_that_ends_with_its_exchange_starts_no_other_exchange(
     seconds: float, error: type[AttestationError]
 ) -> None:
     node = FakeNode()
@@ -319,7 +321,7 @@ def test_exchange_of_another_requester_is_replaced() -> None:
 
 
 def at_challenge(node: FakeNode) -> FakeNode:
-    """Kill a node that has just seen its challenge."""
+    """Kill a node that has just received its challenge."""
     seen = node.store.save_pending
 
     def save(pending: object) -> None:
@@ -334,7 +336,7 @@ def at_challenge(node: FakeNode) -> FakeNode:
     return node
 
 
-def test_challenge_is_answered_within_four_minutes_of_its_first_sight() -> None:
+def test_challenge_is_answered_within_four_minutes_of_its_receipt() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS)
     node.obtain()
@@ -345,7 +347,7 @@ def test_challenge_older_than_four_minutes_is_discarded() -> None:
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
-    assert len(filed(node)) == 3, "another offer, and its answer"
+    assert len(filed(node)) == 3, "the first offer, then another offer and its answer"
 
 
 def test_discarded_challenge_is_not_opened() -> None:
@@ -360,11 +362,11 @@ def test_discarded_challenge_is_not_opened() -> None:
 
     node.tpm.activate_credential = watched  # type: ignore[method-assign]
     node.obtain()
-    assert len(opened) == 1, "that of the next exchange"
+    assert len(opened) == 1, "only the challenge of the next exchange"
 
 
 def before_the_answer_arrives(node: FakeNode) -> FakeNode:
-    """Kill a node whose answer is on disk, and not at the API server."""
+    """Kill a node whose answer is on disk, but not in the API server."""
     lost = node.cluster.called
 
     def lose_the_answer(method: str) -> None:
@@ -379,7 +381,7 @@ def before_the_answer_arrives(node: FakeNode) -> FakeNode:
     return node
 
 
-def test_answer_on_disk_is_sent_again_to_the_byte() -> None:
+def test_answer_on_disk_is_sent_again_unchanged() -> None:
     node = before_the_answer_arrives(FakeNode())
     assert node.store.pending is not None
     kept = node.store.pending.answer
@@ -391,10 +393,10 @@ def test_answer_that_was_not_created_in_four_minutes_is_discarded() -> None:
     node = before_the_answer_arrives(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.obtain()
-    assert len(filed(node)) == 3, "another offer, and its answer"
+    assert len(filed(node)) == 3, "the first offer, then another offer and its answer"
 
 
-def test_answer_that_was_filed_is_waited_for_however_old_its_challenge() -> None:
+def test_created_answer_is_awaited_at_any_age_of_its_challenge() -> None:
     node = FakeNode()
     node.cluster.wait["answer"] = "MachineNotFound"
     with pytest.raises(DeadlinePassed):
@@ -405,19 +407,19 @@ def test_answer_that_was_filed_is_waited_for_however_old_its_challenge() -> None
     assert len(filed(node)) == 2
 
 
-def test_waiting_answer_outlives_calls_until_it_is_fifteen_minutes_old() -> None:
+def test_pending_answer_is_kept_over_calls_until_it_is_fifteen_minutes_old() -> None:
     node = FakeNode()
     node.cluster.wait["answer"] = "EndorsementKeyNotRegistered: no key is on record"
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
         node.obtain()
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
         node.obtain(seconds=EXCHANGE_TTL_SECONDS + 60)
-    assert len(filed(node)) == 4, "after fifteen minutes begun anew"
+    assert len(filed(node)) == 4, "a new exchange begins after fifteen minutes"
     assert node.store.pending is not None
     assert node.store.pending.answer_name == filed(node)[3]
 
 
-def test_machine_that_appears_late_is_waited_for() -> None:
+def test_node_waits_for_its_machine() -> None:
     node = FakeNode()
     node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
     with pytest.raises(DeadlinePassed, match="MachineNotFound"):
@@ -466,7 +468,7 @@ def test_certificate_of_a_denied_or_failed_request_is_not_used(
     assert node.store.credential is None
 
 
-def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
+def test_full_disk_does_not_hide_the_reason_of_a_failed_exchange() -> None:
     node = FakeNode()
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "another key")
     node.cluster.on_wait = lambda: setattr(node.store, "is_full", True)
@@ -476,7 +478,7 @@ def test_full_disk_does_not_hide_why_an_exchange_ended() -> None:
 
 @pytest.mark.timeout(30)
 def test_expired_exchange_that_cannot_be_deleted_ends_the_call() -> None:
-    """As on a disk that has become read-only: it would be taken up again, and again."""
+    """As on a disk that became read-only. The exchange would be resumed again and again."""
     node = at_challenge(FakeNode())
     node.clock.pass_time(CHALLENGE_TTL_SECONDS + 1)
     node.store.is_full = True
@@ -486,7 +488,7 @@ def test_expired_exchange_that_cannot_be_deleted_ends_the_call() -> None:
 
 def test_refused_version_names_the_versions_of_the_signer() -> None:
     node = FakeNode()
-    node.cluster.deny["offer"] = ("UnsupportedVersion", "not spoken here")
+    node.cluster.deny["offer"] = ("UnsupportedVersion", "not supported here")
     with pytest.raises(VersionRefused, match=r"supports v1.*supports v2"):
         node.obtain()
 
@@ -504,7 +506,7 @@ def test_deleted_request_ends_the_exchange(index: int) -> None:
         node.obtain()
 
 
-def test_offer_may_be_deleted_once_its_challenge_is_stored() -> None:
+def test_deleted_offer_is_not_needed_after_its_challenge_is_stored() -> None:
     node = at_challenge(FakeNode())
     node.cluster.csrs.clear()
     node.obtain()
@@ -531,7 +533,7 @@ def test_csr_with_other_content_under_our_name_is_a_conflict(
         node.obtain()
 
 
-def test_unreadable_challenge_is_waited_out() -> None:
+def test_unreadable_challenge_is_ignored_until_a_readable_one() -> None:
     node = FakeNode()
     looks: list[str] = []
 
@@ -556,7 +558,7 @@ def test_challenge_for_another_tpm_ends_the_exchange() -> None:
     assert node.store.pending is None
 
 
-def test_challenge_for_an_older_attestation_key_template_starts_over() -> None:
+def test_challenge_for_an_older_attestation_key_template_restarts_the_exchange() -> None:
     """An update of this program changed the key's attributes, and with them its Name."""
     node = FakeNode()
     ecc = ATTESTATION_TEMPLATES[0]
@@ -576,7 +578,9 @@ def test_call_waits_while_the_api_server_is_unavailable() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(5)]
     node.obtain()
-    assert node.clock.slept == sorted(node.clock.slept), "more patience each time"
+    assert node.clock.slept == sorted(node.clock.slept), (
+        "each pause is at least as long as the last"
+    )
 
 
 def test_pauses_in_an_outage_double_up_to_a_limit() -> None:
@@ -584,10 +588,12 @@ def test_pauses_in_an_outage_double_up_to_a_limit() -> None:
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(7)]
     node.obtain()
     pauses = [0.25, 0.5, 1, 2, 4, 5, 5]
-    assert node.clock.slept == [pause * 1.5 for pause in pauses], "with half of the jitter"
+    assert node.clock.slept == [pause * 1.5 for pause in pauses], (
+        "the fake random number adds half of the pause"
+    )
 
 
-def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> None:
+def test_exchange_is_resumed_after_an_outage_longer_than_the_call() -> None:
     node = FakeNode()
     node.cluster.errors = [ApiServerUnavailable("gone") for _ in range(100)]
     before = node.clock.boottime()
@@ -603,7 +609,7 @@ def test_outage_that_outlasts_the_call_leaves_the_exchange_for_the_next() -> Non
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", ["offer", "answer"])
 def test_watches_that_end_at_once_are_throttled(kind: str) -> None:
-    """As behind a proxy that passes no streams on: what is new is seen by looking all the same."""
+    """As with a proxy that passes no streams on. The node polls, and still sees changes."""
     node = FakeNode()
     node.cluster.watches_end_at_once = True
     node.cluster.wait[kind] = "MachineNotFound"
@@ -632,14 +638,14 @@ WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[Attestat
         CertificateMismatch,
     ),
     "another name": (change_issuance(node_name="worker-2"), CertificateMismatch),
-    "another organisation": (change_issuance(organisations=("other",)), CertificateMismatch),
-    "one organisation more": (
+    "another organization": (change_issuance(organisations=("other",)), CertificateMismatch),
+    "one organization more": (
         change_issuance(organisations=("system:nodes", "system:masters")),
         CertificateMismatch,
     ),
     "an authority": (change_issuance(authority=True), CertificateMismatch),
     "no usage": (change_issuance(usage=None), CertificateMismatch),
-    "a name that was not asked for": (
+    "a name that was not requested": (
         change_issuance(names=(x509.DNSName("worker-1"),)),
         CertificateMismatch,
     ),
@@ -647,7 +653,7 @@ WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[Attestat
         change_issuance(usage=x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])),
         CertificateMismatch,
     ),
-    "long over": (
+    "expired long ago": (
         change_issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
         CertificateMismatch,
     ),
@@ -655,9 +661,9 @@ WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[Attestat
         change_issuance(backdated=-timedelta(days=2)),
         CertificateMismatch,
     ),
-    "of no length": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateMismatch),
-    "just over": (change_issuance(lifetime=-timedelta(seconds=1)), CertificateNotAccepted),
-    "taken for another's": (
+    "of negative lifetime": (change_issuance(lifetime=-timedelta(minutes=5)), CertificateMismatch),
+    "just expired": (change_issuance(lifetime=-timedelta(seconds=1)), CertificateNotAccepted),
+    "accepted as another node": (
         lambda cluster: setattr(cluster, "known_as", "system:node:worker-2"),
         CertificateNotAccepted,
     ),
@@ -681,7 +687,7 @@ def test_wrong_certificate_never_reaches_the_cache(wrong: str) -> None:
     assert node.store.pending is None
 
 
-def test_text_around_a_certificate_is_dropped() -> None:
+def test_text_around_a_certificate_is_discarded() -> None:
     node = FakeNode()
     node.cluster.issuance = Issuance(text_around=b'CN = "x"\\\n')
     assert node.obtain().key_pair.certificate.startswith(b"-----BEGIN CERTIFICATE-----\n")
@@ -694,7 +700,7 @@ def test_certificate_without_basic_constraints_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("skew", [-5 * 86400.0, -7200.0, 7200.0, 86000.0])
-def test_clocks_that_differ_by_hours_do_not_keep_a_node_out(skew: float) -> None:
+def test_node_whose_clock_is_hours_off_joins(skew: float) -> None:
     node = FakeNode()
     node.cluster.skew = skew
     credential = node.obtain()
@@ -711,7 +717,7 @@ def test_clock_two_days_behind_gets_certificates_that_it_discards() -> None:
         with pytest.raises(CoolingDown):
             node.obtain()
         node.clock.pass_time(50)
-    assert len(filed(node)) == 1, "one offer, and no answer to issue for"
+    assert len(filed(node)) == 1, "one offer and no answer, so that no certificate is issued"
 
 
 def test_cooldown_for_a_wrong_clock_ends_when_the_clock_is_set() -> None:

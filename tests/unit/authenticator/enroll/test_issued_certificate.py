@@ -1,4 +1,4 @@
-"""What comes back for a key: what can be read of it, its order, and its dates to the second."""
+"""Issued certificates: parsing, their order, and their dates to the second."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ OID_OF_USAGE: Final = bytes.fromhex("0603551d25")
 
 
 def certificate(usage: x509.ExtendedKeyUsage = CLIENT_AUTH) -> bytes:
-    """Return a certificate as asked for, of a week from now."""
+    """Return a certificate as requested, valid for a week from now."""
     pkcs10 = build_pkcs10(
         KEY, node_name="worker-1", provider_id="test:///1", dns_names=[], ip_addresses=[]
     )
@@ -46,7 +46,7 @@ def certificate(usage: x509.ExtendedKeyUsage = CLIENT_AUTH) -> bytes:
 
 
 def with_der(change: Callable[[bytes], bytes]) -> bytes:
-    """Return the certificate with its encoding changed; nobody looks at its signature here."""
+    """Return the certificate with its DER changed; no test verifies its signature."""
     der = x509.load_pem_x509_certificate(certificate()).public_bytes(Encoding.DER)
     changed = change(der)
     assert changed != der
@@ -54,11 +54,9 @@ def with_der(change: Callable[[bytes], bytes]) -> bytes:
 
 
 UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
-    "no PEM": lambda: b"junk",
+    "not PEM": lambda: b"junk",
     "no certificate": lambda: issued_certificate.key_pem(KEY),
-    "a curve that nobody knows": lambda: with_der(
-        lambda der: der.replace(OID_OF_P256, OID_OF_NO_CURVE)
-    ),
+    "an unknown curve": lambda: with_der(lambda der: der.replace(OID_OF_P256, OID_OF_NO_CURVE)),
     "one extension twice": lambda: with_der(
         lambda der: der.replace(OID_OF_CONSTRAINTS, OID_OF_USAGE)
     ),
@@ -66,7 +64,7 @@ UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_certificate_that_cannot_be_read_is_not_as_asked(case: str) -> None:
+def test_unreadable_certificate_is_refused(case: str) -> None:
     issued_certificate.verify_issued_certificate(
         certificate(), issued_certificate.key_pem(KEY), WANTED, NOW
     )
@@ -76,7 +74,7 @@ def test_certificate_that_cannot_be_read_is_not_as_asked(case: str) -> None:
         )
 
 
-def test_first_certificate_is_the_nodes_and_the_others_come_along() -> None:
+def test_first_certificate_is_that_of_the_node_and_the_others_are_kept() -> None:
     leaf = certificate()
     assert (
         issued_certificate.verify_issued_certificate(
@@ -91,7 +89,7 @@ def test_first_certificate_is_the_nodes_and_the_others_come_along() -> None:
 
 
 @pytest.mark.parametrize("now", [NOW - DAY, NOW + WEEK + DAY - 1])
-def test_dates_may_be_a_day_off_the_clock(now: float) -> None:
+def test_dates_a_day_off_the_clock_are_accepted(now: float) -> None:
     issued = issued_certificate.verify_issued_certificate(
         certificate(), issued_certificate.key_pem(KEY), WANTED, now
     )
@@ -99,7 +97,7 @@ def test_dates_may_be_a_day_off_the_clock(now: float) -> None:
 
 
 @pytest.mark.parametrize("now", [NOW - DAY - 1, NOW + WEEK + DAY])
-def test_dates_may_not_be_more_than_a_day_off_the_clock(now: float) -> None:
+def test_dates_more_than_a_day_off_the_clock_are_refused(now: float) -> None:
     with pytest.raises(CertificateMismatch, match="not valid now"):
         issued_certificate.verify_issued_certificate(
             certificate(), issued_certificate.key_pem(KEY), WANTED, now
@@ -107,14 +105,14 @@ def test_dates_may_not_be_more_than_a_day_off_the_clock(now: float) -> None:
 
 
 @pytest.mark.parametrize("usages", [CLIENT_USAGES, SERVING_USAGES], ids=["client", "serving"])
-def test_each_usage_that_was_asked_for_is_looked_for(usages: frozenset[str]) -> None:
+def test_each_requested_usage_is_required(usages: frozenset[str]) -> None:
     purposes = {CLIENT_USAGES: CLIENT_AUTH, SERVING_USAGES: SERVER_AUTH}
-    wanted = replace(WANTED, usages=usages)
+    request = replace(WANTED, usages=usages)
     issued_certificate.verify_issued_certificate(
-        certificate(purposes.pop(usages)), issued_certificate.key_pem(KEY), wanted, NOW
+        certificate(purposes.pop(usages)), issued_certificate.key_pem(KEY), request, NOW
     )
     (other,) = purposes.values()
     with pytest.raises(CertificateMismatch, match="is not for"):
         issued_certificate.verify_issued_certificate(
-            certificate(other), issued_certificate.key_pem(KEY), wanted, NOW
+            certificate(other), issued_certificate.key_pem(KEY), request, NOW
         )

@@ -1,4 +1,4 @@
-"""Serving certificates in memory: when one is requested, for which names, and what is refused.
+"""Serving certificates in memory: when they are requested, their names, and refusals.
 
 Whole exchanges with the signer are in integration.
 """
@@ -76,7 +76,7 @@ class ServingNode:
         )
 
     def due(self, credential: Credential) -> None:
-        """Let a certificate's renewal point pass."""
+        """Move the clock past the renewal time of a certificate."""
         self.node.clock.pass_time(credential.renew_at - self.node.clock.now())
 
 
@@ -86,7 +86,7 @@ def node() -> ServingNode:
     return ServingNode()
 
 
-def test_certificate_is_asked_for_by_the_node_for_its_names(node: ServingNode) -> None:
+def test_node_requests_a_certificate_for_its_names(node: ServingNode) -> None:
     credential = node.obtain()
     offer, answer = node.cluster.csrs.values()
     assert {node.cluster.filed_by[csr.spec.name] for csr in (offer, answer)} == {
@@ -102,7 +102,7 @@ def test_certificate_is_asked_for_by_the_node_for_its_names(node: ServingNode) -
     assert leaf.public_key() == load_pem_private_key(credential.key_pair.key, None).public_key()
 
 
-def test_nothing_happens_before_it_is_due(node: ServingNode) -> None:
+def test_nothing_is_requested_before_renewal_is_due(node: ServingNode) -> None:
     first = node.obtain()
     assert node.obtain() == first
     assert len(node.cluster.csrs) == 2
@@ -118,7 +118,7 @@ def move_to_another_cluster(node: FakeNode) -> None:
 
 
 CHANGES: dict[str, Callable[[ServingNode], object]] = {
-    "an address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
+    "one address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
     "another cluster": lambda n: move_to_another_cluster(n.node),
     "a damaged file": lambda n: setattr(n.store, "credential", None),
 }
@@ -131,13 +131,13 @@ def test_certificate_is_replaced_after_a_change(node: ServingNode, change: str) 
     assert node.obtain().key_pair.key != first.key_pair.key
 
 
-def test_names_in_another_order_are_the_same(node: ServingNode) -> None:
+def test_order_of_names_does_not_matter(node: ServingNode) -> None:
     first = node.obtain()
     node.names = (*reversed(NAMES), NAMES[0])
     assert node.obtain() == first
 
 
-def test_provider_gives_addresses_where_no_flag_does() -> None:
+def test_addresses_come_from_the_provider_without_a_flag() -> None:
     node = ServingNode(names=())
     node.node.settings = {"provider": "file:/x", "nodeName": None, "providerID": None}
     node.node.identity = Identity(provider_id="test:///1", node_name=NODE_NAME, addresses=NAMES)
@@ -152,26 +152,26 @@ def test_flags_win_over_the_provider() -> None:
     node.node.settings = {"provider": "file:/x"}
     node.node.identity = Identity(provider_id="test:///2", node_name="x", addresses=NAMES)
     assert node.obtain().arguments == (str(NAMES[0]),)
-    assert node.node.providers_asked == [], "nothing is left for it to tell"
+    assert node.node.queried_providers == [], "the flags set all that it could return"
 
 
 def no_names(node: ServingNode) -> None:
-    """Give no names."""
+    """Remove all names."""
     node.names = ()
 
 
 def expired(node: ServingNode) -> None:
-    """Let the client certificate run out."""
+    """Move the clock past the end of the client certificate."""
     node.node.clock.pass_time(timedelta(days=8).total_seconds())
 
 
 def renamed(node: ServingNode) -> None:
-    """Give the node another name than its certificate has."""
+    """Change the node name, so that it differs from the certificate."""
     node.node.settings = {"nodeName": "worker-2"}
 
 
 def provider_away(node: ServingNode) -> None:
-    """Let the names come from a provider that does not answer."""
+    """Configure a provider that does not answer, and no names."""
     node.names = ()
     node.node.settings = {"provider": "aws"}
 
@@ -181,12 +181,12 @@ REFUSED: dict[str, tuple[Callable[[ServingNode], object], type[AttestationError]
     "no client certificate": (lambda n: setattr(n, "client", None), ClientCertificateMissing),
     "expired client certificate": (expired, ClientCertificateMissing),
     "another node's client certificate": (renamed, ClientCertificateMissing),
-    "provider away": (provider_away, ProviderUnavailable),
+    "unavailable provider": (provider_away, ProviderUnavailable),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nothing_is_filed_when_it_cannot_succeed(node: ServingNode, case: str) -> None:
+def test_no_csr_is_created_that_cannot_succeed(node: ServingNode, case: str) -> None:
     change, error = REFUSED[case]
     change(node)
     with pytest.raises(error):
@@ -205,16 +205,14 @@ def issuance(**change: Any) -> Callable[[ServingNode], None]:  # noqa: ANN401
 WRONG: dict[str, Callable[[ServingNode], None]] = {
     "for clients": issuance(usage=CLIENT_AUTH),
     "without names": issuance(names=()),
-    "a name less": issuance(names=(x509.DNSName("worker-1.example"),)),
+    "one name less": issuance(names=(x509.DNSName("worker-1.example"),)),
     "another's name": issuance(node_name="worker-2"),
     "out of date": issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_certificate_does_not_replace_the_one_that_works(
-    node: ServingNode, case: str
-) -> None:
+def test_wrong_certificate_does_not_replace_the_current_one(node: ServingNode, case: str) -> None:
     works = node.obtain()
     node.due(works)
     WRONG[case](node)
@@ -223,7 +221,7 @@ def test_wrong_certificate_does_not_replace_the_one_that_works(
     assert node.store.credential == works
 
 
-def test_certificate_of_another_authority_does_not_replace_the_one_that_works(
+def test_certificate_of_another_authority_does_not_replace_the_current_one(
     node: ServingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     works = node.obtain()
@@ -284,16 +282,16 @@ def test_chain_may_have_intermediates() -> None:
 
 
 def certified(authority: Authority, above: Authority) -> bytes:
-    """Return an authority's certificate from another authority."""
-    own = authority.certificate
+    """Return the certificate of an authority, issued by another authority."""
+    certificate = authority.certificate
     builder = (
         x509.CertificateBuilder()
-        .subject_name(own.subject)
+        .subject_name(certificate.subject)
         .issuer_name(above.certificate.subject)
-        .public_key(own.public_key())
+        .public_key(certificate.public_key())
         .serial_number(2)
-        .not_valid_before(own.not_valid_before_utc)
-        .not_valid_after(own.not_valid_after_utc)
+        .not_valid_before(certificate.not_valid_before_utc)
+        .not_valid_after(certificate.not_valid_after_utc)
     )
     return builder.sign(above.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
@@ -327,7 +325,7 @@ ENDINGS: dict[str, Callable[[ServingNode], object]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> None:
+def test_cooldown_ends_when_its_input_changes(node: ServingNode, ending: str) -> None:
     node.cluster.deny["answer"] = ("AddressOfControlPlane", "not yours")
     with pytest.raises(RequestDenied):
         node.obtain()
@@ -338,20 +336,20 @@ def test_cooldown_ends_with_what_it_was_for(node: ServingNode, ending: str) -> N
     node.obtain()
 
 
-def test_names_have_one_order(node: ServingNode) -> None:
-    """Addresses come last, each kind in order, so that nothing is asked for twice."""
+def test_names_are_sorted(node: ServingNode) -> None:
+    """Addresses come last, and each kind is sorted, so that no certificate is requested twice."""
     node.names = (ip_address("192.0.2.1"), "b.example", ip_address("192.0.2.0"), "a.example")
     assert node.obtain().arguments == ("a.example", "b.example", "192.0.2.0", "192.0.2.1")
 
 
-def test_refused_client_certificate_names_the_step(node: ServingNode) -> None:
+def test_refused_client_certificate_names_the_next_step(node: ServingNode) -> None:
     assert node.client is not None
     node.cluster.revoked.add(node.client.key_pair.certificate)
     with pytest.raises(Unauthorized, match=r"kubelet-authenticator-tpm renew"):
         node.obtain()
 
 
-def test_full_disk_is_an_error_since_the_kubelet_reads_the_file(node: ServingNode) -> None:
+def test_full_disk_is_an_error(node: ServingNode) -> None:
     node.store.is_full = True
     with pytest.raises(StateDirectoryUnwritable):
         node.obtain()

@@ -1,6 +1,6 @@
-"""The API server over real TLS on loopback: what is sent, what is believed, what nothing gets in.
+"""The client of the API server over real TLS on loopback: requests, and trusted responses.
 
-The server here is scripted: each test says what it answers, however odd.
+The server is scripted: each test sets its responses, valid or not.
 """
 
 import base64
@@ -79,8 +79,8 @@ CSR = Csr(
 
 
 @dataclass
-class Asked:
-    """One request as it arrived."""
+class ReceivedRequest:
+    """One received request."""
 
     method: str
     path: str
@@ -91,19 +91,19 @@ class Asked:
 
 @dataclass
 class Script:
-    """What the server answers, and the requests that it got."""
+    """The responses of the server, and the requests that it received."""
 
     port: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     answer: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
 
     def says(self, status: int, document: object, **headers: str) -> None:
-        """Answer everything with this."""
+        """Answer each request with this response."""
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         self.answer = lambda handler: send(handler, status, body, headers)
 
     def server(self, **change: Any) -> Server:  # noqa: ANN401
-        """Return what the exec info says."""
+        """Return the server as the exec info describes it."""
         given: dict[str, Any] = {
             "url": f"https://127.0.0.1:{self.port}",
             "ca": AUTHORITY.pair.certificate.decode(),
@@ -126,7 +126,7 @@ class Script:
 def send(
     handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]
 ) -> None:
-    """Send an answer."""
+    """Send a response."""
     handler.send_response(status)
     for name, value in {"Content-Length": str(len(body)), **headers}.items():
         handler.send_header(name, value)
@@ -144,9 +144,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         timeout = 10
 
         def setup(self) -> None:
-            """Remember the test of this connection: its client may be gone before it is handled."""
+            """Store the list of this test: its client may close before the request is handled."""
             super().setup()
-            self.asked = script.asked
+            self.requests = script.requests
 
         def _take(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -154,8 +154,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
             certificate = self.connection.getpeercert() or {}
             names = dict(pair[0] for pair in certificate.get("subject", ()))  # type: ignore[misc]
             content = self.rfile.read(length)
-            self.asked.append(
-                Asked(
+            self.requests.append(
+                ReceivedRequest(
                     method=self.command,
                     path=self.path,
                     headers=dict(self.headers),
@@ -168,11 +168,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
         do_GET = do_POST = _take  # noqa: N815 - the base's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Stay silent."""
+            """Log nothing."""
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-            """Stay silent when a client that does not trust us hangs up."""
+            """Log nothing when a client that does not trust the server closes the connection."""
 
     directory = tmp_path_factory.mktemp("pki")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -196,8 +196,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
 
 @pytest.fixture
 def script(running: Script) -> Script:
-    """Return the server without requests so far."""
-    running.asked = []
+    """Return the server without received requests."""
+    running.requests = []
     running.says(200, DOCUMENT)
     return running
 
@@ -205,13 +205,13 @@ def script(running: Script) -> Script:
 def test_csr_is_created_as_specified(script: Script) -> None:
     script.says(201, DOCUMENT)
     assert script.ask().create(REQUEST) == CSR
-    (asked,) = script.asked
-    assert (asked.method, asked.path) == ("POST", client.CSRS)
-    assert asked.headers["Authorization"] == "Bearer abcdef.secret"
-    assert asked.body["apiVersion"] == "certificates.k8s.io/v1"
-    assert asked.body["kind"] == "CertificateSigningRequest"
-    assert asked.body["metadata"] == {"name": "kubelet-tpm-1"}
-    assert asked.body["spec"] == {
+    (request,) = script.requests
+    assert (request.method, request.path) == ("POST", client.CSRS)
+    assert request.headers["Authorization"] == "Bearer abcdef.secret"
+    assert request.body["apiVersion"] == "certificates.k8s.io/v1"
+    assert request.body["kind"] == "CertificateSigningRequest"
+    assert request.body["metadata"] == {"name": "kubelet-tpm-1"}
+    assert request.body["spec"] == {
         "request": base64.b64encode(b"-----BEGIN").decode(),
         "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
         "usages": ["client auth", "digital signature"],
@@ -221,14 +221,14 @@ def test_csr_is_created_as_specified(script: Script) -> None:
 
 def test_lifetime_that_is_not_set_is_not_sent(script: Script) -> None:
     script.says(201, {**DOCUMENT, "spec": without_lifetime()})
-    wanted = replace(REQUEST, expiration_seconds=None)
-    assert script.ask().create(wanted).spec == wanted
-    (asked,) = script.asked
-    assert "expirationSeconds" not in asked.body["spec"]
+    spec = replace(REQUEST, expiration_seconds=None)
+    assert script.ask().create(spec).spec == spec
+    (request,) = script.requests
+    assert "expirationSeconds" not in request.body["spec"]
 
 
 def without_lifetime() -> dict[str, object]:
-    """Return the document's spec without a lifetime."""
+    """Return the document without a lifetime in its spec."""
     return {k: v for k, v in DOCUMENT["spec"].items() if k != "expirationSeconds"}
 
 
@@ -241,18 +241,18 @@ def test_csr_that_exists_is_returned(script: Script) -> None:
     assert script.ask().create(REQUEST) == CSR
 
 
-def test_csr_that_is_not_there_is_none(script: Script) -> None:
+def test_missing_csr_is_none(script: Script) -> None:
     script.says(404, {})
     assert script.ask().get(REQUEST.name) is None
 
 
-def test_client_certificate_is_shown(script: Script) -> None:
+def test_client_certificate_is_presented(script: Script) -> None:
     script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
-    assert script.asked[0].client == "system:node:worker-1"
-    assert "Authorization" not in script.asked[0].headers
+    assert script.requests[0].client == "system:node:worker-1"
+    assert "Authorization" not in script.requests[0].headers
 
 
-def test_key_has_no_name_on_disk(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+def test_key_is_never_in_a_named_file(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key)).get(REQUEST.name)
     assert not list(tmp_path.iterdir())
@@ -269,7 +269,7 @@ def test_permission_is_what_the_api_server_says(script: Script) -> None:
         assert script.ask().can_create_csrs() is allowed
 
 
-def test_date_is_the_api_servers(script: Script) -> None:
+def test_date_is_that_of_the_api_server(script: Script) -> None:
     assert "GMT" in (script.ask().server_date() or "")
 
 
@@ -287,7 +287,7 @@ def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
 
 
 def listing(*documents: dict[str, Any]) -> bytes:
-    """Return a list, of another version than what is in it."""
+    """Return a list whose resourceVersion differs from that of its items."""
     return json.dumps({"metadata": {"resourceVersion": "9"}, "items": documents}).encode()
 
 
@@ -303,13 +303,13 @@ def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noq
     return answer
 
 
-def test_change_is_watched_for_from_the_known_version(script: Script) -> None:
+def test_watch_starts_at_the_known_version(script: Script) -> None:
     newer = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "resourceVersion": "8"}}
     script.answer = watching({"type": "MODIFIED", "object": newer})
     changed = script.ask().wait_for_change(CSR, 5)
     assert changed is not None
     assert changed.resource_version == "8"
-    query = script.asked[0].path
+    query = script.requests[0].path
     assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in query
     assert "resourceVersion=7" in query
     assert "timeoutSeconds=5" in query
@@ -322,14 +322,14 @@ WATCHES: dict[str, tuple[dict[str, object], ...]] = {
 
 
 @pytest.mark.parametrize("events", WATCHES)
-def test_watch_without_a_change_is_followed_by_a_look(script: Script, events: str) -> None:
+def test_watch_without_a_change_is_followed_by_a_read(script: Script, events: str) -> None:
     script.answer = watching(*WATCHES[events], then=listing(DOCUMENT))
     assert script.ask().wait_for_change(CSR, 5) == replace(CSR, resource_version="9")
-    assert len(script.asked) == 2
-    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in script.asked[1].path
+    assert len(script.requests) == 2
+    assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in script.requests[1].path
 
 
-def test_watch_that_is_refused_for_its_version_is_followed_by_a_look(script: Script) -> None:
+def test_watch_of_an_expired_version_is_followed_by_a_read(script: Script) -> None:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if "watch=1" in handler.path:
             send(handler, 410, json.dumps({"kind": "Status", "code": 410}).encode(), {})
@@ -340,13 +340,13 @@ def test_watch_that_is_refused_for_its_version_is_followed_by_a_look(script: Scr
     assert script.ask().wait_for_change(CSR, 5) == replace(CSR, resource_version="9")
 
 
-def test_watch_goes_on_from_the_last_look_and_not_from_the_last_change(script: Script) -> None:
-    """A change of long ago is too old to watch from, and stays so however often it is read."""
+def test_watch_continues_from_the_last_read_and_not_from_the_last_change(script: Script) -> None:
+    """The version of an old change has expired, and each read would return it again."""
     script.answer = watching(*WATCHES["an expired version"], then=listing(DOCUMENT))
     looked_at = script.ask().wait_for_change(CSR, 5)
     assert looked_at is not None
     script.ask().wait_for_change(looked_at, 5)
-    assert "resourceVersion=9" in script.asked[2].path
+    assert "resourceVersion=9" in script.requests[2].path
 
 
 def test_deletion_is_seen(script: Script) -> None:
@@ -376,13 +376,13 @@ REFUSALS: dict[int, type[AttestationError]] = {
 
 
 @pytest.mark.parametrize("status", REFUSALS)
-def test_refusal_has_its_name(script: Script, status: int) -> None:
+def test_each_error_status_has_its_error(script: Script, status: int) -> None:
     body = b"" if status == 204 else b'{"message": "because\\n of \\u001b[2J this"}'
     script.says(status, body, Location=f"https://127.0.0.1:{script.port}/elsewhere")
     with pytest.raises(REFUSALS[status]) as raised:
         script.ask().create(REQUEST)
     assert raised.value.message.isprintable()
-    assert len(script.asked) == 1, "nothing is followed"
+    assert len(script.requests) == 1, "no redirect is followed"
 
 
 @pytest.mark.parametrize(
@@ -395,17 +395,17 @@ def test_refusal_has_its_name(script: Script, status: int) -> None:
         (b"<html>", ": "),
         (b"[]", ": "),
     ],
-    ids=["blanks", "long", "a number", "none", "no JSON", "a list"],
+    ids=["blanks", "long", "a number", "none", "not JSON", "a list"],
 )
-def test_message_of_a_refusal_is_one_short_line(body: bytes, expected: str) -> None:
-    """It is the API server's word, and goes to logs and terminals."""
+def test_message_of_an_error_status_is_one_short_line(body: bytes, expected: str) -> None:
+    """The API server writes this text, and it goes to logs and terminals."""
     assert (
         errors.error_for_status(422, body).message
         == f"the API server rejects the request (422){expected}"
     )
 
 
-def test_cause_is_found_however_it_is_wrapped() -> None:
+def test_wrapped_cause_is_found() -> None:
     gone = OSError(errno.ECONNREFUSED, "Connection refused")
     untrusted = ssl.SSLCertVerificationError()
     untrusted.verify_message = "self-signed certificate"
@@ -416,9 +416,9 @@ def test_cause_is_found_however_it_is_wrapped() -> None:
         in_a_ring = ValueError("outer", cause)
         in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
         for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
-            found = errors.error_for_exception(outer)
-            assert type(found) is error
-            assert ("Connection refused" if cause is gone else "self-signed") in found.message
+            csr = errors.error_for_exception(outer)
+            assert type(csr) is error
+            assert ("Connection refused" if cause is gone else "self-signed") in csr.message
 
 
 def test_error_without_a_cause_is_named_by_its_type() -> None:
@@ -426,7 +426,7 @@ def test_error_without_a_cause_is_named_by_its_type() -> None:
 
 
 def spec_without(key: str) -> dict[str, object]:
-    """Return the document with one part of its spec gone."""
+    """Return the document with one member of its spec removed."""
     return {**DOCUMENT, "spec": {k: v for k, v in DOCUMENT["spec"].items() if k != key}}
 
 
@@ -439,32 +439,30 @@ def spec_without(key: str) -> dict[str, object]:
     ],
     ids=["status", "parts of the status", "annotations"],
 )
-def test_part_that_is_null_is_as_one_that_is_not_there(
-    script: Script, change: dict[str, object]
-) -> None:
+def test_null_member_counts_as_absent(script: Script, change: dict[str, object]) -> None:
     script.says(200, DOCUMENT | change)
-    found = script.ask().get(REQUEST.name)
-    assert found is not None
-    assert found.spec == CSR.spec
+    csr = script.ask().get(REQUEST.name)
+    assert csr is not None
+    assert csr.spec == CSR.spec
 
 
-def test_condition_needs_no_words(script: Script) -> None:
+def test_condition_needs_no_reason_and_no_message(script: Script) -> None:
     conditions = [{"type": "Denied", "reason": None}]
     script.says(200, {**DOCUMENT, "status": {"conditions": conditions}})
-    found = script.ask().get(REQUEST.name)
-    assert found is not None
-    assert found.conditions == {"Denied": ("", "")}
+    csr = script.ask().get(REQUEST.name)
+    assert csr is not None
+    assert csr.conditions == {"Denied": ("", "")}
 
 
 MALFORMED: dict[str, object] = {
-    "no JSON": b"<html>",
-    "nested without end": b"[" * 100_000,
+    "not JSON": b"<html>",
+    "nested too deeply": b"[" * 100_000,
     "a list": [],
     "a number": 5,
     "nothing": {},
     "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
     "no request": spec_without("request"),
-    "request that is no base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
+    "request that is not base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
     "usages that are not a list": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
     "lifetime that is not a number": {
         **DOCUMENT,
@@ -476,13 +474,13 @@ MALFORMED: dict[str, object] = {
     },
     "conditions that are not objects": {**DOCUMENT, "status": {"conditions": [5]}},
     "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
-    "certificate that is no base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
+    "certificate that is not base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
     "certificate that is not a string": {**DOCUMENT, "status": {"certificate": 5}},
 }
 
 
 @pytest.mark.parametrize("malformed", MALFORMED)
-def test_malformed_answer_is_not_believed(script: Script, malformed: str) -> None:
+def test_malformed_response_is_refused(script: Script, malformed: str) -> None:
     script.says(200, MALFORMED[malformed])
     with pytest.raises(ApiResponseMalformed):
         script.ask().get(REQUEST.name)
@@ -502,7 +500,7 @@ REQUESTS: dict[str, Callable[[KubernetesApi], object]] = {
 
 @pytest.mark.parametrize("answer", REQUESTS)
 def test_object_name_of_a_hostile_api_server_is_refused(script: Script, answer: str) -> None:
-    """It went into messages, and from these into records and terminals."""
+    """The name was copied to messages, and from there to records and terminals."""
     if answer == "watched":
         script.answer = watching({"type": "MODIFIED", "object": RENAMED})
     elif answer == "listed":
@@ -525,7 +523,7 @@ def test_object_name_of_a_hostile_api_server_is_refused(script: Script, answer: 
     ],
     ids=lambda malformed: json.dumps(malformed)[-40:],
 )
-def test_malformed_list_is_not_believed(script: Script, malformed: object) -> None:
+def test_malformed_list_is_refused(script: Script, malformed: object) -> None:
     script.answer = watching(then=json.dumps(malformed).encode())
     with pytest.raises(ApiResponseMalformed):
         script.ask().wait_for_change(CSR, 5)
@@ -538,7 +536,7 @@ def test_malformed_review_is_an_error(script: Script, malformed: object) -> None
         script.ask().self_subject_review()
 
 
-def test_huge_answer_is_not_read(script: Script) -> None:
+def test_response_over_the_limit_is_not_read(script: Script) -> None:
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))
@@ -551,11 +549,11 @@ def test_huge_answer_is_not_read(script: Script) -> None:
         script.ask().get(REQUEST.name)
 
 
-def test_compressed_answer_is_not_inflated(script: Script) -> None:
+def test_compressed_response_is_not_decompressed(script: Script) -> None:
     script.says(200, b"\x1f\x8b\x08", **{"Content-Encoding": "gzip"})
     with pytest.raises(ApiResponseMalformed):
         script.ask().get(REQUEST.name)
-    assert script.asked[0].headers["Accept-Encoding"] == "identity"
+    assert script.requests[0].headers["Accept-Encoding"] == "identity"
 
 
 DRIPS: dict[str, bytes] = {
@@ -566,7 +564,7 @@ DRIPS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("begun", DRIPS)
-def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) -> None:
+def test_dripping_response_ends_with_the_deadline(script: Script, begun: str) -> None:
     gone = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -580,10 +578,10 @@ def test_answer_that_drips_ends_with_the_deadline(script: Script, begun: str) ->
     with pytest.raises(DeadlinePassed):
         script.ask(seconds=0.6).get(REQUEST.name)
     gone.set()
-    assert time.monotonic() - began < 20, "it would drip for hours"
+    assert time.monotonic() - began < 20, "the whole response would take hours"
 
 
-def test_server_that_says_nothing_is_unavailable(script: Script) -> None:
+def test_server_that_sends_nothing_is_unavailable(script: Script) -> None:
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
     with pytest.raises(DeadlinePassed):
@@ -603,13 +601,13 @@ def test_silent_server_is_unavailable_long_before_the_deadline(
     gone.set()
 
 
-def test_server_that_hangs_up_is_unavailable(script: Script) -> None:
+def test_server_that_closes_the_connection_is_unavailable(script: Script) -> None:
     script.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ApiServerUnavailable):
         script.ask().get(REQUEST.name)
 
 
-def test_answer_that_breaks_off_is_unavailable(script: Script) -> None:
+def test_incomplete_response_is_unavailable(script: Script) -> None:
     def break_off(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -630,16 +628,16 @@ def test_closed_port_is_unavailable(script: Script) -> None:
             script.ask(url=url).get(REQUEST.name)
 
 
-def test_no_time_is_left_to_ask(script: Script) -> None:
+def test_no_request_is_sent_after_the_deadline(script: Script) -> None:
     with pytest.raises(DeadlinePassed):
         script.ask(seconds=0).get(REQUEST.name)
-    assert script.asked == []
+    assert script.requests == []
 
 
 def test_certificate_of_another_authority_is_not_trusted(script: Script) -> None:
     with pytest.raises(ApiServerUntrusted):
         script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
-    assert script.asked == []
+    assert script.requests == []
 
 
 def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
@@ -647,19 +645,19 @@ def test_certificate_for_another_name_is_not_trusted(script: Script) -> None:
         script.ask(tls_server_name="other.example").get(REQUEST.name)
 
 
-def test_tls_server_name_is_what_counts(script: Script) -> None:
+def test_tls_server_name_is_verified(script: Script) -> None:
     assert script.ask(tls_server_name="kubernetes.example").get(REQUEST.name) == CSR
 
 
-def test_only_the_exec_infos_authority_is_trusted(script: Script) -> None:
-    asked = script.ask()
-    asked.get(REQUEST.name)
-    adapter = asked._session.get_adapter("https://a")
+def test_only_the_authority_of_the_exec_info_is_trusted(script: Script) -> None:
+    api = script.ask()
+    api.get(REQUEST.name)
+    adapter = api._session.get_adapter("https://a")
     context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
     assert len(context.get_ca_certs()) == 1
 
 
-def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+def test_environment_has_no_effect(script: Script, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
     (tmp_path / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n", encoding="ascii")
     (tmp_path / ".netrc").chmod(0o600)
@@ -670,7 +668,7 @@ def test_environment_changes_nothing(script: Script, tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     assert script.ask().get(REQUEST.name) == CSR
-    assert script.asked[0].headers["Authorization"] == "Bearer abcdef.secret"
+    assert script.requests[0].headers["Authorization"] == "Bearer abcdef.secret"
     with pytest.raises(ApiServerUntrusted):
         script.ask(ca=STRANGER.pair.certificate.decode()).get(REQUEST.name)
 
@@ -707,9 +705,9 @@ def test_server_is_verified_through_a_proxy(script: Script) -> None:
         thread = threading.Thread(target=relay, args=(listener,))
         thread.start()
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        asked = script.ask(proxy=proxy, url="https://kubernetes.example:443")
-        assert asked.get(REQUEST.name) == CSR
-        asked._session.close()
+        api = script.ask(proxy=proxy, url="https://kubernetes.example:443")
+        assert api.get(REQUEST.name) == CSR
+        api._session.close()
         other = script.ask(proxy=proxy, url="https://other.example:443")
         with pytest.raises(ApiServerUntrusted):
             other.get(REQUEST.name)
@@ -729,22 +727,22 @@ def test_unreadable_ca_is_an_error(script: Script, ca: str) -> None:
         script.ask(ca=ca)
 
 
-def test_pair_that_does_not_belong_together_is_refused(script: Script) -> None:
+def test_certificate_and_key_that_do_not_match_are_refused(script: Script) -> None:
     other = AUTHORITY.client("x").key
     with pytest.raises(Unauthorized):
         script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
 
 
 def open_descriptors() -> int:
-    """Count what is open in this process."""
+    """Count the open descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_nothing_stays_open(script: Script) -> None:
+def test_no_descriptor_stays_open(script: Script) -> None:
     before = open_descriptors()
     for _ in range(5):
-        asked = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
-        asked.get(REQUEST.name)
-        asked._session.close()
-    # The server's ends are in this process too, and are closed by other threads.
+        api = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
+        api.get(REQUEST.name)
+        api._session.close()
+    # Other threads of this process close the server's ends of the connections.
     wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")

@@ -1,4 +1,4 @@
-"""Deadlines that tests hold in their hands."""
+"""Deadlines that tests control."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import pytest
 
 @dataclass
 class Countdown:
-    """A deadline that `step` seconds come closer each time that somebody looks at it."""
+    """A deadline. Each call of `remaining` brings it `step` seconds closer."""
 
     left: float = 60.0
     step: float = 0.0
@@ -20,17 +20,17 @@ class Countdown:
 
 @pytest.fixture
 def deadline() -> Countdown:
-    """Return one that never comes closer."""
+    """Return a deadline on which no time passes."""
     return Countdown()
 
 
 @pytest.fixture
 def soon() -> Countdown:
-    """Return one that is near: what waits for longer fails."""
+    """Return a deadline in 0.2 s: a longer wait fails."""
     return Countdown(left=0.2)
 
 
 @pytest.fixture
 def passing() -> Countdown:
-    """Return one on which time passes fast, without anybody waiting."""
+    """Return a deadline on which a second passes at each look, without a real wait."""
     return Countdown(step=1.0)

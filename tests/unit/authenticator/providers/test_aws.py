@@ -18,12 +18,12 @@ KEY = "GET /latest/meta-data/"
 
 
 def key(value: str) -> Exchange:
-    """Return what the service holds, for those with a session."""
+    """Return a response of the service to a request with a session token."""
     return Exchange(body=value.encode(), asks=SESSION)
 
 
 def instance(**changed: Exchange) -> Recorded:
-    """Return the service of an instance; `changed` by the last word of its keys."""
+    """Return the service of an instance. `changed` names keys by their last word."""
     exchanges = {
         OPEN: Exchange(body=TOKEN.encode(), headers={TTL: "30"}, asks={TTL: "30"}),
         KEY + "placement/availability-zone": key("eu-central-1b"),
@@ -38,12 +38,12 @@ def instance(**changed: Exchange) -> Recorded:
 
 
 def identity(recorded: Recorded, deadline: Deadline) -> Identity:
-    """Ask the provider."""
+    """Query the provider."""
     with recorded.running() as url:
         return Aws("", base_url=url).identity(deadline)
 
 
-def test_instance_tells_zone_id_and_private_name(deadline: Deadline) -> None:
+def test_identity_has_zone_id_and_private_name(deadline: Deadline) -> None:
     name = "ip-10-0-1-23.eu-central-1.compute.internal"
     assert identity(instance(), deadline) == Identity(
         provider_id="aws:///eu-central-1b/i-0abcdef1234567890",
@@ -52,14 +52,14 @@ def test_instance_tells_zone_id_and_private_name(deadline: Deadline) -> None:
     )
 
 
-def test_name_is_written_as_a_nodes(deadline: Deadline) -> None:
-    found = identity(instance(hostname=key("IP-10-0-1-23.Example")), deadline)
-    assert found.node_name == "ip-10-0-1-23.example"
+def test_name_becomes_a_valid_node_name(deadline: Deadline) -> None:
+    result = identity(instance(hostname=key("IP-10-0-1-23.Example")), deadline)
+    assert result.node_name == "ip-10-0-1-23.example"
 
 
 def test_ipv6_address_comes_after_the_ipv4_one(deadline: Deadline) -> None:
-    found = identity(instance(ipv6=key("2001:db8::23")), deadline)
-    assert found.addresses[:2] == (ip_address("10.0.1.23"), ip_address("2001:db8::23"))
+    result = identity(instance(ipv6=key("2001:db8::23")), deadline)
+    assert result.addresses[:2] == (ip_address("10.0.1.23"), ip_address("2001:db8::23"))
 
 
 def test_local_zones_and_short_ids_are_accepted(deadline: Deadline) -> None:
@@ -87,7 +87,7 @@ def test_service_without_sessions_is_refused_without_more_requests(
     assert recorded.asked == [OPEN]
 
 
-def test_service_that_is_switched_off_is_unavailable(deadline: Deadline) -> None:
+def test_disabled_service_is_unavailable(deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="403"):
         identity(instance(token=Exchange(status=403)), deadline)
 
@@ -118,6 +118,6 @@ def test_redirect_is_not_followed(deadline: Deadline, word: str) -> None:
         identity(instance(**{word: away}), deadline)
 
 
-def test_it_takes_no_option() -> None:
+def test_option_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid):
         Aws("eu-central-1")

@@ -31,12 +31,12 @@ INTERFACE = {
 
 
 def answer(body: str) -> Exchange:
-    """Return an answer to those who say that they mean the metadata service."""
+    """Return a response to a request with the header `Metadata`."""
     return Exchange(body=body.encode(), asks={"Metadata": "true"})
 
 
 def machine(resource: str) -> dict[str, Exchange]:
-    """Return what the service of a virtual machine answers."""
+    """Return the responses of the service of a virtual machine."""
     return {
         RESOURCE: answer(resource),
         NAME: answer("Fleet-MD-0-x7k2p"),
@@ -48,13 +48,13 @@ VM = machine(COMPUTE + "/virtualMachines/Fleet-md-0-x7k2p")
 
 
 def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
-    """Ask the provider."""
+    """Query the provider."""
     with Recorded(exchanges).running() as url:
         return Azure("", base_url=url).identity(deadline)
 
 
-def test_machine_tells_resource_name_and_private_addresses(deadline: Deadline) -> None:
-    """The resource group and the subscription in lower case, the rest as it is."""
+def test_identity_has_resource_name_and_private_addresses(deadline: Deadline) -> None:
+    """The resource group and the subscription are in lower case; the name is unchanged."""
     assert identity(VM, deadline) == Identity(
         provider_id=f"azure://{LOWER}/virtualMachines/Fleet-md-0-x7k2p",
         node_name="fleet-md-0-x7k2p",
@@ -62,20 +62,20 @@ def test_machine_tells_resource_name_and_private_addresses(deadline: Deadline) -
     )
 
 
-def test_member_of_a_scale_set_has_its_number(deadline: Deadline) -> None:
+def test_provider_id_of_a_scale_set_member_has_its_number(deadline: Deadline) -> None:
     member = "/virtualMachineScaleSets/Fleet-mp-0/virtualMachines/17"
     assert identity(machine(COMPUTE + member), deadline).provider_id == f"azure://{LOWER}{member}"
 
 
 @pytest.mark.parametrize("name", [answer(""), Exchange(status=404)])
-def test_machine_without_os_profile_tells_no_name(deadline: Deadline, name: Exchange) -> None:
+def test_machine_without_os_profile_has_no_name(deadline: Deadline, name: Exchange) -> None:
     assert identity({**VM, NAME: name}, deadline).node_name is None
 
 
 @pytest.mark.parametrize(
     "network", [Exchange(status=404), answer("{}"), answer('{"ipv4": {"ipAddress": []}}')]
 )
-def test_machine_without_addresses_tells_none(deadline: Deadline, network: Exchange) -> None:
+def test_machine_without_addresses_has_none(deadline: Deadline, network: Exchange) -> None:
     assert identity({**VM, NETWORK: network}, deadline).addresses == ()
 
 
@@ -117,6 +117,6 @@ def test_service_that_is_being_updated_is_unavailable(deadline: Deadline) -> Non
         identity({**VM, RESOURCE: Exchange(status=410)}, deadline)
 
 
-def test_it_takes_no_option() -> None:
+def test_option_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid):
         Azure("westeurope")

@@ -1,4 +1,4 @@
-"""The providers that read files: `equinix` and `metal3` what cloud-init knows, `file` anything."""
+"""Providers that read files: `equinix` and `metal3` those of cloud-init, `file` any file."""
 
 import json
 from ipaddress import ip_address
@@ -19,18 +19,18 @@ HOST = "43527d4d-5bb4-4b1c-9d3a-6f0c1b1f9a3e"
 
 
 def instance_data(path: Path, *, v1: object = None, meta_data: object = None) -> Path:
-    """Write what cloud-init writes."""
+    """Write the instance data of cloud-init."""
     written = {"ds": {"_doc": "EXPERIMENTAL", "meta_data": meta_data}, "v1": v1, "merged_cfg": {}}
     path /= "instance-data.json"
     path.write_text(json.dumps(written))
     return path
 
 
-def test_instance_data_is_where_cloud_init_puts_it() -> None:
+def test_instance_data_is_at_the_path_of_cloud_init() -> None:
     assert Path("/run/cloud-init/instance-data.json") == INSTANCE_DATA
 
 
-def test_equinix_device_is_cloud_inits_instance(tmp_path: Path, deadline: Deadline) -> None:
+def test_equinix_device_is_the_instance_of_cloud_init(tmp_path: Path, deadline: Deadline) -> None:
     path = instance_data(tmp_path, v1={"instance_id": DEVICE, "local_hostname": "Fleet-MD-0"})
     assert Equinix("", path=path).identity(deadline) == Identity(
         provider_id=f"equinixmetal://{DEVICE}", node_name="fleet-md-0"
@@ -51,7 +51,7 @@ def test_equinix_refuses_the_instance_of_another_platform(
         Equinix("", path=instance_data(tmp_path, v1=v1)).identity(deadline)
 
 
-def test_metal3_machine_is_the_one_of_its_metadata(tmp_path: Path, deadline: Deadline) -> None:
+def test_metal3_identity_is_that_of_the_metadata(tmp_path: Path, deadline: Deadline) -> None:
     known = {"providerid": "metal3/node-1/fleet-md-0-x7k2p", "uuid": HOST, "name": "fleet-md-0"}
     path = instance_data(tmp_path, meta_data=known)
     assert Metal3("", path=path).identity(deadline) == Identity(
@@ -103,13 +103,13 @@ def test_instance_data_that_cannot_be_read_is_refused(
 
 
 def identity(path: Path, text: str, deadline: Deadline) -> Identity:
-    """Ask the provider `file`."""
+    """Query the provider `file`."""
     path /= "identity.yaml"
     path.write_text(text)
     return File(str(path)).identity(deadline)
 
 
-def test_file_tells_all_there_is(tmp_path: Path, deadline: Deadline) -> None:
+def test_file_has_all_fields(tmp_path: Path, deadline: Deadline) -> None:
     text = (
         "{providerID: 'mine://1', nodeName: n1, addresses: [10.0.0.1, '2001:db8::1', n1.example]}"
     )
@@ -120,7 +120,7 @@ def test_file_tells_all_there_is(tmp_path: Path, deadline: Deadline) -> None:
     )
 
 
-def test_file_needs_no_more_than_the_provider_id(tmp_path: Path, deadline: Deadline) -> None:
+def test_file_needs_only_the_provider_id(tmp_path: Path, deadline: Deadline) -> None:
     found = identity(tmp_path, "providerID: mine://1\n", deadline)
     assert found == Identity(provider_id="mine://1", node_name=None)
 

@@ -16,7 +16,7 @@ ADDRESS = KEY + "instance/network-interfaces/0/ip"
 
 
 def answer(body: str) -> Exchange:
-    """Return an answer of Google's, to those who ask Google."""
+    """Return a response with Google's header to a request with Google's header."""
     return Exchange(body=body.encode(), headers=FLAVOR, asks=FLAVOR)
 
 
@@ -29,12 +29,12 @@ INSTANCE = {
 
 
 def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
-    """Ask the provider."""
+    """Query the provider."""
     with Recorded(exchanges).running() as url:
         return Gce("", base_url=url).identity(deadline)
 
 
-def test_instance_tells_project_zone_and_name(deadline: Deadline) -> None:
+def test_identity_has_project_zone_and_name(deadline: Deadline) -> None:
     assert identity(INSTANCE, deadline) == Identity(
         provider_id="gce://fleet-west-1/europe-west3-b/fleet-md-0-x7k2p",
         node_name="fleet-md-0-x7k2p",
@@ -42,12 +42,12 @@ def test_instance_tells_project_zone_and_name(deadline: Deadline) -> None:
     )
 
 
-def test_project_of_a_domain_keeps_it(deadline: Deadline) -> None:
-    found = identity({**INSTANCE, PROJECT: answer("example.com:fleet-west")}, deadline)
-    assert found.provider_id.startswith("gce://example.com:fleet-west/europe-west3-b/")
+def test_project_keeps_its_domain(deadline: Deadline) -> None:
+    result = identity({**INSTANCE, PROJECT: answer("example.com:fleet-west")}, deadline)
+    assert result.provider_id.startswith("gce://example.com:fleet-west/europe-west3-b/")
 
 
-def test_instance_without_ipv4_address_tells_none(deadline: Deadline) -> None:
+def test_instance_without_ipv4_address_has_none(deadline: Deadline) -> None:
     assert identity({**INSTANCE, ADDRESS: Exchange(status=404)}, deadline).addresses == ()
 
 
@@ -81,6 +81,6 @@ def test_answer_of_another_form_is_refused(deadline: Deadline, path: str, body: 
         identity({**INSTANCE, path: answer(body)}, deadline)
 
 
-def test_it_takes_no_option() -> None:
+def test_option_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid):
         Gce("europe-west3")

@@ -1,4 +1,4 @@
-"""The client of metadata services, and what a hostile service costs."""
+"""The client of metadata services, and its limits for a hostile service."""
 
 import http.server
 import socket
@@ -19,7 +19,7 @@ from tests.fakes.metadata_server import Exchange, Recorded
 
 
 def ask(recorded: Recorded, deadline: Deadline) -> str:
-    """Ask a service for its one key."""
+    """Read the one key of a service."""
     with (
         recorded.running() as url,
         MetadataService(url, deadline, {"Metadata": "true"}) as service,
@@ -28,7 +28,7 @@ def ask(recorded: Recorded, deadline: Deadline) -> str:
 
 
 def answering(exchange: Exchange) -> Recorded:
-    """Return a service that knows one key."""
+    """Return a service that has one key."""
     return Recorded({"GET /key": exchange})
 
 
@@ -72,7 +72,7 @@ def test_response_of_the_maximum_size_is_accepted(deadline: Deadline) -> None:
         (Exchange(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), "compressed"),
     ],
 )
-def test_responses_of_no_platform_are_refused(
+def test_responses_that_no_platform_sends_are_refused(
     deadline: Deadline, exchange: Exchange, message: str
 ) -> None:
     with pytest.raises(ProviderAnswerInvalid, match=message):
@@ -86,7 +86,7 @@ def test_service_that_cannot_answer_now_is_unavailable(deadline: Deadline, statu
 
 
 def test_closed_port_is_unavailable(deadline: Deadline) -> None:
-    with socket.socket() as closed:  # it has the port and does not listen
+    with socket.socket() as closed:  # this socket holds the port and does not listen
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         with (
@@ -104,7 +104,7 @@ def test_service_that_never_answers_is_unavailable(soon: Deadline) -> None:
 
 
 def test_dripped_body_ends_in_time(passing: Deadline) -> None:
-    """Each byte comes in good time, but never the last one."""
+    """Each byte comes in time, but the last byte never does."""
 
     def drip(handler: http.server.BaseHTTPRequestHandler, _body: bytes) -> None:
         while not recorded.ended.is_set():
@@ -119,7 +119,7 @@ def test_dripped_body_ends_in_time(passing: Deadline) -> None:
         ask(recorded, passing)
 
 
-def test_answer_that_breaks_off_is_unavailable(deadline: Deadline) -> None:
+def test_incomplete_response_is_unavailable(deadline: Deadline) -> None:
     recorded = answering(Exchange(body=b"half of it"))
     recorded.write = break_off
     with pytest.raises(ProviderUnavailable):
@@ -127,7 +127,7 @@ def test_answer_that_breaks_off_is_unavailable(deadline: Deadline) -> None:
 
 
 def break_off(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
-    """Send half of an answer."""
+    """Send half of a response."""
     handler.wfile.write(body[: len(body) // 2])
     handler.close_connection = True
 
@@ -148,7 +148,7 @@ def test_no_request_is_made_after_the_deadline() -> None:
     assert recorded.asked == []
 
 
-def test_no_wait_is_longer_than_its_own_limit_and_what_is_left(
+def test_wait_is_limited_by_its_timeout_and_by_the_deadline(
     deadline: Deadline, soon: Deadline
 ) -> None:
     for given, longest in ((deadline, TOTAL_SECONDS), (soon, 0.2)):

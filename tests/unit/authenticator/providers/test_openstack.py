@@ -26,17 +26,17 @@ SERVER = {
 
 
 def identity(answer: Exchange, deadline: Deadline, region: str = "") -> Identity:
-    """Ask the provider."""
+    """Query the provider."""
     with Recorded({META_DATA: answer}).running() as url:
         return OpenStack(region, base_url=url).identity(deadline)
 
 
 def served(**changed: object) -> Exchange:
-    """Return the server's metadata, changed."""
+    """Return changed metadata of the server."""
     return Exchange(body=json.dumps({**SERVER, **changed}).encode())
 
 
-def test_server_tells_its_uuid_and_the_first_label_of_its_host_name(
+def test_identity_has_uuid_and_first_label_of_the_host_name(
     deadline: Deadline,
 ) -> None:
     assert identity(served(), deadline) == Identity(
@@ -44,9 +44,9 @@ def test_server_tells_its_uuid_and_the_first_label_of_its_host_name(
     )
 
 
-def test_region_of_the_setting_stands_before_the_uuid(deadline: Deadline) -> None:
-    found = identity(served(), deadline, region="RegionOne")
-    assert found.provider_id == f"openstack://RegionOne/{UUID}"
+def test_provider_id_has_the_region_of_the_setting_before_the_uuid(deadline: Deadline) -> None:
+    result = identity(served(), deadline, region="RegionOne")
+    assert result.provider_id == f"openstack://RegionOne/{UUID}"
 
 
 @pytest.mark.parametrize("region", ["a/b", "a b", "/", "é"])
@@ -74,7 +74,7 @@ def test_metadata_of_another_form_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b"<html></html>"])
-def test_what_is_no_json_object_is_refused(deadline: Deadline, body: bytes) -> None:
+def test_response_that_is_not_a_json_object_is_refused(deadline: Deadline, body: bytes) -> None:
     with pytest.raises(ProviderAnswerInvalid, match="JSON"):
         identity(Exchange(body=body), deadline)
 

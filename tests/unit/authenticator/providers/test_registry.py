@@ -1,4 +1,4 @@
-"""From the setting to a checked answer; providers of third parties are installed as pip does."""
+"""From the setting to a validated identity. Third-party providers are installed as by pip."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -39,14 +39,14 @@ class Rack:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory on the path where modules and their metadata can be put."""
+    """Return a directory on the Python path for modules and their metadata."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "example_rack.py").write_text(MODULE)
     return tmp_path
 
 
 def distribute(directory: Path, name: str, providers: Mapping[str, str]) -> None:
-    """Write what pip writes for a package with these entry points."""
+    """Write the files that pip installs for a package with these entry points."""
     info = directory / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -55,7 +55,7 @@ def distribute(directory: Path, name: str, providers: Mapping[str, str]) -> None
 
 
 def rack(directory: Path) -> None:
-    """Install a third party's provider `rack`."""
+    """Install the third-party provider `rack`."""
     distribute(directory, "example-rack", {"rack": "example_rack:Rack"})
 
 
@@ -65,14 +65,14 @@ def test_built_in_provider_is_found_by_its_name(name: str, option: str) -> None:
     assert type(provider).__name__.lower() == name
 
 
-def test_third_partys_provider_is_found_and_gets_its_option(
+def test_third_party_provider_is_found_and_gets_its_option(
     install: Path, deadline: Deadline
 ) -> None:
     rack(install)
-    found = registry.query_provider(
+    result = registry.query_provider(
         "rack:{'provider_id': 'rack://a:1', 'node_name': 'n1'}", deadline
     )
-    assert found == Identity(provider_id="rack://a:1", node_name="n1")
+    assert result == Identity(provider_id="rack://a:1", node_name="n1")
 
 
 def test_error_for_an_unknown_provider_lists_the_installed_ones() -> None:
@@ -125,7 +125,7 @@ GOOD: Final = {
         {"addresses": (7,)},
     ],
 )
-def test_answer_that_no_request_could_hold_is_refused(
+def test_identity_that_does_not_fit_into_a_request_is_refused(
     install: Path, deadline: Deadline, changed: dict[str, object]
 ) -> None:
     rack(install)
@@ -140,7 +140,7 @@ def test_ip_addresses_are_accepted(tmp_path: Path, deadline: Deadline) -> None:
     assert registry.query_provider(f"file:{path}", deadline).addresses == (ip_address("10.0.0.1"),)
 
 
-def test_failure_tells_who_failed_and_what_to_do_in_one_line(
+def test_error_names_the_provider_and_the_next_step_in_one_line(
     install: Path, deadline: Deadline
 ) -> None:
     rack(install)

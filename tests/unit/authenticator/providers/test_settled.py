@@ -1,4 +1,4 @@
-"""When a provider is queried, and that the cache and the settings come before it."""
+"""When a provider is queried. Cache and settings have priority."""
 
 import pytest
 
@@ -17,36 +17,39 @@ HOST = "Host"
 
 
 def settled(identity: Identity = IDENTITY, **given: str) -> Settings:
-    """Return settings with what the provider tells."""
+    """Return settings, completed by the provider."""
     return resolve({"provider": "aws", **given}, {}, HOST).with_provider_identity(
         lambda _: identity
     )
 
 
-def test_provider_tells_what_is_not_set() -> None:
-    found = settled()
-    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "from-provider")
-    assert found.provider is None
+def test_provider_supplies_missing_settings() -> None:
+    settings = settled()
+    assert (settings.required_provider_id(), settings.node_name) == (
+        "aws:///eu-1a/i-0",
+        "from-provider",
+    )
+    assert settings.provider is None
 
 
-def test_set_node_name_wins() -> None:
-    found = settled(nodeName="mine")
-    assert (found.required_provider_id(), found.node_name) == ("aws:///eu-1a/i-0", "mine")
+def test_node_name_of_the_settings_wins() -> None:
+    settings = settled(nodeName="mine")
+    assert (settings.required_provider_id(), settings.node_name) == ("aws:///eu-1a/i-0", "mine")
 
 
-def test_set_provider_id_wins() -> None:
-    found = settled(providerID="mine://1")
-    assert (found.required_provider_id(), found.node_name) == ("mine://1", "from-provider")
+def test_provider_id_of_the_settings_wins() -> None:
+    settings = settled(providerID="mine://1")
+    assert (settings.required_provider_id(), settings.node_name) == ("mine://1", "from-provider")
 
 
-def test_set_file_wins() -> None:
-    found = settled(providerIDFile="/missing")
-    assert found.provider_id is None
+def test_provider_id_file_of_the_settings_wins() -> None:
+    settings = settled(providerIDFile="/missing")
+    assert settings.provider_id is None
     with pytest.raises(ConfigurationInvalid, match="/missing"):
-        found.required_provider_id()
+        settings.required_provider_id()
 
 
-def test_host_name_is_the_last_resort() -> None:
+def test_host_name_is_used_last() -> None:
     assert settled(Identity(provider_id="a://1", node_name=None)).node_name == "host"
 
 
@@ -55,7 +58,7 @@ def refuse(setting: str) -> Identity:
     raise AssertionError(setting)
 
 
-def test_provider_is_not_queried_for_what_is_set() -> None:
+def test_provider_is_not_queried_when_everything_is_set() -> None:
     given = {"provider": "aws", "nodeName": "mine", "providerID": "mine://1"}
     assert resolve(given, {}, HOST).with_provider_identity(refuse).node_name == "mine"
 
@@ -81,23 +84,23 @@ def unset() -> FakeNode:
     return FakeNode(settings=given, identity=IDENTITY)
 
 
-def test_request_holds_what_the_provider_tells() -> None:
+def test_request_has_the_identity_of_the_provider() -> None:
     node = unset()
     assert node.obtain().node_name == "from-provider"
     for csr in node.cluster.csrs.values():
         request = parse_pkcs10(decode_request(csr.spec.request)[0])
         assert (request.node_name, request.provider_id) == ("from-provider", "aws:///eu-1a/i-0")
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
 def test_provider_is_not_queried_for_a_cached_certificate() -> None:
-    """Whatever it would tell: the kubelet waits under a lock."""
+    """The kubelet waits for the call and holds a lock."""
     node = unset()
     node.obtain()
     node.identity = None
     served = node.call().matches(node.store.credential)
     assert served == node.store.credential == node.obtain()
-    assert node.providers_asked == ["aws"]
+    assert node.queried_providers == ["aws"]
 
 
 def test_certificate_of_another_name_is_not_served_when_the_name_is_set() -> None:
@@ -107,11 +110,11 @@ def test_certificate_of_another_name_is_not_served_when_the_name_is_set() -> Non
     assert node.call().matches(node.store.credential) is None
 
 
-def test_renewal_asks_again() -> None:
+def test_renewal_queries_the_provider_again() -> None:
     node = unset()
     node.obtain()
     node.obtain(Trigger.FORCED)
-    assert node.providers_asked == ["aws", "aws"]
+    assert node.queried_providers == ["aws", "aws"]
 
 
 def test_bootstrap_credential_requests_the_certificate_for_a_new_name() -> None:
@@ -123,7 +126,7 @@ def test_bootstrap_credential_requests_the_certificate_for_a_new_name() -> None:
     assert list(node.cluster.filed_by.values())[-1] == BOOTSTRAP_USER
 
 
-def test_provider_that_is_away_costs_no_request_and_no_certificate() -> None:
+def test_unavailable_provider_costs_no_request_and_no_certificate() -> None:
     node = unset()
     before = node.obtain()
     filed = len(node.cluster.filed_by)

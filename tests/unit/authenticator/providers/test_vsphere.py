@@ -1,4 +1,4 @@
-"""The provider `vsphere`: DMI as the kernel shows it, and tools that answer as VMware's do."""
+"""The provider `vsphere`: DMI as in sysfs, and tools that answer like those of VMware."""
 
 import base64
 import gzip
@@ -27,13 +27,13 @@ exit 1
 
 
 def machine(directory: Path, serial: str = SERIAL) -> Path:
-    """Write a virtual machine's DMI directory."""
+    """Write the DMI directory of a virtual machine."""
     (directory / "product_serial").write_text(serial)
     return directory
 
 
 def tool(directory: Path, metadata: bytes, encoding: str, *, name: str = "vmware-rpctool") -> Path:
-    """Write a tool that knows `guestinfo.metadata`."""
+    """Write a tool that returns `guestinfo.metadata`."""
     prefix = "--cmd " if name == "vmtoolsd" else ""
     values = {"guestinfo.metadata": metadata.decode(), "guestinfo.metadata.encoding": encoding}
     cases = "\n".join(
@@ -52,15 +52,15 @@ def executable(path: Path, text: str) -> Path:
 
 
 def name(tools: Path, directory: Path, deadline: Deadline) -> str | None:
-    """Ask for the node's name with one tool there is."""
+    """Return the node name that one installed tool yields."""
     missing = directory / "missing"
-    found = VSphere("", dmi=machine(directory), tools=(missing, tools)).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
-    return found.node_name
+    result = VSphere("", dmi=machine(directory), tools=(missing, tools)).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
+    return result.node_name
 
 
-def test_places_are_those_of_the_distributions() -> None:
-    """What lies there is run, and as root."""
+def test_paths_of_tools_are_those_of_the_distributions() -> None:
+    """The programs at these paths run as root."""
     assert Path("/sys/class/dmi/id") == DMI
     assert (
         Path("/usr/bin/vmware-rpctool"),
@@ -73,34 +73,34 @@ def test_places_are_those_of_the_distributions() -> None:
 def test_serial_number_is_the_bios_uuid_as_vcenter_writes_it(
     tmp_path: Path, deadline: Deadline
 ) -> None:
-    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
-    assert found == Identity(provider_id=PROVIDER_ID, node_name=None)
+    result = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert result == Identity(provider_id=PROVIDER_ID, node_name=None)
 
 
 def test_serial_number_in_capitals_is_the_same_uuid(tmp_path: Path, deadline: Deadline) -> None:
     serial = "VMware-" + SERIAL.removeprefix("VMware-").upper()
-    found = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
+    result = VSphere("", dmi=machine(tmp_path, serial), tools=()).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
 
 
-def test_tool_gets_nothing_of_the_environment(
+def test_tool_gets_no_environment(
     tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAME_OF_ANOTHER", "local-hostname: another")
-    found = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
-    assert name(found, tmp_path, deadline) is None
+    program = executable(tmp_path / "tool", '#!/bin/sh\necho "$NAME_OF_ANOTHER"\n')
+    assert name(program, tmp_path, deadline) is None
 
 
-def test_tool_that_fails_tells_nothing(tmp_path: Path, deadline: Deadline) -> None:
-    found = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
-    assert name(found, tmp_path, deadline) is None
+def test_output_of_a_failed_tool_is_ignored(tmp_path: Path, deadline: Deadline) -> None:
+    program = executable(tmp_path / "tool", "#!/bin/sh\necho 'local-hostname: x'\nexit 1\n")
+    assert name(program, tmp_path, deadline) is None
 
 
-def test_swapped_product_uuid_is_not_believed(tmp_path: Path, deadline: Deadline) -> None:
-    """From virtual hardware 13 on it is the same UUID with its first fields turned around."""
+def test_swapped_product_uuid_is_not_used(tmp_path: Path, deadline: Deadline) -> None:
+    """Virtual hardware 13 and newer swap the bytes of the first fields of the UUID."""
     (tmp_path / "product_uuid").write_text("2f940342-98ce-273f-455c-463d34b8af41\n")
-    found = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
-    assert found.provider_id == PROVIDER_ID
+    result = VSphere("", dmi=machine(tmp_path), tools=()).identity(deadline)
+    assert result.provider_id == PROVIDER_ID
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_name_is_read_in_every_encoding(
 
 
 def test_vmtoolsd_gets_its_own_arguments(tmp_path: Path, deadline: Deadline) -> None:
-    found = tool(tmp_path, METADATA, "", name="vmtoolsd")
-    assert name(found, tmp_path, deadline) == "fleet-md-0"
+    program = tool(tmp_path, METADATA, "", name="vmtoolsd")
+    assert name(program, tmp_path, deadline) == "fleet-md-0"
 
 
 @pytest.mark.parametrize("metadata", [b"", b"---", b"instance-id: x", b"local-hostname: 7"])
-def test_guestinfo_without_a_name_tells_none(
+def test_guestinfo_without_a_name_yields_no_name(
     tmp_path: Path, deadline: Deadline, metadata: bytes
 ) -> None:
     assert name(tool(tmp_path, metadata, ""), tmp_path, deadline) is None
@@ -178,7 +178,7 @@ def test_guestinfo_that_cannot_be_read_is_refused(
 def test_tool_that_hangs_is_ended(
     tmp_path: Path, soon: Deadline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vsphere, "TOOL_SECONDS", 3600.0)  # no limit but the deadline's
+    monkeypatch.setattr(vsphere, "TOOL_SECONDS", 3600.0)  # only the deadline limits it
     os.mkfifo(tmp_path / "never")
     hanging = executable(tmp_path / "vmtoolsd", f"#!/bin/sh\nexec cat '{tmp_path}/never'\n")
     with pytest.raises(ProviderUnavailable, match="in time"):
@@ -192,6 +192,6 @@ def test_tool_that_cannot_be_run_is_unavailable(tmp_path: Path, deadline: Deadli
         name(broken, tmp_path, deadline)
 
 
-def test_it_takes_no_option() -> None:
+def test_option_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid):
         VSphere("datacenter")

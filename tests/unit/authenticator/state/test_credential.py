@@ -1,4 +1,4 @@
-"""The credential file: what is written is read again, and damage is found."""
+"""The credential file: a written credential can be read, and damage is found."""
 
 import json
 from dataclasses import replace
@@ -23,12 +23,12 @@ from tests.builders import credentials
 NOW = 1_800_000_000
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_credential_can_be_read() -> None:
     credential = credentials.make(NOW, arguments=("--node-name", "näme", "\udcff", ""))
     assert decode(encode(credential)) == credential
 
 
-def test_text_before_the_first_block_is_no_pem() -> None:
+def test_text_before_the_first_block_is_refused() -> None:
     head, _, _ = encode(credentials.make(NOW)).partition(b"-----BEGIN CERTIFICATE-----")
     assert b"-----" not in head
 
@@ -43,7 +43,7 @@ def test_damage_is_found(data: st.DataObject) -> None:
 
 
 def with_details(details: bytes) -> bytes:
-    """Return a file whose details are these, and whose checksum is right."""
+    """Return a file with these details and a correct checksum."""
     magic, _, signed = encode(credentials.make(NOW)).split(b"\n", 2)
     lines = signed.split(b"\n", 7)
     lines[6] = details
@@ -61,7 +61,7 @@ def with_details(details: bytes) -> bytes:
         b'{"nodeName": "n", "notBefore": Infinity, "notAfter": 2, "received": 1}',
     ],
 )
-def test_file_that_is_whole_and_says_something_else_is_damaged(details: bytes) -> None:
+def test_file_with_other_details_and_a_correct_checksum_is_damaged(details: bytes) -> None:
     good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}'
     assert decode(with_details(good)).node_name == "n"
     with pytest.raises(StateCorrupted):
@@ -112,8 +112,8 @@ def test_expiration_is_soon_and_never_past_when_renewal_is_due(jump: int) -> Non
     )
 
 
-def test_expiration_is_not_after_the_end_while_that_lies_ahead() -> None:
-    """client-go would go on with the certificate until it meets a 401."""
+def test_expiration_is_not_after_the_end_of_a_valid_certificate() -> None:
+    """client-go would use the certificate until it gets a 401."""
     credential = credentials.make(NOW)
     assert expiration_timestamp(credential, credential.not_after - 30) == credential.not_after
 
@@ -125,30 +125,30 @@ def test_expiration_is_never_now(left: int, served: int) -> None:
     assert expiration_timestamp(credential, now) == now + served
 
 
-def test_lifetime_is_the_certificates_own_when_it_came_outside_of_it() -> None:
-    made = credentials.make(NOW)
-    whole = made.not_after - made.not_before
+def test_lifetime_is_that_of_the_certificate_if_received_outside_of_it() -> None:
+    template = credentials.make(NOW)
+    whole = template.not_after - template.not_before
     for received, lifetime in (
-        (made.not_before - 1, whole),
-        (made.not_before, whole),
-        (made.not_after - 1, 1),
-        (made.not_after, whole),
+        (template.not_before - 1, whole),
+        (template.not_before, whole),
+        (template.not_after - 1, 1),
+        (template.not_after, whole),
     ):
-        assert replace(made, received_at=received).lifetime == lifetime
+        assert replace(template, received_at=received).lifetime == lifetime
 
 
 def test_fleet_is_spread_over_ten_points() -> None:
     def share(name: str) -> float:
-        made = credentials.make(NOW)
+        template = credentials.make(NOW)
         credential = Credential(
             node_name=name,
-            key_pair=made.key_pair,
-            not_before=made.not_before,
-            not_after=made.not_after,
-            received_at=made.received_at,
-            exec_info=made.exec_info,
-            arguments=made.arguments,
-            api_version=made.api_version,
+            key_pair=template.key_pair,
+            not_before=template.not_before,
+            not_after=template.not_after,
+            received_at=template.received_at,
+            exec_info=template.exec_info,
+            arguments=template.arguments,
+            api_version=template.api_version,
         )
         return (credential.renew_at - NOW) / credential.lifetime
 

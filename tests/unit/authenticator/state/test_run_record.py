@@ -1,4 +1,4 @@
-"""What the record of a run holds."""
+"""The content of a run record."""
 
 import contextlib
 

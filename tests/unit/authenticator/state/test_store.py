@@ -1,4 +1,4 @@
-"""One contract for the store, over the fake and the files; then what only files can meet."""
+"""The contract of the store, for the fake and the files; then cases that only files have."""
 
 import errno
 import json
@@ -69,7 +69,7 @@ COOLDOWN = Cooldown(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the state directory will be."""
+    """Return the path of the state directory, which does not exist yet."""
     return tmp_path / "state"
 
 
@@ -127,7 +127,7 @@ def test_deleted_values_are_gone(store: Store) -> None:
     assert store.load_cooldown("digest") is None
 
 
-def test_entries_lie_beside_each_other_under_their_fingerprints(store: Store) -> None:
+def test_entries_of_several_fingerprints_are_kept(store: Store) -> None:
     other = replace(PENDING, fingerprint="other")
     store.save_pending(PENDING)
     store.save_pending(other)
@@ -141,7 +141,7 @@ def test_entries_lie_beside_each_other_under_their_fingerprints(store: Store) ->
     assert store.load_pending("digest") == PENDING
 
 
-def test_key_of_an_exchange_that_is_over_is_dropped_from_disk(
+def test_key_of_a_completed_exchange_is_deleted_from_disk(
     path: Path, file_store: FileStore, clock: FakeClock
 ) -> None:
     file_store.save_pending(PENDING)
@@ -154,7 +154,7 @@ def test_key_of_an_exchange_that_is_over_is_dropped_from_disk(
     assert not (path / "pending.json").exists()
 
 
-def test_entries_are_bounded_and_the_newest_stay(file_store: FileStore) -> None:
+def test_number_of_entries_is_bounded_and_the_newest_are_kept(file_store: FileStore) -> None:
     for number in range(MAX_ENTRIES + 2):
         file_store.save_pending(replace(PENDING, fingerprint=str(number)))
         file_store.save_cooldown(replace(COOLDOWN, fingerprint=str(number)))
@@ -173,7 +173,7 @@ def test_lock_has_one_holder(store: Store, clock: FakeClock) -> None:
         pass
 
 
-def test_all_files_are_private_and_no_temporary_file_stays(
+def test_all_files_are_private_and_no_temporary_file_remains(
     path: Path, file_store: FileStore, clock: FakeClock
 ) -> None:
     before = os.umask(0)
@@ -200,7 +200,7 @@ def test_all_files_are_private_and_no_temporary_file_stays(
 
 
 def fail(*_: object, **__: object) -> None:
-    """Stand for a call of the system that fails."""
+    """Replace a system call by one that fails."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -223,9 +223,7 @@ def test_directory_whose_mode_cannot_be_changed_is_used(
         assert opened.read("x") is None
 
 
-def test_waiting_for_the_lock_lasts_until_the_deadline(
-    file_store: FileStore, clock: FakeClock
-) -> None:
+def test_wait_for_the_lock_ends_at_the_deadline(file_store: FileStore, clock: FakeClock) -> None:
     with file_store.lock(Deadline(clock, 1)):
         before = clock.boottime()
         with pytest.raises(DeadlinePassed), file_store.lock(Deadline(clock, 1)):
@@ -244,18 +242,18 @@ def test_released_lock_is_acquired(
 
 
 def link(path: Path) -> None:
-    """Put a link to the same content in its place."""
+    """Replace a file by a link to the same content."""
     path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
 
 
 def pipe(path: Path) -> None:
-    """Put a pipe in its place."""
+    """Replace a file by a pipe."""
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
 def directory(path: Path) -> None:
-    """Put a directory in its place."""
+    """Replace a file by a directory."""
     path.unlink()
     path.mkdir()
 
@@ -263,7 +261,7 @@ def directory(path: Path) -> None:
 SPOILERS: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-2]),
-    "no JSON": lambda path: path.write_bytes(b"\xff"),
+    "not JSON": lambda path: path.write_bytes(b"\xff"),
     "another kind": lambda path: path.write_bytes(b"[]"),
     "another version": lambda path: path.write_bytes(b'{"format": 1, "entries": []}'),
     "entries of another kind": lambda path: path.write_bytes(b'{"format": 2, "entries": [[]]}'),
@@ -288,13 +286,15 @@ def test_damaged_or_unsafe_file_is_ignored(
     assert file_store.load_credential() is None
     assert file_store.load_pending("digest") is None
     assert file_store.load_cooldown("digest") is None
-    assert len(caplog.messages) == 3, "each is told"
+    assert len(caplog.messages) == 3, "each is logged"
     assert "key" not in " ".join(caplog.messages)
 
 
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_damage_raises(path: Path, file_store: FileStore, data: st.DataObject) -> None:
+def test_damaged_file_raises_no_error(
+    path: Path, file_store: FileStore, data: st.DataObject
+) -> None:
     (path / "pending.json").unlink(missing_ok=True)
     file_store.save_pending(ANSWERED)
     content = bytearray((path / "pending.json").read_bytes())
@@ -391,7 +391,7 @@ def test_directory_without_a_parent_is_reported(tmp_path: Path) -> None:
         StateDirectory(tmp_path / "a" / "b")
 
 
-def test_directory_that_is_renamed_meanwhile_is_still_used(
+def test_directory_is_still_used_after_it_was_renamed(
     path: Path, file_store: FileStore, tmp_path: Path
 ) -> None:
     path.rename(tmp_path / "moved")
@@ -402,7 +402,7 @@ def test_directory_that_is_renamed_meanwhile_is_still_used(
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "rename"])
-def test_failing_disk_leaves_the_old_file(
+def test_old_file_is_kept_when_the_disk_fails(
     file_store: FileStore, call: str, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     file_store.save_pending(PENDING)
@@ -440,16 +440,16 @@ def test_unreadable_disk_counts_as_damage(
         state_directory.read("x")
 
 
-def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
+def test_file_and_then_its_directory_are_synced_to_disk(
     state_directory: StateDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power cut leaves an empty file in the place of the old one."""
+    """Otherwise a power cut could replace the old file by an empty one."""
     done: list[object] = []
     sync, rename, unlink = os.fsync, os.rename, os.unlink
 
     def synced(fd: int) -> None:
-        found = os.fstat(fd)
-        done.append("directory" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        status = os.fstat(fd)
+        done.append("directory" if stat.S_ISDIR(status.st_mode) else status.st_size)
         sync(fd)
 
     def renamed(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
@@ -472,12 +472,12 @@ def test_file_is_on_disk_before_its_name_and_its_name_before_the_call_ends(
 
 
 def descriptors() -> set[tuple[str, str]]:
-    """Return what is open in this process, by number and what it is."""
-    found = set()
+    """Return the open descriptors of this process: number and target."""
+    result = set()
     for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that looked for them, or another thread's
-            found.add((path.name, str(path.readlink())))
-    return found
+        with suppress(FileNotFoundError):  # that of this directory, or another thread's
+            result.add((path.name, str(path.readlink())))
+    return result
 
 
 def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) -> None:
@@ -498,11 +498,11 @@ def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) 
     os.chown(path, 65534, 65534)
     with pytest.raises(StateDirectoryUnsafe):
         StateDirectory(path)
-    # A server of an earlier test may have closed its last connection meanwhile.
+    # The server of an earlier test may close its last connection during this test.
     assert descriptors() <= before
 
 
-def test_new_credential_forgets_served_processes(path: Path, file_store: FileStore) -> None:
+def test_new_credential_resets_the_served_processes(path: Path, file_store: FileStore) -> None:
     file_store.is_repeat_call(5, 100)
     file_store.save_credential(credentials.make(0))
     assert not (path / "served").exists()
@@ -514,11 +514,13 @@ def test_second_call_of_a_process_is_a_repeat_call_after_ten_seconds(file_store:
     assert not file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS)
     assert file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 1)
     assert not file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 2), "marked again"
-    assert file_store.is_repeat_call(5, now), "the clock went back"
+    assert file_store.is_repeat_call(5, now), "the clock was set back"
     assert not file_store.is_repeat_call(6, now)
 
 
-def test_run_records_are_bounded_and_the_newest_stay(path: Path, file_store: FileStore) -> None:
+def test_number_of_run_records_is_bounded_and_the_newest_are_kept(
+    path: Path, file_store: FileStore
+) -> None:
     record = {"message": "x" * 1000}
     for number in range(400):
         file_store.append_run_record({**record, "number": number})
@@ -529,7 +531,7 @@ def test_run_records_are_bounded_and_the_newest_stay(path: Path, file_store: Fil
     assert file_store.run_records()[-1]["number"] == 399
 
 
-def test_damaged_record_hides_no_other(path: Path, file_store: FileStore) -> None:
+def test_damaged_record_does_not_hide_the_others(path: Path, file_store: FileStore) -> None:
     file_store.append_run_record({"number": 1})
     with (path / "runs.jsonl").open("ab") as file:
         file.write(b'{"half\n[]\n')
@@ -555,7 +557,9 @@ def test_pipe_is_not_read(state_directory: StateDirectory, path: Path) -> None:
         state_directory.read("x")
 
 
-def test_pipe_with_a_reader_is_no_log(state_directory: StateDirectory, path: Path) -> None:
+def test_pipe_with_a_reader_is_not_used_as_a_log(
+    state_directory: StateDirectory, path: Path
+) -> None:
     os.mkfifo(path / "x", 0o600)
     reader = os.open(path / "x", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -565,9 +569,7 @@ def test_pipe_with_a_reader_is_no_log(state_directory: StateDirectory, path: Pat
         os.close(reader)
 
 
-def test_log_that_others_may_write_is_not_written(
-    state_directory: StateDirectory, path: Path
-) -> None:
+def test_log_that_others_can_write_is_not_used(state_directory: StateDirectory, path: Path) -> None:
     (path / "x").touch(mode=0o600)
     os.close(state_directory.open_log("x", LOG_LIMIT))
     (path / "x").chmod(0o602)
@@ -576,7 +578,7 @@ def test_log_that_others_may_write_is_not_written(
 
 
 def test_two_writers_of_a_log_append(state_directory: StateDirectory, path: Path) -> None:
-    """A descriptor is what a detached run gets, and another may begin meanwhile."""
+    """A background run gets a descriptor of the log, and a second run may start meanwhile."""
     first, second = (
         state_directory.open_log("x", LOG_LIMIT),
         state_directory.open_log("x", LOG_LIMIT),
@@ -587,7 +589,7 @@ def test_two_writers_of_a_log_append(state_directory: StateDirectory, path: Path
     assert (path / "x").read_bytes() == b"01"
 
 
-def test_link_to_a_full_log_is_no_log(
+def test_link_to_a_full_log_is_not_used_as_a_log(
     state_directory: StateDirectory, path: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "full").write_bytes(bytes(5000))
@@ -625,7 +627,7 @@ def test_file_is_read_up_to_its_limit(
 
 
 @pytest.mark.parametrize("note", [b"5 soon", b"5", b"\xff"])
-def test_note_that_cannot_be_read_is_no_sign_and_is_replaced(
+def test_unreadable_note_shows_no_401_and_is_replaced(
     path: Path, file_store: FileStore, note: bytes
 ) -> None:
     credentials.write_private(path / "served", note)
@@ -635,14 +637,14 @@ def test_note_that_cannot_be_read_is_no_sign_and_is_replaced(
 
 def test_other_callers_suppress_the_detection_of_a_401(file_store: FileStore) -> None:
     """Issue 11, point 28: 0 of 196 were detected while kubectl ran every 10 s."""
-    kubelet, kubectl = os.getpid(), 2**22 + 1  # the latter is above every process ID
+    kubelet, kubectl = os.getpid(), 2**22 + 1  # the last one is above every process ID
     assert not file_store.is_repeat_call(kubelet, 1000)
     for number in range(200):
         file_store.is_repeat_call(kubectl + number, 1000 + number)
     assert file_store.is_repeat_call(kubelet, 1200)
 
 
-def test_served_processes_are_bounded(
+def test_number_of_served_processes_is_bounded(
     path: Path, file_store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "_is_running", lambda _: True)
@@ -652,7 +654,7 @@ def test_served_processes_are_bounded(
     assert lines == [b"%d 1000" % n for n in range(9, MAX_SERVED_PROCESSES + 9)]
 
 
-def test_note_that_is_unsafe_or_cannot_be_written_is_no_sign(
+def test_unsafe_or_unwritable_note_shows_no_401(
     path: Path, file_store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_store.is_repeat_call(5, 1000)
@@ -669,7 +671,7 @@ def test_note_is_ignored_for_ten_seconds(file_store: FileStore, since: int, *, a
     assert file_store.is_repeat_call(5, 1000) is again
 
 
-def test_records_of_runs_that_others_could_have_written_are_left_out(
+def test_run_records_that_others_could_have_written_are_ignored(
     path: Path, file_store: FileStore
 ) -> None:
     file_store.append_run_record({"number": 1})
@@ -677,14 +679,14 @@ def test_records_of_runs_that_others_could_have_written_are_left_out(
     assert file_store.run_records() == []
 
 
-def test_deeply_nested_record_hides_no_other(path: Path, file_store: FileStore) -> None:
+def test_deeply_nested_record_does_not_hide_the_others(path: Path, file_store: FileStore) -> None:
     credentials.write_private(path / "runs.jsonl", b"[" * 100_000 + b"\n")
     file_store.append_run_record({"number": 1})
     assert file_store.run_records() == [{"number": 1}]
 
 
 def rewrite(path: Path, **change: object) -> None:
-    """Write a file of entries again, with one change in its first entry."""
+    """Rewrite a file of entries with one change in its first entry."""
     document = json.loads(path.read_bytes())
     document["format"] = change.pop("format", document["format"])
     entry = document["entries"][0] | change

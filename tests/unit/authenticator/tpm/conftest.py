@@ -1,4 +1,4 @@
-"""Time that passes when a test says so, however busy the machine is."""
+"""A clock that only tests move, so that a busy machine does not matter."""
 
 import pytest
 
@@ -6,23 +6,23 @@ from authenticator.tpm import bounded_calls
 
 
 class MovedTime:
-    """Stands for the module `time` where calls into a TPM are bounded."""
+    """Replaces the module `time` in `bounded_calls`."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def monotonic(self) -> float:
-        """Return the seconds that were slept."""
+        """Return the seconds of all sleeps."""
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass without waiting for it."""
+        """Move the clock without a real wait."""
         self.now += seconds
 
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> MovedTime:
-    """Put such time in the place of the machine's."""
-    made = MovedTime()
-    monkeypatch.setattr(bounded_calls, "time", made)
-    return made
+    """Replace the system clock by this clock."""
+    moved_time = MovedTime()
+    monkeypatch.setattr(bounded_calls, "time", moved_time)
+    return moved_time

@@ -1,4 +1,4 @@
-"""Calls end with the deadline, whatever they wait for."""
+"""Calls into a TPM end with the deadline."""
 
 import threading
 from collections.abc import Callable
@@ -18,23 +18,23 @@ class Left(Deadline):
         self.seconds = seconds
 
     def remaining(self) -> float:
-        """Return what the test says is left."""
+        """Return the seconds that the test has set."""
         return self.seconds
 
 
 class Passing(Exception):
-    """An error that may pass."""
+    """An error that may be temporary."""
 
 
 def bounded(deadline: Left) -> BoundedCalls:
     return BoundedCalls(deadline, is_retryable=lambda error: isinstance(error, Passing))
 
 
-def test_result_comes_back() -> None:
+def test_result_is_returned() -> None:
     assert bounded(Left(30)).run(lambda: 5) == 5
 
 
-def test_error_comes_back() -> None:
+def test_error_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         bounded(Left(30)).run(lambda: 1 // 0)
 
@@ -51,18 +51,18 @@ def test_call_that_does_not_return_is_abandoned() -> None:
     forever.set()
 
 
-def test_nothing_is_begun_after_the_deadline() -> None:
-    made: list[int] = []
+def test_no_call_starts_after_the_deadline() -> None:
+    calls: list[int] = []
     with pytest.raises(TpmBusy, match="no time"):
-        bounded(Left(0)).run(lambda: made.append(1))
-    assert made == []
+        bounded(Left(0)).run(lambda: calls.append(1))
+    assert calls == []
 
 
-def test_tidying_up_has_time_after_the_deadline() -> None:
+def test_cleanup_has_time_after_the_deadline() -> None:
     assert bounded(Left(-1)).run(lambda: 5, at_least=30) == 5
 
 
-def test_closing_ends_the_thread() -> None:
+def test_close_ends_the_thread() -> None:
     calls = bounded(Left(30))
     thread = calls.run(threading.current_thread)
     calls.close()
@@ -71,30 +71,30 @@ def test_closing_ends_the_thread() -> None:
 
 
 def failing(times: int, error: Exception) -> Callable[[], int]:
-    """Return a call that fails so often before it returns how often it was made."""
-    made: list[int] = []
+    """Return a call that fails this often; then it returns the number of calls."""
+    calls: list[int] = []
 
     def call() -> int:
-        made.append(1)
-        if len(made) <= times:
+        calls.append(1)
+        if len(calls) <= times:
             raise error
-        return len(made)
+        return len(calls)
 
     return call
 
 
-def test_error_that_passes_is_waited_out() -> None:
+def test_call_is_retried_after_a_temporary_error() -> None:
     assert bounded(Left(30)).run(failing(2, Passing())) == 3
 
 
-def test_error_that_does_not_pass_comes_back_at_once() -> None:
+def test_permanent_error_is_raised_at_once() -> None:
     call = failing(1, KeyError())
     with pytest.raises(KeyError):
         bounded(Left(30)).run(call)
     assert call() == 2
 
 
-def test_error_that_passes_comes_back_when_time_is_up(moved: MovedTime) -> None:
+def test_temporary_error_is_raised_at_the_deadline(moved: MovedTime) -> None:
     def call() -> None:
         moved.sleep(10)
         raise Passing
@@ -104,5 +104,5 @@ def test_error_that_passes_comes_back_when_time_is_up(moved: MovedTime) -> None:
     assert moved.now >= 30
 
 
-def test_tidying_up_is_tried_again_after_the_deadline() -> None:
+def test_cleanup_is_retried_after_the_deadline() -> None:
     assert bounded(Left(-1)).run(failing(2, Passing()), at_least=30) == 3

@@ -1,4 +1,4 @@
-"""What NV indices hold is cut into certificates, and no byte is lost or made up."""
+"""The content of NV indices is split into certificates; no byte is lost or added."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from authenticator.tpm.nv_certificates import split_chain
 
 
 def certificate(size: int, fill: bytes = b"c") -> bytes:
-    """Return something with a certificate's outer form and `size` bytes inside."""
+    """Return a DER SEQUENCE of `size` bytes, the outer form of a certificate."""
     return b"\x30\x82" + size.to_bytes(2, "big") + fill * size
 
 
@@ -21,7 +21,7 @@ A, B, C = certificate(300, b"a"), certificate(700, b"b"), certificate(1200, b"c"
         pytest.param([], (), id="nothing"),
         pytest.param([A, B], (A, B), id="one each"),
         pytest.param([A + B + C], (A, B, C), id="all in one index"),
-        pytest.param([A + B[:100], B[100:] + C], (A, B, C), id="goes on in the next index"),
+        pytest.param([A + B[:100], B[100:] + C], (A, B, C), id="continued in the next index"),
         pytest.param([C[:500], C[500:900], C[900:]], (C,), id="over three indices"),
         pytest.param([A + bytes(50), B], (A + bytes(50), B), id="padding stays"),
         pytest.param([A + b"\xff" * 9], (A + b"\xff" * 9,), id="trailing bytes stay"),
@@ -31,7 +31,7 @@ A, B, C = certificate(300, b"a"), certificate(700, b"b"), certificate(1200, b"c"
         pytest.param([b"\x30\x82"], (b"\x30\x82",), id="half a header"),
     ],
 )
-def test_chain_is_cut(contents: list[bytes], pieces: tuple[bytes, ...]) -> None:
+def test_chain_is_split(contents: list[bytes], pieces: tuple[bytes, ...]) -> None:
     assert split_chain(contents) == pieces
 
 

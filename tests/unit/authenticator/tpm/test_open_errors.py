@@ -1,4 +1,4 @@
-"""A TPM that cannot be opened: one clear line with the next step."""
+"""A TPM that cannot be opened: the error is one line with the next step."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from tests.unit.authenticator.tpm.conftest import MovedTime
 def fail_to_open(
     monkeypatch: pytest.MonkeyPatch, number: int, *, took: Callable[[], None] = lambda: None
 ) -> None:
-    """Make the system refuse to open any file so, and take its time for it."""
+    """Make every open of a file fail with this error, after some time."""
 
     def refuse(path: str, flags: int) -> int:
         del flags

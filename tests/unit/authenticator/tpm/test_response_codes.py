@@ -1,4 +1,4 @@
-"""Each code that TPMs give in the field has its leaf, wherever in the code its number stands."""
+"""Each response code that real TPMs return has its error, in each format of the code."""
 
 import pytest
 
@@ -26,7 +26,7 @@ ESYS = 0x070000
         ((0x143, 0x2C4), errors.TpmFailed),
     ],
 )
-def test_code_has_its_leaf(
+def test_response_code_has_its_error(
     layer: int, codes: tuple[int, ...], leaf: type[AttestationError]
 ) -> None:
     for code in codes:
@@ -37,22 +37,22 @@ def test_code_has_its_leaf(
         assert "\n" not in error.message
 
 
-def test_broken_connection_is_no_answer_of_the_tpm() -> None:
+def test_broken_connection_is_not_a_response_of_the_tpm() -> None:
     assert type(response_codes.error_for_code(0xA000A, "TPM2_Quote")) is errors.TpmUnavailable
 
 
-def test_mistake_in_the_libraries_is_no_answer_of_the_tpm() -> None:
+def test_error_of_the_libraries_is_not_a_response_of_the_tpm() -> None:
     assert type(response_codes.error_for_code(ESYS | 0x922, "TPM2_Quote")) is errors.TpmFailed
 
 
 @pytest.mark.parametrize("code", BUSY)
-def test_busy_is_worth_another_try(code: int) -> None:
+def test_busy_tpm_is_retried(code: int) -> None:
     assert response_codes.is_retryable(code)
     assert response_codes.is_retryable(RESOURCE_MANAGER | code)
 
 
 @pytest.mark.parametrize("code", [*FULL, 0x921, 0x101, 0, ESYS | 0x922])
-def test_nothing_else_is_worth_another_try(code: int) -> None:
+def test_other_errors_are_not_retried(code: int) -> None:
     assert not response_codes.is_retryable(code)
 
 
@@ -64,14 +64,14 @@ def test_refused_parameter_may_mean_an_unsupported_template(code: int) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(0x9A2, id="a session's authorisation"),
+        pytest.param(0x9A2, id="a session's authorization"),
         pytest.param(0x184, id="a handle's value"),
         pytest.param(0x2DF, id="a parameter's integrity"),
         pytest.param(0x902, id="no memory"),
         pytest.param(ESYS | 0x2C4, id="another layer"),
     ],
 )
-def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
+def test_temporary_error_never_means_an_unsupported_template(code: int) -> None:
     assert not response_codes.is_unsupported(code)
 
 
@@ -87,11 +87,11 @@ def test_passing_trouble_never_means_an_unsupported_template(code: int) -> None:
         pytest.param(0, False, id="success"),
     ],
 )
-def test_parameters_are_blamed_only_by_codes_that_name_one(code: int, *, blames: bool) -> None:
+def test_only_codes_of_a_parameter_mean_a_refused_parameter(code: int, *, blames: bool) -> None:
     assert response_codes.is_parameter_error(code) is blames
 
 
-def test_code_of_another_layer_has_no_base() -> None:
+def test_code_of_another_layer_has_no_base_code() -> None:
     assert response_codes.base_code(ESYS | response_codes.RC_FAILURE) == 0
     assert (
         response_codes.base_code(RESOURCE_MANAGER | response_codes.RC_FAILURE)

@@ -1,4 +1,4 @@
-"""The templates are the profile's: digests calculated here, public areas as bytes from its text."""
+"""The templates equal those of the TCG profile, to the byte; digests are computed here."""
 
 import hashlib
 from dataclasses import replace
@@ -41,14 +41,14 @@ def test_policy_a_is_policy_secret_with_the_endorsement_hierarchy(algorithm: int
 
 
 @pytest.mark.parametrize("algorithm", POLICY_B)
-def test_policy_b_is_either_of_a_and_c(algorithm: int) -> None:
+def test_policy_b_is_a_or_c(algorithm: int) -> None:
     start = bytes(hashlib.new(HASHES[algorithm]).digest_size)
     branches = POLICY_A[algorithm], POLICY_C[algorithm]
     either = extended(algorithm, start, number(TPM_CC_POLICY_OR), *branches)
     assert either == POLICY_B[algorithm]
 
 
-def test_low_range_rsa_is_the_profile_to_the_byte() -> None:
+def test_low_range_rsa_equals_the_profile() -> None:
     expected = (
         "0001 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
         "0006 0080 0043 0010 0800 00000000 0100" + "00" * 256
@@ -56,7 +56,7 @@ def test_low_range_rsa_is_the_profile_to_the_byte() -> None:
     assert TEMPLATES["L-1"].public.encode() == bytes.fromhex(expected)
 
 
-def test_low_range_ecc_is_the_profile_to_the_byte() -> None:
+def test_low_range_ecc_equals_the_profile() -> None:
     expected = (
         "0023 000b 000300b2 0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa"
         "0006 0080 0043 0010 0003 0010 0020" + "00" * 32 + "0020" + "00" * 32
@@ -73,7 +73,7 @@ def test_low_range_ecc_is_the_profile_to_the_byte() -> None:
         ("H-6", "0001 000c 000300f2 0030 {} 0006 0100 0043 0010 0c00 00000000 0000"),
     ],
 )
-def test_high_range_is_the_profile_to_the_byte(name: str, expected: str) -> None:
+def test_high_range_equals_the_profile(name: str, expected: str) -> None:
     public = TEMPLATES[name].public
     policy = POLICY_B[public.name_alg].hex()
     assert public.encode() == bytes.fromhex(expected.format(policy))
@@ -90,12 +90,12 @@ def test_high_range_is_the_profile_to_the_byte(name: str, expected: str) -> None
         ("H-6", 0x01C0001C, 0x8101001C),
     ],
 )
-def test_places_are_the_profiles(name: str, certificate: int, handle: int) -> None:
+def test_nv_indices_are_those_of_the_profile(name: str, certificate: int, handle: int) -> None:
     template = TEMPLATES[name]
     assert (template.certificate_index, template.persistent_handle) == (certificate, handle)
 
 
-def test_chain_lies_where_the_profile_says() -> None:
+def test_nv_range_of_the_chain_is_that_of_the_profile() -> None:
     assert (NV_CHAIN_FIRST, NV_CHAIN_LAST) == (0x01C00100, 0x01C001FF)
 
 
@@ -115,7 +115,7 @@ def test_policy_is_an_or_of_its_branches_or_has_none(template: EndorsementTempla
         (1, "0001 000b 00050472 0000 0010 0014 000b 0800 00000000 0000"),
     ],
 )
-def test_attestation_templates_are_the_protocol_to_the_byte(template: int, expected: str) -> None:
+def test_attestation_templates_equal_the_protocol(template: int, expected: str) -> None:
     assert ATTESTATION_TEMPLATES[template].encode() == bytes.fromhex(expected)
 
 
@@ -126,19 +126,19 @@ def made_by(template: EndorsementTemplate) -> PublicArea:
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=lambda template: template.name)
-def test_key_is_made_by_its_own_template_only(template: EndorsementTemplate) -> None:
+def test_key_matches_only_its_template(template: EndorsementTemplate) -> None:
     public = made_by(template).to_tpm2b()
     assert [other.name for other in TEMPLATES.values() if other.matches(public)] == [template.name]
 
 
-def test_exponent_may_be_written_out() -> None:
+def test_exponent_0_and_65537_match() -> None:
     public = made_by(TEMPLATES["L-1"])
     assert isinstance(public.parameters, RsaParameters)
     written = replace(public, parameters=replace(public.parameters, exponent=65537))
     assert TEMPLATES["L-1"].matches(written.to_tpm2b())
 
 
-def test_other_exponent_is_not_the_templates() -> None:
+def test_other_exponent_does_not_match() -> None:
     public = made_by(TEMPLATES["L-1"])
     assert isinstance(public.parameters, RsaParameters)
     other = replace(public, parameters=replace(public.parameters, exponent=3))
@@ -146,17 +146,17 @@ def test_other_exponent_is_not_the_templates() -> None:
 
 
 @pytest.mark.parametrize("bit", ObjectAttributes, ids=lambda bit: bit.name or "")
-def test_other_attributes_are_not_the_templates(bit: ObjectAttributes) -> None:
+def test_other_attributes_do_not_match(bit: ObjectAttributes) -> None:
     public = made_by(TEMPLATES["L-2"])
     changed = replace(public, attributes=public.attributes ^ bit)
     assert not TEMPLATES["L-2"].matches(changed.to_tpm2b())
 
 
-def test_signing_key_is_not_the_templates() -> None:
+def test_signing_key_does_not_match() -> None:
     assert not TEMPLATES["L-2"].matches(FakeTpm().attestation_key())
 
 
-def test_bytes_that_are_no_key_are_not_the_templates() -> None:
+def test_bytes_that_are_no_key_do_not_match() -> None:
     assert not TEMPLATES["L-1"].matches(b"\x00\x02\x00\x08")
 
 
@@ -169,7 +169,7 @@ def test_bytes_that_are_no_key_are_not_the_templates() -> None:
         ("ecc", ("H-3",), ["H-3", "L-2", "H-2"]),
     ],
 )
-def test_certified_keys_come_first_then_rsa(
+def test_certified_keys_are_preferred_and_then_rsa(
     key_type: KeyType, certified: tuple[str, ...], expected: list[str]
 ) -> None:
     indices = frozenset(TEMPLATES[name].certificate_index for name in certified)

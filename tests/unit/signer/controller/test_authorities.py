@@ -175,7 +175,7 @@ def test_an_authority_that_the_other_cluster_has_no_longer_is_not_shared(
 def test_an_authority_is_not_used_while_the_other_cluster_cannot_be_read(
     clusters: Clusters,
 ) -> None:
-    """Nobody knows then whether both have it."""
+    """Whether both Clusters have it is then unknown."""
     key = pki.ec_key()
     clusters.put(BLUE, pair(key))
     clusters.put(GREEN, pair(key))

@@ -66,11 +66,11 @@ class Authorities:
     """Authorities, which can be made unavailable."""
 
     away: bool = False
-    asked: int = 0
+    calls: int = 0
 
     def authority(self, cluster: ClusterKey) -> CertificateAuthority:
         assert cluster == HOME
-        self.asked += 1
+        self.calls += 1
         if self.away:
             raise AuthorityUnavailable("no key")
         return authority()
@@ -354,7 +354,7 @@ def test_an_invalid_answer_is_denied_without_other_calls() -> None:
     wrong = fixture.scenario.answer_csr(name="another-name")
     csr = fixture.file(wrong)
     assert fixture.reason(csr) == "Denied AnswerNotBound"
-    assert (fixture.authorities.asked, fixture.claims.writes, fixture.csrs.events) == (0, [], [])
+    assert (fixture.authorities.calls, fixture.claims.writes, fixture.csrs.events) == (0, [], [])
 
 
 def test_an_invalid_answer_that_somebody_approved_is_failed() -> None:

@@ -67,8 +67,8 @@ def _ignored(_: object) -> None:
 
 def test_every_installation_has_another_key() -> None:
     """A nonce that is equal everywhere proves nothing (Keylime CVE-2026-6420)."""
-    made = {Replicas(random=Random(seed).randbytes).replica().cached().current for seed in "abc"}
-    assert len(made) == 3
+    keys = {Replicas(random=Random(seed).randbytes).replica().cached().current for seed in "abc"}
+    assert len(keys) == 3
 
 
 def test_refresh_reads_the_key_of_another_replica() -> None:

@@ -99,8 +99,8 @@ def test_cluster_is_paused_by_field_or_annotation() -> None:
 def test_first_address_of_a_service_block_is_a_control_plane_host(block: str, address: str) -> None:
     body = cluster()
     body["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": [block]}}
-    found = build_cluster(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
-    assert address in found.control_plane_hosts
+    result = build_cluster(read_cluster(body), None, hosts=[], auto_approve_bindings=[])
+    assert address in result.control_plane_hosts
 
 
 def test_all_names_of_the_control_plane_are_collected() -> None:
@@ -109,10 +109,10 @@ def test_all_names_of_the_control_plane_are_collected() -> None:
         "serviceDomain": "corp.example",
         "services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]},
     }
-    found = build_cluster(
+    result = build_cluster(
         read_cluster(body), None, hosts=["10.96.0.1", "192.0.2.1"], auto_approve_bindings=["x"]
     )
-    assert found.control_plane_hosts == {
+    assert result.control_plane_hosts == {
         "api.example",
         "kubernetes",
         "kubernetes.default",
@@ -122,10 +122,10 @@ def test_all_names_of_the_control_plane_are_collected() -> None:
         "fd00::1",
         "192.0.2.1",
     }
-    assert found.service_networks == (ip_network("10.96.0.0/12"), ip_network("fd00::/108"))
-    assert found.service_domain == "corp.example"
-    assert (found.key, found.uid) == (HOME, "uid-blue")
-    assert found.auto_approve_bindings == {"x"}
+    assert result.service_networks == (ip_network("10.96.0.0/12"), ip_network("fd00::/108"))
+    assert result.service_domain == "corp.example"
+    assert (result.key, result.uid) == (HOME, "uid-blue")
+    assert result.auto_approve_bindings == {"x"}
 
 
 def test_default_names_are_used_without_fields() -> None:

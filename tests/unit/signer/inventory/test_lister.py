@@ -196,8 +196,8 @@ def test_machines_are_found_in_their_own_cluster_only(world: World) -> None:
     world.machine("machine-1", PROVIDER_ID, HOME)
     world.machine("machine-1", PROVIDER_ID, ABROAD)
     world.machine("machine-2", "metal://2", HOME)
-    (found,) = world.records.machines(PROVIDER_ID)
-    assert (found.name, found.provider_id) == ("machine-1", PROVIDER_ID)
+    (result,) = world.records.machines(PROVIDER_ID)
+    assert (result.name, result.provider_id) == ("machine-1", PROVIDER_ID)
     assert world.records.machines("metal://3") == () or not world.records.machines("metal://3")
 
 
@@ -220,8 +220,8 @@ def test_machines_are_found_by_every_form_of_their_addresses(
     world.machine("machine-2", "metal://2", HOME, written)
     world.machine("machine-3", "metal://3", ABROAD, written)
     world.machine("machine-4", "metal://4", HOME, "another")
-    found = world.records.machines_with_host_name(name)
-    assert {m.name for m in found} == {"machine-1", "machine-2"}
+    result = world.records.machines_with_host_name(name)
+    assert {m.name for m in result} == {"machine-1", "machine-2"}
 
 
 def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) -> None:
@@ -229,8 +229,8 @@ def test_machines_are_found_by_node_ref_in_their_own_cluster_only(world: World) 
     world.machine("machine-2", "metal://2", HOME, node_ref="node-2")
     world.machine("machine-3", "metal://3", ABROAD, node_ref="node-1")
     world.machine("machine-4", "metal://4", HOME)
-    (found,) = world.records.machines_with_node_ref("node-1")
-    assert found.name == "machine-1"
+    (result,) = world.records.machines_with_node_ref("node-1")
+    assert result.name == "machine-1"
     assert not world.records.machines_with_node_ref("")
 
 
@@ -253,12 +253,14 @@ def test_keys_and_registrations_are_found(world: World) -> None:
     here = {"clusterNamespace": HOME.namespace, "clusterName": HOME.name, "nodeName": "node-1"}
     there = {**here, "clusterNamespace": ABROAD.namespace}
     world.key(registeredFor=[here, there])
-    found = world.records.endorsement_key(DIGEST)
-    assert found is not None
-    assert found.name == DIGEST
+    result = world.records.endorsement_key(DIGEST)
+    assert result is not None
+    assert result.name == DIGEST
     assert world.records.endorsement_key("cd" * 32) is None
-    wanted = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name="node-1")
-    assert list(world.records.registrations("node-1")) == [(DIGEST, wanted)]
+    registration = Registration(
+        cluster=HOME, provider_id=None, machine_name=None, node_name="node-1"
+    )
+    assert list(world.records.registrations("node-1")) == [(DIGEST, registration)]
     assert not world.records.registrations("node-2")
 
 
@@ -275,10 +277,10 @@ def test_registrations_are_found_by_each_field(world: World, field: str) -> None
 
 def test_attested_nodes_are_found(world: World) -> None:
     world.attested()
-    found = world.records.attested_node("node-1")
-    assert found is not None
-    assert (found.cluster, found.endorsement_key) == (HOME, DIGEST)
-    assert list(world.records.attested_nodes_with_provider_id(PROVIDER_ID)) == [found]
+    result = world.records.attested_node("node-1")
+    assert result is not None
+    assert (result.cluster, result.endorsement_key) == (HOME, DIGEST)
+    assert list(world.records.attested_nodes_with_provider_id(PROVIDER_ID)) == [result]
     assert world.records.attested_node("node-2") is None
     assert not world.records.attested_nodes_with_provider_id("metal://2")
 
@@ -301,9 +303,9 @@ def test_objects_that_a_machine_refers_to_are_joined() -> None:
     world.infrastructure("infra-machine-1", **kube_objects.RECORD)
     bootstrap = read_bootstrap(kube_objects.bootstrap("config", "abcdef.0123456789abcdef"))
     world.management.bootstraps.upsert("team-a/config-machine-1", bootstrap)
-    (found,) = world.records.machines(PROVIDER_ID)
-    assert [r.spki_sha256.hex() for r in found.registered_keys] == [DIGEST]
-    assert (found.registered_keys_error, found.bootstrap_token_id) == (None, "abcdef")
+    (result,) = world.records.machines(PROVIDER_ID)
+    assert [r.spki_sha256.hex() for r in result.registered_keys] == [DIGEST]
+    assert (result.registered_keys_error, result.bootstrap_token_id) == (None, "abcdef")
 
 
 def test_infrastructure_that_is_not_listed_yet_is_unavailable() -> None:

@@ -127,12 +127,12 @@ def test_keys_of_machine_and_infrastructure_are_joined() -> None:
     body["metadata"]["annotations"] = RECORD
     other = {next(iter(RECORD)): f"sha256:{'cd' * 32}"}
     infra = read_infrastructure(infrastructure("infra", **other))
-    found = build_machine(read_machine(body), infra, TOKEN)
-    assert [(r.source, r.spki_sha256.hex()) for r in found.registered_keys] == [
+    result = build_machine(read_machine(body), infra, TOKEN)
+    assert [(r.source, r.spki_sha256.hex()) for r in result.registered_keys] == [
         ("Machine annotation", DIGEST),
         ("TestMachine annotation", "cd" * 32),
     ]
-    assert found.registered_keys_error is None
+    assert result.registered_keys_error is None
 
 
 @pytest.mark.parametrize("where", ["machine", "infrastructure"])
@@ -147,8 +147,8 @@ def test_annotation_that_cannot_be_read_is_an_error(where: str) -> None:
 
 def test_missing_infrastructure_object_does_not_prove_that_no_key_is_registered() -> None:
     """By policy, the first TPM may claim a Machine without a registered key."""
-    found = build_machine(read_machine(machine()), None, TOKEN)
-    assert found.registered_keys_error == (
+    result = build_machine(read_machine(machine()), None, TOKEN)
+    assert result.registered_keys_error == (
         "the infrastructure object does not exist, or its API group is not configured"
     )
 
@@ -160,7 +160,7 @@ def test_machine_without_infrastructure_reference_has_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "token_id"),
+    ("bootstrap_object", "token_id"),
     [
         (TOKEN, "abcdef"),
         (BootstrapObject(token_id=None), None),
@@ -168,11 +168,11 @@ def test_machine_without_infrastructure_reference_has_no_error() -> None:
     ],
 )
 def test_token_is_that_of_the_bootstrap_configuration(
-    made: BootstrapObject | None, token_id: str | None
+    bootstrap_object: BootstrapObject | None, token_id: str | None
 ) -> None:
     """A missing configuration must not make every token valid for the Machine."""
-    found = build_machine(read_machine(machine()), NOTHING, made)
-    assert found.bootstrap_token_id == token_id
+    result = build_machine(read_machine(machine()), NOTHING, bootstrap_object)
+    assert result.bootstrap_token_id == token_id
 
 
 def test_other_bootstrap_provider_has_no_token() -> None:

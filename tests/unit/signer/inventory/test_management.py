@@ -162,7 +162,7 @@ def test_infrastructure_cluster_notifies_all_requests_of_its_cluster(landscape: 
     ],
 )
 def test_only_the_watched_namespace_is_listed(namespace: str, path: str) -> None:
-    """--namespace, by clusterctl's contract for providers; empty stands for all namespaces."""
+    """--namespace, by clusterctl's contract for providers; empty means all namespaces."""
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
     connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
     api = ApiClient("management", connection, user_agent="test")

@@ -267,7 +267,7 @@ def test_bug_while_one_cluster_is_opened_does_not_stop_the_others(
 
 
 def test_slow_secret_of_one_cluster_makes_no_other_wait(landscape: Landscape) -> None:
-    """Every Cluster is connected on a thread of its own."""
+    """Each Cluster is connected on a separate thread."""
     body = landscape.body()
     body["metadata"]["name"] = "other"
     landscape.management.clusters.upsert("team-a/other", read_cluster(body))

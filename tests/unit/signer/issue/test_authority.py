@@ -102,7 +102,7 @@ def test_a_secret_without_certificate_or_key_is_refused(missing: str) -> None:
 
 @pytest.mark.parametrize("key", [pki.ec_key(), pki.rsa_key()])
 def test_a_key_of_another_pair_is_refused(key: pki.PrivateKey) -> None:
-    """Whoever replaces certificate and key in two steps leaves such a Secret between them."""
+    """An operator who replaces certificate and key in two steps writes such a Secret in between."""
     with pytest.raises(AuthorityUnavailable, match="not that of its certificate"):
         parse_authority({**pair(key), "tls.key": pair()["tls.key"]})
 

@@ -154,12 +154,16 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
         .sign(key, hashes.SHA256())
     )
     claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
-    own = CertificateAuthority(certificate=certificate, private_key=key)
-    pem = issue_certificate(claimed, authority=own, now=NOW, random=Random(0).randbytes)
-    found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
+    signing_authority = CertificateAuthority(certificate=certificate, private_key=key)
+    pem = issue_certificate(
+        claimed, authority=signing_authority, now=NOW, random=Random(0).randbytes
+    )
+    key_identifier = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
         x509.AuthorityKeyIdentifier
     )
-    assert found.value == x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    assert key_identifier.value == x509.AuthorityKeyIdentifier.from_issuer_public_key(
+        key.public_key()
+    )
 
 
 def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
@@ -188,19 +192,21 @@ LIFETIMES: dict[str, tuple[timedelta, int | None, timedelta, timedelta]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "asked", "left", "got"), LIFETIMES.values(), ids=LIFETIMES)
+@pytest.mark.parametrize(
+    ("policy", "requested", "remaining", "expected"), LIFETIMES.values(), ids=LIFETIMES
+)
 def test_i1_the_earliest_of_three_ends_counts(
-    policy: timedelta, asked: int | None, left: timedelta, got: timedelta
+    policy: timedelta, requested: int | None, remaining: timedelta, expected: timedelta
 ) -> None:
     """The policy, `expirationSeconds`, and the authority's certificate."""
-    csr = Scenario(expiration_seconds=asked).csr(b"")
+    csr = Scenario(expiration_seconds=requested).csr(b"")
     until = certificate_not_after(
         policy=replace(POLICY, certificate_lifetime=policy),
         csr=csr,
-        authority=authority(ends=NOW + left),
+        authority=authority(ends=NOW + remaining),
         now=NOW,
     )
-    assert until == NOW + got
+    assert until == NOW + expected
 
 
 def test_i1_fractions_of_a_second_are_dropped() -> None:

@@ -27,25 +27,25 @@ def budget() -> MemoryBudget:
 
 
 def test_owner_is_held_to_its_share() -> None:
-    made = budget()
-    assert made.acquire("a", PER_OWNER)
-    assert not made.acquire("a", 1)
-    assert made.acquire("b", PER_OWNER)
-    made.release("a", 1)
-    assert made.acquire("a", 1)
-    assert made.used() == {"a": PER_OWNER, "b": PER_OWNER}
-    assert made.refused() == {"a": 1}
+    memory_budget = budget()
+    assert memory_budget.acquire("a", PER_OWNER)
+    assert not memory_budget.acquire("a", 1)
+    assert memory_budget.acquire("b", PER_OWNER)
+    memory_budget.release("a", 1)
+    assert memory_budget.acquire("a", 1)
+    assert memory_budget.used() == {"a": PER_OWNER, "b": PER_OWNER}
+    assert memory_budget.refused() == {"a": 1}
 
 
 def test_owners_that_use_the_total_up_leave_the_others_their_reserve() -> None:
-    made = budget()
+    memory_budget = budget()
     for owner in ("a", "b", "c", "d"):
-        made.acquire(owner, PER_OWNER)
-    assert made.acquire("c", TOTAL - 2 * PER_OWNER)
-    assert not made.acquire("c", 1)
-    assert made.acquire("d", RESERVED)
-    assert not made.acquire("d", 1)
-    assert made.acquire("e", RESERVED)
+        memory_budget.acquire(owner, PER_OWNER)
+    assert memory_budget.acquire("c", TOTAL - 2 * PER_OWNER)
+    assert not memory_budget.acquire("c", 1)
+    assert memory_budget.acquire("d", RESERVED)
+    assert not memory_budget.acquire("d", 1)
+    assert memory_budget.acquire("e", RESERVED)
 
 
 def hostile(number: int, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of spec
@@ -86,15 +86,15 @@ def traced() -> Iterator[Callable[[], tuple[int, int]]]:
 def test_fifty_hostile_csrs_weigh_what_they_take() -> None:
     """50 CSRs weighed 0.1 MiB and took 190 MiB: fields were left out, and characters counted."""
     bodies = [json.dumps(hostile(number)).encode() for number in range(50)]
-    made = MemoryBudget()
-    cache: Cache[Csr] = Cache("csrs", budget=made, owner="team-a")
+    memory_budget = MemoryBudget()
+    cache: Cache[Csr] = Cache("csrs", budget=memory_budget, owner="team-a")
     with traced() as memory:
         for number, body in enumerate(bodies):
             assert cache.upsert(str(number), read_csr(body))
-        taken, _ = memory()
-    weighed = made.used()["team-a"]
-    assert taken > 2 << 20
-    assert taken * 0.9 < weighed < taken * 1.2
+        traced_bytes, _ = memory()
+    charged_bytes = memory_budget.used()["team-a"]
+    assert traced_bytes > 2 << 20
+    assert traced_bytes * 0.9 < charged_bytes < traced_bytes * 1.2
 
 
 def test_fields_that_are_not_read_are_not_built() -> None:

@@ -72,8 +72,8 @@ def test_renewed_token_is_used(tmp_path: Path) -> None:
     """Service account tokens are renewed in their file before they expire."""
     file = tmp_path / "token"
     with api_server(lambda a: a.give({}), tmp_path) as server:
-        made = replace(connection(server), token=None, token_file=file)
-        api = ApiClient("fake", made, user_agent="test")
+        changed_connection = replace(connection(server), token=None, token_file=file)
+        api = ApiClient("fake", changed_connection, user_agent="test")
         for token in ("first", "second"):
             file.write_text(f"{token}\n")
             api.get(PATH)
@@ -212,9 +212,9 @@ def test_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
 
 def test_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     with api_server(lambda a: a.give({}), tmp_path) as server:
-        made = connection(server)
+        changed_connection = connection(server)
     with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
-        ApiClient("fake", made, user_agent="test").get(PATH)
+        ApiClient("fake", changed_connection, user_agent="test").get(PATH)
 
 
 def test_server_with_another_ca_gets_no_request(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_silent_watch_ends(tmp_path: Path) -> None:
 def test_client_certificate_is_used_without_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed process would leave temporary files with keys behind."""
+    """A killed process would leave temporary files with keys on disk."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     seen: list[object] = []
 
@@ -340,8 +340,8 @@ def test_client_certificate_is_used_without_a_file(
     with api_server(note_subject, tmp_path) as server:
         pair = server.authority.client("signer", "group")
         shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
-        made = replace(connection(server), token=None, certificate=shown)
-        api = ApiClient("fake", made, user_agent="test")
+        changed_connection = replace(connection(server), token=None, certificate=shown)
+        api = ApiClient("fake", changed_connection, user_agent="test")
         api.get(PATH)
         api.close()
     assert (("commonName", "signer"),) in seen[0]  # type: ignore[operator]

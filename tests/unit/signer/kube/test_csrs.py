@@ -53,11 +53,11 @@ def test_all_fields_of_a_csr_are_read() -> None:
 
 
 def test_optional_fields_may_be_absent() -> None:
-    made = body()
+    csr_body = body()
     for key in ("username", "groups", "expirationSeconds"):
-        del made["spec"][key]
-    del made["metadata"]["annotations"]
-    csr = read_csr(made)
+        del csr_body["spec"][key]
+    del csr_body["metadata"]["annotations"]
+    csr = read_csr(csr_body)
     assert (csr.username, csr.groups, csr.expiration_seconds) == ("", frozenset(), None)
     assert csr.annotations == {}
     assert csr.annotations_size <= len("null")
@@ -65,15 +65,15 @@ def test_optional_fields_may_be_absent() -> None:
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER])
 def test_pending_csrs_of_our_signers_are_kept(signer: str) -> None:
-    made = body(conditions=[condition("Approved")])
-    made["spec"]["signerName"] = signer
-    assert read_pending_csr(made) is not None
+    csr_body = body(conditions=[condition("Approved")])
+    csr_body["spec"]["signerName"] = signer
+    assert read_pending_csr(csr_body) is not None
 
 
 def test_csrs_of_other_signers_are_not_kept() -> None:
-    made = body()
-    made["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
-    assert read_pending_csr(made) is None
+    csr_body = body()
+    csr_body["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
+    assert read_pending_csr(csr_body) is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_settled_csrs_are_not_kept(status: dict[str, Any]) -> None:
     ],
 )
 def test_csr_that_no_api_server_stores_is_unreadable(path: tuple[str, str], value: object) -> None:
-    made = body()
-    made[path[0]][path[1]] = value
+    csr_body = body()
+    csr_body[path[0]][path[1]] = value
     with pytest.raises(ValueError, match=r"."):
-        read_csr(made)
+        read_csr(csr_body)

@@ -36,13 +36,13 @@ def document() -> dict[str, Any]:
     }
 
 
-def written(made: dict[str, Any]) -> bytes:
-    return yaml.safe_dump(made).encode()
+def written(config: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(config).encode()
 
 
-def refused(made: dict[str, Any] | bytes) -> str:
+def refused(config: dict[str, Any] | bytes) -> str:
     with pytest.raises(KubeconfigRefused) as caught:
-        parse_kubeconfig(made if isinstance(made, bytes) else written(made))
+        parse_kubeconfig(config if isinstance(config, bytes) else written(config))
     return caught.value.message
 
 
@@ -56,23 +56,23 @@ def test_kubeconfig_of_cluster_api_is_accepted() -> None:
 
 
 def test_token_is_accepted_instead_of_a_certificate() -> None:
-    made = document()
-    made["users"][0]["user"] = {"token": "abc.def"}
-    connection = parse_kubeconfig(written(made))
+    config = document()
+    config["users"][0]["user"] = {"token": "abc.def"}
+    connection = parse_kubeconfig(written(config))
     assert (connection.token, connection.certificate) == ("abc.def", None)
 
 
 def test_only_the_current_context_is_read() -> None:
-    made = document()
-    made["contexts"].append({"name": "y", "context": {"cluster": "none", "user": "none"}})
-    made["users"].append({"name": "other", "user": {"exec": {"command": "/bin/sh"}}})
-    assert parse_kubeconfig(written(made)).host == "api.example"
+    config = document()
+    config["contexts"].append({"name": "y", "context": {"cluster": "none", "user": "none"}})
+    config["users"].append({"name": "other", "user": {"exec": {"command": "/bin/sh"}}})
+    assert parse_kubeconfig(written(config)).host == "api.example"
 
 
 def test_repr_shows_no_secret() -> None:
-    made = document()
-    made["users"][0]["user"]["token"] = "very-secret"
-    shown = repr(parse_kubeconfig(written(made)))
+    config = document()
+    config["users"][0]["user"]["token"] = "very-secret"
+    shown = repr(parse_kubeconfig(written(config)))
     assert "very-secret" not in shown
     assert "PRIVATE" not in shown
 
@@ -96,9 +96,9 @@ def test_repr_shows_no_secret() -> None:
 )
 def test_user_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: object) -> None:
     """The usual loaders run `exec` and read files: a writer of the Secret would control the pod."""
-    made = document()
-    made["users"][0]["user"][key] = value
-    assert refused(made) == f"the user has {key}, which is not accepted"
+    config = document()
+    config["users"][0]["user"][key] = value
+    assert refused(config) == f"the user has {key}, which is not accepted"
 
 
 @pytest.mark.parametrize(
@@ -110,21 +110,21 @@ def test_user_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: o
     ],
 )
 def test_cluster_key_that_is_not_known_to_be_harmless_is_refused(key: str, value: str) -> None:
-    made = document()
-    made["clusters"][0]["cluster"][key] = value
-    assert refused(made) == f"the cluster has {key}, which is not accepted"
+    config = document()
+    config["clusters"][0]["cluster"][key] = value
+    assert refused(config) == f"the cluster has {key}, which is not accepted"
 
 
 def test_unverified_server_is_refused() -> None:
-    made = document()
-    made["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
-    assert refused(made) == "insecure-skip-tls-verify is not accepted"
-    made["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = False
-    assert parse_kubeconfig(written(made)).host == "api.example"
+    config = document()
+    config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+    assert refused(config) == "insecure-skip-tls-verify is not accepted"
+    config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = False
+    assert parse_kubeconfig(written(config)).host == "api.example"
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "message"),
     [
         ("http://api.example", "server must start with https://"),
         ("HTTPS://api.example", "server must start with https://"),
@@ -138,80 +138,80 @@ def test_unverified_server_is_refused() -> None:
         ("https://api.example/#a", "server must have no user, query or fragment"),
     ],
 )
-def test_server_must_be_a_plain_https_url(server: str, said: str) -> None:
-    made = document()
-    made["clusters"][0]["cluster"]["server"] = server
-    assert refused(made) == said
+def test_server_must_be_a_plain_https_url(server: str, message: str) -> None:
+    config = document()
+    config["clusters"][0]["cluster"]["server"] = server
+    assert refused(config) == message
 
 
 def test_path_of_the_server_is_kept() -> None:
-    made = document()
-    made["clusters"][0]["cluster"]["server"] = "https://rancher.example/k8s/clusters/c-1/"
-    assert parse_kubeconfig(written(made)).server == "https://rancher.example/k8s/clusters/c-1"
+    config = document()
+    config["clusters"][0]["cluster"]["server"] = "https://rancher.example/k8s/clusters/c-1/"
+    assert parse_kubeconfig(written(config)).server == "https://rancher.example/k8s/clusters/c-1"
 
 
 def test_tls_server_name_must_be_a_host_name() -> None:
-    made = document()
-    made["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes"
-    assert parse_kubeconfig(written(made)).server_name == "kubernetes"
-    made["clusters"][0]["cluster"]["tls-server-name"] = "a\nb"
-    assert refused(made) == "tls-server-name must be a host name"
+    config = document()
+    config["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes"
+    assert parse_kubeconfig(written(config)).server_name == "kubernetes"
+    config["clusters"][0]["cluster"]["tls-server-name"] = "a\nb"
+    assert refused(config) == "tls-server-name must be a host name"
 
 
 @pytest.mark.parametrize("token", ["a b", "a\r\nX-Remote-User: admin", "ä"])
 def test_token_that_would_break_a_header_is_refused(token: str) -> None:
-    made = document()
-    made["users"][0]["user"] = {"token": token}
-    assert refused(made) == "token must be printable ASCII without spaces"
+    config = document()
+    config["users"][0]["user"] = {"token": token}
+    assert refused(config) == "token must be printable ASCII without spaces"
 
 
 def test_user_without_a_credential_is_refused() -> None:
-    made = document()
-    made["users"][0]["user"] = {}
-    said = "the user must have an inline certificate and key, or a token"
-    assert refused(made) == said
+    config = document()
+    config["users"][0]["user"] = {}
+    message = "the user must have an inline certificate and key, or a token"
+    assert refused(config) == message
 
 
 @pytest.mark.parametrize("missing", ["client-key-data", "client-certificate-data"])
 def test_certificate_without_key_or_key_without_certificate_is_refused(missing: str) -> None:
-    made = document()
-    del made["users"][0]["user"][missing]
-    assert refused(made) == f"{missing} is missing"
+    config = document()
+    del config["users"][0]["user"][missing]
+    assert refused(config) == f"{missing} is missing"
 
 
 @pytest.mark.parametrize("value", ["not base64!", encoded("no PEM"), encoded("\u00e4")])
 def test_ca_that_is_not_pem_is_refused(value: str) -> None:
-    made = document()
-    made["clusters"][0]["cluster"]["certificate-authority-data"] = value
-    assert refused(made) == "certificate-authority-data must be PEM in base64"
+    config = document()
+    config["clusters"][0]["cluster"]["certificate-authority-data"] = value
+    assert refused(config) == "certificate-authority-data must be PEM in base64"
 
 
 def test_two_users_of_one_name_are_refused() -> None:
-    made = document()
-    made["users"].append({"name": "u", "user": {"token": "x"}})
-    assert refused(made) == "exactly one of users must have the name that refers to it"
+    config = document()
+    config["users"].append({"name": "u", "user": {"token": "x"}})
+    assert refused(config) == "exactly one of users must have the name that refers to it"
 
 
 def test_unknown_keys_outside_of_user_and_cluster_are_refused() -> None:
-    made = document()
-    made["extras"] = {}
-    assert refused(made) == "the kubeconfig has extras, which is not accepted"
-    made = document()
-    made["contexts"][0]["context"]["exec"] = "x"
-    assert refused(made) == "the context has exec, which is not accepted"
-    made = document()
-    made["users"][0]["more"] = "x"
-    assert refused(made) == "an entry of users has more, which is not accepted"
-    made = document()
-    made["kind"] = "Secret"
-    assert refused(made) == "it must be a Config of version v1"
+    config = document()
+    config["extras"] = {}
+    assert refused(config) == "the kubeconfig has extras, which is not accepted"
+    config = document()
+    config["contexts"][0]["context"]["exec"] = "x"
+    assert refused(config) == "the context has exec, which is not accepted"
+    config = document()
+    config["users"][0]["more"] = "x"
+    assert refused(config) == "an entry of users has more, which is not accepted"
+    config = document()
+    config["kind"] = "Secret"
+    assert refused(config) == "it must be a Config of version v1"
 
 
 @pytest.mark.parametrize("key", ["clusters", "users", "contexts"])
 def test_entries_must_be_lists(key: str) -> None:
-    made = document()
-    made[key] = "x"
-    assert refused(made) == f"{key} must be a list"
+    config = document()
+    config[key] = "x"
+    assert refused(config) == f"{key} must be a list"
 
 
 def test_ambiguous_yaml_is_refused() -> None:
@@ -265,8 +265,8 @@ def test_hostile_yaml_takes_little_time() -> None:
 
 
 def test_yaml_tag_constructs_no_object() -> None:
-    made = b"kind: !!python/object/apply:os.system [touch /tmp/x]\n"
-    assert refused(made) == "it must be a Config of version v1"
+    config = b"kind: !!python/object/apply:os.system [touch /tmp/x]\n"
+    assert refused(config) == "it must be a Config of version v1"
 
 
 def test_in_cluster_connection_uses_the_service_account(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_expired_version_is_listed_again(expired: Step) -> None:
 
 
 def test_version_that_the_server_never_had_is_abandoned() -> None:
-    """A restored etcd may be behind the version of the watch, and refuses it every time."""
+    """A restored etcd may be older than the version of the watch, and refuses it every time."""
     refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
     played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
     assert played.versions == [None, *["500"] * 7, None, "9"]
@@ -274,9 +274,9 @@ def test_list_of_many_tiny_items_is_refused_before_they_take_memory() -> None:
     tracemalloc.start()
     with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
         response.read(_read_page)
-    kept, _ = tracemalloc.get_traced_memory()
+    used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 1 << 20
+    assert used < 1 << 20
 
 
 def test_list_without_an_end_is_abandoned() -> None:
