@@ -18,7 +18,7 @@ class TpmLockedOut(Unavailable):
 
 
 class TpmFailed(Unavailable):
-    """The TPM, or a layer on the way to it, returned an error without a reason of its own."""
+    """The TPM, or a layer on the way to it, returned an error that has no specific reason."""
 
 
 class TpmOutOfMemory(Unavailable):

@@ -40,8 +40,8 @@ def state_dir(arguments: list[str], exec_info: bytes) -> str:
             return arguments[position + 1]
         if argument.startswith("--state-dir="):
             return argument[len("--state-dir=") :]
-    _, found, rest = exec_info.partition(b'"stateDir":')
-    return rest.split(b'"', 2)[1].decode() if found else STATE_DIR
+    _, separator, value = exec_info.partition(b'"stateDir":')
+    return value.split(b'"', 2)[1].decode() if separator else STATE_DIR
 
 
 def open_state_directory(path: str) -> int:

@@ -110,7 +110,7 @@ class Settings:
             raise ConfigurationInvalid(f"{self.endorsement_password_file}: {error}") from error
 
     def event_log(self) -> bytes | None:
-        """Return the firmware's event log, None when there is none: the signer decides on that."""
+        """Return the firmware's event log, None if it does not exist: the signer decides then."""
         # Imported here: the module loads `cryptography`, which a cached credential does not need.
         from common.evidence import MAX_EVENT_LOG  # noqa: PLC0415
 

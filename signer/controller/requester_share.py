@@ -31,7 +31,7 @@ class RequesterShares:
         self._bytes: Counter[str] = Counter()
 
     def update(self, before: Csr | None, after: Csr | None) -> None:
-        """Count a CSR that was added, changed or removed; `None` where there is none."""
+        """Count a CSR: `before` is `None` when it was added, `after` when it was removed."""
         with self._lock:
             for csr, sign in ((before, -1), (after, 1)):
                 if csr is not None:

@@ -122,11 +122,11 @@ class InfrastructureWatches:
         }
         with self._lock:
             self._served = served
-        wanted = sorted(self._references.used_kinds() & served.keys())
-        if len(wanted) > _MAX_KINDS:
-            fields = {"kinds": len(wanted), "watched": _MAX_KINDS, "alarm": True}
+        used = sorted(self._references.used_kinds() & served.keys())
+        if len(used) > _MAX_KINDS:
+            fields = {"kinds": len(used), "watched": _MAX_KINDS, "alarm": True}
             _logger.warning("too many infrastructure kinds", extra={"fields": fields})
-        watched = wanted[:_MAX_KINDS]
+        watched = used[:_MAX_KINDS]
         for kind in self._watches.keys() - set(watched):
             self._end(kind)
         for kind in watched:

@@ -45,7 +45,7 @@ class KubeconfigSecrets(Protocol):
     """The part of the management cluster's API that reads Secrets."""
 
     def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` when there is none."""
+        """Return the Secret, `None` if it does not exist."""
 
 
 class ClusterConnector:
@@ -67,7 +67,7 @@ class ClusterConnector:
         """Call `opened` with each workload cluster before its watches start."""
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
-        """The open workload cluster, `None` while there is none."""
+        """The open workload cluster, `None` while no connection is open."""
         self._secrets = secrets
         self._user_agent = user_agent
         self._budget = budget

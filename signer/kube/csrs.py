@@ -1,7 +1,7 @@
 """CertificateSigningRequests: reads them into values, and writes verdicts.
 
-Every write carries the resource version of the CSR that was judged. If anybody has changed the CSR
-since, the write fails and the CSR is judged again.
+Every write carries the resource version of the CSR that was verified. If the CSR has changed since,
+the write fails and the CSR is verified again.
 """
 
 import base64
@@ -167,7 +167,7 @@ class CsrClient:
         self._api = api
 
     def read(self, name: str) -> Csr | None:
-        """Return the CSR from the API server, `None` when there is none."""
+        """Return the CSR from the API server, `None` if it does not exist."""
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 

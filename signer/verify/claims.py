@@ -1,8 +1,8 @@
 """Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K3).
 
 A claim is complete when EndorsementKey and AttestedNode name each other. It is live while its
-Machine exists. Replicas and clusters race for claims, so every step is a
-create, or a write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
+Machine exists. Replicas and clusters write claims concurrently, so every step is a create, or a
+write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
 from dataclasses import dataclass, replace
@@ -256,11 +256,13 @@ class _Attempt:
 
     def _key_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         node = self.claims.attested_node(held_by.cluster, held_by.node_name)
-        own = self.request.node
+        requested = self.request.node
         if (
             node is not None
-            and node.cluster == own.cluster
-            and _is_replaced_by(node, own.provider_id, own.machine_name, own.machine_uid)
+            and node.cluster == requested.cluster
+            and _is_replaced_by(
+                node, requested.provider_id, requested.machine_name, requested.machine_uid
+            )
         ):
             return self._state_when_absent(node)
         return self._state(key, node)
