@@ -102,7 +102,7 @@ class CsrApi(Protocol):
     """
 
     def create(self, request: CsrRequest) -> Csr:
-        """Create the CSR, or return the existing one of this name, whatever its content."""
+        """Create the CSR, or return the existing one of this name, with any content."""
         ...
 
     def get(self, name: str) -> Csr | None:

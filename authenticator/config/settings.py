@@ -282,7 +282,7 @@ def resolve(
     """Return the settings of a call; `flags` has the keys of the table.
 
     `problems` of the command line are reported together with those of the settings. The host name
-    is not checked here: a cached certificate is served whatever it is. Raises ConfigurationInvalid.
+    is not checked here: a cached certificate is served with any value. Raises ConfigurationInvalid.
     """
     values, wrong = _parse_values(extension, flags)
     all_problems = [*problems, *wrong]

@@ -103,8 +103,8 @@ def freshness(credential: Credential, now: float) -> Freshness:
 def expiration_timestamp(credential: Credential, now: float) -> int:
     """Return the `expirationTimestamp` to print: the renewal point while FRESH, else soon.
 
-    It is never in the past. It is not after the certificate's end while that lies ahead: client-go
-    would use the certificate until it meets a 401.
+    It is never in the past. It is not after the certificate's end while that is in the future:
+    client-go would use the certificate until it gets a 401.
     """
     if freshness(credential, now) is Freshness.FRESH:
         return credential.renew_at

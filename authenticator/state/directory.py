@@ -132,7 +132,7 @@ class StateDirectory:
     def lock(self, name: str, clock: Clock, deadline: Deadline) -> Iterator[None]:
         """Hold the lock; wait for it until the deadline. Raises DeadlinePassed.
 
-        The kernel releases it when its holder dies. The file stays: removing it would let two
+        The kernel releases it when its holder exits. The file stays: removing it would let two
         processes hold two locks of one name.
         """
         flags = os.O_RDWR | os.O_CREAT | _SAFE

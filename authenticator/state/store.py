@@ -75,7 +75,7 @@ class Store(Protocol):
         ...
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
-        """Return the exchange in progress under this fingerprint, however old."""
+        """Return the exchange in progress under this fingerprint, of any age."""
         ...
 
     def save_pending(self, pending: PendingExchange) -> None:

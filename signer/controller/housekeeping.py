@@ -93,7 +93,7 @@ def delete_stale_claims(
     is_live: Callable[[AttestedNodeObject], bool],
     now: datetime,
 ) -> None:
-    """Delete AttestedNodes whose Machine is gone and whose certificate expired a day ago.
+    """Delete AttestedNodes without a Machine whose certificate expired a day ago.
 
     `is_live` decides from caches; what it accepts costs no API call.
     """

@@ -20,7 +20,7 @@ MAX_BYTES: Final = 32 << 20
 """Of any other requester. A pool of machines may share one bootstrap token: this is room for about
 four thousand offers that are pending at once."""
 _CSR_OVERHEAD: Final = 2048
-"""Bytes that a CSR takes besides its request and its annotations, about."""
+"""Approximate bytes that a CSR uses in addition to its request and its annotations."""
 
 
 class RequesterShares:

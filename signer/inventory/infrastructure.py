@@ -31,7 +31,7 @@ _MAX_KINDS: Final = 64
 _INTERVAL: Final = 60.0
 """Seconds until the served kinds are read again and unused watches are ended."""
 _MIN_INTERVAL: Final = 1.0
-"""Seconds at least between two readings, however many unknown kinds are requested."""
+"""Minimum seconds between two readings, for any number of unknown kinds."""
 
 
 class Api(ListerWatcher, Reader, Protocol):

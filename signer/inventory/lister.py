@@ -44,7 +44,7 @@ class CachedInventory:
         """Return the Cluster itself.
 
         Raises `ApiServerUnavailable` also while objects of its namespace are not cached, for lack
-        of memory: every verification reads the Cluster, and none may rest on half of its objects.
+        of memory: every verification reads the Cluster, and must not use an incomplete inventory.
         """
         self._management.require_complete(self._key.namespace)
         cluster = self._management.clusters.get(cluster_key(self._key))

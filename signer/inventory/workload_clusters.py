@@ -82,7 +82,7 @@ class ClusterConnector:
             self._stop.wait(self.refresh())
 
     def stop(self) -> None:
-        """Close the connection for good, without waiting for the thread."""
+        """Close the connection permanently, without waiting for the thread."""
         self._stop.set()
         workload = self.workload
         if workload is not None:

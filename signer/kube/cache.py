@@ -154,7 +154,7 @@ class Cache(Generic[V]):
             self._notify(key, before, None)
 
     def close(self) -> None:
-        """Delete every value for good, and give the memory back to the budget."""
+        """Delete every value permanently, and return the memory to the budget."""
         with self._lock:
             self._closed = True
             self._synced = False

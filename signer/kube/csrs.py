@@ -160,7 +160,7 @@ class CsrClient:
     """Writes to the CSRs of one workload cluster.
 
     Each method returns the CSR after the write. Raises `CsrChanged` when the CSR is no longer the
-    one that was judged, and `ApiServerUnavailable` when the outcome is unknown.
+    one that was verified, and `ApiServerUnavailable` when the outcome is unknown.
     """
 
     def __init__(self, api: ApiClient) -> None:

@@ -129,7 +129,7 @@ def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
 
 
 def _fixes_name(node: AttestedNodeObject, machine: Machine, inventory: Inventory) -> bool:
-    """Return whether the claim was made for this Machine, and not for one that is gone.
+    """Return whether the claim was made for this Machine, and not for a former one.
 
     A Machine with another UID was made again, or moved by `clusterctl move`. Where the workload
     cluster still has the Node, or nodeRef names it, it was moved.
