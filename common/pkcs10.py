@@ -50,7 +50,7 @@ from common.public_keys import RSA_EXPONENT, PublicKey
 T = TypeVar("T")
 
 MAX_PKCS10: Final = 16 * 1024
-"""Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use what is left."""
+"""Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use more."""
 
 _COMMON_NAME: Final = ObjectIdentifier("2.5.4.3")
 _ORGANIZATION: Final = ObjectIdentifier("2.5.4.10")
