@@ -115,6 +115,6 @@ bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
 .PHONY: clean
-clean: ## Remove everything that make brought into this folder
+clean: ## Remove everything that make created in this directory
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -47,7 +47,7 @@ class BuildLauncher(build_scripts):
     """Writes the launcher."""
 
     def run(self) -> None:
-        """Compile the source into a script of its own."""
+        """Compile the source into a standalone script."""
         source = SOURCE.read_text(encoding="utf-8")
         code = compile(source, SOURCE.name, "exec", dont_inherit=True, optimize=2)
         text = TEMPLATE.format(

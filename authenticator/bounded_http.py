@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NO_RETRIES: Final = Retry(total=0, read=False, redirect=False)
 
 Remaining = Callable[[], float]
-"""Returns the seconds that are left; zero or less when there are none."""
+"""Returns the seconds that are left; zero or less when the time has passed."""
 
 
 def bounded_session(

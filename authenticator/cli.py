@@ -3,7 +3,7 @@
 Without a subcommand, client-go runs it for a call that the launcher could not serve. It prints one
 ExecCredential on stdout and nothing else; an error is one line on stderr, with its cause and the
 next step. If the cache holds a certificate that can be served, the call does not wait: a background
-run does the rest.
+run renews it when that is due.
 
 Slow imports happen where they are needed (here and in `wiring`), so that a cached credential does
 not depend on a TPM stack or an HTTP library.

@@ -18,7 +18,7 @@ class TpmLockedOut(Unavailable):
 
 
 class TpmFailed(Unavailable):
-    """The TPM, or a layer on the way to it, returned an error without a reason of its own."""
+    """The TPM, or a layer on the way to it, returned an error that has no specific reason."""
 
 
 class TpmOutOfMemory(Unavailable):
@@ -69,7 +69,7 @@ class PcrSelectionUnsupported(Fatal):
     """The challenge selects a bank or a PCR that this version does not support."""
 
 
-# What a node meets: its API server
+# API server
 
 
 class ApiServerUntrusted(Unavailable):
@@ -92,7 +92,7 @@ class Invalid(Fatal):
     """The API server rejects the request as invalid (400, 422)."""
 
 
-# What a node meets: its platform
+# Platform and provider
 
 
 class ProviderUnavailable(Unavailable):
@@ -103,7 +103,7 @@ class ProviderAnswerInvalid(Unavailable):
     """The answer of the metadata service is not a valid identity."""
 
 
-# What a node meets: its exchange
+# Exchange
 
 
 class DeadlinePassed(Unavailable):
@@ -147,14 +147,14 @@ class VersionRefused(StartOver):
 
 
 class CertificateMismatch(StartOver):
-    """The certificate that came back does not match the request."""
+    """The issued certificate does not match the request."""
 
 
 class CertificateNotAccepted(StartOver):
     """The API server does not know the new certificate as the node's."""
 
 
-# What a node meets: itself
+# The node itself: configuration, state and program
 
 
 class ConfigurationInvalid(Fatal):

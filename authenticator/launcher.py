@@ -21,7 +21,7 @@ CHECK_MODULUS = 2**61 - 1
 
 SIZE_LIMIT = 512 * 1024
 REPEAT_CALL_SECONDS = 10
-"""A process that is served again after more than this time may have met a 401."""
+"""A process that is served again after more than this time may have got a 401."""
 
 NOTES_LIMIT = 1024
 """Bytes of the file `served`: beyond it, notes of ended processes are dropped."""
@@ -40,8 +40,8 @@ def state_dir(arguments: list[str], exec_info: bytes) -> str:
             return arguments[position + 1]
         if argument.startswith("--state-dir="):
             return argument[len("--state-dir=") :]
-    _, found, rest = exec_info.partition(b'"stateDir":')
-    return rest.split(b'"', 2)[1].decode() if found else STATE_DIR
+    _, separator, value = exec_info.partition(b'"stateDir":')
+    return value.split(b'"', 2)[1].decode() if separator else STATE_DIR
 
 
 def open_state_directory(path: str) -> int:
@@ -69,10 +69,12 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> bytes:
     magic, check, signed = content.split(b"\n", 2)
     if magic != MAGIC or int(check) != int.from_bytes(signed, "big") % CHECK_MODULUS:
         raise ValueError
-    arguments, exec_info, received, renew_at, expiration, api_version, rest = signed.split(b"\n", 6)
+    arguments, exec_info, received, renew_at, expiration, api_version, details = signed.split(
+        b"\n", 6
+    )
     if (arguments, exec_info) != call or not int(received) <= now < int(renew_at):
         raise ValueError
-    pem = rest[rest.index(b"-----BEGIN CERTIFICATE-----") :].replace(b"\n", b"\\n")
+    pem = details[details.index(b"-----BEGIN CERTIFICATE-----") :].replace(b"\n", b"\\n")
     key = pem.index(b"-----BEGIN PRIVATE KEY-----")
     return b"".join(
         (
@@ -90,7 +92,7 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> bytes:
 
 
 def is_repeat_call(directory: int, now: int) -> bool:
-    """Return whether the parent was served this credential before: then it may have met a 401.
+    """Return whether the parent was served this credential before: then it may have got a 401.
 
     The file `served` has one line per parent, its process ID and when it was served. Several
     processes are remembered, so that calls of kubectl do not hide those of the kubelet. A new

@@ -1,4 +1,4 @@
-"""Values and interfaces that the folders of the node's program share.
+"""Values and interfaces that the packages of the node's program share.
 
 Values are immutable. The interfaces (`CsrApi`, `Clock`, `PhaseTimer`) are owned by `enroll`, which
 calls them. Each has one fake in tests/fakes, and one contract test that runs over the fake and the
@@ -102,11 +102,11 @@ class CsrApi(Protocol):
     """
 
     def create(self, request: CsrRequest) -> Csr:
-        """Create the CSR, or return the existing one of this name, whatever its content."""
+        """Create the CSR, or return the existing one of this name, with any content."""
         ...
 
     def get(self, name: str) -> Csr | None:
-        """Return the CSR of that name, None when there is none."""
+        """Return the CSR of that name, None if it does not exist."""
         ...
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
@@ -146,7 +146,7 @@ class Clock(Protocol):
 
 
 class Deadline:
-    """The end of one call, in boot time. Every step gets the smaller of its own limit and this."""
+    """The end of one call, in boot time. It also limits the timeout of every step."""
 
     __slots__ = ("_clock", "_end")
 
@@ -213,7 +213,7 @@ class Cooldown:
     fingerprint: str
     """Digest of settings, server and requester: the cooldown holds for the same ones only."""
     clock_offset: float
-    """Wall time less boot time when it began: changes when somebody sets the clock."""
+    """Wall time minus boot time when the cooldown started: differs after the clock is set."""
 
 
 class PhaseTimer(Protocol):

@@ -1,14 +1,15 @@
-"""One tree of everything that can go wrong in an exchange.
+"""The tree of the errors of an exchange.
 
 A family (`Denied`, `Waiting`, `Ignored`, `Unavailable`, `StartOver`, `Fatal`) fixes what happens
 next. A leaf is one way to fail: its class name is the `reason`, which goes unchanged into the CSR
 condition, the Event, the audit record, the metric label and the node's report, so renaming a leaf
 breaks its users. `check` is the number of the check in docs/protocol.md section 5.
 
-Messages are shown to the node and to every reader of CSRs: they hold no secret, no expected value
-and no other cluster's names. `detail` goes to the operator's log alone.
+Messages are shown to the node and to every reader of CSRs: they contain no secret, no expected
+value and no names of another cluster. `detail` goes only to the operator's log.
 
-What is raised outside this tree is a bug: logged with its traceback, retried, never a verdict.
+An exception outside this tree is a bug: it is logged with its traceback and retried. It is never a
+verdict.
 """
 
 from enum import Enum
@@ -33,54 +34,54 @@ class AttestationError(Exception):
     reason: ClassVar[str]
     check: ClassVar[str] = ""
     alarm: ClassVar[bool] = False
-    """An operator should look, even where the node only waits."""
+    """An operator should act, even if the node only waits."""
 
     def __init_subclass__(cls, *, check: str = "", alarm: bool = False, **kwargs: object) -> None:
-        """Name the reason after the class; fix check number and alarm where given."""
+        """Set the reason to the name of the class; set check number and alarm if given."""
         super().__init_subclass__(**kwargs)
         cls.reason = cls.__name__
         cls.check = check or cls.check
         cls.alarm = alarm or cls.alarm
 
     def __init__(self, message: str, *, detail: str = "") -> None:
-        """Tell what is wrong (`message`, public) and what only an operator may see (`detail`)."""
+        """Set the public `message` and the `detail` that only an operator may see."""
         super().__init__(message)
         self.message = message
         self.detail = detail
 
 
 class Denied(AttestationError):
-    """Can never become true for this CSR: it is denied, and nothing else is lost."""
+    """This CSR can never be accepted: it is denied. Other CSRs are not affected."""
 
     consequence = Consequence.DENY
 
 
 class Waiting(AttestationError):
-    """May become true: the CSR stays pending, and is looked at again."""
+    """The CSR may be accepted later: it stays pending, and is verified again."""
 
     consequence = Consequence.WAIT
 
 
 class Ignored(AttestationError):
-    """Not ours: nothing is written."""
+    """The CSR is not for this signer: nothing is written."""
 
     consequence = Consequence.IGNORE
 
 
 class Unavailable(AttestationError):
-    """Could not be decided now (a server, the TPM, a lost race): tried again with backoff."""
+    """Cannot be decided now (a server, the TPM, a conflict): retried with backoff."""
 
     consequence = Consequence.RETRY
 
 
 class StartOver(AttestationError):
-    """This exchange is over for the node; the next one begins after its backoff."""
+    """This exchange has ended for the node; the next one starts after the backoff."""
 
     consequence = Consequence.START_OVER
 
 
 class Fatal(AttestationError):
-    """Somebody has to change something first: configuration, permissions, hardware."""
+    """An operator has to correct the configuration, permissions or hardware first."""
 
     consequence = Consequence.FATAL
 
@@ -113,7 +114,7 @@ class RequestSignatureInvalid(Denied, check="P3"):
 
 
 class RequestKeyNotAllowed(Denied, check="P3"):
-    """The kubelet's key is of a type, size or exponent that is not taken."""
+    """The kubelet's key has a type, size or exponent that is not accepted."""
 
 
 class SubjectNotAllowed(Denied, check="P4"):
@@ -129,7 +130,7 @@ class AttributeNotAllowed(Denied, check="P5"):
 
 
 class ExtensionNotAllowed(Denied, check="P5"):
-    """The request has an extension that is not taken, or one twice."""
+    """The request has an extension that is not accepted, or an extension twice."""
 
 
 class ProviderIDMalformed(Denied, check="P5"):
@@ -141,17 +142,17 @@ class AttestationDataMalformed(Denied, check="P6"):
 
 
 class UnsupportedVersion(Denied, check="P6"):
-    """The attestation data is of a version that is not spoken here."""
+    """The attestation data has a version that this program does not support."""
 
 
-# What can be tried again
+# Temporary failures: they are retried
 
 
 class ApiServerUnavailable(Unavailable):
-    """The API server cannot be reached, or answers with an error of its own."""
+    """The API server cannot be reached, or answers with a server error."""
 
 
-# What a node meets: its exchange
+# Raised on the node: its exchange
 
 
 class ChallengeMalformed(StartOver):

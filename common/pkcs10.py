@@ -50,7 +50,7 @@ from common.public_keys import RSA_EXPONENT, PublicKey
 T = TypeVar("T")
 
 MAX_PKCS10: Final = 16 * 1024
-"""Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use the rest."""
+"""Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use more."""
 
 _COMMON_NAME: Final = ObjectIdentifier("2.5.4.3")
 _ORGANIZATION: Final = ObjectIdentifier("2.5.4.10")
@@ -110,7 +110,7 @@ SubjectAltName = str | ipaddress.IPv4Address | ipaddress.IPv6Address | OtherGene
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pkcs10:
-    """A request with a valid signature of its own key, and with the subject of a node.
+    """A request that its own key has signed, with the subject of a node.
 
     `sha256` is the digest of `der`, 32 bytes. `subject_alt_names` is None if there is no such
     extension.
@@ -318,7 +318,7 @@ def _provider_id(extension: RequestedExtension | None) -> str | None:
 def _subject_alt_names(extension: RequestedExtension | None) -> tuple[SubjectAltName, ...] | None:
     """Return the names with their types (P5).
 
-    The extension may be critical: the certificate gets an extension of its own.
+    The extension may be critical: the certificate gets a new extension, never this one.
     """
     if extension is None:
         return None

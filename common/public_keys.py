@@ -77,7 +77,7 @@ def spki_sha256(public_key: PublicKeyTypes) -> bytes:
 
 
 def public_key_from_area(public: PublicArea) -> PublicKey:
-    """Return the key of a TPM's public area, whatever its attributes.
+    """Return the key of a TPM's public area, with any attributes.
 
     An RSA key has 2048, 3072 or 4096 bits, an odd modulus with the highest bit set, and exponent 0
     or 65537. An ECC key is a point on P-256 or P-384. Raises InvalidKey.

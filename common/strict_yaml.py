@@ -79,7 +79,7 @@ def load_all(text: str | bytes) -> list[object]:
 
 
 def load(text: str | bytes) -> object:
-    """Parse a single document; return None if there is none. Raises YamlMalformed."""
+    """Parse a single document; return None if the text has no document. Raises YamlMalformed."""
     documents = load_all(text)
     if len(documents) > 1:
         raise YamlMalformed("there is more than one document")

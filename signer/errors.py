@@ -2,7 +2,7 @@
 
 from common.errors import Denied, Fatal, Ignored, Unavailable, Waiting
 
-# R: is it ours, and who asks
+# R: whether the request is for this signer, and who sent it
 
 
 class NotOptedIn(Ignored, check="R0"):
@@ -38,7 +38,7 @@ class RequesterNotAllowed(Denied, check="R3"):
 
 
 class AnnotationsFull(Denied):
-    """The requester's annotations leave no room for the signer's."""
+    """The requester's annotations leave no space for the signer's."""
 
 
 class TooManyPendingRequests(Denied):
@@ -64,11 +64,11 @@ class ProviderIDMissing(Denied, check="P5"):
 
 
 class AnswerExpired(Denied, check="C1"):
-    """The answered challenge is too old, or of the future."""
+    """The answered challenge is too old, or its time is in the future."""
 
 
 class ChallengeKeyUnknown(Ignored, check="C1"):
-    """The answered challenge was made under a key that is not known here."""
+    """The answered challenge was derived from a challenge key that this signer does not have."""
 
 
 # A: attestation key
@@ -87,7 +87,7 @@ class AttestationKeySchemeNotAllowed(Denied, check="A1"):
 
 
 class AttestationKeyWeak(Denied, check="A1"):
-    """The attestation key is no valid key, or is known to be weak."""
+    """The attestation key is invalid, or is known to be weak."""
 
 
 # Q: quote
@@ -169,7 +169,7 @@ class NodeNameMismatch(Denied, check="M3"):
 
 
 class NodeNameUnknown(Waiting, check="M3"):
-    """Nothing tells the Machine's node name yet."""
+    """The Machine's node name is not known yet."""
 
 
 class NodeOfAnotherMachine(Waiting, check="M4", alarm=True):
@@ -181,7 +181,7 @@ class RequesterNameMismatch(Denied, check="M5"):
 
 
 class NodeRefMismatch(Waiting, check="M6", alarm=True):
-    """The Machine's nodeRef, or another Node with its provider ID, speaks against a first use."""
+    """The Machine's nodeRef, or another Node with its provider ID, contradicts a first use."""
 
 
 # E: endorsement key
@@ -192,11 +192,11 @@ class EndorsementKeyMalformed(Denied, check="E1"):
 
 
 class EndorsementKeyNotTemplate(Denied, check="E1"):
-    """The endorsement key's public area is none of the TCG EK profile's templates."""
+    """The endorsement key's public area matches no template of the TCG EK profile."""
 
 
 class EndorsementKeyWeak(Denied, check="E1"):
-    """The endorsement key is no valid key, or is known to be weak."""
+    """The endorsement key is invalid, or is known to be weak."""
 
 
 class EndorsementKeyMismatch(Denied, check="E2"):
@@ -240,7 +240,7 @@ class EndorsementCertificateRevoked(Denied, check="E2"):
 
 
 class RevocationListOutOfDate(Waiting, check="E2", alarm=True):
-    """A configured revocation list is not valid now, so nobody knows what is revoked."""
+    """A configured revocation list is not valid now, so revocation cannot be checked."""
 
 
 class OperatorActionRequired(Waiting, check="E2", alarm=True):
@@ -256,7 +256,7 @@ class EndorsementKeyReleased(Denied, check="E3"):
 
 
 class EndorsementKeyInUseLocally(Denied, check="E3"):
-    """The endorsement key is held by another living node."""
+    """Another existing node of this Cluster holds the endorsement key."""
 
 
 class EndorsementKeyHolderDeleting(Waiting, check="E3"):
@@ -267,7 +267,7 @@ class EndorsementKeyHolderDeleting(Waiting, check="E3"):
 
 
 class EndorsementKeyInUse(Denied, check="K1"):
-    """Another living node holds the endorsement key."""
+    """Another existing node holds the endorsement key."""
 
 
 class EndorsementKeyQuotaExceeded(Waiting, check="K1", alarm=True):
@@ -279,15 +279,15 @@ class EndorsementKeyRecordConflict(Waiting, check="K1", alarm=True):
 
 
 class NodeNameInUse(Denied, check="K2"):
-    """The node name lives with another endorsement key."""
+    """A live claim gives the node name to another endorsement key."""
 
 
 class NodeNameReserved(Waiting, check="K2"):
-    """The node name's last certificate is still valid, and the policy waits for its end."""
+    """The node name's last certificate is still valid, and the policy waits until it expires."""
 
 
 class ClaimConflict(Unavailable, check="K3"):
-    """Another replica wrote a claim at the same time: the claims are read and made again."""
+    """Another replica wrote a claim at the same time: the signer starts again with K1."""
 
 
 # S: serving certificates
@@ -302,7 +302,7 @@ class SubjectAltNameNotAllowed(Denied, check="S1"):
 
 
 class AddressNotOfMachine(Waiting, check="S2"):
-    """A subject alternative name is none of the Machine's addresses."""
+    """A subject alternative name is not an address of the Machine."""
 
 
 class AddressOfControlPlane(Denied, check="S3"):
@@ -310,7 +310,7 @@ class AddressOfControlPlane(Denied, check="S3"):
 
 
 class AddressReserved(Denied, check="S3"):
-    """A subject alternative name is one that no single machine has, such as loopback."""
+    """A subject alternative name cannot belong to a single machine, e.g. loopback."""
 
 
 class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
@@ -324,7 +324,7 @@ class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
 
 
-# What can be tried again
+# Temporary failures: the signer retries
 
 
 class AuthorityUnavailable(Unavailable, check="I1"):
@@ -336,15 +336,15 @@ class ChallengeKeyUnavailable(Unavailable):
 
 
 class CsrChanged(Unavailable):
-    """The CSR was changed or deleted while it was judged: it is looked at again."""
+    """The CSR was changed or deleted while it was verified: the signer verifies it again."""
 
 
 class TooManyChallenges(Unavailable):
-    """This requester has been given challenges too fast."""
+    """The requester has exceeded its rate of challenges."""
 
 
-# What an operator has to change first
+# Failures that an operator has to correct
 
 
 class KubeconfigRefused(Fatal):
-    """A kubeconfig asks for something that is not taken from a Secret, or is none."""
+    """A kubeconfig Secret is not a valid kubeconfig, or has a setting that is not allowed."""

@@ -43,7 +43,7 @@ def equivalent_names(text: str) -> frozenset[HostName]:
 
 
 def _idna(text: str) -> str:
-    """Write a host name as it stands in DNS; IDNA of 2003 folds more than what came after it."""
+    """Return a host name in its DNS form; IDNA 2003 folds more characters than IDNA 2008."""
     labels = unicodedata.normalize("NFKC", text).replace("\u3002", ".").split(".")
     return ".".join(
         label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")

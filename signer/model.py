@@ -1,7 +1,7 @@
-"""What the signer knows: values read from objects, with nothing of the API's shape left.
+"""Values that the signer reads from Kubernetes objects, without the shape of the API.
 
-`signer/kube` and `signer/records` make them from raw objects; `signer/verify` judges them. All
-are immutable, so that a verdict is over one state. Unknown and empty are told apart by `None`.
+`signer/kube` and `signer/inventory` build them from raw objects, and `signer/verify` verifies them.
+All are immutable, so a verdict is based on one state. `None` means unknown, and is not empty.
 """
 
 import hmac
@@ -30,7 +30,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csr:
-    """A CertificateSigningRequest. Only annotations and request are of the requester's making."""
+    """A CertificateSigningRequest. The requester chooses annotations and request freely."""
 
     name: str
     uid: str
@@ -52,7 +52,7 @@ class Csr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterKey:
-    """Which Cluster of the management cluster."""
+    """Identifies a Cluster of the management cluster."""
 
     namespace: str
     name: str
@@ -79,10 +79,10 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredKey:
-    """Somebody with authority says: this Machine has this endorsement key."""
+    """A trusted statement that the Machine has this endorsement key."""
 
     source: str
-    """Where it stands, for people, e.g. `Machine annotation`."""
+    """Where the statement is, for messages, e.g. `Machine annotation`."""
     spki_sha256: bytes
 
 
@@ -96,7 +96,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A Machine, or a member of a MachinePool that has no Machine of its own."""
+    """A Machine, or a member of a MachinePool that has no Machine object."""
 
     name: str
     uid: str
@@ -106,13 +106,13 @@ class Machine:
     addresses: tuple[Address, ...]
     node_ref: str | None
     bootstrap_token_id: str | None
-    """The token that the Machine's bootstrap configuration owns, where it owns one."""
+    """ID of the token that the Machine's bootstrap configuration owns, if it owns one."""
     is_pool_member: bool
     labels: Mapping[str, str]
     registered_keys: tuple[RegisteredKey, ...]
     """From the annotations on Machine and infrastructure object."""
     registered_keys_error: str | None
-    """Why such an annotation could not be read: then nobody may conclude that there is none."""
+    """Why such an annotation could not be read; the Machine may then have more registered keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Node:
 
 
 class TrustBasis(Enum):
-    """On what basis a claim was made; a record beats the others (K1)."""
+    """On what basis a claim was made; a record outranks the others (K1)."""
 
     RECORD = "Record"
     CERTIFICATE = "Certificate"
@@ -157,7 +157,7 @@ class Release:
 
     cluster: ClusterKey
     provider_id: str | None
-    """`None` stands for every provider ID of the Cluster."""
+    """`None` means every provider ID of the Cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class EndorsementKeyObject:
 
 
 class MachineState(Enum):
-    """Whether a provider ID is in its Cluster: what makes a whole claim a living one."""
+    """Whether the Cluster has the Machine of a claim: a complete claim is live only with it."""
 
     PRESENT = "living"
     DELETING = "deleting"
@@ -254,7 +254,7 @@ def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
 
 
 class Inventory(Protocol):
-    """What is known of one Cluster, from caches only: reading asks nobody.
+    """The known objects of one Cluster, from caches only: no method calls an API server.
 
     Every method raises `ApiServerUnavailable` while its cache has not been filled once.
     """
@@ -266,7 +266,7 @@ class Inventory(Protocol):
         """Return the Machines and pool members of this Cluster with exactly this provider ID."""
 
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
-        """Return the Machines of this Cluster that have an address with this name for a form."""
+        """Return the Machines of this Cluster with an address that has this name as a form."""
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
         """Return the Machines of this Cluster whose `nodeRef` names this Node."""
@@ -283,7 +283,7 @@ class Inventory(Protocol):
     def registrations(self, *values: str) -> Sequence[tuple[str, Registration]]:
         """Return operators' registrations for this Cluster, with their EndorsementKey names.
 
-        At least those that have one of the values in a field: which field, the caller looks at.
+        Returns at least those with one of the values in any field; the caller checks the field.
         """
 
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
@@ -292,14 +292,14 @@ class Inventory(Protocol):
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
         """Return this Cluster's AttestedNodes with exactly this provider ID.
 
-        A Machine has one node name: M3 holds a second one against the first.
+        A Machine has one node name: M3 compares a requested name with these.
         """
 
 
 class ClaimStore(Protocol):
-    """The claims, live: every call goes to the API server (K1 to K3).
+    """Reads and writes claims in the API server, without a cache (K1 to K3).
 
-    Writes carry the resourceVersion that was read; a lost race raises `ClaimConflict`.
+    Writes carry the resourceVersion that was read; a conflict raises `ClaimConflict`.
     """
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
@@ -318,19 +318,19 @@ class ClaimStore(Protocol):
     ) -> EndorsementKeyObject:
         """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`."""
 
-    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
-        """Create the AttestedNode (`resource_version` is not looked at)."""
+    def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
+        """Create the AttestedNode; `resource_version` is ignored."""
 
     def replace_attested_node(
-        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+        self, current: AttestedNodeObject, new: AttestedNodeObject
     ) -> AttestedNodeObject:
-        """Write all of `wanted` under the resourceVersion of `current`."""
+        """Write all of `new` under the resourceVersion of `current`."""
 
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:
         """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        An empty name stands for any. A Cluster that does not exist has no Machines. Raises
+        An empty name means any name. A Cluster that does not exist has no Machines. Raises
         `ApiServerUnavailable` when the state is unknown.
         """

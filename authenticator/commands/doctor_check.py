@@ -54,11 +54,11 @@ class DoctorContext:
     origin: str
     """Where the call is written: a kubeconfig, the environment, or what join would use."""
     settings: Settings | AttestationError
-    """Settings of the kubelet's call, or why there are none."""
+    """Settings of the kubelet's call, or the error that prevents them."""
     exec_info: ExecInfo | AttestationError
-    """Exec info of the kubelet's call, or why there is none."""
+    """Exec info of the kubelet's call, or the error that prevents it."""
     differences: tuple[str, ...]
-    """What the call of the cached credential has otherwise."""
+    """How the kubelet's call differs from the call that obtained the cached credential."""
     open_tpm: Callable[[Settings, Deadline], AbstractContextManager[Tpm]]
     probe: Callable[[Server, ApiCredential, Deadline], Probe]
 

@@ -66,11 +66,11 @@ def collect(key: DeviceEndorsementKey) -> Document:
 
 
 def _certificates(contents: Sequence[bytes]) -> list[str]:
-    """Return as PEM what begins like a certificate. The signer judges it, not this program."""
-    found = (certificate_der(content) for content in contents)
+    """Return as PEM what begins like a certificate; the signer verifies it."""
+    certificates = (certificate_der(content) for content in contents)
     return [
         "\n".join((_BEGIN_CERTIFICATE, *wrap(b64encode(der).decode(), 64), _END_CERTIFICATE))
-        for der in found
+        for der in certificates
         if der
     ]
 

@@ -1,9 +1,8 @@
-"""join: gets the first certificate, then writes the kubeconfig with which the kubelet goes on.
+"""join: gets the first certificate, then writes the kubeconfig that the kubelet uses.
 
-It does what the TLS bootstrap of the kubelet does, for a kubelet that has none. Server and CA come
-from `bootstrap-kubelet.conf`, whose credential requests the certificate; only then `kubelet.conf`
-is written, complete and private. A crash at any moment leaves no kubelet.conf or a working one, and
-the next run continues.
+It replaces the TLS bootstrap of the kubelet. Server and CA come from `bootstrap-kubelet.conf`; its
+credential requests the certificate. Then join writes `kubelet.conf`, complete and private. A crash
+at any moment leaves no kubelet.conf or a working one, and the next run continues.
 
 The certificate is obtained for the exec info that client-go derives from the new kubeconfig, so the
 cache answers the first call of the kubelet. The file is JSON, which is also YAML: client-go reads
@@ -48,7 +47,7 @@ FULL_PROGRAM_SUFFIX: Final = "-full"
 """The name of the full program is that of the launcher with this suffix (see `launcher`)."""
 
 ADMIN_KUBECONFIG: Final = "admin.conf"
-"""Written by kubeadm beside kubelet.conf, on control plane nodes only."""
+"""kubeadm writes it to the directory of kubelet.conf, on control plane nodes only."""
 
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
 _COPIED_KEYS: Final = tuple(key for key in CLUSTER_KEYS if key != "config")
@@ -89,7 +88,7 @@ def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
 
 
 def launcher_path(program: str) -> Path:
-    """Return the launcher beside the full program, whose path is `program`.
+    """Return the launcher in the directory of the full program, whose path is `program`.
 
     Raises ConfigurationInvalid if the program was started in a way that does not show it.
     """
@@ -138,7 +137,7 @@ def plan_join(arguments: Arguments, launcher: Path, hostname: str) -> JoinPlan |
 
 
 def _reachable_server(exec_info: ExecInfo, path: Path) -> Server:
-    """Return the server of admin.conf beside the kubeconfig if its CA is the same, else its own.
+    """Return the server of admin.conf if its CA is that of the kubeconfig, else the kubeconfig's.
 
     With kubeadm's ControlPlaneKubeletLocalMode (always on since 1.35) the bootstrap kubeconfig of a
     joining control plane node names the API server of this very node. That is a static pod, which
@@ -188,7 +187,7 @@ def _is_already_ours(path: Path, *, may_replace: bool) -> bool:
 
 
 def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:
-    """Return the bootstrap kubeconfig; if there is none, the one to replace."""
+    """Return the bootstrap kubeconfig; if it does not exist, the one to replace."""
     path = settings.bootstrap_kubeconfig
     if replaced is not None and replaced.exists() and not path.exists():
         path = replaced

@@ -1,6 +1,6 @@
 """serving: gets a serving certificate for the kubelet if it has none or its renewal is due.
 
-The certificate has a state directory, a lock and run records of its own.
+The certificate has a separate state directory, lock and run records.
 """
 
 from dataclasses import replace

@@ -62,7 +62,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     try:
         parsed, unknown = build_parser().parse_known_args(arguments)
     except _UsageError as error:
-        # The value of a mistyped flag was taken for a command: name the flag as well.
+        # argparse read the value of a mistyped flag as a command: name the flag as well.
         words = (argument.partition("=")[0] for argument in arguments)
         mistyped = [w for w in words if w.startswith("--") and w not in _TOP_LEVEL_OPTIONS]
         named = [f"unknown argument {word!r}" for word in mistyped if error.is_top_level]

@@ -120,9 +120,9 @@ class Invocation:
     def matches(self, credential: Credential | None) -> Credential | None:
         """Return the credential if it is this node's, and for this API server or under its CA.
 
-        Everything else about the call may differ: a certificate that works is worth more than a
-        new one. A node name that nobody configured only causes a warning, since a host name may
-        change while the certificate's name is the node's.
+        Everything else about the call may differ: a certificate that works is better than a new
+        one. If the node name comes from the host name, a difference only causes a warning, since
+        the host name may change while the certificate has the right name.
         """
         if (
             credential is None

@@ -110,7 +110,7 @@ class Settings:
             raise ConfigurationInvalid(f"{self.endorsement_password_file}: {error}") from error
 
     def event_log(self) -> bytes | None:
-        """Return the firmware's event log, None when there is none: the signer decides on that."""
+        """Return the firmware's event log, None if it does not exist: the signer decides then."""
         # Imported here: the module loads `cryptography`, which a cached credential does not need.
         from common.evidence import MAX_EVENT_LOG  # noqa: PLC0415
 
@@ -282,7 +282,7 @@ def resolve(
     """Return the settings of a call; `flags` has the keys of the table.
 
     `problems` of the command line are reported together with those of the settings. The host name
-    is not checked here: a cached certificate is served whatever it is. Raises ConfigurationInvalid.
+    is not checked here: a cached certificate is served with any value. Raises ConfigurationInvalid.
     """
     values, wrong = _parse_values(extension, flags)
     all_problems = [*problems, *wrong]

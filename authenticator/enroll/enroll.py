@@ -1,10 +1,10 @@
-"""From a call to a credential: whether a new one is needed, and which credential asks for it.
+"""Decides whether a call needs a new credential, and which credential requests it.
 
 Everything here runs under the store's lock, and uses what another call achieved meanwhile. A
 request to the API server is made with the current certificate while that is valid, and with the
-bootstrap credential when there is none or it is refused. After a failure a cooldown keeps a node
-that cannot succeed from flooding the API server. A new certificate replaces a valid one only after
-the API server accepted it.
+bootstrap credential when no certificate exists or it is refused. After a failure, a cooldown keeps
+a node that cannot succeed from flooding the API server. A new certificate replaces a valid one only
+after the API server accepted it.
 """
 
 import logging

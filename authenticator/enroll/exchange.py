@@ -290,10 +290,10 @@ class _Exchange:
         """
         issued_at = datetime.fromisoformat(challenge.issued_at).timestamp()
         signer_now = issued_at + self._age(pending.challenge_seen or 0)
-        behind = signer_now - self._deps.clock.now()
-        if behind > CLOCK_TOLERANCE_SECONDS:
+        delay = signer_now - self._deps.clock.now()
+        if delay > CLOCK_TOLERANCE_SECONDS:
             raise ClockSkewTooLarge(
-                f"this node's clock is {behind / 3600:.0f} hours behind the signer's: correct it"
+                f"this node's clock is {delay / 3600:.0f} hours behind the signer's: correct it"
             )
 
     def _create_answer(self, pending: PendingExchange, request: bytes) -> Csr:

@@ -15,7 +15,7 @@ def with_fingerprint(
 ) -> CertificateSpec:
     """Return the spec with its fingerprint: an exchange is resumed only for the same of all.
 
-    The rest of the exec info does not matter, so two kubeconfigs of one node may share an exchange.
+    Other exec info fields do not matter, so two kubeconfigs of one node may share an exchange.
     """
     parts = asdict(replace(spec, fingerprint=""))
     return replace(spec, fingerprint=digest(parts, server.url, identity(requester)))

@@ -89,7 +89,7 @@ def _as_address(text: str) -> IPv4Address | IPv6Address | None:
 def find_usable_certificate(call: Invocation, store: Store, clock: Clock) -> Credential | None:
     """Return the stored certificate while the kubelet can start with it, even if it is due.
 
-    Neither provider nor API server is asked, so a start of the kubelet waits for nothing.
+    Queries neither provider nor API server, so the kubelet's start does not wait for them.
     """
     cached = call.matches(store.load_credential())
     if cached is None or freshness(cached, clock.now()) is Freshness.EXPIRED:

@@ -75,7 +75,7 @@ class KubernetesApi:
         return existing
 
     def get(self, name: str) -> Csr | None:
-        """Return the CSR of that name, None if there is none."""
+        """Return the CSR of that name, None if it does not exist."""
         document = self._json("GET", f"{CSRS}/{name}", allow=NOT_FOUND)
         return None if document is None else _require_name(objects.decode_csr(document), name)
 

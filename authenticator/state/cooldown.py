@@ -1,6 +1,6 @@
 """The pause after a failed exchange, stored on disk: a node that cannot succeed sends little.
 
-It lies between exchanges only. It ends early with the boot, or when settings, server or requester
+Only new exchanges wait for it. It ends early with the boot, or when settings, server or requester
 change. It counts boot time, so setting the clock changes nothing but `ClockSkewTooLarge`.
 """
 

@@ -11,10 +11,10 @@ too. The launcher parses the first eight lines only (see `launcher`):
     <unix time of the renewal point>
     <the renewal point as RFC 3339>
     <apiVersion of the exec info>
-    <JSON: what the full program needs besides>
+    <JSON: what only the full program needs>
 
-The checksum finds damage, not attacks: whoever can write this file is the node. It is kept although
-a rename replaces the file: see docs/decisions/0003.
+The checksum detects damage, not attacks: a process that can write this file can act as the node.
+The checksum is needed although a rename replaces the file: see docs/decisions/0003.
 """
 
 import json
@@ -103,8 +103,8 @@ def freshness(credential: Credential, now: float) -> Freshness:
 def expiration_timestamp(credential: Credential, now: float) -> int:
     """Return the `expirationTimestamp` to print: the renewal point while FRESH, else soon.
 
-    It is never in the past. It is not after the certificate's end while that lies ahead: client-go
-    would use the certificate until it meets a 401.
+    It is never in the past. It is not after the certificate's end while that is in the future:
+    client-go would use the certificate until it gets a 401.
     """
     if freshness(credential, now) is Freshness.FRESH:
         return credential.renew_at
@@ -163,10 +163,10 @@ def decode(content: bytes) -> Credential:
 
 
 def _parse(content: bytes) -> Credential:
-    magic, check, rest = content.split(b"\n", 2)
-    if magic != MAGIC or int(check) != _check(rest):
+    magic, check, signed = content.split(b"\n", 2)
+    if magic != MAGIC or int(check) != _check(signed):
         raise ValueError("checksum")
-    joined, exec_info, _, _, _, api_version, details_line, pem = rest.split(b"\n", 7)
+    joined, exec_info, _, _, _, api_version, details_line, pem = signed.split(b"\n", 7)
     details = json.loads(details_line)
     key = pem.index(KEY_BEGIN)
     if not pem.startswith(CERTIFICATE_BEGIN) or not pem.endswith(KEY_END):

@@ -1,11 +1,11 @@
-"""The state directory: files are read when they are safe, and replaced as a whole.
+"""The state directory: reads files only if they are safe, and replaces them as a whole.
 
-The directory is opened once and every file is reached through its descriptor, so that renaming it,
-or putting links into it, leads nowhere. A file counts only when it is a regular file of this user
-that no other user may write. A file that others may read is used with a warning and closed to them:
-its content is still this program's own. A file is replaced by one rename after its bytes are on
-disk, and the directory is synced after that: a kill or a power cut leaves the old file or the new
-one.
+The directory is opened once and every file is opened through its descriptor, so renaming it or
+putting links into it has no effect. A file is used only if it is a regular file of this user that
+no other user may write. A file that others may read is used with a warning, and its mode becomes
+0600: only this program can have written its content. A file is replaced by one rename after its
+bytes are on disk, and the directory is synced after that: a kill or a power cut leaves the old file
+or the new one.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class StateDirectory:
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path) -> None:
-        """Open the directory; create it with mode 0700 when there is none.
+        """Open the directory; create it with mode 0700 if it does not exist.
 
         Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
         """
@@ -71,7 +71,7 @@ class StateDirectory:
         os.close(self._fd)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes, None when there is none. Raises StateCorrupted if it is unsafe."""
+        """Return a file's bytes, None if it does not exist. Raises StateCorrupted if unsafe."""
         try:
             fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._fd)
         except FileNotFoundError:
@@ -132,7 +132,7 @@ class StateDirectory:
     def lock(self, name: str, clock: Clock, deadline: Deadline) -> Iterator[None]:
         """Hold the lock; wait for it until the deadline. Raises DeadlinePassed.
 
-        The kernel releases it when its holder dies. The file stays: removing it would let two
+        The kernel releases it when its holder exits. The file stays: removing it would let two
         processes hold two locks of one name.
         """
         flags = os.O_RDWR | os.O_CREAT | _SAFE
@@ -150,8 +150,8 @@ class StateDirectory:
     def _require_own(self) -> None:
         """Require that the directory is this user's, and close it to others.
 
-        Another user who could write to it could move files, but not write one that counts here:
-        those belong to this user.
+        Another user who could write to it could move files, but not write one that is used here:
+        used files belong to this user.
         """
         status = os.fstat(self._fd)
         if status.st_uid != os.geteuid():
@@ -172,8 +172,8 @@ class StateDirectory:
     def _require_own_file(self, name: str, fd: int) -> None:
         """Require a regular file that only this user could have written; close it to readers."""
         status = os.fstat(fd)
-        own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        if not own or status.st_mode & 0o022:
+        is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own_file or status.st_mode & 0o022:
             raise StateCorrupted(
                 f"{self.path / name}: must be a regular file of this user that no other user can"
                 " write"

@@ -9,8 +9,8 @@
     background.log   stderr of background runs
 
 Several kubeconfigs of one node (the kubelet's, and one for kubectl) may differ in settings or
-server. Their exchanges and cooldowns lie beside each other under their fingerprints, so that one
-caller never discards what another has begun.
+server. Their exchanges and cooldowns are stored by fingerprint, so one caller never discards what
+another has started.
 
 A file that is damaged or unsafe is logged and treated as absent; the next exchange replaces it. The
 JSON files have no checksum: they are synced before a rename puts them in place, so a power cut does
@@ -75,7 +75,7 @@ class Store(Protocol):
         ...
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
-        """Return the exchange in progress under this fingerprint, however old."""
+        """Return the exchange in progress under this fingerprint, of any age."""
         ...
 
     def save_pending(self, pending: PendingExchange) -> None:
@@ -170,8 +170,8 @@ class FileStore:
             if since is not None and 0 <= now - since <= REPEAT_CALL_SECONDS:
                 return False
             notes = {pid: time for pid, time in notes.items() if _is_running(pid)}
-            kept = [*notes.items()][1 - MAX_SERVED_PROCESSES :]
-            lines = [b"%d %d\n" % note for note in (*kept, (parent, now))]
+            latest = [*notes.items()][1 - MAX_SERVED_PROCESSES :]
+            lines = [b"%d %d\n" % note for note in (*latest, (parent, now))]
             self._directory.write_atomic(LAST_SERVED, b"".join(lines))
         except (StateCorrupted, StateDirectoryUnwritable):
             return False

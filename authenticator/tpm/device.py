@@ -24,8 +24,8 @@ class DeviceEndorsementKey:
     """The endorsement key and its certificates.
 
     `public` is a TPM2B_PUBLIC. `certificates` are the contents of the NV indices: first that of the
-    key, then the intermediates; there may be none. NV headers, trailing bytes and odd encodings are
-    left in: the signer judges them.
+    key, then the intermediates; there may be no certificate. NV headers, trailing bytes and unusual
+    encodings are unchanged: the signer verifies them.
     """
 
     public: bytes

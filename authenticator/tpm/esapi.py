@@ -316,7 +316,7 @@ class _Connection:
         *,
         special: Callable[[int], Exception | None] = lambda _: None,
     ) -> _T:
-        """Send a command; `special` returns the error of a code with a meaning of its own here."""
+        """Send a command; `special` returns the error of a code that has a special meaning here."""
         _logger.debug("TPM command %s", name)
         try:
             return self._calls.run(call)

@@ -1,6 +1,6 @@
 """Certificates in the NV indices of a TPM, cut apart and otherwise unchanged.
 
-The signer judges NV headers, padding and odd encodings, so they go to it unchanged, and its
+NV headers, padding and unusual encodings go to the signer unchanged: it verifies them, and its
 operator sees them. Only a chain needs to be cut here: one NV index may hold several certificates,
 and one certificate may continue in the next index (on-die certificates of Intel).
 """
@@ -19,24 +19,24 @@ def split_chain(contents: Sequence[bytes]) -> tuple[bytes, ...]:
     Bytes that do not begin a certificate stay with the piece before them.
     """
     pieces: list[bytes] = []
-    rest = b""
+    buffer = b""
     for content in contents:
-        rest += content
-        while rest.startswith(_SEQUENCE) and len(rest) > (size := _size(rest)):
-            if not rest.startswith(_SEQUENCE, size):
+        buffer += content
+        while buffer.startswith(_SEQUENCE) and len(buffer) > (size := _size(buffer)):
+            if not buffer.startswith(_SEQUENCE, size):
                 break
-            pieces.append(rest[:size])
-            rest = rest[size:]
-        if not rest.startswith(_SEQUENCE) or len(rest) >= _size(rest):
-            pieces.append(rest)
-            rest = b""
-    return tuple(piece for piece in (*pieces, rest) if piece)
+            pieces.append(buffer[:size])
+            buffer = buffer[size:]
+        if not buffer.startswith(_SEQUENCE) or len(buffer) >= _size(buffer):
+            pieces.append(buffer)
+            buffer = b""
+    return tuple(piece for piece in (*pieces, buffer) if piece)
 
 
 def certificate_der(content: bytes) -> bytes:
-    """Return the first thing in an NV index that looks like a certificate; empty if nothing does.
+    """Return the first bytes of an NV index that have the form of a certificate, or empty bytes.
 
-    For a person to read: the header of the TPM vendor and the padding are left out.
+    For output to users: the header of the TPM vendor and the padding are removed.
     """
     start = content.find(_SEQUENCE)
     return b"" if start < 0 else content[start : start + _size(content[start:])]

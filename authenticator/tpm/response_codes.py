@@ -1,7 +1,7 @@
 """Response codes of a TPM (TPM_RC) as leaves of the error tree, with one clear message each.
 
 Source: TPM 2.0 Part 2, section 6.6, and the TSS 2.0 Overview and Common
-Structures, section 3.12 (layers; a resource manager answers in a layer of its own).
+Structures, section 3.12 (layers; a resource manager answers in a separate layer).
 """
 
 from collections.abc import Mapping

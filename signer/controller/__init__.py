@@ -1,6 +1,6 @@
 """The controller: work queue, reconciliation, housekeeping, audit log, metrics and HTTP server.
 
-What runs while the signer runs belongs here, and what decides when something is done. How a request
-is verified is in `signer.verify`, how a certificate is made in `signer.issue`. Imports every folder
-of the signer but `explain`. Nothing imports it but `signer.cli`.
+Threads, timers and everything that decides when a step runs belong here. `signer.verify` holds the
+checks, and `signer.issue` creates certificates. This package may import every package of the signer
+except `explain`. Only `signer.cli` imports it.
 """

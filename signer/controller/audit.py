@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class AuditContext:
-    """What is known of a CSR so far. The line of the verdict contains it, whatever the verdict."""
+    """What is known of a CSR so far. The log line of every verdict contains it."""
 
     cluster: ClusterKey
     csr: Csr

@@ -28,10 +28,10 @@ _SECRET_TYPES: Final = frozenset({"cluster.x-k8s.io/secret", "kubernetes.io/tls"
 
 
 class SecretReader(Protocol):
-    """The part of the management cluster's API that this needs."""
+    """The part of the management cluster's API that `ClusterAuthorities` needs."""
 
     def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, or `None` if there is none."""
+        """Return the Secret, or `None` if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ClusterAuthorities:
         """Return a cluster's authority.
 
         Raises:
-            AuthorityUnavailable: there is none, or it cannot be used.
+            AuthorityUnavailable: the cluster has no authority, or it cannot be used.
             AuthorityShared: another Cluster has the same key, and a policy of the two forbids it.
             ApiServerUnavailable: a Secret cannot be read.
 

@@ -93,7 +93,7 @@ def delete_stale_claims(
     is_live: Callable[[AttestedNodeObject], bool],
     now: datetime,
 ) -> None:
-    """Delete AttestedNodes whose Machine is gone and whose certificate expired a day ago.
+    """Delete AttestedNodes without a Machine whose certificate expired a day ago.
 
     `is_live` decides from caches; what it accepts costs no API call.
     """
@@ -130,7 +130,7 @@ def delete_unclaimed_keys(
 
     def delete_if_unclaimed(held: tuple[EndorsementKeyObject, KeyHolder]) -> None:
         key, holder = held
-        # Live, since the cache leaves out an AttestedNode that cannot be read.
+        # Read from the API server: the cache omits an AttestedNode that cannot be decoded.
         node = claims.attested_node(holder.cluster, holder.node_name)
         if node is None or node.endorsement_key != key.name:
             claims.delete_endorsement_key(key)

@@ -1,9 +1,9 @@
 """HTTP server for `/metrics`, `/healthz` and `/readyz`.
 
-Read-only, without secrets and without authentication. Anybody who reaches the address may send
-requests, so the number of connections, the size of a request and the time of a whole request and
-its response are limited. (A timeout of each read alone would let a client that sends one byte now
-and then keep a thread.)
+Read-only, without secrets and without authentication. Every client that reaches the address may
+send requests, so the number of connections, the size of a request, and the time of a request with
+its response are limited. (A timeout for each read alone would let a client that sends one byte at
+a time keep a thread.)
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Quota of EndorsementKey objects that claims create, for each namespace.
 
-Whoever may edit Machines can make any number of claims, one for each endorsement key, and each
-creates a cluster-scoped object. Housekeeping deletes unclaimed keys only after a day.
+A user who may edit Machines can make any number of claims, one for each endorsement key. Each
+claim creates a cluster-scoped object. Housekeeping deletes unclaimed keys only after a day.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
 """Rate limit of challenges: a token bucket for each requester of each cluster.
 
-A challenge costs the signer a MakeCredential and a write. Whoever stole a bootstrap token delays
-only the machines that share the token.
+A challenge costs the signer a MakeCredential and a write. An attacker with a stolen bootstrap token
+delays only the machines that share the token.
 """
 
 from collections.abc import Callable, Hashable

@@ -20,7 +20,7 @@ MAX_BYTES: Final = 32 << 20
 """Of any other requester. A pool of machines may share one bootstrap token: this is room for about
 four thousand offers that are pending at once."""
 _CSR_OVERHEAD: Final = 2048
-"""Bytes that a CSR takes besides its request and its annotations, about."""
+"""Approximate bytes that a CSR uses in addition to its request and its annotations."""
 
 
 class RequesterShares:
@@ -31,7 +31,7 @@ class RequesterShares:
         self._bytes: Counter[str] = Counter()
 
     def update(self, before: Csr | None, after: Csr | None) -> None:
-        """Count a CSR that was added, changed or removed; `None` where there is none."""
+        """Count a CSR: `before` is `None` when it was added, `after` when it was removed."""
         with self._lock:
             for csr, sign in ((before, -1), (after, 1)):
                 if csr is not None:

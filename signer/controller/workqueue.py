@@ -143,7 +143,7 @@ class WorkQueue:
             self._wake_one()
 
     def forget(self, item: Item) -> None:
-        """Drop an item whose CSR is gone or decided. A worker that processes it finishes."""
+        """Drop an item whose CSR is deleted or decided. A worker that processes it finishes."""
         with self._lock:
             self._remove(item)
             self._ready.discard(item)

@@ -69,7 +69,7 @@ def kind_of(body: Json) -> tuple[str, str]:
 
 
 def get_str(body: object, *path: str) -> str | None:
-    """Return the text at a path of keys, `None` where there is none or an empty one."""
+    """Return the string at a path of keys, `None` if it is absent or empty."""
     for key in path:
         body = body.get(key) if isinstance(body, dict) else None
     return body if isinstance(body, str) and body else None

@@ -101,7 +101,7 @@ class ManagementCaches(ABC):
 
     @abstractmethod
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
-        """Return an infrastructure object of any kind, `None` when there is none."""
+        """Return an infrastructure object of any kind, `None` if it does not exist."""
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget.

@@ -32,7 +32,7 @@ class SecretStore(Protocol):
     """The part of the management cluster's API that reads and writes Secrets."""
 
     def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` when there is none."""
+        """Return the Secret, `None` if it does not exist."""
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
         """Create the Secret; `None` when it exists already."""

@@ -69,7 +69,7 @@ class _KeySpec(Fields):
     )
     released_from: Annotated[list[_Release], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
     banned: Any = None
-    """A ban counts whatever it contains."""
+    """A ban is effective with any content."""
     held_by: _Holder | None = None
 
 

@@ -79,22 +79,22 @@ class KubeClaimStore:
         }
         return _key(self._api.merge_patch(_key_path(current.name), body, accepted=(200, 404, 409)))
 
-    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+    def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Create the AttestedNode; its `resource_version` is ignored."""
-        path = _node_path(wanted.cluster.namespace)
-        body = encode_attested_node(wanted, "")
+        path = _node_path(node.cluster.namespace)
+        body = encode_attested_node(node, "")
         return _node(self._api.create(path, body, accepted=(201, 409)))
 
     def replace_attested_node(
-        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+        self, current: AttestedNodeObject, new: AttestedNodeObject
     ) -> AttestedNodeObject:
-        """Write all of `wanted` under the resourceVersion of `current`."""
+        """Write all of `new` under the resourceVersion of `current`."""
         path = _node_path(current.cluster.namespace, current.name)
-        body = encode_attested_node(wanted, current.resource_version)
+        body = encode_attested_node(new, current.resource_version)
         return _node(self._api.replace(path, body, accepted=(200, 404, 409)))
 
     def delete_attested_node(self, node: AttestedNodeObject) -> None:
-        """Delete an AttestedNode, unless it was changed since it was read."""
+        """Delete an AttestedNode, unless it has changed since it was read."""
         path = _node_path(node.cluster.namespace, node.name)
         preconditions = {"resourceVersion": node.resource_version}
         self._api.delete(path, preconditions, accepted=(200, 404, 409))

@@ -31,7 +31,7 @@ _MAX_KINDS: Final = 64
 _INTERVAL: Final = 60.0
 """Seconds until the served kinds are read again and unused watches are ended."""
 _MIN_INTERVAL: Final = 1.0
-"""Seconds at least between two readings, however many unknown kinds are requested."""
+"""Minimum seconds between two readings, for any number of unknown kinds."""
 
 
 class Api(ListerWatcher, Reader, Protocol):
@@ -122,11 +122,11 @@ class InfrastructureWatches:
         }
         with self._lock:
             self._served = served
-        wanted = sorted(self._references.used_kinds() & served.keys())
-        if len(wanted) > _MAX_KINDS:
-            fields = {"kinds": len(wanted), "watched": _MAX_KINDS, "alarm": True}
+        used = sorted(self._references.used_kinds() & served.keys())
+        if len(used) > _MAX_KINDS:
+            fields = {"kinds": len(used), "watched": _MAX_KINDS, "alarm": True}
             _logger.warning("too many infrastructure kinds", extra={"fields": fields})
-        watched = wanted[:_MAX_KINDS]
+        watched = used[:_MAX_KINDS]
         for kind in self._watches.keys() - set(watched):
             self._end(kind)
         for kind in watched:

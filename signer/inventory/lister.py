@@ -44,7 +44,7 @@ class CachedInventory:
         """Return the Cluster itself.
 
         Raises `ApiServerUnavailable` also while objects of its namespace are not cached, for lack
-        of memory: every verification reads the Cluster, and none may rest on half of its objects.
+        of memory: every verification reads the Cluster, and must not use an incomplete inventory.
         """
         self._management.require_complete(self._key.namespace)
         cluster = self._management.clusters.get(cluster_key(self._key))
@@ -60,7 +60,7 @@ class CachedInventory:
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID.
 
-        Where a member of a pool has a Machine of its own, only the Machine is returned.
+        If a pool member also has a Machine, only the Machine is returned.
         """
         index_key = (self._key, provider_id)
         pools = self._management.pools.by_index("provider ID", index_key)

@@ -33,7 +33,7 @@ from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 
 V = TypeVar("V")
 NotifyFunc = Callable[[ClusterKey | None, str | None], None]
-"""Called with a Cluster and a name that changed; `None` stands for any."""
+"""Called with a Cluster and a name that changed; `None` means any."""
 
 _CAPI: Final = "cluster.x-k8s.io"
 
@@ -94,7 +94,7 @@ class ManagementCluster(ManagementCaches):
         return all(cache.has_synced for cache in caches)
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
-        """Return an infrastructure object, `None` when there is none.
+        """Return an infrastructure object, `None` if it does not exist.
 
         Raises `ApiServerUnavailable` until the objects of its kind have been listed.
         """

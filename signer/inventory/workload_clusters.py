@@ -51,7 +51,7 @@ class KubeconfigSecrets(Protocol):
     """The part of the management cluster's API that reads Secrets."""
 
     def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` when there is none."""
+        """Return the Secret, `None` if it does not exist."""
 
 
 class ClusterConnector:
@@ -73,7 +73,7 @@ class ClusterConnector:
         """Call `opened` with each workload cluster before its watches start."""
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
-        """The open workload cluster, `None` while there is none."""
+        """The open workload cluster, `None` while no connection is open."""
         self._secrets = secrets
         self._user_agent = user_agent
         self._budgets = budgets
@@ -88,7 +88,7 @@ class ClusterConnector:
             self._stop.wait(self.refresh())
 
     def stop(self) -> None:
-        """Close the connection for good, without waiting for the thread."""
+        """Close the connection permanently, without waiting for the thread."""
         self._stop.set()
         workload = self.workload
         if workload is not None:

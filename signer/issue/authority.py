@@ -1,6 +1,6 @@
 """A certificate authority from the two entries of a Secret (I1).
 
-Whoever can write Secrets in a Cluster's namespace chooses these bytes, so every size is limited
+A user who can write Secrets in a Cluster's namespace chooses these bytes. So every size is limited
 before the step whose cost grows with it.
 """
 

@@ -46,8 +46,8 @@ def make_credential(
 ) -> tuple[bytes, bytes]:
     """Encrypt `secret` for the TPM of `ek`; return (TPM2B_ID_OBJECT, TPM2B_ENCRYPTED_SECRET).
 
-    `random` returns that many unpredictable bytes. Only the OAEP padding uses other randomness, that
-    of OpenSSL.
+    `random` returns that many unpredictable bytes. Only the OAEP padding uses another source, the
+    one of OpenSSL.
 
     Raises:
         InvalidKey: the endorsement key's algorithms cannot encrypt this secret.

@@ -76,10 +76,10 @@ class Budgets:
 
 
 def deep_size(value: object) -> int:
-    """Return the bytes of memory that a value takes, with all that it refers to.
+    """Return the bytes of memory that a value uses, with everything that it refers to.
 
-    Memory is measured and not the bytes of the wire: a Node has 20 KB there, of which 200 bytes
-    are kept, and a text with one letter beyond ASCII may take four times its bytes.
+    The size in memory is not the size on the wire: of the 20 KB of a Node, 200 bytes are stored,
+    and a string with one character outside ASCII may use four times its bytes.
     """
     size = sys.getsizeof(value)
     if isinstance(value, dict):

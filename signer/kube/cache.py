@@ -17,10 +17,10 @@ V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
 """For each index, by its name: the index keys of a value."""
 EventHandler = Callable[[str, V | None, V | None], None]
-"""Called with a key, its value before and its value now; `None` where there is none."""
+"""Called with a key, its value before and its value now; `None` means no value."""
 
 _ENTRY_BYTES: Final = 256
-"""Bytes of a value's entry in the cache or in one index, beside key and value: two mappings."""
+"""Bytes of an entry in the cache or in one index (two mappings), without its key and value."""
 
 
 class Cache(Generic[V]):
@@ -154,7 +154,7 @@ class Cache(Generic[V]):
             self._notify(key, before, None)
 
     def close(self) -> None:
-        """Delete every value for good, and give the memory back to the budget."""
+        """Delete every value permanently, and return the memory to the budget."""
         with self._lock:
             self._closed = True
             self._synced = False

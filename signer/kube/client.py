@@ -46,7 +46,7 @@ _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 
-# TCP notices after half a minute that the other end is gone, also during a silent watch.
+# TCP detects after half a minute that the peer no longer answers, also during an idle watch.
 _SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

@@ -1,7 +1,7 @@
 """CertificateSigningRequests: reads them into values, and writes verdicts.
 
-Every write carries the resource version of the CSR that was judged. If anybody has changed the CSR
-since, the write fails and the CSR is judged again.
+Every write carries the resource version of the CSR that was verified. If the CSR has changed since,
+the write fails and the CSR is verified again.
 """
 
 import base64
@@ -160,14 +160,14 @@ class CsrClient:
     """Writes to the CSRs of one workload cluster.
 
     Each method returns the CSR after the write. Raises `CsrChanged` when the CSR is no longer the
-    one that was judged, and `ApiServerUnavailable` when the outcome is unknown.
+    one that was verified, and `ApiServerUnavailable` when the outcome is unknown.
     """
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     def read(self, name: str) -> Csr | None:
-        """Return the CSR from the API server, `None` when there is none."""
+        """Return the CSR from the API server, `None` if it does not exist."""
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 

@@ -76,7 +76,7 @@ class SecretClient:
         self._api = api
 
     def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` when there is none."""
+        """Return the Secret, `None` if it does not exist."""
         response = self._api.get(_path(namespace, name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_secret)
 

@@ -2,7 +2,7 @@
 
 The input is the audit log: its line for each issued certificate has the quoted PCR values, and the
 measured boot if the policy asks for the event log. The operator decides which nodes are good; the
-draft allows whatever these nodes had.
+draft allows the values that these nodes had.
 """
 
 import json

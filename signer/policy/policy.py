@@ -68,7 +68,7 @@ class NameReuse(Enum):
 
 
 class AutoApproveBindings(Enum):
-    """What to do about bindings that auto-approve node certificates (R0), besides an alarm."""
+    """What to do, with an alarm, about bindings that auto-approve node certificates (R0)."""
 
     ALARM = "Alarm"
     REMOVE = "Remove"

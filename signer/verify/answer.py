@@ -76,7 +76,7 @@ class VerifiedAnswer:
     measured_boot: MeasuredBoot | None
     """What the event log shows; `None` where the policy asks for no event log."""
     alarms: tuple[NodeRefMismatch, ...]
-    """Findings of M6, which do not stop this certificate. An operator should look at them."""
+    """Contradictions that M6 found: an operator should check them. The certificate is issued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K3).
 
 A claim is complete when EndorsementKey and AttestedNode name each other. It is live while its
-Machine exists. Replicas and clusters race for claims, so every step is a
-create, or a write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
+Machine exists. Replicas and clusters write claims concurrently, so every step is a create, or a
+write under the resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
 from dataclasses import dataclass, replace
@@ -163,7 +163,7 @@ def _outranks(requested: KeyHolder, basis: TrustBasis | None) -> bool:
 def _require_key_free(
     held_by: KeyHolder, state: MachineState, requested: KeyHolder, denial: type[AttestationError]
 ) -> None:
-    """K1, E3: require that the holder is gone, or that the request outranks its claim."""
+    """K1, E3: require that the holder does not exist, or that the request outranks its claim."""
     if state is MachineState.ABSENT or _outranks(requested, held_by.basis):
         return
     if state is MachineState.DELETING:
@@ -178,7 +178,7 @@ def _require_key_free(
 def _require_name_free(
     other: EndorsementKeyObject | None, state: MachineState, requested: KeyHolder
 ) -> None:
-    """K2, E3: require that the name's claim is dead, or that the request outranks it."""
+    """K2, E3: require that the name's claim is not live, or that the request outranks it."""
     basis = None if other is None or other.held_by is None else other.held_by.basis
     if state is MachineState.ABSENT or _outranks(requested, basis):
         return
@@ -242,7 +242,7 @@ class _Attempt:
         return self.claims.set_key_holder(key, holder, self.now)
 
     def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
-        """K2: create the name, confirm it, or take it from a dead claim; write `notAfter`."""
+        """K2: create, confirm or take over the AttestedNode; write `notAfter`."""
         requested = self.request.node
         if node is None:
             return self.claims.create_attested_node(requested)
@@ -256,11 +256,13 @@ class _Attempt:
 
     def _key_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         node = self.claims.attested_node(held_by.cluster, held_by.node_name)
-        own = self.request.node
+        requested = self.request.node
         if (
             node is not None
-            and node.cluster == own.cluster
-            and _is_replaced_by(node, own.provider_id, own.machine_name, own.machine_uid)
+            and node.cluster == requested.cluster
+            and _is_replaced_by(
+                node, requested.provider_id, requested.machine_name, requested.machine_uid
+            )
         ):
             return self._state_when_absent(node)
         return self._state(key, node)

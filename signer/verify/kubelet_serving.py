@@ -1,6 +1,6 @@
 """Verifies requests to `kubernetes.io/kubelet-serving`, which kube-controller-manager signs.
 
-Such a request holds no attestation. It rests on the client certificate that the node was given:
+Such a request has no attestation. It relies on the client certificate that the node has:
 the requester is the node, and its claim names its Machine.
 
 Steps, from caches only (docs/protocol.md section 5):

@@ -1,7 +1,7 @@
 """Finds the Machine of a request and verifies its node name (M1 to M6).
 
 Trusts what Cluster API wrote in the management cluster. Nodes can write a Node's provider ID
-themselves, and Cluster API derives nodeRef from it: both can only speak against a request.
+themselves, and Cluster API derives nodeRef from it: both can only be a reason to refuse a request.
 """
 
 from dataclasses import dataclass
@@ -42,17 +42,17 @@ class VerifiedMachine:
     machine: Machine
     node_name: str
     alarms: tuple[NodeRefMismatch, ...]
-    """Findings of M6: an operator should look at them, and a first use waits."""
+    """Contradictions that M6 found: an operator should check them, and a first use waits."""
 
 
 def find_machine(inventory: Inventory, provider_id: str) -> Machine:
     """M1: return the one Machine with the provider ID.
 
-    Machines that are being deleted count only where there is no other.
+    A Machine that is being deleted counts only if no other Machine has the provider ID.
 
     Raises:
-        MachineNotFound: there is none yet.
-        MachineAmbiguous: there are several.
+        MachineNotFound: no Machine has the provider ID.
+        MachineAmbiguous: several Machines have it.
 
     """
     machines = inventory.machines(provider_id)
@@ -129,7 +129,7 @@ def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
 
 
 def _fixes_name(node: AttestedNodeObject, machine: Machine, inventory: Inventory) -> bool:
-    """Return whether the claim was made for this Machine, and not for one that is gone.
+    """Return whether the claim was made for this Machine, and not for a former one.
 
     A Machine with another UID was made again, or moved by `clusterctl move`. Where the workload
     cluster still has the Node, or nodeRef names it, it was moved.

@@ -192,7 +192,7 @@ def _variable(data: bytes) -> tuple[_Name, bytes]:
 
 
 def _require_boot_loaders(measured: _PcrEvents, rules: EventLogRules) -> None:
-    """Require that each event of PCR 4 is allowed, whatever its type, and at least one loader."""
+    """Require that each event of PCR 4 is allowed, of any type, and at least one loader."""
     loaders = _boot_loaders(measured)
     if not loaders:
         raise EventLogPolicyMismatch("no boot loader was measured")

@@ -112,9 +112,9 @@ def read_fields(der: bytes) -> CertificateFields:
         version = 1
         if fields[0][0] == _VERSION:
             version = 1 + int.from_bytes(single_element(fields.pop(0)[1])[1], "big")
-        serial, algorithm, issuer, validity, subject, spki, *rest = fields
+        serial, algorithm, issuer, validity, subject, spki, *optional = fields
         not_before, not_after = (_time(element) for element in children(validity))
-        extensions = next((content for tag, content, _ in rest if tag == _EXTENSIONS), b"")
+        extensions = next((content for tag, content, _ in optional if tag == _EXTENSIONS), b"")
         return CertificateFields(
             der=der,
             tbs=tbs[2],

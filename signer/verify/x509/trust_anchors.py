@@ -45,7 +45,7 @@ class Crl:
     source: str
     loaded: x509.CertificateRevocationList
     signer_spki: bytes | None
-    """SubjectPublicKeyInfo of the configured authority that signed it; None if there is none."""
+    """SubjectPublicKeyInfo of the configured authority that signed it; None if unknown."""
 
     def is_issued_by(self, authority: CertificateFields) -> bool:
         """Return whether the authority's key signed this list.
