@@ -40,11 +40,7 @@ class CertificateAuthority:
 def certificate_not_after(
     *, policy: Policy, csr: Csr, authority: CertificateAuthority, now: datetime
 ) -> datetime:
-<<<<<<< HEAD
-    """Return the end of the certificate, in whole seconds as certificates and claims have it.
-=======
     """Return `notAfter` of the new certificate in whole seconds, the precision of certificates.
->>>>>>> w/kube
 
     It is the earliest of three: the policy's lifetime from now, `expirationSeconds` from now, and
     the end of the authority's own certificate.

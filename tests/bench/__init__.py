@@ -1,1 +1,1 @@
-"""What is promised about speed and size, measured."""
+"""Measurements of the promised speed and size."""

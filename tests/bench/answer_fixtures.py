@@ -1,9 +1,9 @@
-"""Answers of several kinds of nodes, and the bare cryptographic calls that each one takes.
+"""Answers of several kinds of nodes, and the bare cryptographic calls that each one needs.
 
-Bare calls: loading each key that an answer brings, and the arithmetic that tells whether it is a
-weak one; the request's own signature, and the quote's; the digests of request, endorsement key,
-attestation key and PCRs; the HMACs for key ID, challenge and answer; where certificates count, each
-signature up to the root; where a certificate is issued, its signature.
+Bare calls are: loading each key of an answer, and the arithmetic that finds weak keys; the
+signatures of the request and the quote; the digests of request, endorsement key, attestation key
+and PCRs; the HMACs for key ID, challenge and answer. If the policy checks certificates, each
+signature up to the root is added. If a certificate is issued, its signature is added.
 """
 
 import hashlib
@@ -41,26 +41,26 @@ from tests.builders.software_tpm import (
 Call = Callable[[], object]
 _SHA256 = hashes.SHA256()
 _MESSAGE = bytes(300)
-"""About what the HMACs are over."""
+"""Approximate size of the HMACs' input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node that answers; and who issues its certificate, where that is measured as well."""
+    """A node that answers, and the issuer of its certificate if issuance is measured as well."""
 
     about: str
     world: Scenario
     chain: Sequence[certificates.Issuer] = ()
-    """Above its endorsement certificate, from its issuer to the root."""
+    """The chain above its endorsement certificate, from the issuer to the root."""
     authority: CertificateAuthority | None = None
     csr: Csr = field(init=False)
 
     def __post_init__(self) -> None:
-        """Answer."""
+        """Make the offer, the challenge and the answer."""
         object.__setattr__(self, "csr", self.world.answer_csr())
 
     def bare(self) -> Callable[[], None]:
-        """Return all bare calls as one."""
+        """Return one function that makes all bare calls."""
         calls = [*_of_request(self.csr), *_of_answer(self.csr), *_of_digests(self.csr)]
         if self.chain:
             calls += _of_chain(self.world.certificates[0], self.chain)
@@ -75,7 +75,7 @@ class Node:
 
 
 def ordinary(about: str, template: int) -> Node:
-    """Make the usual node, a fresh P-256 key and an ECDSA attestation key, with one of EKs."""
+    """Make the usual node: a new P-256 key, an ECDSA attestation key, and one endorsement key."""
     return Node(about=about, world=Scenario(ek=endorsement_key(template)))
 
 
@@ -86,7 +86,7 @@ def rsa_only(about: str) -> Node:
 
 
 def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
-    """Make the usual node, whose RSA EK counts for its certificate."""
+    """Make the usual node, whose RSA endorsement key is trusted for its certificate."""
     policy = Policy(name="bench", trust=TrustMode.CERTIFIED, certificate_authorities=("-",))
     world = Scenario(ek=endorsement_key(0), policy=policy)
     world.anchors = certificates.anchors(root, below)
@@ -101,9 +101,9 @@ def issued(about: str, authority: certificates.Issuer) -> Node:
 
 
 def _evidence(csr: Csr) -> Answer:
-    found = decode_attestation_data(decode_request(csr.request)[1])
-    assert isinstance(found, Answer)
-    return found
+    evidence = decode_attestation_data(decode_request(csr.request)[1])
+    assert isinstance(evidence, Answer)
+    return evidence
 
 
 def _of_request(csr: Csr) -> list[Call]:
@@ -135,7 +135,7 @@ def _of_answer(csr: Csr) -> list[Call]:
 
 
 def _of_digests(csr: Csr) -> list[Call]:
-    """Load the endorsement key and name it; digest what else is named; derive what is expected."""
+    """Load and name the endorsement key, digest the other values, and derive the expected ones."""
     evidence = _evidence(csr)
     load = _loading(PublicArea.from_tpm2b(evidence.ek_public))
     spki = PublicFormat.SubjectPublicKeyInfo
@@ -172,7 +172,7 @@ def _signing(authority: CertificateAuthority) -> Call:
 
 
 def _loading(public: PublicArea) -> Callable[[], PublicKey]:
-    """Load a key from its numbers, as it stands in a TPM's public area."""
+    """Load a key from its numbers, in the form of a TPM's public area."""
     unique = public.unique
     if isinstance(unique, EccPoint):
         x, y = (int.from_bytes(coordinate, "big") for coordinate in (unique.x, unique.y))

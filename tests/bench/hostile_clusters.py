@@ -1,4 +1,4 @@
-"""API servers of hostile workload clusters, all in one process of their own.
+"""API servers of hostile workload clusters, all in one separate process.
 
     python -m tests.bench.hostile_clusters DIRECTORY
 
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: "_Server"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # theirs
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:  # theirs
         """Answer a list, a watch, or the `kubernetes` service."""
@@ -298,12 +298,12 @@ class _Server(ThreadingHTTPServer):
             )
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: the signer hangs up."""
+        """Log nothing: the signer hangs up."""
 
 
 def main(directory: Path) -> None:
     """Serve all clusters until killed."""
-    # They would not share the CPUs of the signer in the world.
+    # In production they would not share the CPUs of the signer.
     os.nice(15)
     for entry in json.loads((directory / "clusters.json").read_text()):
         cluster = Cluster(entry["behavior"], entry["node"])

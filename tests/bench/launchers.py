@@ -22,14 +22,14 @@ class Launcher:
 
     @property
     def name(self) -> str:
-        """What to call it in a table."""
+        """Its name in a table."""
         return f"{self.interpreter}"
 
 
 def all_here(directory: Path) -> list[Launcher]:
-    """Return the installed launcher, and one for Debian's interpreter if that is another one.
+    """Return the installed launcher, and one for Debian's interpreter if that is a different one.
 
-    The latter is built by the same setup.py, into `directory`.
+    The same setup.py builds the latter, into `directory`.
     """
     installed = Launcher(path=PLUGIN, interpreter=_interpreter(PLUGIN))
     if not DEBIAN.exists() or _version(DEBIAN) < OLDEST:
@@ -40,7 +40,7 @@ def all_here(directory: Path) -> list[Launcher]:
 
 
 def _built(interpreter: Path, directory: Path) -> Launcher:
-    """Run setup.py with another interpreter, which borrows setuptools from this environment."""
+    """Run setup.py with another interpreter, which uses setuptools of this environment."""
     packages = sysconfig.get_path("purelib")
     subprocess.run(
         [interpreter, "-P", "setup.py", "--quiet", "build_scripts", "--build-dir", directory],
@@ -53,16 +53,16 @@ def _built(interpreter: Path, directory: Path) -> Launcher:
 
 
 def _interpreter(launcher: Path) -> Path:
-    """Read it from the first line: `#!<interpreter> -IS`."""
+    """Return the interpreter in the first line: `#!<interpreter> -IS`."""
     with launcher.open("rb") as file:
         return Path(os.fsdecode(file.readline()[len("#!") :].split()[0]))
 
 
 def _version(interpreter: Path) -> tuple[int, ...]:
-    told = subprocess.run(
+    version = subprocess.run(
         [interpreter, "-ISc", "import sys; print(*sys.version_info[:2])"],
         check=True,
         capture_output=True,
         text=True,
     )
-    return tuple(map(int, told.stdout.split()))
+    return tuple(map(int, version.stdout.split()))

@@ -1,7 +1,6 @@
 """Measures programs that end by themselves: wall time side by side, memory, system calls.
 
-On a machine that is busy with other things no number means much, but those of programs that took
-turns still compare.
+On a busy machine absolute numbers mean little. Programs that take turns can still be compared.
 """
 
 import os
@@ -25,16 +24,19 @@ class ProgramFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One call of a program, as client-go would make it."""
+    """One call of a program, in the way client-go makes it."""
 
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     mark: Path | None = None
-    """What a call leaves for the next one of the same parent: each turn is a kubelet's first."""
+    """The file that a call leaves for the next call of the same parent.
+
+    Each turn is a first call.
+    """
 
     def seconds(self) -> float:
-        """Run it once: from its start until it is gone and its output is read to the end."""
+        """Run it once, and return the seconds until it has ended and its output is read."""
         ours, its = os.pipe()
         actions = [(os.POSIX_SPAWN_DUP2, its, 1)]
         if self.mark is not None:
@@ -52,16 +54,15 @@ class Program:
         return ended - began
 
     def mebibytes(self) -> float:
-        """Return the most memory that it had resident.
+        """Return its peak resident memory.
 
-        The kernel counts a child from what its parent had when it became the program, so a small
-        one starts it.
+        The kernel counts a child from the size of its parent at exec, so a small program starts it.
         """
         report = self._reported("time", "--format=%M", "--output={}")
         return int(report.split()[-1]) / 1024
 
     def system_calls(self) -> int:
-        """Return how many system calls it makes, in all of its processes."""
+        """Return the number of system calls in all of its processes."""
         report = self._reported(
             "strace", "--follow-forks", "--summary-only", "--summary-columns=name,calls",
             "--output={}",
@@ -83,12 +84,12 @@ class Program:
 
 
 def medians(programs: Sequence[Program], turns: int) -> dict[str, float]:
-    """Return the median of each program's seconds; they take turns, each time in another order."""
+    """Return each program's median in seconds. They take turns, in a different order each time."""
     order = random.Random(SEED)
-    found: dict[str, list[float]] = {program.name: [] for program in programs}
+    seconds_by_name: dict[str, list[float]] = {program.name: [] for program in programs}
     for turn in range(-TURNS_TO_WARM_UP, turns):
         for program in order.sample(programs, len(programs)):
             seconds = program.seconds()
             if turn >= 0:
-                found[program.name].append(seconds)
-    return {name: median(seconds) for name, seconds in found.items()}
+                seconds_by_name[program.name].append(seconds)
+    return {name: median(seconds) for name, seconds in seconds_by_name.items()}

@@ -1,4 +1,4 @@
-"""Other exec plugins to compare with: two in Go of our own, and the one that the caller names."""
+"""Exec plugins for comparison: two in Go from this repository, and one that the caller names."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ def named(environment: Mapping[str, str]) -> list[Program]:
 
 
 def compiled(directory: Path, cache: Path, environment: Mapping[str, str]) -> list[Program]:
-    """Compile our own, which print the ExecCredential in the file `cache`; none without Go."""
+    """Compile the two Go plugins, which print the file `cache`. Return none without Go."""
     if shutil.which("go") is None:
         return []
     go = golang.find(pins.read(SOURCES / "go.mod").go, directory, os.environ)

@@ -1,4 +1,4 @@
-"""A node whose TPM is software: it makes offers and answers without a process and without files."""
+"""A node with a TPM in this process: it makes offers and answers without programs and files."""
 
 import base64
 import secrets

@@ -28,7 +28,7 @@ from tests.harness import pki
 TURNS = 300
 FEW_TURNS = 30
 MOST_MEBIBYTES = 0.6 * 24.6
-"""The share of a known plugin in Go."""
+"""The memory of a known plugin in Go, times the goal."""
 
 HOUR = 3600
 API_VERSION = "client.authentication.k8s.io/v1"
@@ -36,18 +36,18 @@ API_VERSION = "client.authentication.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """A state directory with a credential that was made for a call."""
+    """A state directory with a credential for one call."""
 
     directory: Path
     environment: dict[str, str]
 
     @property
     def printed(self) -> Path:
-        """The file with the ExecCredential alone, which is what the peers of ours read."""
+        """The file with only the ExecCredential, which the Go plugins of this repository read."""
         return self.directory.with_suffix(".json")
 
     def call(self, launcher: Path, name: str) -> Program:
-        """Return the call that the credential was made for."""
+        """Return the call to which the credential belongs."""
         argv = (str(launcher), f"--state-dir={self.directory}")
         mark = self.directory / "served"
         return Program(name=name, argv=argv, environment=self.environment, mark=mark)
@@ -78,7 +78,7 @@ def cache(directory: Path, *, received: int) -> Cache:
 
 
 def _exec_info(authority: pki.Authority) -> str:
-    """Return what client-go gives a plugin, with the settings of an ordinary node."""
+    """Return the exec info of client-go, with the settings of an ordinary node."""
     settings = {"nodeName": "worker-1", "providerID": "test:///worker-1"}
     cluster = {
         "server": "https://192.0.2.1:6443",
@@ -95,7 +95,7 @@ def _exec_info(authority: pki.Authority) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured, by the names of programs."""
+    """The measured values by name of the program."""
 
     seconds: dict[str, float]
     mebibytes: dict[str, float]
@@ -103,23 +103,23 @@ class Figures:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Cache:
-    """Return a cache that is served from."""
+    """Return a cache whose credential is not due for renewal."""
     return cache(tmp_path / "fresh", received=int(time.time()) - HOUR)
 
 
 def bare(launcher: launchers.Launcher, environment: dict[str, str]) -> Program:
-    """Return the least that an interpreter does."""
+    """Return a program that only starts the interpreter."""
     argv = (str(launcher.interpreter), "-I", "-S", "-c", "pass")
     return Program(name=f"{launcher.name} -I -S -c pass", argv=argv, environment=environment)
 
 
-def tell(lines: Sequence[str]) -> None:
-    """Print a table."""
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines of a table."""
     sys.stdout.write("".join(f"\n{line}" for line in lines))
 
 
 def row(program: Program, figures: Figures, width: int) -> str:
-    """Return one line of the table; system calls are there to explain, not to be judged."""
+    """Return one line of the table. System calls explain the time and have no goal."""
     return (
         f"{program.name:{width}} {figures.seconds[program.name] * 1e3:7.2f}"
         f" {figures.mebibytes[program.name]:6.1f} {program.system_calls():13}"
@@ -127,12 +127,12 @@ def row(program: Program, figures: Figures, width: int) -> str:
 
 
 def ratio(launcher: Program, other: Program, figures: Figures) -> float:
-    """Return the launcher's time in units of another program's."""
+    """Return the launcher's time divided by another program's."""
     return figures.seconds[launcher.name] / figures.seconds[other.name]
 
 
 def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
-    """Time at most that of the bare interpreter and of peers; memory at most 0.6 of a Go plugin."""
+    """Time is at most that of the bare interpreter and of peers; memory is at most the goal."""
     pairs = [
         (fresh.call(built.path, f"launcher on {built.name}"), bare(built, fresh.environment))
         for built in launchers.all_here(tmp_path / "debian")
@@ -145,7 +145,7 @@ def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
         mebibytes={program.name: program.mebibytes() for program in programs},
     )
     width = max(len(program.name) for program in programs)
-    tell(
+    print_lines(
         [
             "",
             f"Cached path: medians of {TURNS} turns",
@@ -157,22 +157,26 @@ def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
     )
     for launcher, interpreter in pairs:
         memory = figures.mebibytes[launcher.name]
-        tell([f"{launcher.name}: {memory:.1f} MiB (goal: {MOST_MEBIBYTES:.1f}); its time is"])
+        print_lines(
+            [f"{launcher.name}: {memory:.1f} MiB (goal: {MOST_MEBIBYTES:.1f}); its time is"]
+        )
         for other in [interpreter, *named]:
-            tell([f"  {ratio(launcher, other, figures):.2f} times {other.name} (goal: 1.00)"])
+            print_lines(
+                [f"  {ratio(launcher, other, figures):.2f} times {other.name} (goal: 1.00)"]
+            )
         for other in ours:
-            tell([f"  {ratio(launcher, other, figures):.2f} times {other.name}"])
+            print_lines([f"  {ratio(launcher, other, figures):.2f} times {other.name}"])
         assert memory <= MOST_MEBIBYTES
         assert all(ratio(launcher, other, figures) <= 1 for other in [interpreter, *named])
 
 
 def test_call_that_is_due(tmp_path: Path) -> None:
-    """What a call costs that the full program serves, because the renewal is due; no goal."""
+    """The cost of a call that the full program serves, because renewal is due. It has no goal."""
     due = cache(tmp_path / "due", received=int(time.time()) - 7 * HOUR)
     launcher = launchers.all_here(tmp_path / "debian")[0]
     program = due.call(launcher.path, "due")
     with (due.directory / "exchange.lock").open("wb") as lock:
-        # A renewal is under way, so that none is started behind the calls that are measured.
+        # A renewal is running, so that the measured calls start none in the background.
         fcntl.flock(lock, fcntl.LOCK_EX)
         seconds = medians([program], FEW_TURNS)[program.name]
-    tell([f"Call whose renewal is due, from the cache: {seconds * 1e3:.0f} ms"])
+    print_lines([f"Call whose renewal is due, from the cache: {seconds * 1e3:.0f} ms"])

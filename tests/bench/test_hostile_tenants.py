@@ -56,7 +56,7 @@ POISON: Final = (
     "[" * 2000 + "\n",
     "- {a: [b, c], d: e}\n" * 6500,
 )
-"""Kubeconfig Secrets: characters and numbers that do not exist, depth, and 128 KiB of YAML."""
+"""Invalid kubeconfig Secrets: bad characters and numbers, deep nesting, and 128 KiB of YAML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Management:
 
 @dataclass(slots=True)
 class HonestCluster:
-    """A workload cluster whose one node joins again and again."""
+    """A workload cluster whose only node joins repeatedly."""
 
     name: str
     workload: WorkloadCluster
@@ -233,13 +233,13 @@ def _hostile() -> Iterator[tuple[str, str, int]]:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Stop at the end whatever was started."""
+    """Stop everything that was started."""
     with ExitStack() as started:
         yield started
 
 
 def measure(clusters: Sequence[HonestCluster], seconds: float) -> list[float]:
-    """Let the nodes of all clusters join; return all latencies in order of size."""
+    """Let the nodes of all clusters join, and return all latencies, sorted."""
     with ThreadPoolExecutor(len(clusters)) as pool:
         latencies = list(pool.map(lambda cluster: cluster.join_for(seconds), clusters))
     return sorted(latency for each in latencies for latency in each)
@@ -317,7 +317,7 @@ def named_in_metrics(signer: Signer) -> set[str]:
 
 
 def named_in_log(signer: Signer) -> set[str]:
-    """Return the namespaces that lines with a level above info name."""
+    """Return the namespaces that log lines above level info name."""
     return {
         line.get("namespace") or str(line.get("cluster", "")).partition("/")[0]
         for line in signer.lines

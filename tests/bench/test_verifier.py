@@ -1,4 +1,4 @@
-"""CPU of an answer beside that of its bare cryptographic calls, which take turns in one run.
+"""CPU time of an answer compared with its bare cryptographic calls, which take turns in one run.
 
 make bench ARGS=tests/bench/test_verifier.py
 """
@@ -22,10 +22,10 @@ GOAL = 2.0
 
 
 def nodes() -> list[tuple[Node, float]]:
-    """Make nodes, each with the most that its ratio may be.
+    """Make nodes, each with its maximum ratio.
 
-    That is the goal; but for TPMs without ECC, whose cryptography is so cheap that it is only met
-    by a Python that was built with optimisations, what keeps the ratio from growing unseen.
+    This maximum is the goal. Nodes without ECC have cheap cryptography, and meet the goal only with
+    an optimized build of Python. Their maximum only prevents unnoticed growth.
     """
     root, below = certificates.vendor()
     old_root = certificates.authority("Old Root CA", key=rsa_key(4096))
@@ -42,7 +42,7 @@ def nodes() -> list[tuple[Node, float]]:
 
 
 def test_cpu_of_an_answer() -> None:
-    """No more than so many times the bare calls; a quarter of all turns is quicker than is told."""
+    """The ratio is at most the maximum. The lower quartile of all turns is compared."""
     lines = [f"{'Verified answers':44}{'bare':>10}{'answer':>12}{'ratio':>9}  (goal: {GOAL:.2f})"]
     over = []
     for node, most in nodes():
@@ -56,21 +56,21 @@ def test_cpu_of_an_answer() -> None:
 
 
 def measured(bare: Callable[[], None], whole: Callable[[], None]) -> tuple[float, float]:
-    """Return the microseconds of this thread's CPU that each of two calls takes."""
+    """Return the CPU microseconds of this thread for each of two calls."""
     turns = [(cpu(bare), cpu(whole)) for _ in range(TURNS)]
     of_bare, of_whole = (sorted(column)[TURNS // 4] for column in zip(*turns, strict=True))
     return of_bare / 1000, of_whole / 1000
 
 
 def cpu(call: Callable[[], None]) -> int:
-    """Return the nanoseconds that a call takes; what others do meanwhile does not count."""
+    """Return the CPU nanoseconds of a call. Other processes are not counted."""
     start = time.thread_time_ns()
     call()
     return time.thread_time_ns() - start
 
 
 def answered(node: Node) -> None:
-    """Judge the answer; where its certificate is measured, claim and issue as well."""
+    """Judge the answer. If its certificate is measured, also claim and issue."""
     world = node.world
     verified = world.judge_answer(node.csr)
     if node.authority is None:

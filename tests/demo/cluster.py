@@ -1,4 +1,4 @@
-"""Control planes and a signer to try things on: `make cluster`.
+"""Control planes and a signer for experiments: `make cluster`.
 
 Starts a management cluster, two workload clusters and the signer, prints their kubeconfigs, and
 stops everything at Ctrl-C.

@@ -1,4 +1,4 @@
-"""What runs during the demo, and how it adds machines."""
+"""The running parts of the demo, and a method that adds machines."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +29,6 @@ class Stage:
 
 
 def require(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
-    """Raise AssertionError with the message unless the condition holds: the demo then fails."""
+    """Raise AssertionError with the message unless the condition is true. The demo then fails."""
     if not condition:
         raise AssertionError(message)

@@ -1,4 +1,4 @@
-"""The attackers of the demo, each with all that such an attacker has. The signer must deny each."""
+"""The attackers of the demo, each with everything that it needs. The signer must deny each."""
 
 import base64
 import secrets

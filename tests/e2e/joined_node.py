@@ -88,11 +88,11 @@ class JoinedNode:
 
     def wait_until_used(self, certificate: x509.Certificate) -> None:
         """Wait until the kubelet has renewed its lease with a certificate."""
-        wanted = LeaseCall(200, credential_id(certificate))
+        expected = LeaseCall(200, credential_id(certificate))
         before = len(self.lease_calls())
         wait_until(
-            lambda: wanted in self.lease_calls(after=before),
-            what=f"the kubelet uses {wanted.credential}",
+            lambda: expected in self.lease_calls(after=before),
+            what=f"the kubelet uses {expected.credential}",
             seconds=WAIT_SECONDS,
         )
 
@@ -110,8 +110,7 @@ class JoinedNode:
     def hold_short_certificate(self, lifetime: timedelta) -> x509.Certificate:
         """Let the kubelet use a certificate that expires soon, and return it.
 
-        A kubelet that runs keeps what it has been given until it is told to ask again, so it is
-        started anew.
+        A running kubelet keeps its credential until it runs the plugin again, so this restarts it.
         """
         self.certify_for(lifetime)
         short = self.renew()
@@ -128,8 +127,9 @@ class JoinedNode:
     def start_kubelet(self) -> None:
         """Start a stopped kubelet, and wait until it has reported the node as Ready.
 
-        What the one before has reported stands until then, and this one may first say that it is
-        not ready yet: the node would not have been Ready without a break since it was asked.
+        Until then the Node has the status that the previous kubelet reported. A new kubelet may
+        first report that it is not ready. A test that reads the status too early would then see a
+        break in Ready.
         """
         before = self._ready_condition()["lastHeartbeatTime"]
         self.kubelet.start()
@@ -166,8 +166,8 @@ class JoinedNode:
     def metric(self, name: str) -> float:
         """Return the sum of one of the kubelet's metrics over all labels."""
         lines = self.ask_kubelet("metrics").splitlines()
-        found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        samples = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
 
     def attested_requests(self) -> dict[str, str]:
         """Return the requester of each attested CSR of this node, by name of the CSR."""

@@ -82,10 +82,10 @@ def hosts(assets: Path, version: str, tmp_path: Path) -> Iterator[tuple[Host, Ho
 def is_ready(node: Node) -> bool:
     """Return whether the API server has the Node as Ready."""
     try:
-        found = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
+        node_object = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
     except (ApiError, OSError):
         return False
-    conditions = found["status"].get("conditions", [])
+    conditions = node_object["status"].get("conditions", [])
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 

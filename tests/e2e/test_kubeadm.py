@@ -31,7 +31,7 @@ NAME = "node-of-kubeadm"
 
 @pytest.fixture
 def hardware() -> Iterator[NetworkNamespace]:
-    """Create another machine than the one of the other tests' kubelet."""
+    """Create a machine other than the one of the other tests' kubelet."""
     with NetworkNamespace() as machine:
         yield machine
 
@@ -82,21 +82,21 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
         try:
             has_joined(machine, node)
             serves_what_is_attested(machine, node)
-            joins_no_second_time(machine, node)
+            does_not_join_again(machine, node)
         finally:
             machine.run("systemctl", "stop", "kubelet")
 
 
 def has_joined(machine: Machine, node: Node) -> None:
-    """Check a machine that has joined: it has attested certificates and no others."""
+    """Require that a machine has attested certificates and no others."""
     wait_until(lambda: is_ready(node), what=f"{node.name} is Ready", seconds=WAIT_SECONDS)
     [user] = machine.read("/etc/kubernetes/kubelet.conf")["users"]
     assert user["user"].keys() == {"exec"}
     assert not machine.has("/etc/kubernetes/bootstrap-kubelet.conf")
     assert machine.read("/var/lib/kubelet/config.yaml")["rotateCertificates"] is True
-    asked = csrs.of_node(node)
-    assert len(asked) == 2, "the calls of kubelet and kubeadm are answered from the cache"
-    assert all(csr["spec"]["username"].startswith("system:bootstrap:") for csr in asked)
+    attested = csrs.of_node(node)
+    assert len(attested) == 2, "the calls of kubelet and kubeadm are answered from the cache"
+    assert all(csr["spec"]["username"].startswith("system:bootstrap:") for csr in attested)
     others = {
         csr["spec"]["signerName"]
         for csr in node.tenant.workload.admin.list(csrs.CSRS)
@@ -106,7 +106,7 @@ def has_joined(machine: Machine, node: Node) -> None:
 
 
 def serves_what_is_attested(machine: Machine, node: Node) -> None:
-    """Check the kubelet's TLS: the API server verifies it, and the kubelet reloads its file."""
+    """Require that the API server verifies the kubelet, and that the kubelet reloads its file."""
     # A node may be Ready before its kubelet listens.
     wait_until(
         lambda: is_healthy(node),
@@ -126,7 +126,7 @@ def serves_what_is_attested(machine: Machine, node: Node) -> None:
     assert machine.presented() in machine.served.read_text(encoding="ascii")
 
 
-def joins_no_second_time(machine: Machine, node: Node) -> None:
+def does_not_join_again(machine: Machine, node: Node) -> None:
     """Restart the kubelet's unit: `join` does nothing."""
     machine.run("systemctl", "restart", "kubelet")
     already = b"kubelet.conf runs kubelet-authenticator-tpm already"

@@ -18,9 +18,9 @@ SHORT = timedelta(seconds=75)
 
 def test_node_joins_and_cluster_api_finds_it(joined: JoinedNode) -> None:
     joined.wait_until_ready()
-    node, own = joined.object(), ("InternalIP", joined.kubelet.address)
+    node, address = joined.object(), ("InternalIP", joined.kubelet.address)
     assert node["spec"]["providerID"] == joined.node.provider_id
-    assert own in [(each["type"], each["address"]) for each in node["status"]["addresses"]]
+    assert address in [(each["type"], each["address"]) for each in node["status"]["addresses"]]
     joined.wait_until_used(joined.certificate())
 
     def has_node_ref() -> bool:

@@ -68,7 +68,7 @@ def test_killed_test_run_leaves_no_daemon_and_no_interface() -> None:
     runner.wait()
     wait_until(lambda: int(namespace) not in namespaces(), what="all processes have ended")
     wait_until(
-        lambda: not Path("/sys/class/net", interface).exists(), what="the network is taken down"
+        lambda: not Path("/sys/class/net", interface).exists(), what="the network is removed"
     )
     # Files remain, because no process was left to remove them.
     shutil.rmtree(directory)

@@ -1,1 +1,1 @@
-"""Hostile bytes for every parser, bounded in every run; python -m tests.fuzz goes on for longer."""
+"""Hostile bytes for every parser, with limits in every run. `python -m tests.fuzz` runs longer."""

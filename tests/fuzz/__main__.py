@@ -20,9 +20,9 @@ from tests.fuzz.targets import TARGETS
 
 CORPORA = Path(__file__).parents[2] / ".cache" / "fuzz"
 MAX_SIZE = 16 * 1024
-"""Bytes of an input. Larger ones would reach no other code."""
+"""Maximum bytes of an input. Larger ones would reach no other code."""
 SLOW_SECONDS = 5
-"""An input that takes longer is a finding."""
+"""Maximum seconds for an input. A slower one is a finding."""
 MEMORY_MIB = 2048
 _STATISTIC = re.compile(r"^stat::(\w+):\s+(\d+)$", re.MULTILINE)
 _COVERAGE = re.compile(r" cov: (\d+) ")
@@ -42,22 +42,22 @@ class Outcome:
 
 
 def main() -> int:
-    """Fuzz. The exit status is 1 after a finding."""
+    """Fuzz the targets. The exit status is 1 after a finding."""
     arguments = _arguments()
     targets = [TARGETS[name] for name in arguments.only or TARGETS]
-    _tell(f"{len(targets)} targets, {arguments.seconds} s each, {arguments.jobs} at a time")
-    _tell(f"{'target':26}{'runs':>10}{'runs/s':>9}{'branches':>10}  found")
+    _print_line(f"{len(targets)} targets, {arguments.seconds} s each, {arguments.jobs} at a time")
+    _print_line(f"{'target':26}{'runs':>10}{'runs/s':>9}{'branches':>10}  found")
     failed = False
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for outcome in pool.map(lambda target: _fuzz(target, arguments.seconds), targets):
-            _tell(_line(outcome))
+            _print_line(_line(outcome))
             failed |= outcome.failed
             if outcome.failed:
-                _tell(outcome.output)
+                _print_line(outcome.output)
     return int(failed)
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""One target under atheris, in a process of its own: libFuzzer does not return.
+"""One target under atheris, in a separate process: libFuzzer does not return.
 
 `python -m tests.fuzz` starts it with the target's name and libFuzzer's arguments.
 """
@@ -14,11 +14,11 @@ with atheris.instrument_imports(include=["authenticator", "common", "signer"]):
     from tests.fuzz.targets import TARGETS
 
 _OWN_CHANGES = 3
-"""Changes of four that keep the format of the input. The others are those of libFuzzer."""
+"""Of four changes, this many keep the format of the input. The others are those of libFuzzer."""
 
 
 def main() -> None:
-    """Fuzz until the time is over, or until a finding."""
+    """Fuzz until the time is over or there is a finding."""
     target = TARGETS[sys.argv[1]]
     logging.disable()
 

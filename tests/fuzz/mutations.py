@@ -79,7 +79,7 @@ def _insert(data: bytes, start: int, _: int, random: Random) -> bytes:
 
 
 def _stretch(data: bytes, start: int, _: int, random: Random) -> bytes:
-    """Make a number or text very long."""
+    """Make a number or a text very long."""
     filling = random.choice((b"\xff", b"\x80", b"0", b"a")) * random.choice((200, 3000))
     return data[:start] + filling + data[start:]
 
@@ -179,7 +179,7 @@ def _change_yaml(data: bytes, random: Random) -> bytes:
     changed = _change_document(documents, random)
     if not isinstance(changed, list):
         raise TypeError("no documents")
-    # Without aliases for repeated values, which the parsers refuse at once.
+    # No aliases for repeated values: the parsers refuse all aliases.
     return yaml.safe_dump_all(json.loads(json.dumps(changed))).encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""The parsers of the node: what client-go, its own disk, the API server and platforms give it."""
+"""The parsers of the node: input of client-go, its disk, the API server and providers."""
 
 import base64
 import contextlib
@@ -58,7 +58,7 @@ PROVIDER_ERRORS = (ProviderUnavailable, ProviderAnswerInvalid)
 
 
 def _exec_info(data: bytes) -> None:
-    """Read the call, then its settings: what is taken is of the types that it says."""
+    """Parse the exec info, then its settings, and check the types of accepted values."""
     info = exec_info.parse_exec_info(data)
     assert info.server.url.lower().startswith("https://")
     assert info.server.ca
@@ -102,12 +102,12 @@ def _credential(data: bytes) -> None:
 
 
 def _credential_intact(data: bytes) -> None:
-    """Put the right checksum before what comes, as damage never has it."""
+    """Add a valid checksum to the input, which random damage never has."""
     _credential(_with_checksum(data))
 
 
 def _launched(data: bytes) -> None:
-    """Read it where a mistake would not be caught: what is raised leads to the full program."""
+    """Render the input as the launcher does. Its errors lead to the full program."""
     content = _with_checksum(data)
     made_for = tuple(content.split(b"\n", 4)[2:4])
     try:
@@ -133,7 +133,7 @@ def _contents() -> list[bytes]:
 
 
 def _state(data: bytes) -> None:
-    """Put what comes in the place of each file that is kept: loading never raises."""
+    """Write the input into each state file. Loading them never raises."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         data = json.dumps({"format": FORMAT, "entries": [json.loads(data)]}).encode()
     for name in (PENDING, COOLDOWN, RUNS, LAST_SERVED):
@@ -169,8 +169,8 @@ def _states() -> list[bytes]:
         "fingerprint": "digest",
         "clock_offset": 0.5,
     }
-    kept = [json.dumps(members).encode() for members in (pending, cooldown)]
-    return [*kept, b'{"a": 1}\n{"b": 2}\n']
+    files = [json.dumps(members).encode() for members in (pending, cooldown)]
+    return [*files, b'{"a": 1}\n{"b": 2}\n']
 
 
 def _bootstrap(data: bytes) -> None:
@@ -178,7 +178,7 @@ def _bootstrap(data: bytes) -> None:
 
 
 def _by_hand(data: bytes) -> None:
-    """Find the call in the kubelet's kubeconfig, and read it as if client-go had made it."""
+    """Find the exec call in the kubelet's kubeconfig, and read it as if client-go had made it."""
     found = invocation.call_of_kubeconfig(kubeconfig.load(file("kubelet.conf", data)))
     _exec_info(found.exec_info)
 
@@ -197,31 +197,34 @@ def _csr(data: bytes) -> None:
     assert objects.encode_csr(found.spec)
 
 
-def _told(provider: Provider) -> None:
-    """Ask, and check the answer, as `registry.ask` does."""
+def _require_identity(provider: Provider) -> None:
+    """Get the identity and check it, as `registry.query_provider` does."""
     assert registry._checked(provider.identity(Deadline(FakeClock(), 60.0))).provider_id
 
 
 def _from_file(make: Callable[[Path], Provider]) -> Callable[[bytes], None]:
-    return lambda data: _told(make(file("identity", data)))
+    return lambda data: _require_identity(make(file("identity", data)))
 
 
 def _from_service(
     make: Callable[[], Provider], headers: Mapping[str, str]
 ) -> Callable[[bytes], None]:
-    """Answer the questions by the parts of the input, which NULs divide, then with 404."""
+    """Answer each request with the next part of the input, then with 404.
+
+    NUL separates the parts.
+    """
 
     def run(data: bytes) -> None:
         parts = iter(data.split(b"\0"))
 
         def find(*_: object, **__: object) -> MetadataResponse | None:
             part = next(parts, None)
-            # As `MetadataService` reads what comes
+            # As `MetadataService` decodes a response
             text = None if part is None else _text(part)
             return None if text is None else MetadataResponse(text=text, headers=headers)
 
         with patch.object(MetadataService, "get_optional", find):
-            _told(make())
+            _require_identity(make())
 
     return run
 
@@ -234,14 +237,14 @@ def _text(part: bytes) -> str:
 
 
 def _vsphere(data: bytes) -> None:
-    """Take serial number, encoding and metadata from the parts of the input."""
-    serial, _, rest = data.partition(b"\0")
-    encoding, _, metadata = rest.partition(b"\0")
+    """Use the parts of the input as serial number, encoding and metadata."""
+    serial, _, remainder = data.partition(b"\0")
+    encoding, _, metadata = remainder.partition(b"\0")
     values = {"guestinfo.metadata": metadata, "guestinfo.metadata.encoding": encoding}
     tool = file("vmware-rpctool", b"")
     file("product_serial", serial)
     with patch.object(vsphere, "_guestinfo", lambda _tool, key, _deadline: values[key]):
-        _told(vsphere.VSphere("", dmi=directory(), tools=(tool,)))
+        _require_identity(vsphere.VSphere("", dmi=directory(), tools=(tool,)))
 
 
 def _virtual_machines() -> list[bytes]:
@@ -254,7 +257,7 @@ def _virtual_machines() -> list[bytes]:
 
 
 def _chain(data: bytes) -> None:
-    """Cut what TPMs keep in several indices; nothing is lost, and nothing is empty."""
+    """Split the content of several NV indices. No byte is lost, and no part is empty."""
     contents = data.split(b"\xff\xff")
     pieces = split_chain(contents)
     assert b"".join(pieces) == b"".join(contents)

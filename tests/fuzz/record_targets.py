@@ -114,7 +114,7 @@ def _kubeconfig_of(cluster: dict[str, str], user: dict[str, str]) -> bytes:
 
 
 def _plain_yaml(data: bytes) -> None:
-    """Read the input, write the result, and read that again."""
+    """Parse the input, write the result, and parse that again."""
     documents = strict_yaml.load_all(data)
     again = strict_yaml.load_all(yaml.safe_dump_all(documents, sort_keys=False))
     assert repr(again) == repr(documents)
@@ -172,7 +172,7 @@ def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key_annotation(data: bytes) -> None:
-    """Read the whole annotation or none of it: half would register other keys."""
+    """Read the whole annotation or none of it. A part of it would register other keys."""
     value = data.decode("utf-8", "surrogateescape")
     annotation = read_key_annotation(value, "Machine annotation")
     assert bool(annotation.keys) is (annotation.error is None)
@@ -195,9 +195,9 @@ _READERS = (
 
 
 def _objects(data: bytes) -> None:
-    """Read an object as each kind; a reader that cannot read it raises `ValueError`.
+    """Read an object as each kind. A reader that cannot read it raises `ValueError`.
 
-    Plain values, as `explain` has them, are read as the wire is.
+    The readers get the same values from plain data (for `explain`) as from the wire.
     """
     readable = [_from_wire_and_values(data, read) for read in _READERS]
     if not any(readable):
@@ -212,14 +212,14 @@ def _from_wire_and_values(data: bytes, read: Callable[[Source], object]) -> bool
     try:
         values = msgspec.json.decode(data)
     except (ValueError, RecursionError):
-        # A field that is not read need not be text in UTF-8.
+        # A field that is not read may have text that is not UTF-8.
         return True
     assert _without_size(read(values)) == _without_size(value)
     return True
 
 
 def _without_size(value: object) -> object:
-    """Return a CSR without the size of its annotations: it counts the white space of the wire."""
+    """Return a CSR without the size of its annotations, which counts white space of the wire."""
     return replace(value, annotations_size=0) if isinstance(value, Csr) else value
 
 
@@ -229,8 +229,8 @@ def _bodies() -> list[bytes]:
     cluster = kube_objects.cluster()
     cluster["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]}}
     cluster["spec"]["security"] = {"kubeletAuthentication": True}
-    made = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
-    made["metadata"]["resourceVersion"] = "1"
+    encoded_key = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    encoded_key["metadata"]["resourceVersion"] = "1"
     bodies = [
         *(
             kube_objects.machine(),
@@ -242,7 +242,7 @@ def _bodies() -> list[bytes]:
             kube_objects.infrastructure("i", **kube_objects.RECORD),
             kube_objects.bootstrap("b", "a.b"),
         ),
-        *(made, encode_attested_node(node, "1"), CSR),
+        *(encoded_key, encode_attested_node(node, "1"), CSR),
     ]
     return [json.dumps(body).encode() for body in bodies]
 
@@ -257,10 +257,10 @@ def _dump(data: bytes) -> None:
     except ApiServerUnavailable as error:
         raise Refused from error
     for machine in dump.machines.all():
-        found = [*inventory.machines(machine.provider_id)]
+        machines = [*inventory.machines(machine.provider_id)]
         for name in (name for a in machine.addresses for name in equivalent_names(a.address)):
-            found += inventory.machines_with_host_name(name)
-        assert all(each.name for each in found)
+            machines += inventory.machines_with_host_name(name)
+        assert all(each.name for each in machines)
 
 
 def _dumps() -> list[bytes]:

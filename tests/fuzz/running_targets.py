@@ -1,4 +1,4 @@
-"""What the signer reads besides requests and records: watches, its master Secret, its own log."""
+"""Other inputs of the signer: watches, the Secret with challenge keys, and its own log."""
 
 import base64
 import io
@@ -28,12 +28,12 @@ from tests.fuzz.record_targets import CSR
 from tests.fuzz.target import Refused, Target
 
 HOME: Final = "node-attestation-system"
-ROOM: Final = 8 << 10
-"""Bytes of the watch's cache: little, so that it is soon full."""
+CAPACITY: Final = 8 << 10
+"""Bytes of the watch's cache: few, so that it is soon full."""
 
 
-class _Played:
-    """An API server that plays one page and events, and a good list from then on."""
+class _ScriptedServer:
+    """An API server that sends one page and events from the input, and then a valid list."""
 
     name = "fuzz"
 
@@ -42,15 +42,15 @@ class _Played:
         self._events = events if isinstance(events, list) else []
         self._began = False
         self._over = False
-        self.stop = _AtOnce()
-        self.budget = MemoryBudget(per_owner=ROOM)
+        self.stop = _NoWait()
+        self.budget = MemoryBudget(per_owner=CAPACITY)
         self.cache: Cache[Csr] = Cache("things", budget=self.budget, owner="team-a")
         self.left = len(self._events)
-        self.heaviest = 0
+        self.peak = 0
 
     def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path
-        self._weigh()
+        self._record_use()
         self._over = self._began and "continue" not in query
         page, self._page = self._page, _page(_csr("good"))
         return Response(status=200, content=_as_sent(page))
@@ -66,22 +66,22 @@ class _Played:
         for event in events:
             yield _as_sent(event)
             self.left -= 1
-            self._weigh()
+            self._record_use()
         raise Expired
 
-    def _weigh(self) -> None:
-        self.heaviest = max([self.heaviest, *self.budget.used().values()])
+    def _record_use(self) -> None:
+        self.peak = max([self.peak, *self.budget.used().values()])
 
 
-class _AtOnce(Event):
-    """Nobody waits."""
+class _NoWait(Event):
+    """An event whose `wait` returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 # theirs
         return self.is_set()
 
 
 def _as_sent(value: object) -> bytes:
-    """Return a value as the wire has it."""
+    """Return a value in the encoding of the wire."""
     return json.dumps(value).encode()
 
 
@@ -96,19 +96,19 @@ def _object(data: bytes) -> Json:
 
 
 def _watch(data: bytes) -> None:
-    """Keep a cache within its room through whatever comes, and right once a good list comes."""
+    """Require that a cache keeps its capacity for any input, and is right after a valid list."""
     document = _object(data)
-    server = _Played(document.get("page"), document.get("events"))
+    server = _ScriptedServer(document.get("page"), document.get("events"))
     collection = ResourceSpec(plural="things", path=lambda: "/things", read=read_pending_csr)
     Reflector(server, collection, server.cache, server.stop).run()
-    assert server.heaviest <= ROOM
+    assert server.peak <= CAPACITY
     assert [csr.name for csr in server.cache.all()] == ["good"]
     if server.left:
         raise Refused
 
 
 def _csr(name: str) -> dict[str, Any]:
-    """Return a pending one."""
+    """Return a pending CSR."""
     made: dict[str, Any] = json.loads(json.dumps(CSR))
     made["metadata"]["name"] = name
     del made["status"]
@@ -133,29 +133,29 @@ def _watches() -> list[bytes]:
     return [json.dumps(each).encode() for each in played]
 
 
-def _master_secret(data: bytes) -> None:
-    """Serve and tend what is taken; a Secret that is damaged is never made anew."""
+def _challenge_key_secret(data: bytes) -> None:
+    """Use and rotate keys from the Secret. The signer never replaces a damaged Secret."""
     secret = Response(status=200, content=data).read(read_secret)
     store = FakeSecrets(stored={(HOME, SECRET_NAME): secret})
     keys = ChallengeKeyStore(store, HOME, now=lambda: NOW, random=bytes)
-    found = [keys.cached(), keys.refresh()]
+    used = [keys.cached(), keys.refresh()]
     keys.rotate()
-    found.append(keys.cached())
-    for challenge_keys in found:
+    used.append(keys.cached())
+    for challenge_keys in used:
         assert {
             len(challenge_keys.current),
             len(challenge_keys.previous or challenge_keys.current),
         } == {SECRET_SIZE}
 
 
-def _master_secrets() -> list[bytes]:
+def _challenge_key_secrets() -> list[bytes]:
     current, previous = bytes(range(SECRET_SIZE)), bytes(SECRET_SIZE)
-    kept = (
+    stored = (
         {"current": current, "since": b"2026-11-21T09:00:00+00:00", "previous": previous},
         {"current": current, "since": b"2026-01-01T00:00:00+00:00"},
     )
     metadata = {"namespace": HOME, "name": SECRET_NAME, "resourceVersion": "1"}
-    return [json.dumps({"metadata": metadata, "data": _encoded(data)}).encode() for data in kept]
+    return [json.dumps({"metadata": metadata, "data": _encoded(data)}).encode() for data in stored]
 
 
 def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
@@ -163,7 +163,10 @@ def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _learn(data: bytes) -> None:
-    """Learn from one node's lines, then beside a good one; a draft is a policy that can be used."""
+    """Learn from one node's lines, then also from a good node's.
+
+    A draft is always a valid policy.
+    """
     log = [*io.StringIO(data.decode("utf-8", "replace")), _issued("node-2", "cd" * 32).decode()]
     for nodes in (("node-1",), ("node-1", "node-2")):
         [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).all()
@@ -171,7 +174,7 @@ def _learn(data: bytes) -> None:
 
 
 def _issued(node: str, digest: str) -> bytes:
-    """Write a line of the log, of a certificate that was issued."""
+    """Write the log line of an issued certificate."""
     line = {
         "time": "2026-11-21T09:30:00.000+00:00",
         "event": "verdict",
@@ -198,9 +201,9 @@ TARGETS = (
         form=Form.JSON,
     ),
     Target(
-        name="master-secret",
-        run=_master_secret,
-        seeds=_master_secrets,
+        name="challenge-key-secret",
+        run=_challenge_key_secret,
+        seeds=_challenge_key_secrets,
         errors=(ApiServerUnavailable, ChallengeKeyUnavailable),
         form=Form.JSON,
     ),

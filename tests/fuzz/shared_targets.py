@@ -62,7 +62,7 @@ EVIDENCE_ERRORS = (TooLarge, UnsupportedVersion, AttestationDataMalformed)
 
 @cache
 def scenario() -> Scenario:
-    """Return a scenario without any fault."""
+    """Return a valid scenario."""
     return Scenario()
 
 

@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 from tests.fuzz.mutations import Form
 
 FINDINGS = Path(__file__).parents[1] / "vectors" / "fuzz"
-"""Findings by target: each of these inputs broke a parser once."""
+"""Findings by target. Each of these inputs once caused an unexpected error."""
 
 
 class Refused(Exception):
@@ -22,11 +22,11 @@ class Target:
 
     name: str
     run: Callable[[bytes], object]
-    """Parses the input, and asserts what callers rely on."""
+    """Runs the parser on an input, and asserts what callers rely on."""
     seeds: Callable[[], Sequence[bytes]]
-    """Inputs that the parser accepts."""
+    """Returns inputs that the parser accepts."""
     errors: tuple[type[Exception], ...] = ()
-    """The errors that its documentation names."""
+    """The errors that the parser documents."""
     form: Form = Form.BYTES
 
     def feed(self, data: bytes) -> bool:

@@ -53,7 +53,10 @@ QUOTE_ERRORS = (QuoteMalformed, PcrBankUnavailable, PcrSelectionMismatch, PcrDig
 
 
 def _request(data: bytes) -> None:
-    """Parse the text as each kind of request. The built-in signer's has a single block."""
+    """Parse the text as each kind of request.
+
+    Those for the built-in signer have a single PEM block.
+    """
     csr = scenario().csr(data)
     accepted = set()
     for kind in CsrKind:
@@ -98,7 +101,7 @@ def _attestation_keys() -> list[bytes]:
 
 
 def _quote(data: bytes) -> None:
-    """Sign the input, and expect its own extraData: only form and PCRs are left to check."""
+    """Sign the input with the expected extraData, so that only form and PCRs are checked."""
     world = scenario()
     key = verify_attestation_key(world.ak.tpm2b, POLICY)
     try:

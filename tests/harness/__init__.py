@@ -1,1 +1,1 @@
-"""Real programs for tests: software TPMs, control planes, and whatever else has to run."""
+"""Real programs for tests: software TPMs, control planes, and the programs that they need."""

@@ -1,7 +1,7 @@
 """A relay between the signer and an API server: counts, stops and changes requests.
 
-What the signer says is passed on as it is, watches included. Client certificates end here, so the
-relay shows one of its own for the same identity.
+The relay passes all other requests of the signer on unchanged, watches included. Client
+certificates end at the relay, so it uses a certificate with the same identity.
 """
 
 import http.client
@@ -26,7 +26,7 @@ _CHUNK = 65536
 
 @dataclass(slots=True)
 class Fault:
-    """Something that happens once, at the n-th write that any relay with this fault passes on."""
+    """A fault that happens once, at the n-th write that any relay with this fault passes on."""
 
     at_write: int
     before: bool
@@ -37,13 +37,13 @@ class Fault:
     _lock: Lock = field(default_factory=Lock)
 
     def count(self, method: str, path: str) -> bool:
-        """Count a write. Return whether the rule is about this one."""
+        """Count a write. Return whether the fault applies to it."""
         with self._lock:
             self.seen.append(f"{method} {path}")
             return len(self.seen) == self.at_write
 
     def strike(self) -> None:
-        """Let it happen."""
+        """Cause the fault."""
         self.happen()
         self.happened = True
 
@@ -56,7 +56,7 @@ class _Passing(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def setup(self) -> None:
-        """Take note of the connection."""
+        """Record the connection."""
         super().setup()
         self.server.connected(self.connection)
 
@@ -113,16 +113,16 @@ class ApiRelay(ThreadingHTTPServer):
         self._expired: dict[str, bool] = {}
         self._connections: set[socket.socket] = set()
         authority = server.authority
-        own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        own.load_cert_chain(*_files(directory, "server", authority.server(HOST)))
-        self.socket = own.wrap_socket(self.socket, server_side=True)
+        server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server_context.load_cert_chain(*_files(directory, "server", authority.server(HOST)))
+        self.socket = server_context.wrap_socket(self.socket, server_side=True)
         self._context = ssl.create_default_context(cadata=authority.pair.certificate.decode())
         if client is not None:
             self._context.load_cert_chain(*_files(directory, "client", client))
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The relay's address."""
         return f"https://{HOST}:{self.server_port}"
 
     @contextmanager
@@ -142,7 +142,7 @@ class ApiRelay(ThreadingHTTPServer):
 
     @property
     def expiring(self) -> bool:
-        """Whether a watch is still to be answered so."""
+        """Whether watches remain to be answered as expired."""
         return bool(self._expired)
 
     def cut(self) -> None:
@@ -167,7 +167,7 @@ class ApiRelay(ThreadingHTTPServer):
         return True
 
     def connected(self, connection: socket.socket) -> None:
-        """Take note of a connection."""
+        """Record a connection."""
         self._connections.add(connection)
 
     def disconnected(self, connection: socket.socket) -> None:

@@ -1,6 +1,6 @@
 """A small Kubernetes client for set-up and checks, by path and without types.
 
-It shares no code with the programs under test, whose own clients it is to tell apart from.
+It shares no code with the clients of the programs under test, so it can find their errors.
 """
 
 import json

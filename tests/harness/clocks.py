@@ -1,7 +1,7 @@
 """Programs with a wrong clock: libfaketime is loaded before their C library.
 
-Only the time of day is off. Clocks that count from boot, and the times of files, stay right, as on
-a machine whose clock was set.
+Only the time of day is wrong. Clocks that count from boot, and the times of files, stay right, as
+on a machine whose clock was set.
 """
 
 import time

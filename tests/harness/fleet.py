@@ -55,9 +55,9 @@ class Fleet:
         """Both workload clusters."""
         return self.first, self.second
 
-    def add_machine(self, tenant: WorkloadTenant, wanted: Machine) -> Object:
+    def add_machine(self, tenant: WorkloadTenant, spec: Machine) -> Object:
         """Create a Machine of a workload cluster."""
-        return self.management.create_machine(tenant.namespace, tenant.name, wanted)
+        return self.management.create_machine(tenant.namespace, tenant.name, spec)
 
     def register(self, tenant: WorkloadTenant) -> None:
         """Create the Cluster of a workload cluster, and the Secrets of Cluster API."""

@@ -40,10 +40,10 @@ class Machines:
         node.give_token(node.tenant.workload.bootstrap_token())
         return node
 
-    def tpm(self, domain: TrustDomain | None = None, **made: Any) -> SoftwareTpm:  # noqa: ANN401
+    def tpm(self, domain: TrustDomain | None = None, **arguments: Any) -> SoftwareTpm:  # noqa: ANN401
         """Create a TPM with a new seed and the given arguments of SoftwareTpm."""
-        made.setdefault("seed", f"tpm-{secrets.token_hex(4)}")
-        return self.stack.enter_context(SoftwareTpm(domain or self.vendor, **made))
+        arguments.setdefault("seed", f"tpm-{secrets.token_hex(4)}")
+        return self.stack.enter_context(SoftwareTpm(domain or self.vendor, **arguments))
 
     def known(
         self,

@@ -78,14 +78,14 @@ class ManagementCluster(ApiServer):
         cluster = objects.cluster(name, endpoint=endpoint, annotations=annotations)
         return self.create_object(namespace, cluster)
 
-    def create_machine(self, namespace: str, cluster: str, wanted: objects.Machine) -> Object:
+    def create_machine(self, namespace: str, cluster: str, spec: objects.Machine) -> Object:
         """Create a Machine whose node has not joined, with its infrastructure object."""
-        provider_id = wanted.provider_id or f"test://{namespace}/{wanted.name}"
+        provider_id = spec.provider_id or f"test://{namespace}/{spec.name}"
         self.create_object(
-            namespace, objects.infrastructure_machine(cluster, wanted, provider_id=provider_id)
+            namespace, objects.infrastructure_machine(cluster, spec, provider_id=provider_id)
         )
         return self.create_object(
-            namespace, objects.machine(cluster, wanted, provider_id=provider_id)
+            namespace, objects.machine(cluster, spec, provider_id=provider_id)
         )
 
     def store_kubeconfig(self, namespace: str, cluster: str, text: str) -> Object:

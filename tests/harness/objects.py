@@ -33,7 +33,7 @@ class Machine:
     infrastructure_annotations: Annotations = field(default_factory=dict)
 
     def listed_addresses(self) -> list[dict[str, str]]:
-        """Return the addresses as they stand in a status."""
+        """Return the addresses in the form of a status."""
         usual = [
             ("Hostname", self.name),
             ("InternalDNS", self.name),
@@ -63,29 +63,29 @@ def cluster(name: str, *, endpoint: str, annotations: Annotations) -> Object:
     }
 
 
-def machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
+def machine(cluster_name: str, spec: Machine, *, provider_id: str) -> Object:
     """Return a Machine whose infrastructure is provisioned and whose node has not joined."""
-    ready = wanted.bootstrap_ready
-    bootstrap: Object = {"dataSecretName": f"{wanted.name}-bootstrap"}
-    if wanted.bootstrap_config:
-        reference = _reference("KubeadmConfig", wanted.bootstrap_config, group=BOOTSTRAP)
+    ready = spec.bootstrap_ready
+    bootstrap: Object = {"dataSecretName": f"{spec.name}-bootstrap"}
+    if spec.bootstrap_config:
+        reference = _reference("KubeadmConfig", spec.bootstrap_config, group=BOOTSTRAP)
         bootstrap["configRef"] = reference
     return {
         "apiVersion": f"{CORE}/v1beta2",
         "kind": "Machine",
         "metadata": {
-            "name": wanted.name,
+            "name": spec.name,
             "labels": {CLUSTER_LABEL: cluster_name},
-            "annotations": dict(wanted.annotations),
+            "annotations": dict(spec.annotations),
         },
         "spec": {
             "clusterName": cluster_name,
             "bootstrap": bootstrap,
-            "infrastructureRef": _reference("TestMachine", wanted.name),
+            "infrastructureRef": _reference("TestMachine", spec.name),
             "providerID": provider_id,
         },
         "status": {
-            "addresses": wanted.listed_addresses(),
+            "addresses": spec.listed_addresses(),
             "initialization": {
                 "infrastructureProvisioned": True,
                 "bootstrapDataSecretCreated": ready,
@@ -100,12 +100,12 @@ def infrastructure_cluster(name: str) -> Object:
     return _infrastructure("TestCluster", name, name, {})
 
 
-def infrastructure_machine(cluster_name: str, wanted: Machine, *, provider_id: str) -> Object:
+def infrastructure_machine(cluster_name: str, spec: Machine, *, provider_id: str) -> Object:
     """Return the infrastructure object of a Machine."""
-    made = _infrastructure("TestMachine", wanted.name, cluster_name, {"providerID": provider_id})
-    made["metadata"]["annotations"] = dict(wanted.infrastructure_annotations)
-    made["status"]["addresses"] = wanted.listed_addresses()
-    return made
+    body = _infrastructure("TestMachine", spec.name, cluster_name, {"providerID": provider_id})
+    body["metadata"]["annotations"] = dict(spec.infrastructure_annotations)
+    body["status"]["addresses"] = spec.listed_addresses()
+    return body
 
 
 def kubeadm_config(name: str, *, token: str) -> Object:

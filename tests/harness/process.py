@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 TAIL_BYTES = 4000
 
 # The kernel kills a child with PR_SET_PDEATHSIG when the *thread* that started it ends, not only
-# when the process does. This one lives as long as the test run, so any thread may start programs.
+# when the process does. This thread runs as long as the test run, so any thread may start programs.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
 # setpriv sets it after the fork: a preexec_fn may deadlock in a program with threads.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")

@@ -50,7 +50,7 @@ class Unit:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the unit. Those of files win, in whatever order they are set."""
+        """Variables of the unit. Variables from files take precedence, in any order."""
         return self.variables | self.file_variables
 
     def _set(self, key: str, value: str) -> None:

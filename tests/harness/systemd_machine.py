@@ -17,7 +17,7 @@ from tests.harness.wire import Wire, output
 
 BOOT_SECONDS: Final = 60
 TPM: Final = Path("/srv/tpm")
-"""Where a machine finds the socket of its TPM. /tmp is another one for services with PrivateTmp."""
+"""Path of the socket of its TPM in the machine. Services with PrivateTmp have another /tmp."""
 
 _TAKEN_CAPABILITIES: Final = "-sys_module,-sys_rawio,-sys_time,-syslog,-sys_boot"
 _PATH: Final = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"

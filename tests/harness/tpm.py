@@ -28,7 +28,7 @@ from tests.harness.trust_domain import TrustDomain
 __all__ = ["EndorsementKey", "SoftwareTpm", "TrustDomain"]
 
 MEASURED_PCRS = range(16)
-"""PCRs of firmware, boot loader and operating system; the others belong to applications."""
+"""PCRs of firmware, boot loader and operating system. The others belong to applications."""
 
 _PLATFORM_NV = "ppwrite|writedefine|ppread|ownerread|authread|no_da|platformcreate"
 _TOOL_SECONDS = 60
@@ -133,15 +133,16 @@ class SoftwareTpm:
         return done.stdout
 
     def power_off(self) -> None:
-        """Kill the process, like a power cut; the content of NV stays."""
+        """Kill the process, like a power cut; the content of NV remains."""
         if self._process is not None:
             stop(self._process)
             self._process = None
 
     def power_cycle(self, *, seed: str | None = None, orderly: bool = True) -> None:
-        """Reboot the node, into something else when there is a new seed.
+        """Reboot the node, into another system if there is a new seed.
 
-        An orderly one tells the TPM first, as kernels do; otherwise it counts as a power failure.
+        An orderly reboot sends TPM2_Shutdown first, as kernels do. Otherwise the TPM counts a power
+        failure.
         """
         if orderly:
             self.run("shutdown", "--clear")
@@ -150,15 +151,15 @@ class SoftwareTpm:
         self._start()
 
     def boot(self, measurements: Sequence[tuple[int, bytes]]) -> None:
-        """Reboot the node into something that measures just this, in this order."""
+        """Reboot the node into a system that measures exactly these events, in this order."""
         self.run("shutdown", "--clear")
         self.power_off()
         self._start(measurements)
 
     def clear(self) -> None:
-        """Do as TPM2_Clear does: a new owner.
+        """Do what TPM2_Clear does: change the owner.
 
-        Persistent keys are gone; endorsement keys and their certificates stay what they were.
+        Persistent keys are deleted. Endorsement keys and their certificates remain the same.
         """
         self.run("clear", "--auth-hierarchy", "platform")
 
@@ -212,7 +213,7 @@ class SoftwareTpm:
         )  # fmt: skip
 
     def _start(self, measurements: Sequence[tuple[int, bytes]] | None = None) -> None:
-        """Power on, and measure what the seed says unless other measurements are given."""
+        """Power on, and measure the events of the seed unless other measurements are given."""
         directory = Path(self._directory.name)
         log, pid = directory / "log", directory / "pid"
         pid.unlink(missing_ok=True)
@@ -225,7 +226,7 @@ class SoftwareTpm:
             ],
             log=log,
         )  # fmt: skip
-        # It writes its process ID when it listens already.
+        # It writes its process ID when it already listens.
         wait_until_ready(
             self._process,
             lambda: pid.exists() and pid.stat().st_size > 0,
@@ -255,7 +256,7 @@ class SoftwareTpm:
         persistent: Collection[EndorsementKey],
         certificates: Collection[EndorsementKey],
     ) -> None:
-        """Add keys that swtpm_setup does not create, and remove those not wanted."""
+        """Add keys that swtpm_setup does not create, and remove those that are not requested."""
         if EndorsementKey.P_256 in {*persistent, *certificates}:
             key = EndorsementKey.P_256
             self.run("createek", "-G", "ecc", "-c", hex(key.value.persistent))

@@ -1,6 +1,7 @@
 """A relay between a program and its software TPM, which behaves like TPMs in the field.
 
-Busy, broken or old TPMs are made here, from outside: no program has a hook for it.
+It imitates busy, broken and old TPMs from outside: no program has a hook for it.
+
 Source: TPM 2.0 Part 1, section 18 (command and response headers); Part 2, section 6.6 (codes).
 """
 
@@ -35,7 +36,7 @@ _CONNECTION_SECONDS = 60
 Send = Callable[[bytes], bytes]
 """Sends a command to the TPM and returns its response."""
 Action = Callable[[bytes, Send], bytes | None]
-"""What happens with a command instead of sending it; None ends the connection."""
+"""Replaces the sending of a command; None ends the connection."""
 
 
 def command_code(command: bytes) -> int:
@@ -44,7 +45,7 @@ def command_code(command: bytes) -> int:
 
 
 def refuse(code: int) -> Action:
-    """Answer with a response code, as if the TPM had."""
+    """Answer with a response code in place of the TPM."""
     response = b"\x80\x01" + _HEADER.to_bytes(4, "big") + code.to_bytes(4, "big")
     return lambda _command, _send: response
 
@@ -55,7 +56,7 @@ def hang_up(_command: bytes, _send: Send) -> bytes | None:
 
 
 def after_extending(pcr: int) -> Action:
-    """Measure something into a PCR, in SHA-256, before the command."""
+    """Extend a PCR, in SHA-256, before the command."""
     password = bytes.fromhex("00000009 40000009 0000 00 0000")
     digest = bytes.fromhex("00000001 000b") + bytes(32)
     body = TPM2_PCR_EXTEND.to_bytes(4, "big") + pcr.to_bytes(4, "big") + password + digest
@@ -78,7 +79,7 @@ class _Rule:
 
 
 class TpmRelay:
-    """A second way to a TPM, on which rules apply. A context manager."""
+    """A relay to a TPM, with rules for commands. A context manager."""
 
     def __init__(self, tpm: SoftwareTpm) -> None:
         self._upstream = tpm.tcti.removeprefix("swtpm:path=")
@@ -117,7 +118,7 @@ class TpmRelay:
         times: int = 1,
         when: Callable[[bytes], bool] = lambda _: True,
     ) -> None:
-        """Do this with the next `times` commands of the code (any code: None) that are meant."""
+        """Apply the action to the next `times` commands that match the code (any code: None)."""
         self._rules.append(
             _Rule(lambda c: code in {None, command_code(c)} and when(c), action, times)
         )
@@ -189,7 +190,7 @@ class TpmRelay:
 
 
 def _message(source: socket.socket) -> bytes:
-    """Read one command or response; nothing at the end of the connection."""
+    """Read one command or response; return nothing at the end of the connection."""
     header = _exactly(source, _HEADER)
     return header + _exactly(source, int.from_bytes(header[2:6], "big") - _HEADER)
 

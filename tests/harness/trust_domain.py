@@ -24,7 +24,7 @@ _LOCALCA = "/usr/bin/swtpm_localca"
 
 
 def _configuration(**settings: object) -> str:
-    """Return settings in the form that swtpm's tools read."""
+    """Return settings in the format of swtpm's tools."""
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
@@ -91,7 +91,7 @@ class TrustDomain:
         return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
     def certify(self, key: RSAPublicKey | EllipticCurvePublicKey, *, subject: str) -> bytes:
-        """Return an endorsement certificate for any key, as DER, even for one that no TPM has."""
+        """Return an endorsement certificate for any key, as DER, even if no TPM has the key."""
         if isinstance(key, RSAPublicKey):
             parameters = f"{key.public_numbers().n:x}"
         else:

@@ -43,7 +43,7 @@ class WorkloadCluster(ApiServer):
 
     @property
     def audit_log(self) -> Path:
-        """What kubelets asked for, and with which credential; a JSON object in each line."""
+        """The kubelets' requests and credentials, one JSON object per line."""
         return self.directory / "audit.log"
 
     def reach_kubelets(self, authority: pki.Authority) -> None:

@@ -1,4 +1,4 @@
-"""Control planes for a whole test run; what is missing fails, and nothing is skipped."""
+"""Control planes for a whole test run. A missing program fails the tests; nothing is skipped."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def assets() -> Path:
 
 @pytest.fixture(scope="session")
 def fleet(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Run a management cluster and two workload clusters; tests use Machine names of their own."""
+    """Run a management cluster and two workload clusters. Each test uses its own Machine names."""
     with Fleet(tmp_path_factory.mktemp("fleet"), assets) as running:
         yield running
 
@@ -43,6 +43,6 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
 
 @pytest.fixture
 def machines(fleet: Fleet, vendor: TrustDomain, tmp_path: Path) -> Iterator[Machines]:
-    """Make machines with TPMs of their own; they are gone at the end of the test."""
+    """Make machines, each with its own TPM. They are removed at the end of the test."""
     with ExitStack() as stack:
         yield Machines(fleet, vendor, tmp_path, stack)

@@ -1,4 +1,4 @@
-"""The order in which requests are filed, as a watch of the API server tells it."""
+"""The order in which requests are filed, as a watch of the API server shows it."""
 
 import json
 from contextlib import suppress
@@ -16,7 +16,7 @@ CONNECT_SECONDS = 30
 
 
 class Filings:
-    """A watch that begins before what is looked for is filed. A context manager."""
+    """A watch that begins before the requests are filed. A context manager."""
 
     def __init__(self, client: Client) -> None:
         self._filed: list[dict[str, Any]] = []
@@ -43,15 +43,17 @@ class Filings:
 
     def of_node(self, node: Node) -> list[dict[str, Any]]:
         """Return the node's requests in the order in which they were filed."""
-        there = {csr["metadata"]["uid"] for csr in csrs.of_node(node)}
-        wait_until(lambda: len(self._among(there)) == len(there), what="the watch told of all")
-        return self._among(there)
+        uids = {csr["metadata"]["uid"] for csr in csrs.of_node(node)}
+        wait_until(
+            lambda: len(self._among(uids)) == len(uids), what="the watch has shown every request"
+        )
+        return self._among(uids)
 
     def _among(self, uids: set[str]) -> list[dict[str, Any]]:
         return [csr for csr in self._filed if csr["metadata"]["uid"] in uids]
 
     def _read(self) -> None:
-        with suppress(requests.RequestException):  # it is closed
+        with suppress(requests.RequestException):  # The watch is closed
             for line in self._response.iter_lines():
                 event = json.loads(line)
                 if event["type"] == "ADDED":

@@ -1,4 +1,4 @@
-"""The exchange as the API server has it: who filed what, and what became of it."""
+"""The exchange as the API server stores it: the requester of each CSR, and the verdict."""
 
 import base64
 import secrets
@@ -29,7 +29,7 @@ def of_node(node: Node) -> list[dict[str, Any]]:
 
 
 def subject(csr: dict[str, Any]) -> str:
-    """Return the common name that a CSR asks for."""
+    """Return the common name that a CSR requests."""
     first = request(csr).partition(b"-----END CERTIFICATE REQUEST-----\n")
     pkcs10 = x509.load_pem_x509_csr(first[0] + first[1])
     [name] = pkcs10.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
@@ -57,12 +57,12 @@ def answers(node: Node) -> list[dict[str, Any]]:
 
 
 def new_name() -> str:
-    """Return a name for a CSR, as nodes choose them."""
+    """Return a CSR name of the form that nodes choose."""
     return f"kubelet-tpm-{secrets.token_hex(16)}"
 
 
 def file(client: Client, data: bytes, *, name: str = "", **spec: object) -> str:
-    """File a CSR, by default under a name of its own, and return the name."""
+    """File a CSR, by default under a new name, and return the name."""
     name = name or new_name()
     whole = {
         "signerName": CLIENT_SIGNER,
@@ -81,13 +81,13 @@ def conditions(client: Client, name: str) -> dict[str, str]:
 
 
 def decided(client: Client, name: str) -> dict[str, str]:
-    """Wait for a verdict on a CSR, and return its conditions."""
+    """Wait for the verdict on a CSR, and return its conditions."""
     wait_until(lambda: bool(conditions(client, name)), what=f"a verdict on {name}")
     return conditions(client, name)
 
 
 def certificate(client: Client, name: str) -> bytes:
-    """Return a CSR's certificate as PEM, empty for none."""
+    """Return a CSR's certificate as PEM, or an empty string if there is none."""
     status = client.get(f"{CSRS}/{name}").get("status", {})
     return base64.b64decode(status.get("certificate", ""))
 
@@ -99,10 +99,10 @@ def annotated(client: Client, name: str, key: str) -> str:
 
 
 def waiting_for(client: Client, name: str, reason: str) -> str:
-    """Wait until a CSR waits for this reason, and return all that is said of it.
+    """Wait until a CSR waits for this reason, and return the whole annotation.
 
-    It may have waited for another one before: the signer hears of Machines and of CSRs from two
-    API servers, and nobody knows of which first.
+    It may have waited for another reason before: the signer watches Machines and CSRs on two API
+    servers, and their order is not defined.
     """
     key = PENDING_REASON_ANNOTATION
     wait_until(
@@ -113,19 +113,19 @@ def waiting_for(client: Client, name: str, reason: str) -> str:
 
 
 def _annotation(client: Client, name: str, key: str) -> str:
-    found: str = client.get(f"{CSRS}/{name}")["metadata"].get("annotations", {}).get(key, "")
-    return found
+    value: str = client.get(f"{CSRS}/{name}")["metadata"].get("annotations", {}).get(key, "")
+    return value
 
 
 def claim(node: Node, management: Client) -> dict[str, Any]:
     """Return the spec of the node's AttestedNode."""
     path = ATTESTED_NODES.format(node.tenant.namespace)
-    [found] = [
+    [value] = [
         each["spec"]
         for each in management.list(path)
         if (each["spec"]["clusterName"], each["spec"]["nodeName"]) == (node.tenant.name, node.name)
     ]
-    result: dict[str, Any] = found
+    result: dict[str, Any] = value
     return result
 
 

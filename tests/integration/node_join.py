@@ -1,4 +1,4 @@
-"""What a node's kubelet unit does: join, then calls from the kubeconfig that it wrote."""
+"""What a node's kubelet unit does: join, then calls from the kubeconfig that join wrote."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ def kubelet_conf(node: Node) -> Path:
 
 
 def join_arguments(node: Node) -> list[str]:
-    """Return the command, as the kubelet's unit has it."""
+    """Return the command that the kubelet's unit runs."""
     kubelet_conf(node).parent.mkdir(exist_ok=True)
     flags = {
         "--kubeconfig": str(kubelet_conf(node)),
@@ -36,13 +36,13 @@ def join(node: Node, *more: str) -> Call:
 
 
 def call(node: Node, *arguments: str) -> Call:
-    """Make the call that client-go makes with the kubeconfig, or a command with its settings."""
-    found = invocation.call_of_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
-    return _run(*arguments, KUBERNETES_EXEC_INFO=found.exec_info.decode())
+    """Make the call of client-go with the kubeconfig, or run a command with its settings."""
+    recorded = invocation.call_of_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
+    return _run(*arguments, KUBERNETES_EXEC_INFO=recorded.exec_info.decode())
 
 
 def whoami(node: Node) -> str:
-    """Ask the API server with client-go and what join wrote."""
+    """Ask the API server with client-go and the kubeconfig that join wrote."""
     return node.tenant.workload.kubectl(
         "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", config=kubelet_conf(node)
     )

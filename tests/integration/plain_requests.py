@@ -1,4 +1,4 @@
-"""Certificate signing requests without attestation, for what needs any request at all."""
+"""Certificate signing requests without attestation, for tests that need any request."""
 
 import base64
 
@@ -14,7 +14,7 @@ CLIENT_SIGNER = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
 
 
 def request(node: str, *, alternatives: tuple[str, ...] = ()) -> str:
-    """Return a PKCS#10 request of a node as the API wants it."""
+    """Return a node's PKCS#10 request in the encoding of the API."""
     subject = [
         x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
         x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
@@ -41,6 +41,6 @@ def csr(name: str, *, signer: str = CLIENT_SIGNER, usage: str = "client auth") -
 
 
 def approve(client: Client, name: str) -> None:
-    """Approve a request as a controller does."""
+    """Approve a request in the way a controller does."""
     condition = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
     client.patch(f"{CSRS}/{name}/approval", {"status": {"conditions": [condition]}})

@@ -1,4 +1,4 @@
-"""A node of the tests' own, which files what it likes, step by step."""
+"""A node that the tests control: it files any object, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from tests.integration.tpms import seconds
 
 
 class Script:
-    """One exchange: the offer is filed when it is made."""
+    """One exchange. The constructor files the offer."""
 
     usages = CLIENT_USAGES
     signer_name = CLIENT_SIGNER
@@ -39,7 +39,7 @@ class Script:
         dns_names: Sequence[str] = (),
         ip_addresses: Sequence[IPv4Address | IPv6Address] = (),
     ) -> None:
-        """File the offer, by default with a bootstrap token of its own."""
+        """File the offer, by default with a new bootstrap token."""
         self.node = node
         workload = node.tenant.workload
         self.client = client or workload.with_token(workload.bootstrap_token())
@@ -51,10 +51,10 @@ class Script:
             ip_addresses=ip_addresses,
         )
         with open_tpm(node.tpm.tcti, deadline=seconds()) as tpm:
-            found = tpm.endorsement_key()
+            endorsement_key = tpm.endorsement_key()
             self.offered = evidence.Offer(
-                ek_public=found.public,
-                ek_certificates=found.certificates,
+                ek_public=endorsement_key.public,
+                ek_certificates=endorsement_key.certificates,
                 ak_public=tpm.attestation_key(),
             )
         self.offer = self.put("", evidence.encode_attestation_data(self.offered))
@@ -74,7 +74,7 @@ class Script:
         return csrs.annotated(self.client, self.offer, key)
 
     def waiting_for(self, reason: str) -> str:
-        """Wait until the offer waits for this reason, and return all that is said of it."""
+        """Wait until the offer waits for this reason, and return the whole annotation."""
         return csrs.waiting_for(self.client, self.offer, reason)
 
     def challenge(self) -> evidence.Challenge:
@@ -82,14 +82,14 @@ class Script:
         return evidence.decode_challenge(self.annotation(CHALLENGE_ANNOTATION))
 
     def extra_data(self, name: str) -> bytes:
-        """Return what a quote in the answer `name` has to hold."""
+        """Return the extraData that a quote in the answer `name` must have."""
         challenge = self.challenge()
         with open_tpm(self.node.tpm.tcti, deadline=seconds()) as tpm:
             secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
         return answer_extra_data(secret, name=name, expiration_seconds=None, usages=self.usages)
 
     def answer(self, name: str, *, quoting: SoftwareTpm | None = None) -> evidence.Answer:
-        """Make the answer for the CSR `name`; `quoting` may be another TPM than the offer's."""
+        """Make the answer for the CSR `name`; `quoting` may be a TPM other than the offer's."""
         challenge, extra_data = self.challenge(), self.extra_data(name)
         quoting = quoting or self.node.tpm
         with open_tpm(quoting.tcti, deadline=seconds()) as tpm:
@@ -99,7 +99,7 @@ class Script:
         return replace(answer, ak_public=ak_public, pcrs=quote.pcrs)
 
     def reply(self, *, quote: bytes, signature: bytes) -> evidence.Answer:
-        """Make an answer of a quote, with the keys of the offer and without PCRs."""
+        """Make an answer from a quote, with the keys of the offer and without PCRs."""
         challenge = self.challenge()
         uid = self.client.get(f"{csrs.CSRS}/{self.offer}")["metadata"]["uid"]
         return evidence.Answer(
@@ -116,11 +116,11 @@ class Script:
         )
 
     def encoded(self, name: str) -> bytes:
-        """Make the answer for the CSR `name`, as it is filed."""
+        """Make the answer for the CSR `name`, in the encoding in which it is filed."""
         return evidence.encode_attestation_data(self.answer(name))
 
     def file(self, name: str, answer: evidence.Answer) -> dict[str, str]:
-        """File an answer under a name, and return what became of it."""
+        """File an answer under a name, and return its conditions."""
         return csrs.decided(self.client, self.put(name, evidence.encode_attestation_data(answer)))
 
     def refusal(self) -> str:
@@ -128,9 +128,9 @@ class Script:
         return csrs.decided(self.client, self.offer)["Denied"]
 
     def refusal_by_claim(self) -> str:
-        """Return why offer or answer is denied, where that hangs on a claim.
+        """Return why the offer or the answer is denied, for a reason that depends on a claim.
 
-        The offer is judged by what the signer has heard of claims, the answer by what they are.
+        The signer judges the offer by its cache of claims, and the answer by a live read.
         """
 
         def judged() -> bool:
@@ -143,13 +143,13 @@ class Script:
         return denied["Denied"]
 
     def attest(self) -> dict[str, str]:
-        """Answer as an honest node does, and return what became of it."""
+        """Answer as an honest node does, and return the answer's conditions."""
         name = csrs.new_name()
         return self.file(name, self.answer(name))
 
 
 class ServingScript(Script):
-    """The same, for a serving certificate."""
+    """The same exchange for a serving certificate."""
 
     usages = SERVING_USAGES
     signer_name = SERVING_SIGNER

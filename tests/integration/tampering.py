@@ -1,4 +1,4 @@
-"""The plugin under strace, which kills it or lets system calls fail: no hook in the product."""
+"""The plugin under strace, which kills it or makes system calls fail. The product has no hook."""
 
 import os
 import re
@@ -16,7 +16,7 @@ KILLED = {128 + 9, -9}
 def tampered(
     node: Node, arguments: Iterable[str], calls: str, action: str, *, paths: Iterable[Path] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run the plugin to its end; `action` happens with system calls, of these paths if any."""
+    """Run the plugin to its end. strace applies `action` to system calls, on these paths if any."""
     only = [f"--trace-path={path}" for path in paths]
     return _straced(
         node, arguments, "--quiet=all", "--output=/dev/null",
@@ -25,7 +25,7 @@ def tampered(
 
 
 def steps(node: Node, arguments: Iterable[str]) -> dict[str, int]:
-    """Return how often each system call is made in a run that succeeds."""
+    """Return how often a successful run makes each system call."""
     with tempfile.NamedTemporaryFile() as report:
         done = _straced(
             node, arguments, "--summary-only", "--summary-columns=name,calls",

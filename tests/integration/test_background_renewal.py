@@ -1,8 +1,8 @@
-"""client-go calls without a time limit and under a lock: no call may wait for what is away.
+"""client-go calls the plugin without a time limit, under a lock: no call may wait for an outage.
 
-With a certificate a call ends while its renewal hangs behind it; without one it ends by its budget,
-and the next call goes on with the same exchange. Time limits here are generous: what tells is that
-a call was over while the thing it could have waited for was not.
+A call that has a certificate ends while its renewal hangs in the background. A call without one
+ends by its budget, and the next call continues the same exchange. Time limits here are generous. A
+test shows that a call ended while the dependency for which it could have waited was still away.
 """
 
 import json
@@ -30,13 +30,13 @@ from tests.integration.timeouts import enough, within
 LIFETIME = 3600
 BUDGET = 2
 GENEROUS = 30
-"""Seconds: far more than the budget, far less than any time limit of TLS, TPM or client-go."""
+"""Seconds. Far more than the budget, and far less than any time limit of TLS, TPM or client-go."""
 
 BACK = 120
-"""Seconds in which what was away is back for everybody, on a busy machine too."""
+"""Seconds until every client reaches a dependency that is back, also on a busy machine."""
 
 LONGEST_PAUSE, LONGEST_OUTAGE_PAUSE = 600, 30
-"""Seconds between two attempts at most, after a refusal and in an outage."""
+"""Maximum seconds between two attempts, after a refusal and in an outage."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def without_api_server(_signer: Signer, node: Node) -> Iterator[None]:
 
 @contextmanager
 def silent_api_server(_signer: Signer, node: Node) -> Iterator[None]:
-    """Keep the API server from running: connections are made, and nothing comes."""
+    """Freeze the API server: it accepts connections and sends nothing."""
     pid = node.tenant.workload._running["kube-apiserver"].pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -72,7 +72,7 @@ def silent_api_server(_signer: Signer, node: Node) -> Iterator[None]:
 
 @contextmanager
 def stuck_tpm(_signer: Signer, node: Node) -> Iterator[None]:
-    """Let the TPM take connections, and never answer."""
+    """Let the TPM accept connections and never answer."""
     assert node.tpm._process is not None
     os.kill(node.tpm._process.pid, signal.SIGSTOP)
     try:
@@ -87,12 +87,12 @@ AWAY: tuple[Away, ...] = (without_signer, without_api_server, *SILENT)
 
 
 def name(away: Away) -> str:
-    """Name a test's case."""
+    """Return the name of a test's case."""
     return away.__name__
 
 
 def due(machines: Machines) -> tuple[Node, Call]:
-    """Join a node, and set its clock forward until its certificate has to be renewed."""
+    """Join a node, and advance its clock until its certificate has to be renewed."""
     node = machines.registered(settings={"expirationSeconds": LIFETIME})
     first = node.call()
     renewal = clocks.until(first.credential["expirationTimestamp"])
@@ -101,7 +101,7 @@ def due(machines: Machines) -> tuple[Node, Call]:
 
 
 def require_detached(pid: int, node: Node) -> None:
-    """Check that a process has its own session and streams."""
+    """Require that a process has its own session and streams."""
     assert os.getsid(pid) == pid
     streams = [Path(f"/proc/{pid}/fd/{number}").readlink() for number in range(3)]
     assert streams == [Path("/dev/null"), Path("/dev/null"), node.state / "background.log"]
@@ -111,7 +111,7 @@ def require_detached(pid: int, node: Node) -> None:
 def test_due_certificate_is_served_while_its_renewal_hangs(
     machines: Machines, signer: Signer, away: Away
 ) -> None:
-    """The call is over, its pipes are at their end; the renewal has a session of its own."""
+    """The call has ended and its pipes are closed; the renewal has its own session."""
     node, first = due(machines)
     with away(signer, node):
         call = node.call()
@@ -130,8 +130,10 @@ def test_twenty_due_calls_start_one_renewal(machines: Machines, signer: Signer) 
         with ThreadPoolExecutor(len(calls)) as pool:
             ended = list(pool.map(finished, calls))
         assert {call.certificate for call in ended} == {first.certificate}
-        # Those that find another at the renewal end by themselves.
-        wait_until(lambda: len(background_runs.running(node)) == 1, what="one is left")
+        # Background runs that find the renewal lock taken end by themselves.
+        wait_until(
+            lambda: len(background_runs.running(node)) == 1, what="one background run is left"
+        )
         wait_until(lambda: len(csrs.offers(node)) == 2, what="the renewal's offer is filed")
     background_runs.wait_for_end(node, seconds=BACK)
     assert node.call().certificate != first.certificate
@@ -154,11 +156,11 @@ def test_call_without_certificate_ends_by_its_budget(
 
 
 def filed(node: Node) -> bool:
-    """Tell whether the node has filed an offer."""
+    """Return whether the node has filed an offer."""
     return bool(csrs.offers(node))
 
 
-def test_exchange_of_an_ended_call_is_taken_up_by_the_next(
+def test_next_call_continues_the_exchange_of_an_ended_call(
     machines: Machines, signer: Signer
 ) -> None:
     node = machines.registered()
@@ -184,7 +186,7 @@ def most_attempts(seconds: float, longest: float = LONGEST_PAUSE) -> int:
 
 
 @pytest.mark.usefixtures("signer")
-def test_refused_node_files_few_offers_however_often_it_is_called(machines: Machines) -> None:
+def test_refused_node_files_few_offers_for_many_calls(machines: Machines) -> None:
     victim = machines.registered()
     node = machines.power_on(name=victim.name)
     began = time.monotonic()
@@ -206,7 +208,7 @@ def test_refused_renewal_is_served_and_files_few_offers(machines: Machines, flee
     }
     script = Script(other)
     fleet.management.admin.patch(path, {"metadata": change})
-    # The signer hears of Machines in order: once it knows this one, it knows of the change
+    # The signer sees Machines in order: when it knows this one, it also knows the change.
     machines.register(other)
     script.challenge()
     began = time.monotonic()
@@ -214,18 +216,18 @@ def test_refused_renewal_is_served_and_files_few_offers(machines: Machines, flee
     background_runs.wait_for_end(node)
     assert {call.certificate for call in calls} == {first.certificate}
     assert 2 <= len(csrs.offers(node)) <= 1 + most_attempts(time.monotonic() - began)
-    told = node.call().complaint
-    assert "the last renewal failed: " in told
-    assert "EndorsementKeyMismatch" in told
+    error_text = node.call().complaint
+    assert "the last renewal failed: " in error_text
+    assert "EndorsementKeyMismatch" in error_text
     background_runs.wait_for_end(node)
 
 
-def test_outage_is_not_called_into(machines: Machines, signer: Signer) -> None:
-    """While the API server is away, most calls end without asking it."""
+def test_most_calls_in_an_outage_send_no_request(machines: Machines, signer: Signer) -> None:
+    """While the API server is away, most calls end without a request to it."""
     node = machines.registered()
     began = time.monotonic()
     with without_api_server(signer, node):
-        # Of a call whose time was up before it could ask, nothing follows
+        # A call whose time is up before its first request has no effect.
         budget = 2 * enough(node.call, lambda end: "ApiServerUnavailable" in end.complaint)
         calls = [node.call(within(budget)) for _ in range(10)]
         seconds = time.monotonic() - began
@@ -234,5 +236,5 @@ def test_outage_is_not_called_into(machines: Machines, signer: Signer) -> None:
     assert len(attempts) < len(calls)
     met = [complaint for complaint in attempts if "DeadlinePassed" not in complaint]
     assert all("ApiServerUnavailable" in complaint for complaint in met)
-    # One more had been made before
+    # The node made one more attempt before.
     assert 1 + len(met) <= most_attempts(seconds, LONGEST_OUTAGE_PAUSE)

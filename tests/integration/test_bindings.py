@@ -1,4 +1,4 @@
-"""R0: what becomes of kubeadm's auto-approving bindings, where a policy does not remove them."""
+"""R0: the effect of kubeadm's auto-approving bindings where a policy does not remove them."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 NAMES = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
 
 
-def found(workload: WorkloadCluster) -> set[str]:
-    """Return those of the bindings that are there."""
+def existing_bindings(workload: WorkloadCluster) -> set[str]:
+    """Return which of the bindings exist."""
     return {each["metadata"]["name"] for each in workload.admin.list(BINDINGS)} & set(NAMES)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tolerant(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
-    """Only tell in the one cluster, and issue nothing in the other."""
+    """Only raise an alarm in one cluster, and issue nothing in the other."""
     specs = (
         of_cluster(tenant, autoApproveBindings=choice)
         for tenant, choice in zip(fleet.tenants, ("Alarm", "Wait"), strict=True)
@@ -32,12 +32,12 @@ def tolerant(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
             tenant.workload.allow_automatic_approval()
         yield running
         for tenant in fleet.tenants:
-            for name in found(tenant.workload):
+            for name in existing_bindings(tenant.workload):
                 tenant.workload.admin.delete(f"{BINDINGS}/{name}")
 
 
 def alarms(signer: Signer, namespace: str) -> set[str]:
-    """Return the bindings that were told of."""
+    """Return the bindings for which the signer raised an alarm."""
     return {
         line["detail"]
         for line in signer.lines
@@ -47,29 +47,29 @@ def alarms(signer: Signer, namespace: str) -> set[str]:
     }
 
 
-def test_alarm_only_tells(machines: Machines, fleet: Fleet, tolerant: Signer) -> None:
+def test_alarm_does_not_stop_issuance(machines: Machines, fleet: Fleet, tolerant: Signer) -> None:
     tenant = fleet.first
     wait_until(lambda: alarms(tolerant, tenant.namespace) >= set(NAMES), what="the alarm")
     assert Script(machines.registered(tenant)).attest() == {"Approved": "Attested"}
-    assert found(tenant.workload) == set(NAMES)
+    assert existing_bindings(tenant.workload) == set(NAMES)
 
 
-def test_wait_issues_nothing_until_they_are_gone(
+def test_wait_issues_nothing_until_the_bindings_are_gone(
     machines: Machines, fleet: Fleet, tolerant: Signer
 ) -> None:
     tenant = fleet.second
     wait_until(lambda: alarms(tolerant, tenant.namespace) >= set(NAMES), what="the alarm")
     script = Script(machines.registered(tenant))
     script.waiting_for("AutoApproveBindingPresent")
-    assert found(tenant.workload) == set(NAMES)
+    assert existing_bindings(tenant.workload) == set(NAMES)
     for name in NAMES:
         tenant.workload.admin.delete(f"{BINDINGS}/{name}")
     assert script.attest() == {"Approved": "Attested"}
     tenant.workload.allow_automatic_approval()
 
 
-def test_a_binding_of_another_name_is_found(fleet: Fleet, tolerant: Signer) -> None:
-    """The role decides: kubeadm's names are a convention."""
+def test_binding_with_another_name_is_found(fleet: Fleet, tolerant: Signer) -> None:
+    """The role decides. The names that kubeadm gives its bindings are only a convention."""
     tenant, name = fleet.first, "approve-all-nodes"
     role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
     api = "rbac.authorization.k8s.io"

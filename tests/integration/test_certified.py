@@ -1,4 +1,4 @@
-"""E2 with a vendor's authorities: whose TPMs join, and who only seems to have one."""
+"""E2 with a vendor's authorities: which TPMs join, and which are refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ TAKEN = "trust bundle loaded"
 
 @pytest.fixture(scope="module")
 def authorities(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the vendor's authorities as a mounted ConfigMap has them."""
+    """Write the vendor's authorities in the layout of a mounted ConfigMap."""
     directory = tmp_path_factory.mktemp("authorities")
     mount(directory, vendor)
     (directory / "vendor.pem").symlink_to("..data/vendor.pem")
@@ -31,7 +31,7 @@ def authorities(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def mount(directory: Path, *domains: TrustDomain) -> None:
-    """Write another version of a ConfigMap, and put it in place as the kubelet does."""
+    """Write another version of a ConfigMap, and put it in place in the way the kubelet does."""
     version = directory / f"..{len(list(directory.iterdir()))}"
     version.mkdir()
     pem = b"".join(domain.root + domain.intermediate for domain in domains)
@@ -43,7 +43,7 @@ def mount(directory: Path, *domains: TrustDomain) -> None:
 
 @pytest.fixture(scope="module")
 def revocations(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the vendor's revocation list, which names nobody."""
+    """Write the vendor's revocation list, which revokes nothing."""
     file = tmp_path_factory.mktemp("revocations") / "vendor.crl"
     file.write_bytes(vendor.revoke())
     return file
@@ -53,7 +53,7 @@ def revocations(vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory) -
 def certifying(
     signer: Signer, fleet: Fleet, authorities: Path, revocations: Path
 ) -> Iterator[Signer]:
-    """Ask for certificates in one cluster, and for certificate and record in the other."""
+    """Require certificates in one cluster, and certificate and record in the other."""
     files = {
         "certificateAuthorities": [str(authorities)],
         "certificateRevocationLists": [str(revocations)],
@@ -64,10 +64,10 @@ def certifying(
             fleet.tenants, ("Certified", "RegisteredAndCertified"), strict=True
         )
     ]
-    before = len(signer.lines)
+    known_lines = len(signer.lines)
     with signer.with_policies(*specs) as running:
-        # What it has begun with is taken once more, when it has read the same twice
-        wait_until(lambda: taken(running, before), what="the files have been looked at")
+        # The signer loads the first files once more after it has read the same content twice.
+        wait_until(lambda: loaded(running, known_lines), what="the files are loaded")
         yield running
 
 
@@ -77,14 +77,14 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
     return TrustDomain(tmp_path_factory.mktemp("stranger"))
 
 
-def taken(signer: Signer, before: int) -> bool:
-    """Tell whether both policies' files were taken after the first lines of the log."""
-    lines = [line for line in signer.lines[before:] if line["event"] == TAKEN]
+def loaded(signer: Signer, known_lines: int) -> bool:
+    """Return whether the signer loaded both policies' files after this many lines of its log."""
+    lines = [line for line in signer.lines[known_lines:] if line["event"] == TAKEN]
     return {line["policy"] for line in lines} == {"policy-0", "policy-1"}
 
 
 def refused(node: Node) -> str:
-    """Call, and return what the node says of its refusal."""
+    """Make a call that is refused, and return what the node reports."""
     call = node.call()
     assert call.status == 1
     return call.complaint
@@ -97,13 +97,13 @@ def test_a_tpm_of_the_vendor_joins(machines: Machines, fleet: Fleet) -> None:
 
 
 def test_a_tpm_of_another_vendor_is_refused(machines: Machines, stranger: TrustDomain) -> None:
-    """Its authorities have the very names of the vendor's, and other keys."""
+    """Its authorities have the same names as the vendor's, and other keys."""
     node = machines.known(tpm=machines.tpm(stranger))
     assert "EndorsementCertificateUntrusted" in refused(node)
 
 
 def test_the_certificate_of_another_key_is_refused(machines: Machines, vendor: TrustDomain) -> None:
-    """The vendor's certificate of some TPM, put into one of one's own."""
+    """The node shows the certificate of another TPM of the vendor."""
     node = machines.known()
     other = generate_private_key(65537, 2048).public_key()
     index = RSA.value.certificate
@@ -118,7 +118,10 @@ def test_a_tpm_without_certificate_is_refused(machines: Machines) -> None:
 
 
 def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> None:
-    """A certificate says that it is some TPM: the first claim binds the name to one of them."""
+    """A certificate shows only that a TPM is the vendor's.
+
+    The first claim binds the name to one TPM.
+    """
     node = machines.known()
     assert node.call().status == 0
     intruder = machines.power_on(name=node.name)
@@ -126,7 +129,7 @@ def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> N
     assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
 
 
-def test_certificate_and_record_join(machines: Machines, fleet: Fleet) -> None:
+def test_tpm_with_certificate_and_record_joins(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered(fleet.second)
     assert node.call().status == 0
     assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
@@ -143,15 +146,15 @@ def test_a_certificate_without_record_is_not_enough(machines: Machines, fleet: F
     script.waiting_for("EndorsementKeyNotRegistered")
 
 
-def test_a_certificate_is_revoked_while_the_signer_runs(
+def test_new_revocation_is_loaded_while_the_signer_runs(
     machines: Machines, certifying: Signer, revocations: Path, vendor: TrustDomain
 ) -> None:
     node, other = machines.known(), machines.known()
     assert node.call().status == 0
     serial = x509.load_der_x509_certificate(node.tpm.certificate(RSA)).serial_number
-    before = len(certifying.lines)
+    known_lines = len(certifying.lines)
     revocations.write_bytes(vendor.revoke(serial))
-    wait_until(lambda: taken(certifying, before), what="the revocation list counts")
+    wait_until(lambda: loaded(certifying, known_lines), what="the revocation list is loaded")
     renewed = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     assert "EndorsementCertificateRevoked" in renewed.complaint
     assert other.call().status == 0
@@ -159,22 +162,22 @@ def test_a_certificate_is_revoked_while_the_signer_runs(
 
 @contextmanager
 def mounted(directory: Path, *domains: TrustDomain) -> Iterator[None]:
-    """Let the ConfigMap hold other authorities for a while."""
-    before = (directory / "..data").readlink()
+    """Let the ConfigMap contain other authorities during a test."""
+    known_lines = (directory / "..data").readlink()
     mount(directory, *domains)
     yield
-    (directory / "..data_tmp").symlink_to(before)
+    (directory / "..data_tmp").symlink_to(known_lines)
     (directory / "..data_tmp").rename(directory / "..data")
 
 
-def test_authorities_are_taken_while_the_signer_runs(
+def test_new_authorities_are_loaded_while_the_signer_runs(
     machines: Machines,
     certifying: Signer,
     authorities: Path,
     vendor: TrustDomain,
     stranger: TrustDomain,
 ) -> None:
-    """A bundle of nothing that comes after them changes nothing, and raises the alarm."""
+    """A later empty bundle changes nothing, and raises the alarm."""
 
     def metric(name: str) -> list[float]:
         lines = certifying.ask("/metrics").text.splitlines()
@@ -183,9 +186,9 @@ def test_authorities_are_taken_while_the_signer_runs(
 
     node = machines.known(tpm=machines.tpm(stranger))
     with mounted(authorities, vendor, stranger):
-        # In both policies: two roots, two intermediates.
+        # Two policies, each with two roots and two intermediates.
         expiry = "trust_anchor_not_after_seconds"
-        wait_until(lambda: len(metric(expiry)) == 8, what="the new authorities count")
+        wait_until(lambda: len(metric(expiry)) == 8, what="the new authorities are loaded")
         assert node.call().status == 0
         with mounted(authorities):
             invalid = "trust_anchors_invalid"
@@ -193,7 +196,7 @@ def test_authorities_are_taken_while_the_signer_runs(
             assert len(metric(expiry)) == 8
             renewed = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
             assert renewed.status == 0, renewed.complaint
-    wait_until(lambda: len(metric(expiry)) == 4, what="the old authorities count")
+    wait_until(lambda: len(metric(expiry)) == 4, what="the old authorities are loaded")
     alarms = [line for line in certifying.lines if line["event"] == "trust bundle is invalid"]
     assert {line["policy"] for line in alarms} == {"policy-0", "policy-1"}
     assert all(line["alarm"] and "no root" in line["detail"] for line in alarms)

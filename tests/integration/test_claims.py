@@ -1,6 +1,6 @@
-"""Claims on real parts: what operators do to them with kubectl, and what becomes of Machines.
+"""Claims on real parts: operators change them with kubectl, and Machines are deleted and replaced.
 
-What docs/operations.md tells to type is taken from there and typed.
+The tests read the commands from docs/operations.md and run them.
 """
 
 import re
@@ -26,7 +26,7 @@ FINALIZER = "test.example/node-is-drained"
 
 
 def ban(fleet: Fleet, key: str) -> None:
-    """Type what the documentation tells to type, with the key's name in its place."""
+    """Run the documented command, with the key's name in place of its placeholder."""
     [command] = re.findall(r"`kubectl (patch endorsementkey .*)`", OPERATIONS.read_text())
     fleet.management.kubectl(*shlex.split(command.replace("<old>", key)))
 
@@ -42,13 +42,13 @@ def machine_path(node: Node) -> str:
 
 
 def renew(node: Node) -> str:
-    """Renew, and return what is wrong."""
+    """Renew, and return the error."""
     call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     return call.complaint if call.status else ""
 
 
 def test_a_banned_tpm_is_refused_in_every_cluster(machines: Machines, fleet: Fleet) -> None:
-    """E3: where it is a node, and where it only would be one."""
+    """E3: both where it is a node, and where it has yet to join."""
     node = machines.registered(fleet.first)
     assert node.call().status == 0
     key = key_of(node, fleet)
@@ -61,10 +61,10 @@ def test_a_banned_tpm_is_refused_in_every_cluster(machines: Machines, fleet: Fle
     assert "mainboard replaced" in row
 
 
-def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> None:
-    """The new one is refused until an operator has done both steps, the old one from the first.
+def test_tpm_is_replaced_with_the_documented_steps(machines: Machines, fleet: Fleet) -> None:
+    """The new TPM is refused until an operator has done both steps, the old one from step one on.
 
-    What an operator has written counts once the signer has heard of it.
+    A change that an operator writes takes effect when the signer has seen it.
     """
     node = machines.registered()
     assert node.call().status == 0
@@ -76,7 +76,9 @@ def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> No
         *("annotate", "machine", node.name, f"--namespace={node.tenant.namespace}"),
         *("--overwrite", f"{annotation}={value}"),
     )
-    wait_until(lambda: Script(repaired).refusal() == "NodeNameInUse", what="the record counts")
+    wait_until(
+        lambda: Script(repaired).refusal() == "NodeNameInUse", what="the signer has seen the record"
+    )
     assert "EndorsementKeyMismatch" in renew(node)
     assert key_of(node, fleet) == old
     ban(fleet, old)
@@ -85,12 +87,12 @@ def test_a_tpm_is_replaced_as_documented(machines: Machines, fleet: Fleet) -> No
     assert Script(node).refusal() == "EndorsementKeyMismatch"
 
 
-def test_a_new_machine_takes_the_name_of_one_that_is_gone(machines: Machines, fleet: Fleet) -> None:
-    """K2: the claim of a Machine that is gone is dead, and taken over."""
+def test_new_machine_takes_over_the_name_of_a_deleted_one(machines: Machines, fleet: Fleet) -> None:
+    """K2: the claim of a Machine that is gone is dead, and another Machine takes it over."""
     node = machines.registered()
     assert node.call().status == 0
     successor = machines.power_on(name=node.name)
-    successor.provider_id += "/made-anew"
+    successor.provider_id += "/made-again"
     script = Script(successor)
     script.waiting_for("MachineNotFound")
     machines.forget(node)
@@ -101,8 +103,8 @@ def test_a_new_machine_takes_the_name_of_one_that_is_gone(machines: Machines, fl
     assert claimed["endorsementKey"] in next(iter(successor.registration().values()))
 
 
-def test_a_name_is_not_taken_while_its_machine_lives(machines: Machines) -> None:
-    """K2: another Machine says that it has the name, too; its guest agent may say what it likes."""
+def test_name_is_not_taken_over_while_its_machine_exists(machines: Machines) -> None:
+    """K2: another Machine reports the same name; its guest agent can report any name."""
     node = machines.registered()
     assert node.call().status == 0
     other = machines.power_on()
@@ -113,8 +115,8 @@ def test_a_name_is_not_taken_while_its_machine_lives(machines: Machines) -> None
     assert renew(node) == ""
 
 
-def test_the_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet: Fleet) -> None:
-    """K1, E3: until it is gone, its node may still run."""
+def test_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet: Fleet) -> None:
+    """K1, E3: until the Machine is gone, its node may still run."""
     node = machines.registered()
     assert node.call().status == 0
     fleet.management.admin.patch(machine_path(node), {"metadata": {"finalizers": [FINALIZER]}})
@@ -133,23 +135,26 @@ def test_the_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fl
 def test_one_tpm_on_record_in_two_clusters_waits_for_an_operator(
     machines: Machines, fleet: Fleet
 ) -> None:
-    """K1: record against record; the offer does not tell, and the answer names nobody."""
+    """K1: both claims have a record.
+
+    The offer waits, and the answer names neither node nor cluster.
+    """
     node = machines.registered(fleet.first)
     assert node.call().status == 0
     twin = machines.power_on(fleet.second, tpm=node.tpm)
     machines.register(twin)
     script, name = Script(twin), csrs.new_name()
     script.put(name, script.encoded(name))
-    told = csrs.waiting_for(script.client, name, "EndorsementKeyRecordConflict")
-    assert node.name not in told
-    assert fleet.first.namespace not in told
+    message = csrs.waiting_for(script.client, name, "EndorsementKeyRecordConflict")
+    assert node.name not in message
+    assert fleet.first.namespace not in message
     ban(fleet, key_of(node, fleet))
     assert csrs.decided(script.client, name) == {"Denied": "EndorsementKeyBanned"}
 
 
 @pytest.mark.parametrize("by", ["providerID", "machineName", "nodeName"])
 def test_a_key_registered_by_an_operator_joins(machines: Machines, fleet: Fleet, by: str) -> None:
-    """E2: with the manifest that the node prints, and kubectl; any one of the names is enough."""
+    """E2: with the manifest that the node prints, and kubectl. Any one of the names is enough."""
     node = machines.known()
     call = node.call(
         *("endorsement-key", "--kubeconfig", str(node.kubeconfig())),

@@ -1,4 +1,4 @@
-"""The custom resources that are shipped, on a real API server."""
+"""The shipped custom resource definitions on a real API server."""
 
 import re
 from hashlib import sha256
@@ -13,11 +13,11 @@ ATTESTATION = "/apis/attestation.cluster.x-k8s.io/v1alpha1"
 DIGEST = "0123456789abcdef" * 4
 NODE = "node-1.example.com"
 NAME = attested_node_name(ClusterKey(namespace="team-a", name="workload"), NODE)
-"""The signer would report another name as unreadable, in all tests that follow."""
+"""The signer would report another name as unreadable in all later tests."""
 
 
 def endorsement_key(name: str) -> Object:
-    """Return an EndorsementKey that is held."""
+    """Return an EndorsementKey with a holder."""
     return {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "EndorsementKey",
@@ -36,7 +36,7 @@ def endorsement_key(name: str) -> Object:
 
 
 def attested_node(name: str) -> Object:
-    """Return the AttestedNode that belongs to it."""
+    """Return the AttestedNode of the same claim."""
     return {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "AttestedNode",
@@ -46,7 +46,7 @@ def attested_node(name: str) -> Object:
             "nodeName": NODE,
             "providerID": "test://team-a/node-1",
             "endorsementKey": DIGEST,
-            # Far away: a signer that runs removes what has long expired
+            # Far in the future: a signer that runs removes claims that expired long ago
             "notAfter": "2126-01-09T03:04:05Z",
             "lastAttested": "2026-01-02T03:04:05Z",
             "boot": {"resetCount": 4294967295, "restartCount": 0, "firmwareVersion": "1.2"},
@@ -71,7 +71,7 @@ def test_claims_are_stored_whole_and_shown(fleet: Fleet) -> None:
         NAME,
     ):
         assert word in shown
-    assert shown.count(DIGEST) == 1  # the name of the EndorsementKey, and no column
+    assert shown.count(DIGEST) == 1  # The name of the EndorsementKey; it has no column.
     wide = fleet.management.kubectl("get", "atn", "--all-namespaces", "-o", "wide")
     assert "ENDORSEMENT KEY" in wide
 
@@ -84,7 +84,7 @@ def test_endorsement_key_name_must_be_a_digest(fleet: Fleet, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["node-1.example.com", "node-2.example.com.workload", DIGEST])
 def test_attested_node_name_must_be_that_of_node_and_cluster(fleet: Fleet, name: str) -> None:
-    """Two objects could otherwise claim one node name."""
+    """Otherwise two objects could claim one node name."""
     with pytest.raises(ApiError, match=r"<node>\.<cluster>"):
         fleet.management.admin.create(
             f"{ATTESTATION}/namespaces/team-a/attestednodes", attested_node(name)
@@ -106,19 +106,19 @@ def test_attested_node_name_is_a_digest_where_names_are_ambiguous_or_too_long(
         fleet.management.admin.create(path, body)
 
 
-def test_a_registration_must_say_of_which_machine(fleet: Fleet) -> None:
-    """One that names a Cluster alone would be stored, and mean nobody."""
+def test_registration_must_name_a_machine(fleet: Fleet) -> None:
+    """A registration with only a Cluster would be stored and match no Machine."""
     admin, key = fleet.management.admin, endorsement_key("ab" * 32)
     home = {"clusterNamespace": "team-a", "clusterName": "workload"}
-    said = [
+    problems = [
         {"providerID": "test://team-a/node-1"},
         {"machineName": "machine-1"},
         {"nodeName": NODE},
     ]
-    key["spec"]["registeredFor"] = [{**home, **one} for one in said]
+    key["spec"]["registeredFor"] = [{**home, **one} for one in problems]
     stored = admin.create(f"{ATTESTATION}/endorsementkeys", key)
     assert stored["spec"] == key["spec"]
-    for wrong in ([home], [{**home, **said[0]}, home]):
+    for wrong in ([home], [{**home, **problems[0]}, home]):
         with pytest.raises(ApiError, match="at least one of providerID, machineName, nodeName"):
             admin.patch(
                 f"{ATTESTATION}/endorsementkeys/{'ab' * 32}", {"spec": {"registeredFor": wrong}}
@@ -146,7 +146,7 @@ NODE_COLUMNS += ["CERTIFICATE UNTIL"]
 def test_kubectl_get_has_these_columns(
     fleet: Fleet, resource: str, wide: list[str], expected: list[str]
 ) -> None:
-    """Digests, except for the name of an EndorsementKey, are shown only with -o wide."""
+    """Digests are shown only with -o wide, except the name of an EndorsementKey."""
     admin = fleet.management.admin
     digest = sha256(f"{resource}{wide}".encode()).hexdigest()
     admin.create(f"{ATTESTATION}/endorsementkeys", endorsement_key(digest))

@@ -1,4 +1,4 @@
-"""The node's CSR seam over the fake and over a real API server: both keep the same promises."""
+"""The node's CSR interface over the fake and over a real API server: both meet one contract."""
 
 import secrets
 import time
@@ -34,7 +34,7 @@ DENIED = {"type": "Denied", "status": "True", "reason": "R", "message": "M"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One API server, and what others do there."""
+    """One API server, and the changes that other clients make there."""
 
     ask: Callable[[ApiCredential], CsrApi]
     bootstrapper: Token
@@ -51,7 +51,7 @@ def node_of(authority: Authority) -> KeyPair:
 
 
 def fake() -> Subject:
-    """Return an API server in memory, whose signer looks away."""
+    """Return an API server in memory, without a signer."""
     cluster = FakeCluster(FakeClock(wall_time=time.time()), signer_is_away=True)
 
     def deny(name: str) -> None:
@@ -96,12 +96,12 @@ def real(workload: WorkloadCluster) -> Subject:
 
 @pytest.fixture(scope="module", params=["fake", "real"])
 def subject(request: pytest.FixtureRequest, fleet: Fleet) -> Subject:
-    """Return each kind of API server."""
+    """Return each kind of API server in turn."""
     return fake() if request.param == "fake" else real(fleet.first.workload)
 
 
-def wanted() -> CsrRequest:
-    """Return a request under a new name; no signer accepts its attestation."""
+def new_request() -> CsrRequest:
+    """Return a request under a new name. No signer accepts its attestation."""
     pkcs10 = build_pkcs10(ec_key(), node_name="contract", provider_id="test:///contract")
     return CsrRequest(
         name="kubelet-tpm-" + secrets.token_hex(16),
@@ -114,18 +114,18 @@ def wanted() -> CsrRequest:
 
 def filed(subject: Subject) -> Csr:
     """File a request as a bootstrapper."""
-    return subject.ask(subject.bootstrapper).create(wanted())
+    return subject.ask(subject.bootstrapper).create(new_request())
 
 
-def looked_at(api: CsrApi, csr: Csr) -> Csr:
-    """Return a CSR after a while, as of the version that was known before."""
+def poll(api: CsrApi, csr: Csr) -> Csr:
+    """Wait for a while, and return a CSR that changed after the known version."""
     found = api.wait_for_change(csr, 1)
     assert found is not None
     return replace(found, resource_version=csr.resource_version)
 
 
-def test_what_is_filed_comes_back_as_it_was(subject: Subject) -> None:
-    request = wanted()
+def test_filed_request_is_returned_unchanged(subject: Subject) -> None:
+    request = new_request()
     csr = subject.ask(subject.bootstrapper).create(request)
     assert csr.spec == request
     assert (csr.annotations, csr.conditions, csr.certificate) == ({}, {}, None)
@@ -134,7 +134,7 @@ def test_what_is_filed_comes_back_as_it_was(subject: Subject) -> None:
 
 def test_existing_csr_of_a_name_is_kept(subject: Subject) -> None:
     first = filed(subject)
-    again = replace(wanted(), name=first.spec.name)
+    again = replace(new_request(), name=first.spec.name)
     assert subject.ask(subject.bootstrapper).create(again) == first
 
 
@@ -142,7 +142,7 @@ def test_unused_name_has_no_csr(subject: Subject) -> None:
     assert subject.ask(subject.bootstrapper).get("kubelet-tpm-none") is None
 
 
-def test_change_that_was_made_meanwhile_is_seen_at_once(subject: Subject) -> None:
+def test_earlier_change_is_seen_at_once(subject: Subject) -> None:
     csr = filed(subject)
     subject.annotate(csr.spec.name)
     changed = subject.ask(subject.bootstrapper).wait_for_change(csr, 20)
@@ -160,27 +160,27 @@ def test_denial_is_seen_with_its_reason(subject: Subject) -> None:
     assert changed.conditions == {"Denied": ("R", "M")}
 
 
-def test_nothing_new_comes_back_as_it_was_after_a_while(subject: Subject) -> None:
+def test_unchanged_csr_is_returned_after_the_wait(subject: Subject) -> None:
     csr = filed(subject)
     began = time.monotonic()
-    assert looked_at(subject.ask(subject.bootstrapper), csr) == csr
+    assert poll(subject.ask(subject.bootstrapper), csr) == csr
     assert time.monotonic() - began < 20
 
 
-def test_change_of_long_ago_is_watched_on_from(fleet: Fleet) -> None:
-    """An API server knows of no change before its start: a watch from there ends at once.
+def test_watch_continues_from_an_old_change(fleet: Fleet) -> None:
+    """An API server knows no change from before its start: a watch from there ends at once.
 
-    Whoever began it again from the same version would ask some hundred times a second.
+    A client that restarts the watch from the same version would send hundreds of requests a second.
     """
     subject = real(fleet.first.workload)
     csr = filed(subject)
     filed(subject)
     fleet.first.workload.restart_apiserver()
     api = subject.ask(subject.bootstrapper)
-    looked_at = api.wait_for_change(csr, 1)
-    assert looked_at is not None
+    poll = api.wait_for_change(csr, 1)
+    assert poll is not None
     began = time.monotonic()
-    assert api.wait_for_change(looked_at, 1) is not None
+    assert api.wait_for_change(poll, 1) is not None
     assert time.monotonic() - began > 0.5
 
 
@@ -197,11 +197,11 @@ def test_requester_is_known_by_name(subject: Subject) -> None:
     assert subject.ask(subject.node).self_subject_review() == "system:node:contract"
 
 
-def test_node_may_do_all_of_it(subject: Subject) -> None:
+def test_node_has_permission_for_every_call(subject: Subject) -> None:
     api = subject.ask(subject.node)
-    csr = api.create(wanted())
+    csr = api.create(new_request())
     assert api.get(csr.spec.name) == csr
-    assert looked_at(api, csr) == csr
+    assert poll(api, csr) == csr
 
 
 def test_unknown_requester_is_refused(subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""E1 and E2 on real parts: every kind of endorsement key joins, kept in the TPM or made again."""
+"""E1 and E2 on real parts: every kind of endorsement key joins, persistent or created again."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ KINDS: Mapping[EndorsementKey, tuple[str, int]] = {
     P256: ("ecc", 0x0003),
     P384: ("ecc", 0x0004),
 }
-"""What the plugin is told to use, and what it has to come to: RSA bits, or the TPM's curve."""
+"""The plugin's setting, and the key that must result: its RSA bits, or its curve."""
 
 
 def kind_of(public: bytes) -> int:
@@ -38,7 +38,10 @@ def test_every_kind_of_key_joins(
     key: EndorsementKey,
     kept: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
-    """Registered. The certificate tells which of its keys a TPM was delivered with."""
+    """The policy is Registered.
+
+    The certificate shows with which of its keys a TPM was delivered.
+    """
     key_type, kind = KINDS[key]
     tpm = machines.tpm(persistent=(key,), certificates=(key,))
     node = machines.power_on(tpm=tpm, settings={"endorsementKeyType": key_type})
@@ -51,7 +54,7 @@ def test_every_kind_of_key_joins(
 
 
 def test_a_key_without_certificate_joins(machines: Machines, fleet: Fleet) -> None:
-    """A record is enough where the policy says so: virtual TPMs often have nothing else."""
+    """A record is enough where the policy says so. Virtual TPMs often have no certificate."""
     node = machines.power_on(tpm=machines.tpm(certificates=()))
     fleet.add_machine(node.tenant, Machine(node.name, annotations=node.registration()))
     assert node.call().status == 0

@@ -1,6 +1,6 @@
-"""FirstUse on real parts: the first to come is believed, once, and only where it is no latecomer.
+"""FirstUse on real parts: the signer trusts the first key of a Machine, only once.
 
-Both clusters have the policy, so that they can be held against each other.
+Both clusters have the policy, so that the tests can compare them.
 """
 
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 
 @pytest.fixture(scope="module", autouse=True)
 def believing(signer: Signer) -> Iterator[Signer]:
-    """Believe the first to come."""
+    """Trust the first key."""
     with signer.with_policies(POLICY) as running:
         yield running
 
 
 def renew(node: Node) -> str:
-    """Renew, and return what is wrong."""
+    """Renew, and return the error."""
     call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     return call.complaint if call.status else ""
 
 
-def test_the_first_to_come_joins_and_stays(machines: Machines, fleet: Fleet) -> None:
+def test_first_tpm_joins_and_renews(machines: Machines, fleet: Fleet) -> None:
     node = machines.known()
     assert node.call().status == 0
     assert csrs.held(node, fleet.management.admin)["basis"] == "FirstUse"
@@ -50,25 +50,25 @@ def test_a_second_tpm_is_refused(machines: Machines) -> None:
     assert renew(node) == ""
 
 
-def test_only_the_machines_own_token_counts(machines: Machines, fleet: Fleet) -> None:
-    """Where its bootstrap configuration owns a token, any other is somebody else's."""
+def test_only_the_machines_own_token_is_accepted(machines: Machines, fleet: Fleet) -> None:
+    """Where the Machine's bootstrap configuration owns a token, every other token is refused."""
     node = machines.power_on()
     workload = node.tenant.workload
-    own = workload.bootstrap_token()
-    config = objects.kubeadm_config(node.name, token=own)
+    owned_token = workload.bootstrap_token()
+    config = objects.kubeadm_config(node.name, token=owned_token)
     fleet.management.create_object(node.tenant.namespace, config)
     fleet.add_machine(node.tenant, Machine(node.name, bootstrap_config=node.name))
     Script(node).waiting_for("OperatorActionRequired")
-    node.give_token(own)
+    node.give_token(owned_token)
     assert node.call().status == 0
 
 
 def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: Fleet) -> None:
-    """Whoever comes now is not the first."""
+    """A TPM that arrives after the node has joined is not the first one."""
     node = machines.power_on()
     fleet.add_machine(node.tenant, Machine(node.name, bootstrap_ready=False))
     machine = f"{MACHINES.format(node.tenant.namespace)}/{node.name}"
-    # Ready and with a node in one write: the signer never sees the one without the other
+    # Ready and with a node in one write: the signer never sees one without the other
     ready = {"initialization": {"bootstrapDataSecretCreated": True}}
     status = {"status": {"nodeRef": {"name": node.name}, **ready}}
     fleet.management.admin.patch(f"{machine}/status", status)
@@ -79,8 +79,8 @@ def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: 
     assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
 
 
-def test_a_record_beats_who_came_first(machines: Machines, fleet: Fleet) -> None:
-    """A stranger with the node's token was faster; the operator puts the right key on record."""
+def test_record_outranks_the_first_use(machines: Machines, fleet: Fleet) -> None:
+    """Another TPM used the node's token first. Then the operator registers the right key."""
     stranger = machines.known()
     assert stranger.call().status == 0
     owner = machines.power_on(name=stranger.name)
@@ -88,43 +88,43 @@ def test_a_record_beats_who_came_first(machines: Machines, fleet: Fleet) -> None
         f"{MACHINES.format(owner.tenant.namespace)}/{owner.name}",
         {"metadata": {"annotations": owner.registration()}},
     )
-    # It is refused for as long as the signer has not heard of the record
+    # It is refused until the signer has seen the record
     wait_until(lambda: owner.call().status == 0, what="the owner has joined", poll=1)
     assert "EndorsementKeyMismatch" in renew(stranger)
     assert renew(owner) == ""
 
 
-def test_one_tpm_is_no_node_of_two_clusters(machines: Machines, fleet: Fleet) -> None:
-    """K1: and nobody learns of the other cluster by it."""
+def test_one_tpm_joins_only_one_cluster(machines: Machines, fleet: Fleet) -> None:
+    """K1: the answer does not disclose the other cluster."""
     node = machines.known(fleet.first)
     assert node.call().status == 0
     twin = Script(machines.known(fleet.second, tpm=node.tpm))
     assert twin.attest() == {"Denied": "EndorsementKeyInUse"}
-    told = str(twin.client.list(csrs.CSRS))
+    stored_csrs = str(twin.client.list(csrs.CSRS))
     for name in (fleet.first.namespace, node.name):
-        assert name not in told
+        assert name not in stored_csrs
 
 
 @pytest.fixture
 def replica(fleet: Fleet, tmp_path: Path) -> Iterator[Signer]:
-    """Run a second signer beside the first."""
+    """Run a second signer next to the first."""
     with Signer(fleet, tmp_path / "replica", policy=POLICY) as running:
         running.wait_until_ready()
         yield running
 
 
 def race(scripts: list[Script]) -> list[dict[str, str]]:
-    """Let all of them file their answers at once; return what became of each."""
+    """Let all nodes file their answers at once, and return the outcome of each."""
     names = [csrs.new_name() for _ in scripts]
-    # One connection at a time is all that a TPM takes.
+    # A TPM accepts only one connection at a time.
     answers = [script.answer(name) for script, name in zip(scripts, names, strict=True)]
     with ThreadPoolExecutor(len(scripts)) as pool:
         return list(pool.map(Script.file, scripts, names, answers))
 
 
 @pytest.mark.usefixtures("replica")
-def test_of_machines_with_one_tpm_exactly_one_joins(machines: Machines) -> None:
-    """K1, raced for by twenty nodes, five to a TPM, under two signers."""
+def test_exactly_one_of_the_machines_with_one_tpm_joins(machines: Machines) -> None:
+    """K1: twenty nodes race, five with one TPM, under two signers."""
     tpms = [machines.tpm() for _ in range(4)]
     nodes = [machines.known(tpm=tpm) for tpm in tpms for _ in range(5)]
     ended = race([Script(node) for node in nodes])
@@ -139,8 +139,8 @@ def test_of_machines_with_one_tpm_exactly_one_joins(machines: Machines) -> None:
 
 
 @pytest.mark.usefixtures("replica")
-def test_of_tpms_for_one_machine_exactly_one_joins(machines: Machines) -> None:
-    """K2, raced for by two TPMs to each name, under two signers."""
+def test_exactly_one_of_the_tpms_for_one_machine_joins(machines: Machines) -> None:
+    """K2: two TPMs race for each name, under two signers."""
     nodes = [machines.known() for _ in range(3)]
     rivals = [machines.power_on(name=node.name) for node in nodes]
     ended = race([Script(node) for node in (*nodes, *rivals)])

@@ -1,4 +1,4 @@
-"""The basis that other tests stand on: real clusters that behave as those in the field."""
+"""The harness of the other tests: its clusters behave like real clusters."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def test_apiserver_comes_back_with_its_data_on_the_same_port(assets: Path, tmp_p
 def test_bootstrap_bindings_are_kubeadms(assets: Path, tmp_path: Path) -> None:
     config = tmp_path / "kubeadm.yaml"
     config.write_text("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n")
-    ours = {
+    created_by_harness = {
         (document["kind"], document["metadata"]["name"]): document
         for file in MANIFESTS.glob("kubeadm-*.yaml")
         for document in yaml.safe_load_all(file.read_text())
@@ -68,17 +68,17 @@ def test_bootstrap_bindings_are_kubeadms(assets: Path, tmp_path: Path) -> None:
         )
         kinds = "clusterrolebindings,clusterroles"
         theirs = json.loads(cluster.kubectl("get", kinds, "--output=json"))["items"]
-    made = {
+    created_by_kubeadm = {
         (item["kind"], item["metadata"]["name"]): item
         for item in theirs
         if item["metadata"]["name"].startswith("kubeadm:")
-        # In newer versions; it is for what the API server asks of kubelets.
+        # Only newer versions have it: for the API server's requests to kubelets.
         and item["metadata"]["name"] != "kubeadm:apiserver-kubelet-client"
     }
-    assert ours.keys() == made.keys()
-    for identity, document in ours.items():
+    assert created_by_harness.keys() == created_by_kubeadm.keys()
+    for identity, document in created_by_harness.items():
         for part in document.keys() - {"metadata"}:
-            assert made[identity][part] == document[part], identity
+            assert created_by_kubeadm[identity][part] == document[part], identity
 
 
 def test_controllers_sign_serving_certificates(fleet: Fleet) -> None:
@@ -116,16 +116,19 @@ def test_cluster_api_joins_machine_and_node(fleet: Fleet) -> None:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines that name a directory; those of others may hold any bytes."""
-    found = []
+    """Return the command lines that contain a directory.
+
+    Other processes may have any bytes in theirs.
+    """
+    lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if f"--data-dir={directory}" in command or f"={directory}/" in command:
-            found.append(command)
-    return found
+            lines.append(command)
+    return lines
 
 
 def test_failure_leaves_no_process(assets: Path, tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None
     script = (
         "import pathlib, signal, sys\n"
         "from tests.harness.fleet import Fleet\n"
-        # A shell lets what it runs in the background ignore the signal, and that is inherited
+        # A shell makes its background processes ignore the signal, and their children inherit that
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with Fleet(*map(pathlib.Path, sys.argv[1:])):\n"
         "    print('up', flush=True)\n"

@@ -1,4 +1,4 @@
-"""A node joins, renews and uses its certificate: plugin, signer, TPM and API servers for real."""
+"""A node joins, renews and uses its certificate with a real plugin, signer, TPM and API server."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ def whoami(node: Node) -> str:
     )
 
 
-def test_node_joins_and_its_certificate_is_the_nodes(machines: Machines, fleet: Fleet) -> None:
+def test_node_joins_with_a_certificate_in_its_own_name(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered()
     credential = node.call().credential
     leaf = x509.load_pem_x509_certificate(credential["clientCertificateData"].encode())
@@ -45,11 +45,11 @@ def test_node_joins_and_its_certificate_is_the_nodes(machines: Machines, fleet: 
     assert whoami(node) == f"system:node:{node.name}"
 
 
-def test_fleet_is_seen_with_kubectl(machines: Machines, fleet: Fleet) -> None:
+def test_kubectl_shows_the_fleet(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered()
     assert node.call().status == 0
     header, *rows = fleet.management.kubectl("get", "attestednodes", "-A").splitlines()
-    for column in ("NODE", "MACHINE", "ATTESTED AGO", "LAST ATTESTED", "CERTIFICATE UNTIL"):
+    for column in ("NODE", "CLUSTER", "MACHINE", "ATTESTED AGO", "CERTIFICATE UNTIL"):
         assert column in header
     assert any(node.name in row for row in rows)
 
@@ -61,7 +61,7 @@ def test_second_call_is_answered_from_the_cache(machines: Machines) -> None:
     assert len(csrs.of_node(node)) == 2
 
 
-def test_output_is_one_line_of_json_and_nothing_else(machines: Machines) -> None:
+def test_output_is_exactly_one_line_of_json(machines: Machines) -> None:
     call = machines.registered().call()
     assert call.output.count("\n") == 1
     assert call.output.endswith("\n")
@@ -92,7 +92,7 @@ def test_twenty_parallel_calls_file_one_exchange(machines: Machines) -> None:
     assert len(csrs.of_node(node)) == 2
 
 
-def test_clusters_with_equal_names_do_not_know_each_other(machines: Machines, fleet: Fleet) -> None:
+def test_clusters_with_equal_names_are_separate(machines: Machines, fleet: Fleet) -> None:
     name = machines.power_on().name
     first, second = (machines.registered(tenant, name) for tenant in fleet.tenants)
     assert first.call().status == 0
@@ -114,7 +114,7 @@ def test_machine_that_appears_late_is_waited_for(machines: Machines, fleet: Flee
     assert finished(call).status == 0
 
 
-def test_bootstrap_that_gets_ready_late_is_waited_for(machines: Machines, fleet: Fleet) -> None:
+def test_node_waits_for_a_late_bootstrap(machines: Machines, fleet: Fleet) -> None:
     node = machines.power_on()
     machines.register(node, Machine(node.name, bootstrap_ready=False))
     call = node.start()
@@ -131,7 +131,7 @@ def test_bootstrap_that_gets_ready_late_is_waited_for(machines: Machines, fleet:
 
 
 @pytest.mark.parametrize("where", ["machine", "infrastructure"])
-def test_key_is_on_record_on_either_object(machines: Machines, fleet: Fleet, where: str) -> None:
+def test_record_on_either_object_is_accepted(machines: Machines, fleet: Fleet, where: str) -> None:
     node = machines.power_on()
     record = node.registration()
     machine = (

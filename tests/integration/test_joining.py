@@ -18,14 +18,14 @@ pytestmark = pytest.mark.usefixtures("signer")
 
 
 def exec_info_of_client_go(node: Node) -> bytes:
-    """Return KUBERNETES_EXEC_INFO as the real client-go gives it to the program in the stanza."""
-    told, spy, config = (node.directory / name for name in ("told", "spy", "spied.conf"))
-    spy.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" >{told}\nexit 1\n')
+    """Return KUBERNETES_EXEC_INFO as the real client-go passes it to the exec plugin."""
+    exec_info, spy, config = (node.directory / name for name in ("exec-info", "spy", "spied.conf"))
+    spy.write_text(f'#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" >{exec_info}\nexit 1\n')
     spy.chmod(0o755)
     config.write_text(kubelet_conf(node).read_text().replace(str(PLUGIN.resolve()), str(spy)))
     with pytest.raises(KubectlFailed, match="failed with exit code 1"):
         node.tenant.workload.kubectl("get", "--raw", "/version", config=config)
-    return told.read_bytes()
+    return exec_info.read_bytes()
 
 
 def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) -> None:
@@ -43,18 +43,18 @@ def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) 
 @pytest.mark.parametrize(
     "settings", [(), ("--timeout-seconds=45", "--event-log-file=/n/<&>/\u2028ä'\"", "--provider=n")]
 )
-def test_certificate_is_for_the_exec_info_that_client_go_makes(
+def test_certificate_is_for_the_exec_info_of_client_go(
     machines: Machines, settings: tuple[str, ...]
 ) -> None:
-    """To the byte, on each supported Kubernetes: what the launcher compares."""
+    """The launcher compares these bytes, on each supported Kubernetes version."""
     node = machines.registered()
     assert join(node, *settings).status == 0
-    kept = credential.decode((node.state / "credential.pem").read_bytes())
-    assert kept.exec_info == exec_info_of_client_go(node)
-    assert kept.arguments == ()
+    cached = credential.decode((node.state / "credential.pem").read_bytes())
+    assert cached.exec_info == exec_info_of_client_go(node)
+    assert cached.arguments == ()
 
 
-def test_second_join_asks_nobody(machines: Machines) -> None:
+def test_second_join_sends_no_request(machines: Machines) -> None:
     node = machines.registered()
     assert join(node).status == 0
     node.bootstrap_kubeconfig.unlink()
@@ -65,7 +65,7 @@ def test_second_join_asks_nobody(machines: Machines) -> None:
     assert kubelet_conf(node).read_bytes() == before
 
 
-def test_join_that_was_killed_before_the_kubeconfig_files_nothing_again(
+def test_join_killed_before_the_kubeconfig_files_nothing_again(
     machines: Machines,
 ) -> None:
     node = machines.registered()
@@ -85,8 +85,8 @@ def test_join_without_a_certificate_leaves_no_kubeconfig(machines: Machines) -> 
     assert join(node).status == 0
 
 
-def test_first_control_plane_node_gives_up_its_unattested_certificate(machines: Machines) -> None:
-    """What kubeadm init signs; with --replace the attested one is asked for with it."""
+def test_first_control_plane_node_replaces_its_unattested_certificate(machines: Machines) -> None:
+    """`kubeadm init` signs this certificate. With --replace, join also gets an attested one."""
     node = machines.registered()
     workload = node.tenant.workload
     pair = workload.client_authority.client(f"system:node:{node.name}", "system:nodes")
@@ -96,9 +96,9 @@ def test_first_control_plane_node_gives_up_its_unattested_certificate(machines: 
         encoding="utf-8",
     )
     node.bootstrap_kubeconfig.unlink()
-    kept = join(node)
-    assert kept.status == 2
-    assert "KubeconfigNotOurs" in kept.complaint
+    cached = join(node)
+    assert cached.status == 2
+    assert "KubeconfigNotOurs" in cached.complaint
     assert join(node, "--replace").status == 0
     assert whoami(node) == f"system:node:{node.name}"
     assert {csr["spec"]["username"] for csr in csrs.of_node(node)} == {f"system:node:{node.name}"}

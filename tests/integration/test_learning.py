@@ -1,4 +1,4 @@
-"""Learning mode: from the first boots to a policy, and to the first boot that is another (Q4)."""
+"""Learning mode: from the first boots to a policy, and to the first different boot (Q4)."""
 
 from subprocess import CalledProcessError
 
@@ -11,12 +11,12 @@ from tests.integration import audit_log, csrs
 
 
 def renew(node: Node) -> str:
-    """Renew, and return what is wrong."""
+    """Renew, and return the error."""
     call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     return call.complaint if call.status else ""
 
 
-def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, signer: Signer) -> None:
+def test_boots_of_good_nodes_are_learned_and_enforced(machines: Machines, signer: Signer) -> None:
     nodes = [machines.registered() for _ in range(3)]
     for node in nodes:
         assert node.call().status == 0
@@ -26,22 +26,22 @@ def test_what_good_nodes_showed_is_learned_and_enforced(machines: Machines, sign
         assert renew(good) == ""
         assert renew(also_good) == ""
         assert "PcrPolicyMismatch" in renew(other)
-        before = good.tpm.pcrs["sha256"][4].hex()
+        old_value = good.tpm.pcrs["sha256"][4].hex()
         good.tpm.extend(4, b"another boot loader")
-        told = renew(good)
-        assert "PcrPolicyMismatch" in told
-        # What is expected is for the operator alone.
-        assert before not in told
-        assert before not in str(good.tenant.workload.admin.list(csrs.CSRS))
+        error_text = renew(good)
+        assert "PcrPolicyMismatch" in error_text
+        # Only the operator may see the expected value.
+        assert old_value not in error_text
+        assert old_value not in str(good.tenant.workload.admin.list(csrs.CSRS))
         *_, line = audit_log.logged(signer, good, "denied")
         assert (line["reason"], line["check"]) == ("PcrPolicyMismatch", "Q4")
         now = good.tpm.pcrs["sha256"][4].hex()
         assert line["detail"].startswith(f"sha256:4 is {now}, allowed ")
-        assert before in line["detail"]
+        assert old_value in line["detail"]
         assert "sha256:7" not in line["detail"]
 
 
-def test_nodes_that_are_not_in_the_log_are_told(signer: Signer, machines: Machines) -> None:
+def test_nodes_missing_from_the_log_are_reported(signer: Signer, machines: Machines) -> None:
     node = machines.power_on()
     with pytest.raises(CalledProcessError, match="exit status 1"):
         signer.learn(node.tenant, node.name)

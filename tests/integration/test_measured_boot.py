@@ -24,7 +24,7 @@ RULES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def measuring(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
-    """Ask for one measured boot in the one cluster, and for any with Secure Boot in the other."""
+    """Allow one measured boot in one cluster, and any boot with Secure Boot in the other."""
     specs = (
         of_cluster(fleet.first, eventLog=RULES),
         of_cluster(fleet.second, eventLog={"secureBoot": True}),
@@ -33,11 +33,11 @@ def measuring(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
         yield running
 
 
-def boot(node: Node, events: Sequence[Measured], told: Sequence[Measured] | None = None) -> None:
-    """Boot a node with these events, and let its firmware tell them, or others, in its log."""
+def boot(node: Node, events: Sequence[Measured], logged: Sequence[Measured] | None = None) -> None:
+    """Boot a node with these events. Its firmware logs the same events, or `logged` instead."""
     node.tpm.boot([(e.pcr, e.data if e.measured is None else e.measured) for e in events])
     path = node.directory / "binary_bios_measurements"
-    path.write_bytes(log_of(events if told is None else told))
+    path.write_bytes(log_of(events if logged is None else logged))
     node.settings = {"eventLogFile": str(path)}
 
 
@@ -47,7 +47,7 @@ def refusal(node: Node) -> str:
     return call.complaint
 
 
-def test_a_boot_as_it_should_be(machines: Machines) -> None:
+def test_allowed_boot_is_accepted(machines: Machines) -> None:
     node = machines.registered()
     boot(node, GOOD)
     assert node.call().status == 0
@@ -61,26 +61,28 @@ def test_a_boot_as_it_should_be(machines: Machines) -> None:
     ],
     ids=["Secure Boot off", "another boot loader"],
 )
-def test_another_boot(machines: Machines, events: Sequence[Measured], message: str) -> None:
+def test_different_boot_is_refused(
+    machines: Machines, events: Sequence[Measured], message: str
+) -> None:
     node = machines.registered()
     boot(node, events)
     assert f"EventLogPolicyMismatch: {message}" in refusal(node)
 
 
-def test_the_log_of_another_boot(machines: Machines) -> None:
-    """It shows what the policy allows, and does not lead to what was quoted."""
+def test_log_of_another_boot_is_refused(machines: Machines) -> None:
+    """The log shows a boot that the policy allows, but does not reproduce the quoted PCRs."""
     node = machines.registered()
-    boot(node, firmware(secure_boot=False), told=GOOD)
+    boot(node, firmware(secure_boot=False), logged=GOOD)
     assert "EventLogMismatch" in refusal(node)
 
 
-def test_no_log(machines: Machines) -> None:
+def test_missing_log_is_refused(machines: Machines) -> None:
     node = machines.registered(settings={"eventLogFile": "/nonexistent"})
     assert "EventLogMissing" in refusal(node)
 
 
 def test_a_measured_boot_is_learned(machines: Machines, fleet: Fleet, measuring: Signer) -> None:
-    """From a policy that asks for little to one that asks for this boot."""
+    """From a policy with few requirements to one that requires this boot."""
     node = machines.registered(fleet.second)
     boot(node, GOOD)
     assert node.call().status == 0

@@ -31,7 +31,7 @@ def test_a_running_signer_is_healthy_and_ready(signer: Signer, path: str) -> Non
 
 def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:
     node = machines.registered()
-    before = verdicts(signer, node)
+    earlier = verdicts(signer, node)
     assert Script(node).attest() == {"Approved": "Attested"}
     assert Script(machines.power_on(name=node.name)).refusal() == "EndorsementKeyMismatch"
     kinds = (
@@ -41,10 +41,10 @@ def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:
     )
 
     def counted() -> bool:
-        """Return whether there is one more of each. A verdict is counted after it is written."""
+        """Return whether each has increased by one. A verdict is counted after it is written."""
         after = verdicts(signer, node)
         # The signer may still reconcile CSRs of earlier tests.
-        return all(after.get(kind, 0) > before.get(kind, 0) for kind in kinds)
+        return all(after.get(kind, 0) > earlier.get(kind, 0) for kind in kinds)
 
     wait_until(counted, what="the verdicts are counted")
     assert node.name not in signer.ask("/metrics").text

@@ -1,4 +1,4 @@
-"""Q3 and Q4 on real parts: PCR values that a policy lists, and a bank that a TPM does not keep."""
+"""Q3 and Q4 on real parts: PCR values in a policy, and a bank that a TPM does not have."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ Boots = tuple[SoftwareTpm, SoftwareTpm]
 
 
 def enforced(bank: str, *tpms: SoftwareTpm) -> Mapping[str, Any]:
-    """Return the `pcrs` of a policy that takes what these TPMs hold, in one bank."""
+    """Return a policy's `pcrs` that accept the values of these TPMs, in one bank."""
     values = {
         str(index): sorted({tpm.pcrs[bank][index].hex() for tpm in tpms}) for index in SELECTED
     }
@@ -43,7 +43,7 @@ def boots(vendor: TrustDomain) -> Iterator[Boots]:
 
 @pytest.fixture(scope="module", autouse=True)
 def enforcing(signer: Signer, fleet: Fleet, boots: Boots) -> Iterator[Signer]:
-    """Allow both boots in one cluster, and the first of them in the other, by SHA-384."""
+    """Allow both boots in one cluster, and only the first in the other, by SHA-384."""
     specs = (
         of_cluster(fleet.first, pcrs=enforced("sha256", *boots)),
         of_cluster(fleet.second, pcrs=enforced("sha384", boots[0])),
@@ -53,19 +53,19 @@ def enforcing(signer: Signer, fleet: Fleet, boots: Boots) -> Iterator[Signer]:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_each_of_several_values_is_taken(machines: Machines, boots: Boots, which: int) -> None:
+def test_each_of_several_values_is_accepted(machines: Machines, boots: Boots, which: int) -> None:
     node = machines.power_on(tpm=boots[which])
     machines.register(node)
     assert Script(node).attest() == {"Approved": "Attested"}
     machines.forget(node)
 
 
-def test_another_boot_is_refused(machines: Machines) -> None:
+def test_boot_with_other_values_is_refused(machines: Machines) -> None:
     assert Script(machines.registered()).attest() == {"Denied": "PcrPolicyMismatch"}
 
 
-def test_each_cluster_has_values_of_its_own(machines: Machines, fleet: Fleet, boots: Boots) -> None:
-    """And banks: what one of them takes, the other does not."""
+def test_each_cluster_has_its_own_values(machines: Machines, fleet: Fleet, boots: Boots) -> None:
+    """The banks differ too: one cluster does not accept the other's bank."""
     for tpm, ended in zip(
         boots, ({"Approved": "Attested"}, {"Denied": "PcrPolicyMismatch"}), strict=True
     ):
@@ -77,15 +77,15 @@ def test_each_cluster_has_values_of_its_own(machines: Machines, fleet: Fleet, bo
         machines.forget(node)
 
 
-def test_a_bank_that_is_not_there_is_told_on_the_node(machines: Machines, fleet: Fleet) -> None:
+def test_node_reports_a_missing_bank(machines: Machines, fleet: Fleet) -> None:
     call = machines.registered(fleet.second).call()
     assert call.status == 2
     assert "PcrBankNotAllocated" in call.complaint
     assert "sha384" in call.complaint
 
 
-def test_a_quote_of_a_bank_that_is_not_there(machines: Machines, fleet: Fleet) -> None:
-    """Q3: a TPM signs it, and says in it that there is nothing: no value is no good value."""
+def test_quote_of_a_missing_bank_is_refused(machines: Machines, fleet: Fleet) -> None:
+    """Q3: the TPM signs a quote that contains no value, and no value is never a good value."""
     script, name = Script(machines.registered(fleet.second)), csrs.new_name()
     selection, extra_data = script.challenge().pcrs, script.extra_data(name)
     with open_tpm(script.node.tpm.tcti, deadline=seconds()) as tpm:

@@ -1,4 +1,4 @@
-"""What bootstrap tokens and the signer may do, with the roles that are shipped."""
+"""What bootstrap tokens and the signer may do, with the shipped roles."""
 
 import base64
 import subprocess
@@ -45,7 +45,7 @@ def test_bootstrap_kubeconfig_works_with_kubectl(fleet: Fleet, tmp_path: Path) -
 def test_signer_may_challenge_and_approve_on_a_workload_cluster(
     machines: Machines, fleet: Fleet
 ) -> None:
-    """With an offer of a machine that nobody knows: a signer that runs beside leaves it pending."""
+    """The Machine of the offer is unknown, so a running signer leaves the offer pending."""
     workload = fleet.first.workload
     offer = Script(machines.power_on()).offer
     signer = workload.client(SIGNER, SIGNER)
@@ -75,8 +75,8 @@ def test_signer_writes_secrets_only_in_its_own_namespace(fleet: Fleet, tmp_path:
 
     def may(*arguments: str) -> bool:
         kubectl = str(fleet.management.assets / "kubectl")
-        asked = [kubectl, f"--kubeconfig={config}", "auth", "can-i", "--quiet", *arguments]
-        return subprocess.call(asked) == 0
+        command = [kubectl, f"--kubeconfig={config}", "auth", "can-i", "--quiet", *arguments]
+        return subprocess.call(command) == 0
 
     assert may("create", "secrets", "--namespace=node-attestation-system")
     assert may("get", "secrets", "--namespace=team-a")

@@ -1,7 +1,7 @@
-"""The plugin is killed at every step, from outside; the next call takes up where it was.
+"""The plugin is killed at every step, from outside; the next call continues where it ended.
 
-strace kills it at its n-th system call of a kind: when it is about to send to the API server or to
-the TPM, to rename, to sync, to lock. No hook in the product knows of it.
+strace kills it at its n-th system call of a kind: before it sends to the API server or to the TPM,
+renames, syncs, or locks. The product has no hook for it.
 """
 
 import os
@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.usefixtures("signer"), pytest.mark.timeout(600)]
 
 KILLED = 128 + 9
 STEPS = ("renameat", "fsync", "unlinkat", "flock", "connect", "write")
-"""One at a time: strace counts each system call on its own."""
+"""One at a time: strace counts each system call separately."""
 
 MOST_STEPS = 200
-"""More than an exchange has; a guard against going on for ever."""
+"""More than an exchange makes: a limit against an endless loop."""
 
 
 def killed(node: Node, kind: str, step: int, *arguments: str) -> bool:
-    """Kill a call at its n-th system call of a kind; tell whether it came that far."""
+    """Kill a call at its n-th system call of a kind, and return whether it came that far."""
     done = subprocess.run(
         [
             "strace", "--follow-forks", "--quiet=all", "--output=/dev/null",
@@ -42,26 +42,26 @@ def killed(node: Node, kind: str, step: int, *arguments: str) -> bool:
     )  # fmt: skip
     if done.returncode not in {0, KILLED, -9}:
         raise AssertionError(f"{done.returncode}: {done.stderr.decode()}")
-    # As the kernel's resource manager does when a program that held the TPM is gone.
+    # The kernel's resource manager does this when a program that used the TPM has ended.
     node.tpm.run("flushcontext", "--transient-object")
     node.tpm.run("flushcontext", "--loaded-session")
     return done.returncode != 0
 
 
 def files(node: Node) -> set[str]:
-    """Return what is in the state directory."""
+    """Return the contents of the state directory."""
     return {path.name for path in node.state.iterdir()} if node.state.exists() else set()
 
 
 def require_private(directory: Path) -> None:
-    """Check that nothing of the state is for others' eyes."""
+    """Require that only the owner can read the files of the state."""
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o077 for path in directory.iterdir()} == {0}
 
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_killed_at_every_step_of_a_join(machines: Machines, kind: str) -> None:
-    """After each kill, the call is simply made again; in the end there was one exchange."""
+    """The test repeats the call after each kill. In the end there was exactly one exchange."""
     node = machines.registered()
     step = 1
     while killed(node, kind, step):
@@ -70,14 +70,14 @@ def test_killed_at_every_step_of_a_join(machines: Machines, kind: str) -> None:
     assert step > 1, "no step of this kind: the test tests nothing"
     assert node.call().status == 0
     require_private(node.state)
-    # Killed between its first two writes, a call may leave an offer that was never filed, no more.
+    # Killed between its first two writes, a call may leave one offer that was never filed.
     assert len(csrs.answers(node)) == 1
     assert len(csrs.offers(node)) == 1
 
 
 @pytest.mark.parametrize("name", ["unlinkat", "fsync", "renameat"])
 def test_killed_at_every_step_to_the_kubeconfig(machines: Machines, name: str) -> None:
-    """Once there is a certificate: there is no kubeconfig, or a whole one."""
+    """Once there is a certificate, there is either no kubeconfig or a whole one."""
     node = machines.registered()
     assert join(node).status == 0
     whole, step = kubelet_conf(node).read_bytes(), 1
@@ -98,7 +98,7 @@ def test_killed_at_every_step_to_the_kubeconfig(machines: Machines, name: str) -
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_killed_at_every_step_of_a_renewal(machines: Machines, kind: str) -> None:
-    """However it ends, the certificate that was valid before still is, or a newer one is there."""
+    """However the call ends, the node still has its valid certificate, or a newer one."""
     node = machines.registered()
     assert node.call().status == 0
     renew = ("renew", "--kubeconfig", str(node.kubeconfig()))

@@ -1,4 +1,4 @@
-"""Who is refused on real parts, and with what reason; the honest node gets in beside them."""
+"""Which nodes are refused on real parts, and for what reason, while the honest node joins."""
 
 from dataclasses import replace
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.usefixtures("signer")
 
 
 def require_kept_waiting(node: Node, reason: str) -> None:
-    """Call until the reason is told: the time of one call may be over before the signer's word."""
+    """Call until the node reports the reason: one call may end before the signer answers."""
     enough(node.call, lambda end: reason in end.complaint)
 
 
 def test_scripted_answer_is_certified(machines: Machines) -> None:
-    """The good case of everything below."""
+    """The good case for all tests below."""
     script, answer_name = Script(machines.registered()), csrs.new_name()
     assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
 
@@ -57,7 +57,7 @@ def test_attestation_key_of_the_offer_with_a_quote_of_another(machines: Machines
 
 
 def test_answer_copied_under_another_name(machines: Machines, fleet: Fleet) -> None:
-    """Q2: who reads an answer and files it again has nothing."""
+    """Q2: another client gains nothing if it reads an answer and files it again."""
     node = machines.registered()
     assert node.call().status == 0
     [answer] = csrs.answers(node)
@@ -88,7 +88,7 @@ def test_answer_copied_to_the_other_cluster(machines: Machines, fleet: Fleet) ->
 
 
 def test_other_usages_and_lifetime(machines: Machines) -> None:
-    """Q2: what was filed beside the request is bound as well."""
+    """Q2: the other fields of the CSR's spec are bound as well."""
     script, answer_name = Script(machines.registered()), csrs.new_name()
     request = encode_request(
         script.pkcs10, evidence.encode_attestation_data(script.answer(answer_name))
@@ -97,8 +97,8 @@ def test_other_usages_and_lifetime(machines: Machines) -> None:
     assert csrs.decided(script.client, answer_name) == {"Denied": "AnswerNotBound"}
 
 
-def test_another_nodes_name(machines: Machines) -> None:
-    """M3: a machine of the cluster, its own TPM on record, asks for another's name."""
+def test_request_for_another_nodes_name_is_denied(machines: Machines) -> None:
+    """M3: a machine with its own TPM on record requests the name of another machine."""
     victim, intruder = machines.registered(), machines.registered()
     intruder.name = victim.name
     call = intruder.call()
@@ -107,7 +107,7 @@ def test_another_nodes_name(machines: Machines) -> None:
 
 
 def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -> None:
-    """M5: a node's certificate is good for its own name alone."""
+    """M5: a node's certificate is valid only for the node's own name."""
     victim, intruder = machines.registered(), machines.registered()
     credential = intruder.call().credential
     directory = intruder.directory
@@ -123,7 +123,7 @@ def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -
 
 
 def test_one_tpm_for_two_machines(machines: Machines) -> None:
-    """K1: two records give one key to two nodes; the second waits for an operator."""
+    """K1: two records give one key to two nodes. The second node waits for an operator."""
     node = machines.registered()
     assert node.call().status == 0
     twin = machines.power_on(tpm=node.tpm)
@@ -132,7 +132,7 @@ def test_one_tpm_for_two_machines(machines: Machines) -> None:
 
 
 def test_machine_without_a_record_waits(machines: Machines, fleet: Fleet) -> None:
-    """E2, Registered: no record is no yes, and no no."""
+    """E2, Registered: a missing record means neither yes nor no."""
     node = machines.power_on()
     fleet.add_machine(node.tenant, Machine(node.name))
     require_kept_waiting(node, "EndorsementKeyNotRegistered")
@@ -140,8 +140,8 @@ def test_machine_without_a_record_waits(machines: Machines, fleet: Fleet) -> Non
     assert csrs.conditions(fleet.first.workload.admin, offer["metadata"]["name"]) == {}
 
 
-def test_failed_answer_costs_that_answer_alone(machines: Machines) -> None:
-    """A wrong answer does not burn the challenge (Keylime CVE-2026-1709)."""
+def test_failed_answer_does_not_use_up_the_challenge(machines: Machines) -> None:
+    """A wrong answer does not use up the challenge (Keylime CVE-2026-1709)."""
     script = Script(machines.registered())
     wrong, right = csrs.new_name(), csrs.new_name()
     answer = script.answer(wrong)

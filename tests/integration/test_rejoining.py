@@ -1,4 +1,4 @@
-"""Nodes that come back: each ends in a certificate, or in a line that names the operator's step."""
+"""Nodes that return: each gets a certificate, or logs a line that names the operator's step."""
 
 import base64
 import shutil
@@ -30,25 +30,25 @@ NEW_TOKEN = "kubeadm token create"
 
 @pytest.fixture
 def node(machines: Machines) -> Node:
-    """Return a node that has joined, and whose bootstrap token has run out since."""
-    made = machines.registered()
-    assert join(made).status == 0
-    let_token_run_out(made)
-    return made
+    """Return a node that has joined, and whose bootstrap token has expired since."""
+    joined_node = machines.registered()
+    assert join(joined_node).status == 0
+    let_token_run_out(joined_node)
+    return joined_node
 
 
 def let_token_run_out(node: Node) -> None:
-    """Leave it a token that the API server does not know, as of one that was deleted at its end."""
+    """Leave it a token that the API server does not know, like one deleted at its expiry."""
     node.give_token("abcdef.0123456789abcdef")
 
 
 def give_new_token(node: Node) -> None:
-    """Do what the line says."""
+    """Do the step that the line names."""
     node.give_token(node.tenant.workload.bootstrap_token())
 
 
 def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
-    """Let the node hold another certificate, of this authority and for this time."""
+    """Give the node another certificate, of this authority and for this time."""
     key = ec_key()
     certificate = (
         x509.CertificateBuilder()
@@ -61,18 +61,18 @@ def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
         .sign(authority.key, hashes.SHA256())
     )
     path = node.state / "credential.pem"
-    kept = replace(
+    replaced = replace(
         credential.decode(path.read_bytes()),
         key_pair=KeyPair(certificate=certificate.public_bytes(Encoding.PEM), key=key_pem(key)),
         not_before=int(began),
         not_after=int(ends),
         received_at=int(began),
     )
-    path.write_bytes(credential.encode(kept))
+    path.write_bytes(credential.encode(replaced))
 
 
 def the_line(ended: Call, status: int) -> str:
-    """Return the line with which a call has ended."""
+    """Return the last line that a call wrote."""
     assert ended.status == status, ended
     lines = ended.complaint.splitlines()
     assert all(line.startswith("kubelet-authenticator-tpm: ") for line in lines)
@@ -92,7 +92,7 @@ def test_power_off_longer_than_certificate_and_token(node: Node) -> None:
     assert whoami(node) == f"system:node:{node.name}"
 
 
-def test_power_off_longer_than_the_certificate_where_kubeadm_took_the_credential_away(
+def test_power_off_longer_than_the_certificate_after_kubeadm_deleted_the_credential(
     node: Node,
 ) -> None:
     now = time.time()
@@ -106,7 +106,7 @@ def test_power_off_longer_than_the_certificate_where_kubeadm_took_the_credential
 
 
 def test_new_image_on_the_same_machine(node: Node, fleet: Fleet) -> None:
-    """The Machine keeps its claim: same TPM, bootstrap credential, new key."""
+    """The Machine keeps its claim: same TPM, new bootstrap credential, new key."""
     claimed = csrs.claim(node, fleet.management.admin)
     shutil.rmtree(node.state)
     kubelet_conf(node).unlink()
@@ -122,7 +122,7 @@ def test_new_image_on_the_same_machine(node: Node, fleet: Fleet) -> None:
 
 
 def test_new_image_on_another_mainboard_is_refused(node: Node, machines: Machines) -> None:
-    """E2: the operator's step is told by the signer's reason, see docs/operations.md."""
+    """E2: the signer's reason leads the operator to the step, see docs/operations.md."""
     other = machines.power_on(name=node.name, tpm=machines.power_on().tpm)
     other.provider_id = node.provider_id
     line = the_line(join(other), 1)
@@ -130,7 +130,7 @@ def test_new_image_on_another_mainboard_is_refused(node: Node, machines: Machine
 
 
 def test_rotated_authority_for_clients(node: Node) -> None:
-    """Every certificate of the old one meets a 401."""
+    """Every certificate of the old authority is answered with 401."""
     now = time.time()
     rotated = Authority.make(node.tenant.workload.name, ec_key())
     hold(node, rotated, now - 60, now + 7 * DAY)
@@ -142,11 +142,11 @@ def test_rotated_authority_for_clients(node: Node) -> None:
 
 
 def test_rotated_authority_for_servers(node: Node, fleet: Fleet) -> None:
-    """A kubeconfig of before: the node takes nobody's word for a new authority."""
-    before = base64.b64encode(fleet.second.workload.authority.pair.certificate).decode()
+    """The kubeconfig is older than the authority. The node never accepts a new one by itself."""
+    old_authority = base64.b64encode(fleet.second.workload.authority.pair.certificate).decode()
     path = kubelet_conf(node)
     now = base64.b64encode(node.tenant.workload.authority.pair.certificate).decode()
-    path.write_text(path.read_text().replace(now, before))
+    path.write_text(path.read_text().replace(now, old_authority))
     shutil.rmtree(node.state)
     line = the_line(call(node), 1)
     assert "ApiServerUntrusted" in line

@@ -1,6 +1,6 @@
-"""Kills, full and failing disks, damage, wrong clocks and links: what was valid stays, whole.
+"""Kills, failing disks, damage, wrong clocks and links: a valid certificate remains, whole.
 
-Everything happens from outside: strace, a small file system, files that are changed, libfaketime.
+Everything happens from outside: strace, a small file system, changed files, libfaketime.
 """
 
 import json
@@ -40,12 +40,12 @@ YEAR = 365 * 24 * HOUR
 
 
 def renewing(node: Node) -> tuple[str, ...]:
-    """Return the arguments of a renewal by hand."""
+    """Return the arguments of a manual renewal."""
     return ("renew", "--kubeconfig", str(node.kubeconfig()))
 
 
 def require_served(call: Call, node: Node) -> str:
-    """Check that a call ended with the node's certificate and its own key; return the former."""
+    """Require the node's certificate and key from a call, and return the certificate."""
     status = call.credential
     leaf = x509.load_pem_x509_certificate(status["clientCertificateData"].encode())
     key = load_pem_private_key(status["clientKeyData"].encode(), None)
@@ -56,7 +56,7 @@ def require_served(call: Call, node: Node) -> str:
 
 
 def require_whole(node: Node) -> None:
-    """Check that each file is private, and either whole or the unfinished one of a kill."""
+    """Require that each file is private, and whole or the temporary file of a killed call."""
     for path in node.state.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
     decode((node.state / "credential.pem").read_bytes())
@@ -68,16 +68,19 @@ def require_whole(node: Node) -> None:
 
 
 def require_one_after_the_other(filed: list[dict[str, Any]]) -> None:
-    """Check that each exchange was over before the next began: an offer, then its own answer."""
+    """Require that each exchange ended before the next began: an offer, then its own answer."""
     for offer, answer in zip(filed[::2], filed[1::2], strict=True):
         assert isinstance(csrs.content(offer), evidence.Offer)
-        found = csrs.content(answer)
-        assert isinstance(found, evidence.Answer)
-        assert found.challenge.uid == offer["metadata"]["uid"]
+        evidence_of_answer = csrs.content(answer)
+        assert isinstance(evidence_of_answer, evidence.Answer)
+        assert evidence_of_answer.challenge.uid == offer["metadata"]["uid"]
 
 
 def tidy(node: Node) -> None:
-    """Do as the kernel's resource manager does when a program that held the TPM is gone."""
+    """Flush the TPM.
+
+    The kernel's resource manager does this when a program that used it has ended.
+    """
     background_runs.wait_for_end(node)
     node.tpm.run("flushcontext", "--transient-object")
     node.tpm.run("flushcontext", "--loaded-session")
@@ -85,13 +88,13 @@ def tidy(node: Node) -> None:
 
 @pytest.fixture
 def filings(fleet: Fleet) -> Iterator[Filings]:
-    """Watch what is filed during a test."""
+    """Watch the requests that are filed during a test."""
     with Filings(fleet.first.workload.admin) as watching:
         yield watching
 
 
 def test_hundred_kills_at_random_steps(machines: Machines, filings: Filings) -> None:
-    """A valid certificate is served during and after each; no two exchanges run at once."""
+    """Each call serves a valid certificate; no two exchanges run at once."""
     nodes = [machines.registered() for _ in range(NODES)]
     for node in nodes:
         assert node.call().status == 0
@@ -108,13 +111,13 @@ def test_hundred_kills_at_random_steps(machines: Machines, filings: Filings) -> 
                 name = order.choice(sorted(possible))
                 fatal = f"signal=SIGKILL:when={order.randint(1, possible[name])}"
                 dying = pool.submit(tampered, node, renewing(node), name, fatal)
-                # Every third call finds the renewal due, and starts one of its own behind it.
+                # Every third call finds the renewal due and starts it in the background.
                 turns += 1
                 require_served((node if turns % 3 else later).call(), node)
                 kills += dying.result().returncode in KILLED
                 tidy(node)
                 require_served(node.call(), node)
-                # This call may have started a renewal behind it, too.
+                # This call may have started a renewal in the background, too.
                 background_runs.wait_for_end(node)
                 require_whole(node)
 
@@ -134,7 +137,7 @@ def joined(machines: Machines) -> tuple[Node, str]:
 
 
 def due(node: Node) -> Node:
-    """Return the node with a clock at which its certificate has to be renewed."""
+    """Return the node with a clock at which its certificate is due for renewal."""
     expires = node.call().credential["expirationTimestamp"]
     return replace(node, environment=clocks.shifted(clocks.until(expires) + 60))
 
@@ -147,11 +150,11 @@ FAILURES = {
     "nothing can be renamed": ("renameat", "error=EROFS:when=1+", ""),
     "the end cannot be renamed": ("renameat", "error=EIO:when=4+", ""),
 }
-"""The end is what comes after three versions of the pending exchange: the new credential."""
+"""The end comes after three versions of the pending exchange: the new credential."""
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_failing_disk_costs_no_certificate(machines: Machines, failure: str) -> None:
+def test_certificate_survives_a_failing_disk(machines: Machines, failure: str) -> None:
     node, first = joined(machines)
     calls, action, name = FAILURES[failure]
     paths = [node.state / name] if name else []
@@ -163,12 +166,12 @@ def test_failing_disk_costs_no_certificate(machines: Machines, failure: str) -> 
     assert not list(node.state.glob("*.new"))
     assert node.call(*renewing(node)).status == 0
     assert require_served(node.call(), node) != first
-    # What was filed before the disk failed was taken up.
+    # The exchange that was filed before the disk failed was continued.
     assert len(csrs.offers(node)) == len(csrs.answers(node)) == 2
 
 
-def test_certificate_that_cannot_be_kept_is_served(machines: Machines) -> None:
-    """Without one in the cache; the next call gets the same once more."""
+def test_certificate_that_cannot_be_stored_is_served(machines: Machines) -> None:
+    """The cache has no certificate; the next call gets the same one again."""
     node = machines.registered()
     unkept = tampered(
         node, (), "write", "error=ENOSPC:when=1+", paths=[node.state / "credential.pem.new"]
@@ -181,7 +184,7 @@ def test_certificate_that_cannot_be_kept_is_served(machines: Machines) -> None:
 
 @contextmanager
 def small_disk(directory: Path) -> Iterator[None]:
-    """Put a file system of its own under a state directory."""
+    """Mount a separate small file system under a state directory."""
     directory.mkdir(mode=0o700)
     mount = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=0700", "none", str(directory)]
     subprocess.run(mount, check=True)
@@ -205,7 +208,7 @@ def full(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
-    """Do as the kernel does after an error of the disk."""
+    """Make the file system read-only, as the kernel does after a disk error."""
     subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
     try:
         yield
@@ -222,25 +225,23 @@ DISKS: dict[str, tuple[Spoil, str]] = {
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_join_waits_for_the_disk(machines: Machines, disk: str) -> None:
-    """Without a place for its exchange a node files none."""
+    """A node that cannot store its exchange files none."""
     node = machines.registered()
-    spoil, told = DISKS[disk]
+    spoil, message = DISKS[disk]
     with small_disk(node.state):
         with spoil(node.state):
             call = node.call()
             assert (call.status, call.output) == (1, "")
             assert "StateDirectoryUnwritable" in call.complaint
-            assert told in call.complaint
+            assert message in call.complaint
         assert csrs.of_node(node) == []
         assert node.call().status == 0
 
 
 @pytest.mark.parametrize("disk", DISKS)
-def test_certificate_is_served_from_a_disk_that_takes_nothing(
-    machines: Machines, disk: str
-) -> None:
+def test_certificate_is_served_from_a_read_only_or_full_disk(machines: Machines, disk: str) -> None:
     node = machines.registered(settings={"expirationSeconds": HOUR})
-    spoil, told = DISKS[disk]
+    spoil, message = DISKS[disk]
     with small_disk(node.state):
         first = require_served(node.call(), node)
         later = due(node)
@@ -251,14 +252,14 @@ def test_certificate_is_served_from_a_disk_that_takes_nothing(
             background_runs.wait_for_end(node)
             failed = node.call(*renewing(node))
             assert failed.status == 1
-            assert told in failed.complaint
+            assert message in failed.complaint
             assert require_served(node.call(), node) == first
         assert node.call(*renewing(node)).status == 0
         assert require_served(node.call(), node) != first
 
 
 def damages(content: bytes, count: int) -> Iterator[bytes]:
-    """Yield the file with one wrong bit, and cut off, at so many places each."""
+    """Yield the file with one flipped bit, and truncated, at this many places each."""
     size = len(content)
     for number in range(count):
         position = number * (size - 1) // (count - 1)
@@ -267,7 +268,7 @@ def damages(content: bytes, count: int) -> Iterator[bytes]:
 
 
 def test_damaged_cache_is_never_served(machines: Machines) -> None:
-    """Neither by the launcher, nor by the full program, which has nothing else to serve here."""
+    """Neither the launcher nor the full program serves it. Here they have nothing else to serve."""
     node, first = joined(machines)
     node.bootstrap_kubeconfig.unlink()
     file = node.state / "credential.pem"
@@ -308,7 +309,7 @@ def test_cache_of_unknown_origin_is_replaced(machines: Machines) -> None:
         last = renewed
 
 
-def test_folder_of_others_is_refused_with_the_remedy(machines: Machines) -> None:
+def test_state_directory_of_another_user_is_refused_with_the_remedy(machines: Machines) -> None:
     node, first = joined(machines)
     os.chown(node.state, 65534, -1)
     refused = node.call(*renewing(node))
@@ -323,12 +324,15 @@ def test_folder_of_others_is_refused_with_the_remedy(machines: Machines) -> None
     assert require_served(node.call(), node) != first
 
 
-def test_clock_that_jumps_costs_no_certificate(machines: Machines, filings: Filings) -> None:
-    """Off by hours, a node goes on; off by years, it trusts no API server, and loses nothing."""
+def test_certificate_survives_a_clock_jump(machines: Machines, filings: Filings) -> None:
+    """With an error of hours, a node works.
+
+    With one of years, it trusts no API server; it loses nothing.
+    """
     node, _ = joined(machines)
     for jump in (-10 * YEAR, 5 * HOUR, -5 * HOUR, 10 * YEAR, -HOUR / 4, 2 * YEAR):
-        odd = replace(node, environment=clocks.shifted(jump))
-        for call in (odd.call(), odd.call()):
+        shifted = replace(node, environment=clocks.shifted(jump))
+        for call in (shifted.call(), shifted.call()):
             if jump < YEAR:
                 require_served(call, node)
             else:
@@ -341,12 +345,12 @@ def test_clock_that_jumps_costs_no_certificate(machines: Machines, filings: Fili
     require_one_after_the_other(filings.of_node(node))
 
 
-SECRET = "root:$6$made-up$of-somebody-else:20000:0:99999:7:::\n"
+SECRET = "root:$6$made-up$of-another-user:20000:0:99999:7:::\n"
 
 
 @pytest.fixture
 def shadow(tmp_path: Path) -> Iterator[Path]:
-    """Return a file that links may lead to, and that nobody touches or prints."""
+    """Return a file to which links may point, and which the program must not change or print."""
     target = tmp_path / "shadow"
     target.touch(mode=0o600)
     target.write_text(SECRET, encoding="ascii")
@@ -356,13 +360,13 @@ def shadow(tmp_path: Path) -> Iterator[Path]:
 
 
 def put_link(name: Path, target: Path) -> None:
-    """Put a link in the place of a file."""
+    """Replace a file with a link."""
     name.unlink(missing_ok=True)
     name.symlink_to(target)
 
 
-def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) -> None:
-    """Neither launcher nor full program looks at what lies behind it."""
+def test_link_in_place_of_the_state_directory_is_refused(machines: Machines) -> None:
+    """Neither the launcher nor the full program reads the target of the link."""
     node, first = joined(machines)
     elsewhere = node.state.rename(node.directory / "elsewhere")
     node.state.symlink_to(elsewhere)
@@ -374,7 +378,7 @@ def test_link_in_the_place_of_the_state_folder_is_refused(machines: Machines) ->
     assert require_served(node.call(), node) == first
 
 
-def test_links_and_pipes_in_the_state_directory_lead_nowhere(
+def test_links_and_pipes_in_the_state_directory_are_not_followed(
     machines: Machines, shadow: Path
 ) -> None:
     node, first = joined(machines)
@@ -393,13 +397,13 @@ def test_links_and_pipes_in_the_state_directory_lead_nowhere(
     assert require_served(node.call(), node) == renewed
     assert not (node.state / "pending.json").exists()
     assert not (node.state / "cooldown.json").exists()
-    # What cannot be logged is not begun behind a call, and the call is served all the same.
-    told = due(node).call()
-    assert require_served(told, node) == renewed
-    assert "no background run can be started" in told.complaint
+    # A renewal whose log cannot be opened is not started; the call still serves the certificate.
+    due_call = due(node).call()
+    assert require_served(due_call, node) == renewed
+    assert "no background run can be started" in due_call.complaint
 
 
-def test_link_in_the_place_of_the_lock_is_refused(machines: Machines, shadow: Path) -> None:
+def test_link_in_place_of_the_lock_is_refused(machines: Machines, shadow: Path) -> None:
     node, first = joined(machines)
     put_link(node.state / "exchange.lock", shadow)
     refused = node.call(*renewing(node))

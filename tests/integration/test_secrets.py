@@ -1,6 +1,6 @@
-"""Keys and tokens are where they have to be, and nowhere else; surroundings change nothing.
+"""Keys and tokens are only where they must be, and the environment changes nothing.
 
-The tests read what any other process on the node can: /proc, files, output.
+The tests read what any other process on the node can read: /proc, files, output.
 """
 
 import base64
@@ -30,7 +30,7 @@ MAY_HOLD_KEYS = {"credential.pem", "pending.json"}
 
 
 def forms(pem: bytes) -> list[bytes]:
-    """Return a private key in every form that it could slip out in."""
+    """Return a private key in every encoding in which it could leak."""
     key = load_pem_private_key(pem, None)
     assert isinstance(key, EllipticCurvePrivateKey)
     scalar = key.private_numbers().private_value
@@ -47,7 +47,7 @@ def forms(pem: bytes) -> list[bytes]:
 
 
 def key_on_disk(node: Node) -> bytes:
-    """Return the key of the exchange that has begun, else that of the certificate, as PEM."""
+    """Return the key of the pending exchange, or else the key of the certificate, as PEM."""
     pending = node.state / "pending.json"
     if pending.exists():
         return base64.b64decode(json.loads(pending.read_bytes())["entries"][-1]["key"])
@@ -62,14 +62,14 @@ def secret_of_token(node: Node) -> bytes:
 
 
 def require_free_of(secrets: list[bytes], text: bytes, where: str) -> None:
-    """Check that none of the secrets is in something."""
-    found = [position for position, secret in enumerate(secrets) if secret in text]
-    assert not found, f"{where} holds a secret, in form {found}"
+    """Require that a text contains none of the secrets."""
+    positions = [position for position, secret in enumerate(secrets) if secret in text]
+    assert not positions, f"{where} holds a secret, in form {positions}"
 
 
 @contextmanager
 def frozen_at_the_quote(machines: Machines) -> Iterator[tuple[Node, Event]]:
-    """Make a node whose TPM waits with its quote for an event; the kubelet's key exists by then."""
+    """Make a node whose TPM delays its quote until an event; by then the kubelet's key exists."""
     node = machines.power_on()
     machines.register(node)
     reached, go_on = Event(), Event()
@@ -110,7 +110,7 @@ def test_process_in_an_exchange_shows_no_secret_and_leaves_no_core(machines: Mac
 
 
 def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer) -> None:
-    """Join, a background renewal, a failing one, and the commands of an operator."""
+    """Join, a background renewal, a failing renewal, and the commands of an operator."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     by_hand = ("--kubeconfig", str(node.kubeconfig()))
     calls = [node.call()]
@@ -134,16 +134,16 @@ def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer)
         require_free_of(secrets, call.complaint.encode(), f"what call {number} complained of")
     for number, call in enumerate([failing, *commands]):
         require_free_of(secrets, call.output.encode(), f"the output of call {number}")
-    kept = {path.name: path.read_bytes() for path in node.state.iterdir()}
-    assert {"runs.jsonl", "background.log", "served", "exchange.lock"} <= kept.keys()
-    for name in kept.keys() - MAY_HOLD_KEYS:
-        require_free_of([*secrets, b"PRIVATE KEY"], kept[name], name)
-    require_free_of([secret_of_token(node)], b"".join(kept.values()), "the state directory")
+    files = {path.name: path.read_bytes() for path in node.state.iterdir()}
+    assert {"runs.jsonl", "background.log", "served", "exchange.lock"} <= files.keys()
+    for name in files.keys() - MAY_HOLD_KEYS:
+        require_free_of([*secrets, b"PRIVATE KEY"], files[name], name)
+    require_free_of([secret_of_token(node)], b"".join(files.values()), "the state directory")
 
 
 @pytest.fixture
 def surroundings(tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which HTTP libraries, TLS and interpreters would go astray."""
+    """Return an environment that would mislead HTTP libraries, TLS and interpreters."""
     home = tmp_path / "home"
     modules = home / "modules"
     modules.mkdir(parents=True)
@@ -170,7 +170,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.usefixtures("signer")
 def test_environment_changes_nothing(machines: Machines, surroundings: dict[str, str]) -> None:
-    """Neither for a join, nor for the cache, nor for a background renewal."""
+    """It changes neither a join, nor an answer from the cache, nor a background renewal."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     node.environment = surroundings
     first = node.call()
@@ -186,44 +186,47 @@ def test_environment_changes_nothing(machines: Machines, surroundings: dict[str,
 
 
 def test_background_renewal_inherits_nothing(machines: Machines, signer: Signer) -> None:
-    """Whoever waits for the end of a pipe does not wait for the renewal."""
+    """A process that waits for the end of a pipe does not wait for the renewal."""
     node = machines.registered(settings={"expirationSeconds": HOUR})
     renewal = clocks.until(node.call().credential["expirationTimestamp"])
-    ours, its = os.pipe()
+    read_end, write_end = os.pipe()
     environment = {"KUBERNETES_EXEC_INFO": node.exec_info()}
     signer.stop()
     try:
         subprocess.run(
             [PLUGIN],
             env=os.environ | environment | clocks.shifted(renewal + 60),
-            pass_fds=[its],
+            pass_fds=[write_end],
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        os.close(its)
+        os.close(write_end)
         [pid] = background_runs.running(node)
-        readable, _, _ = select.select([ours], [], [], 60)
-        assert readable, "somebody has the pipe open still"
-        assert os.read(ours, 1) == b""
+        readable, _, _ = select.select([read_end], [], [], 60)
+        assert readable, "another process still has the pipe open"
+        assert os.read(read_end, 1) == b""
         assert background_runs.running(node) == [pid]
-        # The last is what shifts its clock.
-        own = ("/dev/null", str(node.state), "socket:", "anon_inode:", "/dev/shm/faketime")  # noqa: S108
+        # The last one belongs to libfaketime.
+        expected = ("/dev/null", str(node.state), "socket:", "anon_inode:", "/dev/shm/faketime")  # noqa: S108
 
-        def asks_with_its_own_alone() -> bool:
+        def has_only_expected_files_open() -> bool:
             links = opened(pid)
             asks = any(link.startswith("socket:") for link in links)
-            return asks and all(link.startswith(own) for link in links)
+            return asks and all(link.startswith(expected) for link in links)
 
-        # A module that it loads is open for a moment; what it inherits would stay open.
-        wait_until(asks_with_its_own_alone, what="it asks the API server, with its own alone open")
+        # A module is open for a moment while it is loaded; an inherited file would stay open.
+        wait_until(
+            has_only_expected_files_open,
+            what="the renewal sends a request and has only its own files open",
+        )
     finally:
-        os.close(ours)
+        os.close(read_end)
         signer.start()
     background_runs.wait_for_end(node)
 
 
 def opened(pid: int) -> list[str]:
-    """Return what a process has open, without what it closes meanwhile."""
+    """Return the open files of a process, without those that it closes meanwhile."""
     links = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -231,8 +234,8 @@ def opened(pid: int) -> list[str]:
     return links
 
 
-def test_libraries_of_the_tpm_say_nothing(machines: Machines) -> None:
-    """One line of the program says what their lines would say."""
+def test_libraries_of_the_tpm_log_nothing(machines: Machines) -> None:
+    """One line of the program replaces the lines of the libraries."""
     node = machines.registered(settings={"tcti": "device:/dev/no-such-tpm"})
     call = node.call()
     assert (call.status, call.output) == (1, "")

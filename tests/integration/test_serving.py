@@ -1,4 +1,4 @@
-"""Serving certificates on real parts (S1 to S3): by the built-in signer, and by ours."""
+"""Serving certificates on real parts (S1 to S3): by the built-in signer, and by this project's."""
 
 import ipaddress
 import secrets
@@ -27,12 +27,12 @@ from tests.integration.scripted_node import ServingScript
 pytestmark = pytest.mark.usefixtures("signer", "controllers")
 
 Names = Sequence[str]
-"""Addresses where they can be read as such, else DNS names."""
+"""Addresses where the text is an IP address, DNS names otherwise."""
 
 
 @pytest.fixture(scope="module")
 def controllers(fleet: Fleet) -> None:
-    """Run kube-controller-manager, which signs what is approved."""
+    """Run kube-controller-manager, which signs approved requests."""
     fleet.first.workload.start_controllers()
 
 
@@ -41,7 +41,7 @@ def machine_path(node: Node) -> str:
 
 
 def with_addresses(machines: Machines, *, address: str = "") -> tuple[Node, str]:
-    """Make a machine that may join, with an address that no other has; return both."""
+    """Make a machine that may join, with an address that no other machine has; return both."""
     address = address or str(ipaddress.IPv6Address(b"\x20\x01\x0d\xb8" + secrets.token_bytes(12)))
     node = machines.power_on()
     addresses = [("Hostname", node.name), ("InternalIP", address)]
@@ -50,7 +50,7 @@ def with_addresses(machines: Machines, *, address: str = "") -> tuple[Node, str]
 
 
 def joined(machines: Machines, *, address: str = "") -> tuple[Node, Client, str]:
-    """Make a machine that has joined; return it, itself as a client, and its address."""
+    """Make a machine that has joined; return it, a client with its certificate, and its address."""
     node, address = with_addresses(machines, address=address)
     return node, itself(node), address
 
@@ -72,7 +72,7 @@ def general_name(name: str) -> x509.GeneralName:
 
 
 def ask(client: Client, node_name: str, names: Names) -> str:
-    """File a request to the built-in signer, as the kubelet does; return its name."""
+    """File a request to the built-in signer, in the way the kubelet does, and return its name."""
     alternatives = x509.SubjectAlternativeName(map(general_name, names))
     request = (
         x509.CertificateSigningRequestBuilder()
@@ -96,7 +96,7 @@ def certified(client: Client, name: str) -> x509.Certificate:
 
 
 def named(certificate: x509.Certificate) -> set[str]:
-    """Return the names that a serving certificate is for."""
+    """Return the names in a serving certificate."""
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -112,10 +112,10 @@ def test_a_kubelets_request_is_approved_and_signed(machines: Machines) -> None:
     assert named(certificate) == {node.name, address}
 
 
-def test_an_address_that_is_not_reported_yet_is_waited_for(
+def test_request_waits_for_an_address_that_is_not_reported_yet(
     machines: Machines, fleet: Fleet
 ) -> None:
-    """S2: infrastructure providers tell addresses late."""
+    """S2: infrastructure providers report addresses late."""
     node, client, address = joined(machines)
     later = f"{node.name}.later.example"
     name = ask(client, node.name, [node.name, address, later])
@@ -128,14 +128,14 @@ def test_an_address_that_is_not_reported_yet_is_waited_for(
 
 @pytest.mark.parametrize("stolen", [HOST, SERVICE_ADDRESS, "kubernetes.default.svc", "kubernetes"])
 def test_a_name_of_the_control_plane_is_denied(machines: Machines, stolen: str) -> None:
-    """S3: even where the Machine has it, since guests may say what theirs are."""
+    """S3: even if the Machine has the name, since guests can report any name."""
     node, client, _ = joined(machines, address=stolen if stolen[0].isdigit() else "")
     name = ask(client, node.name, [node.name, stolen])
     assert csrs.decided(client, name) == {"Denied": "AddressOfControlPlane"}
 
 
 def test_another_machines_address_waits_for_an_operator(machines: Machines) -> None:
-    """S3: both say that it is theirs."""
+    """S3: both machines report it."""
     victim, _, address = joined(machines)
     node, client, _ = joined(machines, address=address)
     csrs.waiting_for(client, ask(client, node.name, [address]), "AddressOfAnotherMachine")
@@ -143,7 +143,7 @@ def test_another_machines_address_waits_for_an_operator(machines: Machines) -> N
 
 
 def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
-    """Its certificate is the cluster's, but nothing tells which Machine it is."""
+    """The cluster issued its certificate, but no claim says which Machine it is."""
     node, address = with_addresses(machines)
     client = node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
     name = ask(client, node.name, [node.name, address])
@@ -153,7 +153,7 @@ def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
 
 
 def test_a_bootstrapper_gets_no_serving_certificate(machines: Machines) -> None:
-    """R3: by either signer."""
+    """R3: neither signer issues one."""
     node, address = with_addresses(machines)
     workload = node.tenant.workload
     client = workload.with_token(workload.bootstrap_token())
@@ -162,8 +162,8 @@ def test_a_bootstrapper_gets_no_serving_certificate(machines: Machines) -> None:
     assert ServingScript(node, dns_names=[node.name]).refusal() == "RequesterNotAllowed"
 
 
-def test_a_node_gets_none_for_another(machines: Machines) -> None:
-    """M5, and before it the API server's own NodeRestriction, for the signer that it knows."""
+def test_a_node_gets_no_serving_certificate_for_another(machines: Machines) -> None:
+    """M5. For the built-in signer, the API server's NodeRestriction refuses it first."""
     victim, _, _ = joined(machines)
     node, client, _ = joined(machines)
     with pytest.raises(ApiError, match="can only create a node CSR"):
@@ -188,8 +188,8 @@ def test_our_signer_attests_each_certificate(machines: Machines) -> None:
     assert named(certificate) == {node.name, address}
 
 
-def test_our_signer_keeps_to_the_same_names(machines: Machines) -> None:
-    """S1 to S3, on the answer: an offer is not asked for them."""
+def test_our_signer_accepts_the_same_names(machines: Machines) -> None:
+    """S1 to S3, on the answer: the signer does not check them on an offer."""
     node, client, _ = joined(machines)
     foreign = ServingScript(node, client=client, dns_names=["other.example"])
     name = csrs.new_name()

@@ -1,4 +1,4 @@
-"""serving on a real cluster: the exchange for a serving certificate, and the file it ends in."""
+"""serving on a real cluster: the exchange for a serving certificate, and its result file."""
 
 import ipaddress
 import ssl
@@ -31,20 +31,20 @@ def address() -> str:
 @pytest.fixture
 def node(machines: Machines, address: str) -> Node:
     """Return a node that has joined, whose Machine has a name and an address."""
-    made = machines.power_on()
-    addresses = [("Hostname", made.name), ("InternalIP", address)]
-    machines.register(made, Machine(made.name, addresses=addresses))
-    assert made.call().status == 0
-    return made
+    joined_node = machines.power_on()
+    addresses = [("Hostname", joined_node.name), ("InternalIP", address)]
+    machines.register(joined_node, Machine(joined_node.name, addresses=addresses))
+    assert joined_node.call().status == 0
+    return joined_node
 
 
 def file_of(node: Node) -> Path:
-    """Return what tlsCertFile and tlsPrivateKeyFile name."""
+    """Return the path of tlsCertFile and tlsPrivateKeyFile."""
     return node.state / "serving/credential.pem"
 
 
 def filed(node: Node) -> list[str]:
-    """Return who asked for serving certificates of this node's name."""
+    """Return the requesters of serving certificates for this node's name."""
     return [
         csr["spec"]["username"]
         for csr in node.tenant.workload.admin.list(csrs.CSRS)
@@ -54,9 +54,9 @@ def filed(node: Node) -> list[str]:
 
 
 def test_certificate_is_attested_and_for_the_machines_addresses(node: Node, address: str) -> None:
-    made = node.call("serving", "--dns", node.name, "--address", address)
-    assert (made.status, made.complaint) == (0, "")
-    assert made.output.startswith(f"{node.name}: certificate until ")
+    joined_node = node.call("serving", "--dns", node.name, "--address", address)
+    assert (joined_node.status, joined_node.complaint) == (0, "")
+    assert joined_node.output.startswith(f"{node.name}: certificate until ")
     content = file_of(node).read_bytes()
     leaf = x509.load_pem_x509_certificate(content)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -70,14 +70,16 @@ def test_certificate_is_attested_and_for_the_machines_addresses(node: Node, addr
 
 
 def test_one_file_serves_tls_for_certificate_and_key(node: Node, address: str) -> None:
-    """What stands before the first PEM block is passed over, by OpenSSL as by Go."""
+    """OpenSSL and Go both skip the text before the first PEM block."""
     assert node.call("serving", "--address", address).status == 0
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file_of(node), file_of(node))
     assert stat.S_IMODE(file_of(node).stat().st_mode) == 0o600
 
 
-def test_nothing_is_filed_before_it_is_due_or_different(node: Node, address: str) -> None:
+def test_nothing_is_filed_before_the_certificate_is_due_or_different(
+    node: Node, address: str
+) -> None:
     for _ in range(2):
         assert node.call("serving", "--address", address).status == 0
     assert len(filed(node)) == 2
@@ -85,15 +87,15 @@ def test_nothing_is_filed_before_it_is_due_or_different(node: Node, address: str
     assert len(filed(node)) == 4
 
 
-def test_client_certificate_is_left_alone(node: Node, address: str) -> None:
+def test_client_certificate_is_not_changed(node: Node, address: str) -> None:
     before = node.call().certificate
     assert node.call("serving", "--address", address).status == 0
     assert node.call().certificate == before
     assert len(csrs.of_node(node)) == 2
 
 
-def test_address_of_nobody_is_told_and_waited_for(node: Node) -> None:
-    """S2: the Machine may come to have it."""
+def test_serving_reports_and_waits_for_an_unknown_address(node: Node) -> None:
+    """S2: the Machine may get the address later."""
     enough(
         lambda budget: node.call("serving", "--address", "203.0.113.77", budget),
         lambda end: "AddressNotOfMachine" in end.complaint,
@@ -102,13 +104,13 @@ def test_address_of_nobody_is_told_and_waited_for(node: Node) -> None:
 
 
 def test_name_of_the_control_plane_is_refused(node: Node) -> None:
-    """S3."""
+    """S3: no node gets a certificate for a name of the control plane."""
     refused = node.call("serving", "--dns", "kubernetes.default.svc")
     assert refused.status == 1
     assert "AddressOfControlPlane" in refused.complaint
 
 
-def test_node_that_has_not_joined_is_told_so(machines: Machines) -> None:
+def test_serving_reports_that_the_node_has_not_joined(machines: Machines) -> None:
     refused = machines.registered().call("serving", "--address", "203.0.113.77")
     assert refused.status == 1
     assert "ClientCertificateMissing" in refused.complaint

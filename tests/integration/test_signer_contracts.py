@@ -1,4 +1,4 @@
-"""The signer's seams to API servers: each contract over the fake and over the real thing."""
+"""The signer's interfaces to API servers: each contract over the fake and over the real one."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ from tests.harness.management import NAMESPACE
 from tests.harness.signer import Signer
 from tests.integration import csrs
 
-# Of a claim that expired long ago, a signer that runs beside would make an end.
+# A signer that runs at the same time would delete a claim that expired long ago.
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOME = ClusterKey(namespace="team-a", name="workload")
 
@@ -110,7 +110,7 @@ class RealClaimWorld:
         self.names[provider_id] = name
         owner, wanted = cluster or self.cluster, objects.Machine(name, provider_id=provider_id)
         self.fleet.management.create_machine(owner.namespace, owner.name, wanted)
-        # A finalizer, as Cluster API's own, keeps it while it is being deleted.
+        # A finalizer, like the one of Cluster API, keeps the object while it is being deleted.
         path = self._path("machines", name)
         self.fleet.management.admin.patch(path, {"metadata": {"finalizers": ["a/b"]}})
         return name
@@ -128,7 +128,7 @@ class RealClaimWorld:
         self.fleet.management.admin.delete(self._path("clusters", cluster.name))
 
     def close(self) -> None:
-        """Let go of every Machine."""
+        """Remove the finalizers of every Machine."""
         for name in self.names.values():
             path = self._path("machines", name)
             self.fleet.management.admin.patch(path, {"metadata": {"finalizers": []}})
@@ -155,7 +155,7 @@ def world(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A node with a key of its own."""
+    """A node with its own key."""
 
     key: str
     pem: str
@@ -164,7 +164,7 @@ class Claimant:
 
 
 def claimant(world: ClaimWorld) -> Claimant:
-    """Make a node that nobody knows."""
+    """Make a node that the signer does not know."""
     public = generate_private_key(SECP256R1()).public_key()
     key, name = spki_sha256(public).hex(), f"node-{secrets.token_hex(4)}"
     holder = KeyHolder(
@@ -190,7 +190,7 @@ def claimant(world: ClaimWorld) -> Claimant:
     return Claimant(key=key, pem=pem, holder=holder, node=node)
 
 
-def test_what_was_never_claimed_is_not_there(world: ClaimWorld) -> None:
+def test_unclaimed_key_and_name_are_absent(world: ClaimWorld) -> None:
     made = claimant(world)
     assert world.claims.endorsement_key(made.key) is None
     assert world.claims.attested_node(world.cluster, made.node.node_name) is None
@@ -215,8 +215,8 @@ def test_a_key_is_held_under_the_version_that_was_read(world: ClaimWorld) -> Non
         world.claims.set_key_holder(created, made.holder, NOW)
 
 
-def test_a_write_that_changes_nothing_still_excludes_who_read_before(world: ClaimWorld) -> None:
-    """K3 rests on it: the write has to give a new resourceVersion, or the key could be taken."""
+def test_unchanged_write_still_makes_earlier_readers_conflict(world: ClaimWorld) -> None:
+    """K3 needs this: without a new resourceVersion, another replica could take over the key."""
     made = claimant(world)
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
     again = world.claims.set_key_holder(created, made.holder, NOW)
@@ -227,8 +227,8 @@ def test_a_write_that_changes_nothing_still_excludes_who_read_before(world: Clai
             world.claims.set_key_holder(before, made.holder, NOW)
 
 
-def test_a_confirmed_name_excludes_who_read_before(world: ClaimWorld) -> None:
-    """K2 likewise: a dead claim's name is not deleted or taken when it was confirmed meanwhile."""
+def test_confirmed_name_makes_earlier_readers_conflict(world: ClaimWorld) -> None:
+    """K2 too: a dead claim whose name was confirmed meanwhile is not deleted or taken over."""
     made = claimant(world)
     created = world.claims.create_attested_node(made.node)
     again = world.claims.replace_attested_node(created, made.node)
@@ -262,7 +262,7 @@ def test_a_name_is_created_once_and_replaced_as_a_whole(world: ClaimWorld) -> No
         world.claims.replace_attested_node(created, wanted)
 
 
-def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
+def test_machine_that_exists_is_live(world: ClaimWorld) -> None:
     made = claimant(world)
     provider_id = made.holder.provider_id
     state = world.claims.machine_state
@@ -277,8 +277,8 @@ def test_a_machine_that_is_there_lives(world: ClaimWorld) -> None:
     assert state(world.cluster, provider_id, name) is MachineState.DELETING
 
 
-def test_the_machines_of_a_cluster_that_is_gone_do_not_live(world: ClaimWorld) -> None:
-    """They are left behind where somebody took the Cluster's finalizers away."""
+def test_machines_of_a_deleted_cluster_are_not_live(world: ClaimWorld) -> None:
+    """The Machines remain if an operator removed the Cluster's finalizers."""
     provider_id = claimant(world).holder.provider_id
     other = world.other_cluster()
     world.machine(provider_id, other)
@@ -315,7 +315,10 @@ def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: Ap
 def test_an_endorsement_key_that_was_claimed_meanwhile_is_not_deleted(
     fleet: Fleet, management: ApiClient
 ) -> None:
-    """Housekeeping deletes unclaimed keys; the claim must win, and it needs the permission."""
+    """Housekeeping deletes unclaimed keys.
+
+    The claim must win, and deleting needs the permission.
+    """
     world = RealClaimWorld(fleet, KubeClaimStore(management))
     made = claimant(world)
     created = world.claims.create_endorsement_key(made.key, made.pem, made.holder, NOW)
@@ -387,17 +390,19 @@ CsrWorld = FakeCsrWorld | RealCsrWorld
 
 
 @pytest.fixture(scope="module")
-def nobody_else(signer: Signer) -> Iterator[None]:
-    """Let the signer of the other tests rest, or it would judge what is filed here."""
+def no_other_signer(signer: Signer) -> Iterator[None]:
+    """Stop the signer of the other tests: it would judge the requests of these tests."""
     signer.stop()
     yield
     signer.start()
 
 
 @pytest.fixture(params=["fake", "real"])
-def filing(request: pytest.FixtureRequest, fleet: Fleet, nobody_else: None) -> Iterator[CsrWorld]:
-    """Return CSRs that nobody else decides."""
-    assert nobody_else is None
+def filing(
+    request: pytest.FixtureRequest, fleet: Fleet, no_other_signer: None
+) -> Iterator[CsrWorld]:
+    """Return CSRs on which no other controller decides."""
+    assert no_other_signer is None
     if request.param == "fake":
         yield FakeCsrWorld()
         return
@@ -408,7 +413,7 @@ def filing(request: pytest.FixtureRequest, fleet: Fleet, nobody_else: None) -> I
 
 
 def certificate(fleet: Fleet) -> bytes:
-    """Return some certificate; whose it is is nothing to the API server."""
+    """Return any certificate. The API server does not check its owner."""
     return fleet.second.workload.authority.client("system:node:n", "system:nodes").certificate
 
 
@@ -447,8 +452,8 @@ def test_approved_and_then_failed(filing: CsrWorld) -> None:
     }
 
 
-def test_others_conditions_stay(filing: CsrWorld) -> None:
-    """A custom condition is somebody's note; an approval must not cost it."""
+def test_conditions_of_others_are_kept(filing: CsrWorld) -> None:
+    """A custom condition may be an operator's note; an approval must keep it."""
     csr = filing.csrs.fail(filing.file({}), "Early", "on its own")
     csr = filing.csrs.approve(csr, "ByHand", "trust me")
     assert csr.conditions.keys() == {"Approved", "Failed"}
@@ -474,7 +479,7 @@ Write = Callable[[FakeCsrs | CsrClient, Csr], object]
     ],
     ids=["annotate", "approve", "deny", "fail", "delete"],
 )
-def test_nothing_is_written_to_what_changed_since(filing: CsrWorld, write: Write) -> None:
+def test_nothing_is_written_to_a_changed_csr(filing: CsrWorld, write: Write) -> None:
     csr = filing.file({})
     changed = filing.csrs.annotate(csr, {"b": "2"})
     with pytest.raises(CsrChanged):
@@ -482,14 +487,14 @@ def test_nothing_is_written_to_what_changed_since(filing: CsrWorld, write: Write
     assert filing.csrs.read(csr.name) == changed
 
 
-def test_no_certificate_is_written_to_what_changed_since(filing: CsrWorld, fleet: Fleet) -> None:
+def test_no_certificate_is_written_to_a_changed_csr(filing: CsrWorld, fleet: Fleet) -> None:
     csr = filing.file({})
     filing.csrs.annotate(csr, {"b": "2"})
     with pytest.raises(CsrChanged):
         filing.csrs.set_certificate(csr, certificate(fleet))
 
 
-def test_nothing_is_written_to_what_is_gone(filing: CsrWorld) -> None:
+def test_nothing_is_written_to_a_deleted_csr(filing: CsrWorld) -> None:
     csr = replace(filing.file({}), name=csrs.new_name())
     assert filing.csrs.read(csr.name) is None
     with pytest.raises(CsrChanged):

@@ -45,7 +45,7 @@ class Relayed:
     workload: ApiRelay
 
     def signer(self, directory: Path) -> Signer:
-        """Make a signer that uses the relays."""
+        """Make a signer whose requests go through the relays."""
         text = self.fleet.management.signer_kubeconfig()
         through = text.replace(self.fleet.management.url, self.management.url)
         return Signer(self.fleet, directory, kubeconfig=through)
@@ -134,7 +134,7 @@ def test_a_second_signer_completes_what_a_killed_one_began(
 def test_a_first_join_causes_the_listed_writes(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
-    """The tests above kill the signer at the listed writes alone."""
+    """The tests above kill the signer only at the listed writes."""
     counting = Fault(at_write=0, before=True, happen=lambda: None)
     node = machines.registered(relayed.fleet.first)
     relayed.reset()

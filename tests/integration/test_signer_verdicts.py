@@ -1,4 +1,4 @@
-"""What the signer does about others: who approves by hand, who binds too much, what is gone."""
+"""What the signer does after manual approvals, with unsafe bindings, and for deleted Machines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 def filed(script: Script, name: str, answer: evidence.Answer) -> str:
-    """File an answer without waiting for a verdict."""
+    """File an answer, and do not wait for a verdict."""
     return csrs.file(
         script.client,
         encode_request(script.pkcs10, evidence.encode_attestation_data(answer)),
@@ -33,19 +33,19 @@ def filed(script: Script, name: str, answer: evidence.Answer) -> str:
 
 
 def approve(node: Node, name: str) -> None:
-    """Approve a CSR as an administrator would by hand."""
+    """Approve a CSR manually, as an administrator."""
     condition = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "trust me"}
     admin = node.tenant.workload.admin
     admin.patch(f"{csrs.CSRS}/{name}/approval", {"status": {"conditions": [condition]}})
 
 
 def certificate(node: Node, name: str) -> bytes:
-    """Return a CSR's certificate, empty for none."""
+    """Return a CSR's certificate, or an empty string if there is none."""
     return csrs.certificate(node.tenant.workload.admin, name)
 
 
 def when_resting(signer: Signer, act: Callable[[], None]) -> None:
-    """Do something before the signer can see it half done."""
+    """Act while the signer rests, so that it never sees a half-finished change."""
     signer.stop()
     try:
         act()
@@ -53,8 +53,8 @@ def when_resting(signer: Signer, act: Callable[[], None]) -> None:
         signer.start()
 
 
-def test_approved_by_hand_and_wrong_is_failed(machines: Machines, signer: Signer) -> None:
-    """Approved says nothing about what was verified, and by whom (section 3)."""
+def test_wrong_answer_approved_manually_is_failed(machines: Machines, signer: Signer) -> None:
+    """Approved does not say what was verified, or by whom (section 3)."""
     script, name = Script(machines.registered()), csrs.new_name()
     other = script.answer(csrs.new_name())
 
@@ -69,7 +69,7 @@ def test_approved_by_hand_and_wrong_is_failed(machines: Machines, signer: Signer
     assert certificate(script.node, name) == b""
 
 
-def test_approved_by_hand_and_right_is_issued(machines: Machines, signer: Signer) -> None:
+def test_right_answer_approved_manually_is_issued(machines: Machines, signer: Signer) -> None:
     script, name = Script(machines.registered()), csrs.new_name()
     answer = script.answer(name)
 
@@ -82,7 +82,7 @@ def test_approved_by_hand_and_right_is_issued(machines: Machines, signer: Signer
     assert csrs.conditions(script.node.tenant.workload.admin, name) == {"Approved": "ByHand"}
 
 
-def test_an_approved_offer_is_worth_nothing(machines: Machines, signer: Signer) -> None:
+def test_approved_offer_gets_no_certificate(machines: Machines, signer: Signer) -> None:
     script = Script(machines.registered())
     approve(script.node, script.offer)
     script.challenge()
@@ -92,7 +92,7 @@ def test_an_approved_offer_is_worth_nothing(machines: Machines, signer: Signer) 
     assert "issued" not in {line.get("outcome") for line in signer.verdicts(script.offer)}
 
 
-def test_a_machine_that_is_gone_makes_an_answer_wait_with_an_event(
+def test_answer_of_a_deleted_machine_waits_with_an_event(
     machines: Machines, fleet: Fleet, signer: Signer
 ) -> None:
     node = machines.registered()
@@ -106,14 +106,14 @@ def test_a_machine_that_is_gone_makes_an_answer_wait_with_an_event(
         filed(script, name, answer)
 
     when_resting(signer, act)
-    told = csrs.annotated(node.tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
-    assert told.startswith("MachineNotFound: ")
+    message = csrs.annotated(node.tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
+    assert message.startswith("MachineNotFound: ")
     admin = node.tenant.workload.admin
 
     def events() -> list[str]:
         selector = f"involvedObject.name={name}"
-        found = admin.list("/api/v1/namespaces/default/events", fieldSelector=selector)
-        return [event["reason"] for event in found]
+        events_of_csr = admin.list("/api/v1/namespaces/default/events", fieldSelector=selector)
+        return [event["reason"] for event in events_of_csr]
 
     wait_until(lambda: bool(events()), what="the Event")
     assert events() == ["MachineNotFound"]
@@ -127,10 +127,10 @@ def test_a_machine_that_is_gone_makes_an_answer_wait_with_an_event(
     assert csrs.decided(admin, name) == {"Approved": "Attested"}
 
 
-def test_an_auto_approving_binding_is_removed_and_told(
+def test_auto_approving_binding_is_removed_and_reported(
     machines: Machines, fleet: Fleet, signer: Signer
 ) -> None:
-    """R0: while it is there, a bootstrap token alone is worth a certificate."""
+    """R0: while the binding exists, a bootstrap token alone gets a certificate."""
     workload = fleet.first.workload
     workload.allow_automatic_approval()
 
@@ -151,12 +151,12 @@ def test_an_auto_approving_binding_is_removed_and_told(
 def test_a_cluster_that_names_two_signers_waits(
     machines: Machines, fleet: Fleet, signer: Signer
 ) -> None:
-    """R0: a second client signer would be a way around the first."""
+    """R0: a second client signer would bypass the first."""
     tenant = fleet.first
     path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
     key = "attestation.cluster.x-k8s.io/client-signer"
-    ours = fleet.management.admin.get(path)["metadata"]["annotations"][key]
-    both = f"{ours},cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
+    own_signer = fleet.management.admin.get(path)["metadata"]["annotations"][key]
+    both = f"{own_signer},cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
     node = machines.registered()
 
     def act() -> None:
@@ -168,16 +168,16 @@ def test_a_cluster_that_names_two_signers_waits(
         wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
         [offer] = csrs.offers(node)
         name = offer["metadata"]["name"]
-        told = csrs.annotated(tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
-        assert told.startswith("MultipleClientSigners: ")
+        message = csrs.annotated(tenant.workload.admin, name, PENDING_REASON_ANNOTATION)
+        assert message.startswith("MultipleClientSigners: ")
     finally:
-        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: ours}}})
+        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: own_signer}}})
     assert finished(call).status == 0
     [waited] = [line for line in signer.verdicts(name) if line["outcome"] == "waiting"]
     assert waited["alarm"]
 
 
-def test_a_cluster_that_opted_out_is_left_alone(
+def test_cluster_that_opted_out_is_ignored(
     machines: Machines, fleet: Fleet, signer: Signer
 ) -> None:
     tenant = fleet.second
@@ -186,24 +186,24 @@ def test_a_cluster_that_opted_out_is_left_alone(
         left = ("cluster closed", f"{tenant.namespace}/{tenant.name}")
         return sum((line["event"], line.get("cluster")) == left for line in signer.lines)
 
-    # A signer that has just been started may not have come to it.
+    # A signer that has just started may not have seen the cluster yet.
     assert machines.registered(tenant).call().status == 0
-    before = times_left()
+    earlier = times_left()
     path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
     key = "attestation.cluster.x-k8s.io/client-signer"
-    ours = fleet.management.admin.get(path)["metadata"]["annotations"][key]
+    own_signer = fleet.management.admin.get(path)["metadata"]["annotations"][key]
     node = machines.registered(tenant)
     fleet.management.admin.patch(path, {"metadata": {"annotations": {key: None}}})
     try:
-        wait_until(lambda: times_left() > before, what="the signer leaves the cluster")
+        wait_until(lambda: times_left() > earlier, what="the signer leaves the cluster")
         call = node.start()
         wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
-        # The other cluster's node shows that the signer is at work.
+        # The other cluster's node shows that the signer works.
         assert machines.registered(fleet.first).call().status == 0
         [offer] = csrs.offers(node)
-        found = tenant.workload.admin.get(f"{csrs.CSRS}/{offer['metadata']['name']}")
-        assert "annotations" not in found["metadata"]
-        assert not found.get("status")
+        current = tenant.workload.admin.get(f"{csrs.CSRS}/{offer['metadata']['name']}")
+        assert "annotations" not in current["metadata"]
+        assert not current.get("status")
     finally:
-        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: ours}}})
+        fleet.management.admin.patch(path, {"metadata": {"annotations": {key: own_signer}}})
     assert finished(call).status == 0

@@ -1,4 +1,4 @@
-"""The software TPMs of the other tests are what they are said to be, judged by foreign tools."""
+"""The software TPMs of the other tests have the promised features. Other tools check it."""
 
 import hashlib
 import subprocess
@@ -23,7 +23,7 @@ def domain(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
 
 @pytest.fixture(scope="module")
 def full_tpm(domain: TrustDomain) -> Iterator[SoftwareTpm]:
-    """Make a TPM with everything that one may have; no test changes it for the others."""
+    """Make a TPM with every optional feature. No test changes it."""
     with SoftwareTpm(
         domain, seed="full", persistent=ALL_KEYS, certificates=ALL_KEYS, banks=("sha1", "sha256")
     ) as tpm:
@@ -36,14 +36,14 @@ def handles(tpm: SoftwareTpm, kind: str) -> set[int]:
 
 
 def read_pcrs(tpm: SoftwareTpm, bank: str) -> dict[int, bytes]:
-    """Return the measured PCRs of a bank, as the TPM itself tells them."""
+    """Return the measured PCRs of a bank, as the TPM itself reports them."""
     lines = tpm.run("pcrread", f"{bank}:" + ",".join(map(str, MEASURED_PCRS))).splitlines()[1:]
     pairs = (line.split(":") for line in lines)
     return {int(index): bytes.fromhex(value.strip().removeprefix("0x")) for index, value in pairs}
 
 
 def is_signed_by(domain: TrustDomain, der: bytes, directory: Path) -> bool:
-    """Ask openssl whether a certificate leads to the root of a domain."""
+    """Check with openssl whether a certificate leads to the root of a domain."""
     root, intermediate, leaf = (directory / name for name in ("root", "intermediate", "leaf"))
     root.write_bytes(domain.root)
     intermediate.write_bytes(domain.intermediate)
@@ -55,7 +55,7 @@ def is_signed_by(domain: TrustDomain, der: bytes, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("bank", ["sha1", "sha256"])
-def test_every_pcr_differs_and_is_what_it_should_be(full_tpm: SoftwareTpm, bank: str) -> None:
+def test_every_pcr_differs_and_has_the_expected_value(full_tpm: SoftwareTpm, bank: str) -> None:
     values = read_pcrs(full_tpm, bank)
     assert values == full_tpm.pcrs[bank]
     assert len(set(values.values())) == len(MEASURED_PCRS)
@@ -85,7 +85,7 @@ def test_certificate_is_for_this_key_and_of_this_domain(
     assert is_signed_by(domain, der, tmp_path)
 
 
-def test_trust_domains_know_nothing_of_each_other(
+def test_trust_domains_do_not_trust_each_other(
     full_tpm: SoftwareTpm, domain: TrustDomain, tmp_path: Path
 ) -> None:
     other = TrustDomain(tmp_path / "other")
@@ -97,7 +97,7 @@ def test_trust_domains_know_nothing_of_each_other(
     assert not is_signed_by(domain, der, tmp_path)
 
 
-def test_p256_key_is_the_profiles_own(full_tpm: SoftwareTpm) -> None:
+def test_p256_key_has_the_template_of_the_profile(full_tpm: SoftwareTpm) -> None:
     key = full_tpm.endorsement_public_key(EndorsementKey.P_256)
     assert isinstance(key, EllipticCurvePublicKey)
     assert key.curve.name == "secp256r1"
@@ -111,8 +111,8 @@ def test_tpm_has_exactly_the_requested_keys_and_certificates(
     certificates: tuple[EndorsementKey, ...],
 ) -> None:
     with SoftwareTpm(domain, seed="n", persistent=persistent, certificates=certificates) as tpm:
-        found = handles(tpm, "handles-persistent")
-        assert found == {key.value.persistent for key in persistent}
+        matches = handles(tpm, "handles-persistent")
+        assert matches == {key.value.persistent for key in persistent}
         indices = handles(tpm, "handles-nv-index")
         assert indices == {key.value.certificate for key in certificates}
         assert not handles(tpm, "handles-transient")
@@ -136,10 +136,10 @@ def test_boot_is_repeated_by_a_power_cycle_and_changed_by_a_new_seed(domain: Tru
 
 def test_clear_takes_persistent_keys_and_leaves_certificates(domain: TrustDomain) -> None:
     with SoftwareTpm(domain, seed="n") as tpm:
-        before = tpm.certificate(EndorsementKey.RSA_2048)
+        earlier = tpm.certificate(EndorsementKey.RSA_2048)
         tpm.clear()
         assert not handles(tpm, "handles-persistent")
-        assert tpm.certificate(EndorsementKey.RSA_2048) == before
+        assert tpm.certificate(EndorsementKey.RSA_2048) == earlier
 
 
 def test_nv_holds_what_was_written(domain: TrustDomain) -> None:
@@ -155,7 +155,7 @@ def test_failing_tool_is_an_error_with_its_output(full_tpm: SoftwareTpm) -> None
         full_tpm.remove_nv(0x1C0FFFF)
 
 
-def test_nothing_remains(domain: TrustDomain) -> None:
+def test_no_process_or_file_remains(domain: TrustDomain) -> None:
     with SoftwareTpm(domain, seed="n") as tpm:
         directory = tpm.tcti.removeprefix("swtpm:path=").removesuffix("/sock")
         assert commands_with(directory)
@@ -165,8 +165,8 @@ def test_nothing_remains(domain: TrustDomain) -> None:
 
 def commands_with(text: str) -> list[str]:
     """Return the command lines of running programs that mention something."""
-    found = []
+    matches = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it ended meanwhile
-            found.append(path.read_text(encoding="utf-8", errors="replace"))
-    return [command for command in found if text in command]
+        with suppress(OSError):  # The process ended meanwhile
+            matches.append(path.read_text(encoding="utf-8", errors="replace"))
+    return [command for command in matches if text in command]

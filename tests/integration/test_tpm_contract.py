@@ -1,6 +1,6 @@
-"""The node's TPM seam over the fake and over swtpm: both keep the same promises.
+"""The node's TPM interface over the fake and over swtpm: both meet one contract.
 
-What they say is judged by the signer's own checks, which know neither.
+The signer's own checks judge the results. They know neither implementation.
 """
 
 import hashlib
@@ -52,8 +52,10 @@ def fake(domain: TrustDomain, **settings: object) -> Iterator[Open]:
 
 def real(domain: TrustDomain, key: EndorsementKey, *, persistent: bool) -> Iterator[Open]:
     """Yield a software TPM whose only certificate is that of `key`."""
-    kept = (key,) if persistent else ()
-    with SoftwareTpm(domain, seed="subject", persistent=kept, certificates=(key,)) as tpm:
+    persistent_keys = (key,) if persistent else ()
+    with SoftwareTpm(
+        domain, seed="subject", persistent=persistent_keys, certificates=(key,)
+    ) as tpm:
         yield lambda: open_tpm(tpm.tcti, deadline=seconds())
         assert left_in(tpm) == []
 
@@ -88,7 +90,7 @@ def challenge(ek: bytes, ak: bytes) -> tuple[bytes, bytes]:
     )
 
 
-def test_endorsement_key_is_a_strong_template_key_and_stays_the_same(subject: Open) -> None:
+def test_endorsement_key_has_a_strong_template_and_is_stable(subject: Open) -> None:
     with subject() as tpm:
         first = tpm.endorsement_key()
     with subject() as tpm:
@@ -96,7 +98,7 @@ def test_endorsement_key_is_a_strong_template_key_and_stays_the_same(subject: Op
     verify_endorsement_key(first.public)
 
 
-def test_attestation_key_is_what_the_signer_takes_and_stays_the_same(subject: Open) -> None:
+def test_attestation_key_is_accepted_by_the_signer_and_is_stable(subject: Open) -> None:
     with subject() as tpm:
         first = tpm.attestation_key()
     with subject() as tpm:
@@ -104,21 +106,21 @@ def test_attestation_key_is_what_the_signer_takes_and_stays_the_same(subject: Op
     verify_attestation_key(first, POLICY)
 
 
-def test_secret_comes_back(tpm: Tpm) -> None:
-    made = challenge(tpm.endorsement_key().public, tpm.attestation_key())
-    assert tpm.activate_credential(*made) == SECRET
+def test_secret_is_recovered(tpm: Tpm) -> None:
+    sent_challenge = challenge(tpm.endorsement_key().public, tpm.attestation_key())
+    assert tpm.activate_credential(*sent_challenge) == SECRET
 
 
 def test_secret_for_another_attestation_key_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
-    made = challenge(tpm.endorsement_key().public, stranger.attestation_key())
+    sent_challenge = challenge(tpm.endorsement_key().public, stranger.attestation_key())
     with pytest.raises(CredentialNotForThisTpm):
-        tpm.activate_credential(*made)
+        tpm.activate_credential(*sent_challenge)
 
 
 def test_secret_for_another_tpm_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
-    made = challenge(stranger.endorsement_key().public, tpm.attestation_key())
+    sent_challenge = challenge(stranger.endorsement_key().public, tpm.attestation_key())
     with pytest.raises(CredentialNotForThisTpm):
-        tpm.activate_credential(*made)
+        tpm.activate_credential(*sent_challenge)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -135,10 +137,10 @@ def test_secret_for_another_tpm_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
 def test_changed_challenge_is_refused(
     tpm: Tpm, which: int, mutate: Callable[[bytes], bytes]
 ) -> None:
-    made = list(challenge(tpm.endorsement_key().public, tpm.attestation_key()))
-    made[which] = mutate(made[which])
+    sent_challenge = list(challenge(tpm.endorsement_key().public, tpm.attestation_key()))
+    sent_challenge[which] = mutate(sent_challenge[which])
     with pytest.raises(CredentialNotForThisTpm):
-        tpm.activate_credential(made[0], made[1])
+        tpm.activate_credential(sent_challenge[0], sent_challenge[1])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_quote_verifies_and_agrees_with_its_values(tpm: Tpm, indices: tuple[int,
     assert attest.pcr_digest == hashlib.sha256(values).digest()
 
 
-def test_selection_is_quoted_in_its_one_order(tpm: Tpm) -> None:
+def test_selection_is_quoted_in_canonical_order(tpm: Tpm) -> None:
     quote = tpm.quote({"sha256": (7, 0, 7, 3)}, EXTRA)
     assert list(quote.pcrs["sha256"]) == [0, 3, 7]
 

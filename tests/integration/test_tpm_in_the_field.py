@@ -1,6 +1,6 @@
-"""TPMs as in the field: every use ends in a result or in one clear error, and nothing leaks.
+"""TPMs as in the field: every use ends with a result or one clear error, and nothing leaks.
 
-swtpm shows how a TPM behaves; a relay in front of it does what swtpm does not.
+swtpm shows how a TPM behaves. A relay in front of it adds the faults that swtpm does not have.
 """
 
 import hashlib
@@ -37,9 +37,12 @@ EXTRA = hashlib.sha256(b"extra").digest()
 RSA, P256, P384 = EndorsementKey.RSA_2048, EndorsementKey.P_256, EndorsementKey.P_384
 ALWAYS = 10**9
 ENOUGH = 5
-"""Seconds for all commands before the one that fails, on a busy machine."""
+"""Seconds for all commands before the failing one, on a busy machine."""
 LATE = 15
-"""Seconds after a deadline at which a busy machine may notice it; without one it never ends."""
+"""Seconds after a deadline within which a busy machine notices it.
+
+Without a deadline it never ends.
+"""
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,14 +55,14 @@ def domain(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
 def usual(domain: TrustDomain) -> Iterator[SoftwareTpm]:
     """Run a TPM that no test changes."""
     with SoftwareTpm(domain, seed="usual") as tpm:
-        # The first use of an algorithm is a self test, for which the TPM asks to be tried again.
+        # The first use of an algorithm starts a self test, and the TPM asks for a retry.
         with opened(tpm) as warm:
             exchange(warm)
         yield tpm
 
 
 @pytest.fixture
-def own(domain: TrustDomain) -> Iterator[SoftwareTpm]:
+def changeable(domain: TrustDomain) -> Iterator[SoftwareTpm]:
     """Run a TPM that the test may change."""
     with SoftwareTpm(domain, seed="own") as tpm:
         yield tpm
@@ -88,11 +91,11 @@ def opened(
 
 
 def exchange(tpm: Tpm) -> tuple[PublicArea, PublicArea, Quote]:
-    """Do everything with a TPM that one exchange does."""
+    """Use a TPM for everything that one exchange needs."""
     ek = PublicArea.from_tpm2b(tpm.endorsement_key().public)
     ak = PublicArea.from_tpm2b(tpm.attestation_key())
-    made = make_credential(ek, ak.name(), SECRET, random=os.urandom)
-    assert tpm.activate_credential(*made) == SECRET
+    credential = make_credential(ek, ak.name(), SECRET, random=os.urandom)
+    assert tpm.activate_credential(*credential) == SECRET
     return ek, ak, tpm.quote({"sha256": range(8)}, EXTRA)
 
 
@@ -115,13 +118,13 @@ def test_every_command_is_repeated_while_the_tpm_is_busy(relay: TpmRelay, code: 
         exchange(tpm)
         commands = sorted(set(relay.commands))
         for command in commands:
-            # The libraries give up after five attempts: a dozen is for us.
+            # The libraries retry five times; the program retries the other times.
             relay.on(command, relayed.refuse(code), times=12)
         exchange(tpm)
     assert all(relay.commands.count(command) > 12 for command in commands)
 
 
-def test_tpm_that_stays_busy_ends_with_the_deadline(relay: TpmRelay) -> None:
+def test_busy_tpm_is_an_error_at_the_deadline(relay: TpmRelay) -> None:
     deadline = seconds(ENOUGH)
     relay.on(relayed.TPM2_QUOTE, relayed.refuse(relayed.RC_RETRY), times=ALWAYS)
     relay.on(relayed.TPM2_FLUSH_CONTEXT, relayed.refuse(relayed.RC_RETRY), times=12)
@@ -133,9 +136,9 @@ def test_tpm_that_stays_busy_ends_with_the_deadline(relay: TpmRelay) -> None:
     assert -LATE < deadline.remaining() < 1
 
 
-def test_tpm_that_never_answers_ends_with_the_deadline(own: SoftwareTpm) -> None:
+def test_silent_tpm_is_an_error_at_the_deadline(changeable: SoftwareTpm) -> None:
     deadline = seconds(ENOUGH)
-    with TpmRelay(own) as relay:
+    with TpmRelay(changeable) as relay:
         relay.on(relayed.TPM2_QUOTE, relay.hang)
         with open_tpm(relay.tcti, deadline=deadline) as tpm:
             with pytest.raises(errors.TpmBusy, match="did not answer"):
@@ -158,21 +161,21 @@ except TpmBusy:
 """
 
 
-def test_tpm_that_is_stuck_does_not_keep_the_process_alive(own: SoftwareTpm) -> None:
-    assert own._process
-    os.kill(own._process.pid, signal.SIGSTOP)
+def test_tpm_that_is_stuck_does_not_keep_the_process_alive(changeable: SoftwareTpm) -> None:
+    assert changeable._process
+    os.kill(changeable._process.pid, signal.SIGSTOP)
     try:
-        command = [sys.executable, "-c", STUCK, own.tcti]
+        command = [sys.executable, "-c", STUCK, changeable.tcti]
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=60, cwd=ROOT
         )
     finally:
-        os.kill(own._process.pid, signal.SIGCONT)
+        os.kill(changeable._process.pid, signal.SIGCONT)
     assert (done.returncode, done.stdout) == (0, "busy\n")
 
 
-def test_broken_connection_is_an_error(own: SoftwareTpm) -> None:
-    with TpmRelay(own) as relay:
+def test_broken_connection_is_an_error(changeable: SoftwareTpm) -> None:
+    with TpmRelay(changeable) as relay:
         relay.on(relayed.TPM2_QUOTE, relayed.hang_up)
         with (
             opened(relay) as tpm,
@@ -202,7 +205,7 @@ def test_error_at_any_step_is_raised_and_leaks_nothing(
             continue
         relay.clear()
         relay.on(None, lambda command, send: send(command), times=step)
-        # What could not be flushed would stay, of course.
+        # A key that could not be flushed stays loaded, as expected.
         relay.on(None, relayed.refuse(code), when=lambda c: not is_flush(relayed.command_code(c)))
         with opened(relay) as tpm, pytest.raises(leaf) as caught:
             exchange(tpm)
@@ -211,8 +214,8 @@ def test_error_at_any_step_is_raised_and_leaks_nothing(
     assert left_in(usual) == []
 
 
-def test_failure_mode_at_any_step_is_an_error(own: SoftwareTpm) -> None:
-    with TpmRelay(own) as relay:
+def test_failure_mode_at_any_step_is_an_error(changeable: SoftwareTpm) -> None:
+    with TpmRelay(changeable) as relay:
         with opened(relay) as tpm:
             exchange(tpm)
         for step in range(len(relay.commands) - 1):
@@ -221,8 +224,8 @@ def test_failure_mode_at_any_step_is_an_error(own: SoftwareTpm) -> None:
             relay.on(None, relayed.refuse(relayed.RC_FAILURE), times=ALWAYS)
             with opened(relay) as tpm, pytest.raises(errors.TpmInFailureMode):
                 exchange(tpm)
-            # A TPM in failure mode flushes nothing; this one has to be tidied up for the next step.
-            own.power_cycle()
+            # A TPM in failure mode flushes nothing, so the test flushes it for the next step.
+            changeable.power_cycle()
 
 
 def test_two_hundred_exchanges_leak_nothing(usual: SoftwareTpm) -> None:
@@ -240,118 +243,122 @@ def test_two_hundred_exchanges_leak_nothing(usual: SoftwareTpm) -> None:
 # Locked, disabled, shared
 
 
-def test_lockout_by_another_program_does_not_stop_an_exchange(own: SoftwareTpm) -> None:
-    """The attestation key has noDA, and the endorsement key is used with a policy."""
-    own.run("dictionarylockout", "-s", "-n", "1", "-t", "1000", "-l", "1000")
-    own.run("nvdefine", "0x1500001", "-C", "o", "-s", "1", "-a", "authread|authwrite", "-p", "x")
+def test_lockout_by_another_program_does_not_stop_an_exchange(changeable: SoftwareTpm) -> None:
+    """The attestation key has noDA, and a policy authorizes the endorsement key."""
+    changeable.run("dictionarylockout", "-s", "-n", "1", "-t", "1000", "-l", "1000")
+    changeable.run(
+        "nvdefine", "0x1500001", "-C", "o", "-s", "1", "-a", "authread|authwrite", "-p", "x"
+    )
     with pytest.raises(RuntimeError):
-        own.run("nvread", "0x1500001", "-C", "0x1500001", "-P", "wrong")
+        changeable.run("nvread", "0x1500001", "-C", "0x1500001", "-P", "wrong")
     with pytest.raises(RuntimeError, match="lockout"):
-        own.run("nvread", "0x1500001", "-C", "0x1500001", "-P", "x")
-    with opened(own) as tpm:
+        changeable.run("nvread", "0x1500001", "-C", "0x1500001", "-P", "x")
+    with opened(changeable) as tpm:
         exchange(tpm)
 
 
-def test_endorsement_password_is_used(own: SoftwareTpm) -> None:
-    with opened(own) as tpm:
-        before = exchange(tpm)[:2]
-    own.run("changeauth", "-c", "endorsement", "password")
-    with opened(own, auth=b"password") as tpm:
-        assert exchange(tpm)[:2] == before
+def test_endorsement_password_is_used(changeable: SoftwareTpm) -> None:
+    with opened(changeable) as tpm:
+        first_exchange = exchange(tpm)[:2]
+    changeable.run("changeauth", "-c", "endorsement", "password")
+    with opened(changeable, auth=b"password") as tpm:
+        assert exchange(tpm)[:2] == first_exchange
 
 
 @pytest.mark.parametrize("auth", [b"", b"wrong"])
-def test_missing_endorsement_password_is_an_error(own: SoftwareTpm, auth: bytes) -> None:
-    own.run("changeauth", "-c", "endorsement", "password")
+def test_missing_endorsement_password_is_an_error(changeable: SoftwareTpm, auth: bytes) -> None:
+    changeable.run("changeauth", "-c", "endorsement", "password")
     with (
-        opened(own, auth=auth) as tpm,
+        opened(changeable, auth=auth) as tpm,
         pytest.raises(errors.EndorsementAuthorizationRequired) as caught,
     ):
         exchange(tpm)
     assert "wrong" not in caught.value.message + caught.value.detail
-    assert left_in(own) == []
+    assert left_in(changeable) == []
 
 
-def test_disabled_endorsement_hierarchy_is_an_error(own: SoftwareTpm) -> None:
-    own.run("hierarchycontrol", "-C", "platform", "ehEnable", "clear")
-    with opened(own) as tpm, pytest.raises(errors.EndorsementHierarchyDisabled):
+def test_disabled_endorsement_hierarchy_is_an_error(changeable: SoftwareTpm) -> None:
+    changeable.run("hierarchycontrol", "-C", "platform", "ehEnable", "clear")
+    with opened(changeable) as tpm, pytest.raises(errors.EndorsementHierarchyDisabled):
         tpm.endorsement_key()
 
 
-def test_owner_password_does_not_matter(own: SoftwareTpm) -> None:
-    own.run("changeauth", "-c", "owner", "password")
-    with opened(own) as tpm:
+def test_owner_password_does_not_matter(changeable: SoftwareTpm) -> None:
+    changeable.run("changeauth", "-c", "owner", "password")
+    with opened(changeable) as tpm:
         exchange(tpm)
         assert tpm.endorsement_key().certificates
 
 
-def test_full_tpm_without_resource_manager_is_an_error_and_unchanged(own: SoftwareTpm) -> None:
+def test_full_tpm_without_resource_manager_is_an_error_and_unchanged(
+    changeable: SoftwareTpm,
+) -> None:
     for _ in range(3):
-        own.run("createprimary", "-c", "/dev/null")
-    others = left_in(own)
-    assert len(others) == 3
-    with opened(own) as tpm, pytest.raises(errors.TpmOutOfMemory, match="tpmrm0"):
+        changeable.run("createprimary", "-c", "/dev/null")
+    loaded_before = left_in(changeable)
+    assert len(loaded_before) == 3
+    with opened(changeable) as tpm, pytest.raises(errors.TpmOutOfMemory, match="tpmrm0"):
         tpm.attestation_key()
-    assert left_in(own) == others
+    assert left_in(changeable) == loaded_before
 
 
-def test_two_free_slots_are_enough(own: SoftwareTpm) -> None:
-    own.run("createprimary", "-c", "/dev/null")
-    others = left_in(own)
-    with opened(own) as tpm:
+def test_two_free_slots_are_enough(changeable: SoftwareTpm) -> None:
+    changeable.run("createprimary", "-c", "/dev/null")
+    loaded_before = left_in(changeable)
+    with opened(changeable) as tpm:
         exchange(tpm)
-    assert left_in(own) == others
+    assert left_in(changeable) == loaded_before
 
 
 # Cleared, reset, replaced
 
 
-def test_cleared_tpm_keeps_both_keys(own: SoftwareTpm) -> None:
-    with opened(own) as tpm:
-        before = exchange(tpm)[:2]
+def test_cleared_tpm_keeps_both_keys(changeable: SoftwareTpm) -> None:
+    with opened(changeable) as tpm:
+        first_exchange = exchange(tpm)[:2]
         certificates = tpm.endorsement_key().certificates
-    own.clear()
-    with opened(own) as tpm:
-        assert exchange(tpm)[:2] == before
+    changeable.clear()
+    with opened(changeable) as tpm:
+        assert exchange(tpm)[:2] == first_exchange
         assert tpm.endorsement_key().certificates == certificates
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_reset_while_in_use_is_an_error_of_one_call(own: SoftwareTpm, *, orderly: bool) -> None:
-    with opened(own) as tpm:
-        before = exchange(tpm)[:2]
-    with TpmRelay(own) as relay, opened(relay) as tpm:
+def test_reset_while_in_use_fails_only_one_call(changeable: SoftwareTpm, *, orderly: bool) -> None:
+    with opened(changeable) as tpm:
+        first_exchange = exchange(tpm)[:2]
+    with TpmRelay(changeable) as relay, opened(relay) as tpm:
         tpm.attestation_key()
         relay.on(None, relayed.hang_up, times=ALWAYS)
         with pytest.raises(errors.TpmUnavailable):
             tpm.attestation_key()
-    own.power_cycle(orderly=orderly)
-    with opened(own) as tpm:
-        assert exchange(tpm)[:2] == before
+    changeable.power_cycle(orderly=orderly)
+    with opened(changeable) as tpm:
+        assert exchange(tpm)[:2] == first_exchange
 
 
-def test_power_failures_after_use_do_not_lock_the_tpm(own: SoftwareTpm) -> None:
+def test_power_failures_after_use_do_not_lock_the_tpm(changeable: SoftwareTpm) -> None:
     """A swtpm allows three failed authorizations.
 
-    A TPM counts one at each startup that no shutdown came before, if a key without noDA was used.
+    A TPM counts one at each startup without a shutdown before it, if a key without noDA was used.
     """
     for _ in range(4):
-        with opened(own) as tpm:
+        with opened(changeable) as tpm:
             exchange(tpm)
-        own.power_cycle(orderly=False)
-    with opened(own) as tpm:
+        changeable.power_cycle(orderly=False)
+    with opened(changeable) as tpm:
         exchange(tpm)
 
 
-def test_new_endorsement_seed_is_another_tpm(own: SoftwareTpm) -> None:
-    with opened(own) as tpm:
+def test_new_endorsement_seed_is_another_tpm(changeable: SoftwareTpm) -> None:
+    with opened(changeable) as tpm:
         ek, ak, _ = exchange(tpm)
-    own.run("clear", "--auth-hierarchy", "platform")
-    own.run("changeeps")
-    made = make_credential(ek, ak.name(), SECRET, random=os.urandom)
-    with opened(own) as tpm:
+    changeable.run("clear", "--auth-hierarchy", "platform")
+    changeable.run("changeeps")
+    credential = make_credential(ek, ak.name(), SECRET, random=os.urandom)
+    with opened(changeable) as tpm:
         with pytest.raises(errors.CredentialNotForThisTpm):
-            tpm.activate_credential(*made)
+            tpm.activate_credential(*credential)
         new_ek, new_ak, _ = exchange(tpm)
     assert new_ek != ek
     assert new_ak != ak
@@ -374,7 +381,7 @@ def test_new_endorsement_seed_is_another_tpm(own: SoftwareTpm) -> None:
         ((RSA, P384), "ecc", "H-3"),
     ],
 )
-def test_key_is_chosen_by_type_and_certificate_alone(
+def test_key_is_chosen_only_by_type_and_certificate(
     domain: TrustDomain,
     persistent: tuple[EndorsementKey, ...],
     certificates: tuple[EndorsementKey, ...],
@@ -387,42 +394,44 @@ def test_key_is_chosen_by_type_and_certificate_alone(
     ) as software:
         with opened(software, key_type) as tpm:
             exchange(tpm)
-            found = tpm.endorsement_key()
-        assert template.matches(found.public)
+            selected = tpm.endorsement_key()
+        assert template.matches(selected.public)
         owned = [k for k in certificates if k.value.certificate == template.certificate_index]
-        assert found.certificates == tuple(software.certificate(key) for key in owned)
+        assert selected.certificates == tuple(software.certificate(key) for key in owned)
 
 
 @pytest.mark.parametrize("key", list(EndorsementKey), ids=lambda key: key.name)
-def test_made_key_is_the_persistent_one(domain: TrustDomain, key: EndorsementKey) -> None:
+def test_created_key_equals_the_persistent_one(domain: TrustDomain, key: EndorsementKey) -> None:
     with SoftwareTpm(domain, seed="same", persistent=(key,), certificates=(key,)) as software:
         expected = spki_sha256(software.endorsement_public_key(key))
         with opened(software) as tpm:
-            kept = tpm.endorsement_key()
+            persistent_key = tpm.endorsement_key()
         software.remove_persistent(key)
         with opened(software) as tpm:
-            assert tpm.endorsement_key() == kept
-    assert verify_endorsement_key(kept.public).spki_sha256 == expected
+            assert tpm.endorsement_key() == persistent_key
+    assert verify_endorsement_key(persistent_key.public).spki_sha256 == expected
 
 
 @pytest.mark.parametrize("name", ["H-1", "H-6", "H-2"])
-def test_templates_that_swtpm_does_not_keep_work_as_well(own: SoftwareTpm, name: str) -> None:
+def test_templates_without_a_persistent_key_work_as_well(
+    changeable: SoftwareTpm, name: str
+) -> None:
     template = next(t for t in ENDORSEMENT_TEMPLATES["auto"] if t.name == name)
-    own.remove_nv(RSA.value.certificate)
-    own.write_nv(template.certificate_index, b"certificate")
-    with opened(own) as tpm:
+    changeable.remove_nv(RSA.value.certificate)
+    changeable.write_nv(template.certificate_index, b"certificate")
+    with opened(changeable) as tpm:
         ek, _, _ = exchange(tpm)
         assert template.matches(ek.to_tpm2b())
         assert tpm.endorsement_key().certificates == (b"certificate",)
 
 
 def is_ecc(command: bytes) -> bool:
-    """Tell whether this TPM2_CreatePrimary asks for an ECC key."""
+    """Return whether this TPM2_CreatePrimary requests an ECC key."""
     return command[10 + 4 + 4 + 9 + 6 + 2 :][:2] == b"\0\x23"
 
 
 def is_rsa(command: bytes) -> bool:
-    """Tell whether this TPM2_CreatePrimary asks for an RSA key."""
+    """Return whether this TPM2_CreatePrimary requests an RSA key."""
     return command[10 + 4 + 4 + 9 + 6 + 2 :][:2] == b"\0\x01"
 
 
@@ -458,13 +467,13 @@ def test_tpm_without_signing_keys_is_an_error(relay: TpmRelay) -> None:
 
 
 @pytest.mark.parametrize("hierarchy", ["owner", "endorsement"])
-def test_stranger_at_the_endorsement_handle_is_left_out(
-    own: SoftwareTpm, tmp_path: Path, hierarchy: str
+def test_unrelated_key_at_the_endorsement_handle_is_ignored(
+    changeable: SoftwareTpm, tmp_path: Path, hierarchy: str
 ) -> None:
-    """The owner's hierarchy: of the very template. The endorsement hierarchy: of another."""
-    with opened(own) as tpm:
+    """In the owner hierarchy it has the same template, in the endorsement hierarchy another."""
+    with opened(changeable) as tpm:
         expected = tpm.endorsement_key()
-    own.remove_persistent(RSA)
+    changeable.remove_persistent(RSA)
     context, policy = tmp_path / "context", tmp_path / "policy"
     policy.write_bytes(ENDORSEMENT_TEMPLATES["rsa"][0].public.auth_policy)
     attributes = "fixedtpm|fixedparent|sensitivedataorigin|restricted|decrypt"
@@ -473,7 +482,7 @@ def test_stranger_at_the_endorsement_handle_is_left_out(
         if hierarchy == "owner"
         else ("-a", f"{attributes}|userwithauth")
     )
-    own.run(
+    changeable.run(
         "createprimary",
         "-C",
         hierarchy,
@@ -483,9 +492,9 @@ def test_stranger_at_the_endorsement_handle_is_left_out(
         context,
         *of_template,
     )
-    own.run("evictcontrol", "-C", "owner", "-c", context, hex(RSA.value.persistent))
-    own.run("flushcontext", "--transient-object")
-    with opened(own) as tpm:
+    changeable.run("evictcontrol", "-C", "owner", "-c", context, hex(RSA.value.persistent))
+    changeable.run("flushcontext", "--transient-object")
+    with opened(changeable) as tpm:
         assert tpm.endorsement_key() == expected
         exchange(tpm)
 
@@ -493,21 +502,21 @@ def test_stranger_at_the_endorsement_handle_is_left_out(
 # Certificates in NV
 
 
-def test_chain_is_read_in_pieces_and_cut_into_certificates(own: SoftwareTpm) -> None:
+def test_chain_is_read_in_pieces_and_split_into_certificates(changeable: SoftwareTpm) -> None:
     first, second, third = (
         b"\x30\x82" + n.to_bytes(2, "big") + bytes([n % 251]) * n for n in (1500, 700, 2600)
     )
     stored = first + second + third
     for number, start in enumerate(range(0, len(stored), 2000)):
-        own.write_nv(0x01C00100 + number, stored[start : start + 2000])
-    with opened(own) as tpm:
+        changeable.write_nv(0x01C00100 + number, stored[start : start + 2000])
+    with opened(changeable) as tpm:
         certificates = tpm.endorsement_key().certificates
-    assert certificates == (own.certificate(RSA), first, second, third)
+    assert certificates == (changeable.certificate(RSA), first, second, third)
 
 
-def test_unreadable_indices_are_left_out(own: SoftwareTpm, tmp_path: Path) -> None:
+def test_unreadable_indices_are_ignored(changeable: SoftwareTpm, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    own.run(
+    changeable.run(
         "nvdefine",
         "0x1c00100",
         "-C",
@@ -517,11 +526,11 @@ def test_unreadable_indices_are_left_out(own: SoftwareTpm, tmp_path: Path) -> No
         "-a",
         "ppread|ppwrite|ownerread|platformcreate",
     )
-    own.run("nvdefine", "0x1c00101", "-C", "o", "-s", "8", "-a", "policyread|ownerwrite")
+    changeable.run("nvdefine", "0x1c00101", "-C", "o", "-s", "8", "-a", "policyread|ownerwrite")
     data.write_bytes(bytes(8))
-    own.run("nvwrite", "0x1c00101", "-C", "o", "-i", data)
-    with opened(own) as tpm:
-        assert tpm.endorsement_key().certificates == (own.certificate(RSA),)
+    changeable.run("nvwrite", "0x1c00101", "-C", "o", "-i", data)
+    with opened(changeable) as tpm:
+        assert tpm.endorsement_key().certificates == (changeable.certificate(RSA),)
 
 
 # PCRs that change

@@ -1,6 +1,6 @@
-"""A signer that does not speak the node's version: told in the node's log, and left alone for long.
+"""A signer that does not support the node's version: the node logs it and pauses for an hour.
 
-The signer here is the administrator, who says what one of another version would say.
+Here the administrator writes the denial that a signer of another version would write.
 """
 
 import json
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("signer")
 
 
 def refused_by_version(node: Node) -> Call:
-    """Let the node's offer, which waits for its Machine, be denied for its version."""
+    """Wait for the node's offer, and deny it for its version."""
     begun = node.start()
     wait_until(lambda: bool(csrs.offers(node)), what="the offer is filed")
     [offer] = csrs.offers(node)
@@ -31,7 +31,7 @@ def refused_by_version(node: Node) -> Call:
     return finished(begun)
 
 
-def test_refused_version_is_told_and_tried_again_in_an_hour(machines: Machines) -> None:
+def test_refused_version_is_logged_and_retried_in_an_hour(machines: Machines) -> None:
     node = machines.power_on()
     refused = refused_by_version(node)
     assert refused.status == 1
@@ -41,21 +41,21 @@ def test_refused_version_is_told_and_tried_again_in_an_hour(machines: Machines) 
     again = node.call()
     assert again.status == 1
     assert "CoolingDown: the next attempt begins in 3" in again.complaint
-    assert "the signer takes v2,v3" in again.complaint
-    told = json.loads(node.call("status", "--output=json").output)
-    assert told["cooldown"]["reason"] == "VersionRefused"
-    assert 3200 <= told["cooldown"]["secondsLeft"] <= 3600
+    assert "the signer supports v2,v3" in again.complaint
+    status = json.loads(node.call("status", "--output=json").output)
+    assert status["cooldown"]["reason"] == "VersionRefused"
+    assert 3200 <= status["cooldown"]["secondsLeft"] <= 3600
     assert len(csrs.of_node(node)) == 1
 
 
-def test_signer_that_was_rolled_back_is_asked_at_once_by_hand(machines: Machines) -> None:
+def test_manual_renewal_retries_at_once_after_a_rollback_of_the_signer(machines: Machines) -> None:
     node = machines.power_on()
     refused_by_version(node)
     machines.register(node)
     assert node.call("renew").status == 0
 
 
-def test_what_the_signer_waits_for_is_told(machines: Machines) -> None:
+def test_pending_reason_of_the_signer_is_logged(machines: Machines) -> None:
     node = machines.power_on()
     enough(
         lambda budget: join(node, budget),

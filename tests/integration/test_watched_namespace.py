@@ -1,4 +1,4 @@
-"""A signer that watches one namespace, as clusterctl's contract for providers allows."""
+"""A signer that watches one namespace, as clusterctl's provider contract permits."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Calls that end by their budget; how much of it a busy machine needs to come anywhere varies."""
+"""Calls that end by their budget. A busy machine needs more of it for the same progress."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ SECONDS = (2, 4, 8, 16, 32)
 
 
 def within(seconds: int) -> str:
-    """Return the flag that gives a call this budget; it changes nothing else of the call."""
+    """Return the flag that gives a call this budget and changes nothing else."""
     return f"--timeout-seconds={seconds}"
 
 
 def enough(call: Callable[[str], Call], came_so_far: Callable[[Call], bool]) -> int:
-    """Make a call that fails with ever larger budgets until one was enough, and return that."""
+    """Repeat a failing call with larger budgets until one is enough, and return that call."""
     ended = None
     for seconds in SECONDS:
         ended = call(within(seconds))

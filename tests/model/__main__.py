@@ -15,7 +15,7 @@ from tests.model.world import Model
 
 
 def main(arguments: list[str]) -> None:
-    """Print what was asked for."""
+    """Print the tables, or the shortest traces of one scenario."""
     if not arguments:
         sys.stdout.writelines(f"{line}\n" for line in tables())
         return
@@ -25,9 +25,9 @@ def main(arguments: list[str]) -> None:
         mode=Mode(mode),
         broken=frozenset(Rule[rule] for rule in rules),
     )
-    found = explore(model)
-    told = story(found) or "nothing is lost"
-    sys.stdout.write(f"{told}\n\n{found.states} states, {found.steps} steps\n")
+    result = explore(model)
+    traces = story(result) or "nothing is lost"
+    sys.stdout.write(f"{traces}\n\n{result.states} states, {result.steps} steps\n")
 
 
 main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Everybody but the signer: honest nodes, the attacker, the operator, crashes and time."""
+"""Every actor except the signer: honest nodes, the attacker, the operator, crashes and time."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from tests.model.world import Host, Model
 
 NODE, TIME, OPERATOR, ATTACKER, CRASH = "node", "time", "operator", "attacker", "crash"
 HONEST = frozenset({NODE, SIGNER, TIME})
-"""Who goes on when the attacker has stopped, nothing crashes and caches are up to date."""
+"""Actors that continue when the attacker has stopped, nothing crashes and caches are up to date."""
 
 
 def steps(model: Model, state: State) -> Iterator[Step]:
-    """List everything that can happen next."""
+    """Return every step that is possible next."""
     for host in model.scenario.hosts:
         yield from node(model, state, host)
     yield from picks(model, state)
@@ -45,23 +45,23 @@ def node(model: Model, state: State, host: Host) -> Iterator[Step]:
 
 
 def challenge(model: Model, state: State, offered: Exchange) -> Iterator[Step]:
-    """M and E of an offer: nothing is written but its own annotation."""
-    found = admit(model, state, offered.answer, model.world(state))
-    if isinstance(found, str):
-        yield deny(state, offered.answer, found, informed=True)
-    elif found is not None:
+    """Apply M and E to an offer: the signer writes nothing except the offer's annotation."""
+    decision = admit(model, state, offered.answer, model.world(state))
+    if isinstance(decision, str):
+        yield deny(state, offered.answer, decision, informed=True)
+    elif decision is not None:
         challenged = state.exchanges - {offered} | {offered._replace(phase=Phase.CHALLENGED)}
         text = f"challenges {offered.answer.label}"
         yield Step(SIGNER, text, state._replace(exchanges=challenged))
 
 
 def has_certificate(state: State, host: Host) -> bool:
-    """Tell whether an honest node holds a valid certificate."""
+    """Return whether an honest node holds a valid certificate."""
     return any((it.place, it.key) == (host.place, host.key) for it in state.certificates)
 
 
 def attacker(model: Model, state: State) -> Iterator[Step]:
-    """File whatever proves itself. Junk is not filed: while it is free, it changes nothing."""
+    """File every answer that proves itself. Other answers change nothing, so they are not filed."""
     if len(state.filed) < model.scenario.filed_at_once:
         for it in model.forgeries:
             if it not in state.filed:
@@ -76,12 +76,12 @@ def attacker(model: Model, state: State) -> Iterator[Step]:
 
 
 def describe(it: Answer) -> str:
-    """Tell what an attacker's answer asks for."""
+    """Return what an attacker's answer asks for."""
     return f"{it.label} as {it.requester} with {it.key}, over the key pair of {it.made_by}"
 
 
 def operator(model: Model, state: State) -> Iterator[Step]:
-    """Do the next act; Cluster API deletes the Node of a Machine that is deleted."""
+    """Do the next act. Cluster API deletes the Node of a Machine that is deleted."""
     if state.acts + 1 == len(model.scenario.worlds):
         return
     before, world = model.world(state), model.scenario.worlds[state.acts + 1]
@@ -95,14 +95,14 @@ def operator(model: Model, state: State) -> Iterator[Step]:
 
 
 def crashes(state: State) -> Iterator[Step]:
-    """Let a replica forget what it was at, between any two of its calls."""
+    """Let a replica lose its verdict between any two API calls."""
     for verdict in set(state.verdicts):
         text = f"the replica that next {verdict.at}, with {verdict.answer.label}"
         yield Step(CRASH, text, without_verdict(state, verdict))
 
 
 def time(model: Model, state: State) -> Iterator[Step]:
-    """Certificates expire, what they kept alive goes, and `notAfter` of their claims passes."""
+    """Let certificates expire, with what depends on them, and let `notAfter` of claims pass."""
     for it in state.certificates:
         after = state._replace(certificates=state.certificates - {it})
         text = f"a certificate for {'/'.join(it.place)} with {it.key} expires"
@@ -119,10 +119,10 @@ def time(model: Model, state: State) -> Iterator[Step]:
 
 
 def covers(state: State, node: tuple[str, str]) -> bool:
-    """Tell whether `notAfter` of a name is still ahead: a certificate is there, or to come.
+    """Return whether `notAfter` of a name is in the future: a certificate exists or may be issued.
 
-    An answer counts for 15 minutes, a certificate for an hour at least: so `notAfter` does not
-    pass between K2 and the certificate.
+    An answer is valid for 15 minutes and a certificate for at least one hour. So `notAfter` does
+    not pass between K2 and the certificate.
     """
     coming = (At.K3_WRITE, At.APPROVE, At.ISSUE)
     return any(it.place.node == node for it in state.certificates) or any(

@@ -1,4 +1,4 @@
-"""M and E of section 5: from caches, which may be old, and before anything is written."""
+"""M and E of section 5: they read caches, which may be old, before anything is written."""
 
 from tests.model.messages import Answer, Place
 from tests.model.rules import Rule
@@ -7,7 +7,7 @@ from tests.model.world import Model, World
 
 
 def admit(model: Model, state: State, it: Answer, seen: World) -> bool | str | None:
-    """Check M, then E: go (True: on record, False: not), a reason to deny, or None: wait."""
+    """Check M, then E: True (on record), False (not), a reason to deny, or None (wait)."""
     there = it.place in seen.machines  # M1 to M3
     other_node = any(p.node == it.place.node and p != it.place for p in state.joined)  # M4
     if not there or other_node:
@@ -34,7 +34,7 @@ def has_free_name(model: Model, state: State, it: Answer, seen: World) -> bool:
 
 
 def trusted(model: Model, state: State, it: Answer, seen: World) -> bool | str | None:
-    """Check E2, with an outcome as `admit` has it."""
+    """Check E2. The result has the same meaning as that of `admit`."""
     if it.key.startswith("soft") and model.mode.needs_certificate:
         return "E2: no certificate for this key"
     on_record = {key for key, place in seen.records if place == it.place}
@@ -47,12 +47,12 @@ def trusted(model: Model, state: State, it: Answer, seen: World) -> bool | str |
 
 
 def is_node(requester: str) -> bool:
-    """Tell a node's certificate from a bootstrap token (R3)."""
+    """Return whether the requester has a node's certificate and not a bootstrap token (R3)."""
     return requester.startswith("node:")
 
 
 def may_claim(model: Model, state: State, it: Answer) -> bool:
-    """E2 without a record: the claim is there already, or a first one may be made."""
+    """Check E2 without a record: the claim exists already, or this may be the first claim."""
     named = claim(state, it.place.node)
     if named and (named.place, named.key) == (it.place, it.key):
         return True

@@ -1,4 +1,4 @@
-"""The tables of docs/model.md, as they stand there."""
+"""Read the tables of docs/model.md."""
 
 from pathlib import Path
 

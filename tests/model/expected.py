@@ -1,7 +1,7 @@
-"""Which invariants each mode is known to lose, and which one each broken rule costs.
+"""The invariants that each mode is known to lose, and the one that each broken rule costs.
 
-Tests hold both, both ways: a loss too many fails, and so does one too few. docs/model.md says the
-same in words.
+The tests compare both exactly: a loss too many fails, and so does one too few. docs/model.md says
+the same in words.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from tests.model.rules import Mode, Rule
 Losses = Mapping[Mode, frozenset[Invariant]]
 
 _NAME_LOST = frozenset({Invariant.OWN_TPM, Invariant.NO_DENIAL, Invariant.LIVENESS})
-"""Who comes first has the name, and its rightful node is refused from then on."""
+"""The first node to claim the name has it. Its rightful node is refused from then on."""
 
 _TWO_NODES = frozenset({Invariant.ONE_TPM})
 
 _OLD_CERTIFICATE = frozenset({Invariant.EXCLUSIVE})
-"""The certificate of a node that is gone, or replaced, lives on until it expires (section 7)."""
+"""The certificate of a node that was deleted or replaced is valid until it expires (section 7)."""
 
 _STUCK = frozenset({Invariant.NO_DENIAL, Invariant.LIVENESS})
 """A claim that was made on record outlives its record: the new key never gets the name."""
@@ -58,7 +58,7 @@ LOSSES: Mapping[str, Losses] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """Broken rules, and an invariant that they cost in a scenario which else keeps it."""
+    """Broken rules, and the invariant that they cost in a scenario which otherwise keeps it."""
 
     broken: frozenset[Rule]
     scenario: str
@@ -66,7 +66,7 @@ class Mutation:
     lost: Invariant
 
     def __str__(self) -> str:
-        """Name it as its test is named."""
+        """Return the name that its test has."""
         return "+".join(sorted(rule.name for rule in self.broken))
 
 

@@ -1,4 +1,4 @@
-"""Every interleaving, breadth first: what is lost, and a shortest way there."""
+"""Explore every interleaving, breadth first: which invariants are lost, with a shortest trace."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.model.world import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was seen, with a shortest trace for each invariant that is lost."""
+    """The number of states and steps, with a shortest trace for each lost invariant."""
 
     states: int
     steps: int
@@ -21,7 +21,7 @@ class Result:
 
 @dataclass(slots=True)
 class _Graph:
-    """Reachable states by number: how each was first reached, and from where honest steps come."""
+    """Numbered states, with how each was first reached and its honest predecessors."""
 
     states: list[State] = field(default_factory=list)
     numbers: dict[State, int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class _Graph:
     honest: list[list[int]] = field(default_factory=list)
 
     def number(self, state: State, parent: int, text: str) -> int:
-        """Return the number of a state, a new one when it was never seen."""
+        """Return the number of a state; a state that was not seen before gets the next number."""
         number = self.numbers.setdefault(state, len(self.states))
         if number == len(self.states):
             self.states.append(state)
@@ -38,7 +38,7 @@ class _Graph:
         return number
 
     def trace(self, number: int) -> list[str]:
-        """Tell how a state was first reached, which is a shortest way."""
+        """Return a shortest trace to a state: the one by which it was first reached."""
         lines = []
         while number:
             number, text = self.reached[number]
@@ -48,21 +48,21 @@ class _Graph:
     def backwards(self, goal: Iterable[int]) -> set[int]:
         """Return the states from which honest steps can lead to the goal."""
         todo = list(goal)
-        found = set(todo)
+        reaching = set(todo)
         while todo:
-            before = set(self.honest[todo.pop()]) - found
-            found |= before
-            todo += before
-        return found
+            predecessors = set(self.honest[todo.pop()]) - reaching
+            reaching |= predecessors
+            todo += predecessors
+        return reaching
 
 
 def explore(model: Model, until: Invariant | None = None) -> Result:
-    """Look at every reachable state and step; with `until`, only as far as that is lost."""
+    """Explore every reachable state and step. With `until`, stop when that invariant is lost."""
     graph = _Graph()
     graph.number(State(), 0, "")
     lost: dict[Invariant, list[str]] = {}
     taken = 0
-    for number, state in enumerate(graph.states):  # which grows meanwhile
+    for number, state in enumerate(graph.states):  # The list grows during the loop
         for step in steps(model, state):
             taken += 1
             text = f"{step.actor}: {step.text}"
@@ -83,8 +83,8 @@ def explore(model: Model, until: Invariant | None = None) -> Result:
 def _lost_liveness(model: Model, graph: _Graph) -> dict[Invariant, list[str]]:
     """Find a state from which honest steps alone can never serve some host.
 
-    They never lead out of the explored states, of which there are finitely many. So where a state
-    that serves can be reached from each of them, a fair scheduler does reach one, again and again.
+    Honest steps never leave the explored states, and those are finite. So if a state that serves
+    the host is reachable from each of them, a fair scheduler reaches one again and again.
     """
     for host in model.scenario.hosts:
         served = (n for n, state in enumerate(graph.states) if is_served(model, state, host))

@@ -1,4 +1,4 @@
-"""What must hold, whoever does what."""
+"""What must hold, whatever any actor does."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -10,7 +10,7 @@ from tests.model.world import Host, Model
 
 
 class Invariant(StrEnum):
-    """One promise each, in the words of docs/model.md."""
+    """The promises, in the words of docs/model.md."""
 
     AGREEMENT = "a certificate for an honest TPM stands in an answer that its own node filed"
     ON_RECORD = "a certificate for a node is only for the TPM on record, or first claimed, for it"
@@ -24,12 +24,12 @@ class Invariant(StrEnum):
 
     @property
     def label(self) -> str:
-        """Return what tables call it."""
+        """Return the name that tables show."""
         return self.name.lower().replace("_", "-")
 
 
 def lost_by(model: Model, step: Step) -> Iterator[Invariant]:
-    """Name what a step breaks; LIVENESS needs the whole graph, see `explore`."""
+    """Return the invariants that a step breaks. LIVENESS needs the whole graph, see `explore`."""
     match step.event:
         case Issued(verdict=verdict):
             it = verdict.answer
@@ -54,13 +54,13 @@ def lost_by(model: Model, step: Step) -> Iterator[Invariant]:
 
 
 def agrees(model: Model, it: Answer) -> bool:
-    """Tell whether an answer in the name of an honest TPM is that node's own."""
+    """Return whether an answer in the name of an honest TPM was made by that TPM's node."""
     keys = {honest.key for honest in model.honest_answers}
     return it.key not in keys or it in model.honest_answers
 
 
 def is_on_record_or_first(model: Model, state: State, it: Certificate) -> bool:
-    """Tell whether the key was on record, or free to claim, when some cache was up to date."""
+    """Return whether the key was on record or unclaimed when some cache was up to date."""
     known = [
         {key for key, place in world.records if place == it.place}
         for world in model.scenario.worlds[: state.acts + 1]
@@ -72,13 +72,13 @@ def is_on_record_or_first(model: Model, state: State, it: Certificate) -> bool:
 
 
 def is_own(model: Model, it: Certificate) -> bool:
-    """Tell whether an honest node's name stays with its own TPM and key pair."""
+    """Return whether an honest node's name belongs to its own TPM and key pair."""
     owners = {a.key: a.made_by for a in model.honest_answers if a.place == it.place}
     return not owners or it.key in model.scenario.former_keys or owners.get(it.key) == it.made_by
 
 
 def lost_by_two(model: Model, state: State) -> Iterator[Invariant]:
-    """Compare valid certificates two by two; those of nodes that are gone live on (section 7)."""
+    """Compare valid certificates in pairs. Those of deleted nodes remain valid (section 7)."""
     world = model.world(state)
     for one in state.certificates:
         for two in state.certificates - {one}:
@@ -98,14 +98,14 @@ def lost_by_two(model: Model, state: State) -> Iterator[Invariant]:
 
 
 def is_entitled(model: Model, state: State, host: Host) -> bool:
-    """Tell whether operators want this host to have a certificate by now."""
+    """Return whether operators want this host to have a certificate now."""
     world = model.world(state)
     on_record = {key for key, place in world.records if place == host.place}
-    wanted = host.key in on_record if model.mode.needs_record else on_record <= {host.key}
+    has_record = host.key in on_record if model.mode.needs_record else on_record <= {host.key}
     there = state.acts >= host.since and host.place in world.machines
-    return wanted and there and not world.refuses(host.key, host.place)
+    return has_record and there and not world.refuses(host.key, host.place)
 
 
 def is_served(model: Model, state: State, host: Host) -> bool:
-    """Tell whether a host has what it is entitled to."""
+    """Return whether a host has the certificate that it is entitled to."""
     return has_certificate(state, host) or not is_entitled(model, state, host)

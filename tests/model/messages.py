@@ -1,9 +1,9 @@
 """Section 3 with symbols for bytes: a message is the tuple of what it binds.
 
-Perfect cryptography is assumed: a secret is known to whoever owns the TPM that holds both the
-endorsement key and the attestation key it was made for, a quote is made by its TPM alone, and
-all of it can be copied. Left out are the uid of A and all ages: here a challenge never expires
-and anybody may ask for one, so the attacker can do more than in life.
+The model assumes perfect cryptography. A secret is known only to the owner of the TPM that holds
+both the endorsement key and the attestation key it was made for. Only its own TPM can make a quote.
+Both can be copied. The model leaves out the uid of A and all ages: a challenge never expires and
+every actor may ask for one. So the attacker can do more here than in a real cluster.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,13 +14,13 @@ from tests.model.rules import Rule
 
 ATTACKER = "attacker"
 OWN_NAME = "x"
-"""Names the attacker's objects."""
+"""The name of the attacker's objects."""
 OFFER = "offer"
-"""Names the attacker's offer, only where a broken rule lets one claim."""
+"""The name of the attacker's offer, used only where a broken rule lets an offer claim a name."""
 
 
 class Place(NamedTuple):
-    """A Machine: where it is, what it is called, its provider ID (new for each new Machine)."""
+    """A Machine: its cluster, its name, and its provider ID (a new one for each new Machine)."""
 
     cluster: str
     name: str
@@ -28,12 +28,12 @@ class Place(NamedTuple):
 
     @property
     def node(self) -> tuple[str, str]:
-        """Return what an AttestedNode is named after."""
+        """Return the pair after which an AttestedNode is named."""
         return self.cluster, self.name
 
 
 class Request(NamedTuple):
-    """The PKCS#10: whose kubelet key, for which node name and provider ID."""
+    """The PKCS#10 request: whose kubelet key, for which node name and provider ID."""
 
     made_by: str
     name: str
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """What a challenge's secret is derived from."""
+    """The values from which a challenge's secret is derived."""
 
     cluster: str
     requester: str
@@ -49,7 +49,7 @@ class Secret(NamedTuple):
     key: str
     """The endorsement key."""
     tpm: str
-    """The attestation key; each TPM derives one."""
+    """The attestation key. Each TPM derives one."""
 
 
 class Quote(NamedTuple):
@@ -61,7 +61,7 @@ class Quote(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A CSR B as it lies in the API server."""
+    """A CSR B as the API server stores it."""
 
     name: str
     cluster: str
@@ -71,11 +71,11 @@ class Answer(NamedTuple):
     tpm: str
     quote: Quote
     annotation: str
-    """The `tpm-endorsement-key` annotation, from whoever created the object."""
+    """The `tpm-endorsement-key` annotation, set by the creator of the object."""
 
     @property
     def made_by(self) -> str:
-        """Return who made the key pair."""
+        """Return the owner of the key pair."""
         return self.request.made_by
 
     @property
@@ -85,22 +85,22 @@ class Answer(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name it in traces: the attacker's objects have one name for all."""
+        """Return the name in traces. All objects of the attacker share one name."""
         return f"{self.name} for {'/'.join(self.place)}"
 
     @property
     def secret(self) -> Secret:
-        """Return what the signer derives the secret from: the answer's own contents."""
+        """Return the values from which the signer derives the secret: the answer's own contents."""
         return Secret(self.cluster, self.requester, self.request, self.key, self.tpm)
 
 
 def tpm_of(key: str) -> str:
-    """Return the TPM that holds an endorsement key (`T9-ecc` is a second one in `T9`)."""
+    """Return the TPM that holds an endorsement key (`T9-ecc` is a second key in `T9`)."""
     return key.partition("-")[0]
 
 
 def answer(name: str, place: Place, requester: str, made_by: str, key: str) -> Answer:
-    """Answer honestly: the TPM with this key quotes over its own challenge."""
+    """Return an honest answer: the TPM with this key quotes over its own challenge."""
     request = Request(made_by, place.name, place.provider_id)
     secret = Secret(place.cluster, requester, request, key, tpm_of(key))
     quote = Quote(tpm_of(key), secret, name)
@@ -108,12 +108,12 @@ def answer(name: str, place: Place, requester: str, made_by: str, key: str) -> A
 
 
 def expected(it: Answer) -> Quote:
-    """Compute from an answer the only quote that proves it (Q1, Q2)."""
+    """Return the only quote that proves an answer (Q1, Q2)."""
     return Quote(it.tpm, it.secret, it.name)
 
 
 def binding(quote: Quote, broken: frozenset[Rule]) -> Quote:
-    """Blank what broken rules leave out of a quote, so that two of them compare alike."""
+    """Blank the fields that broken rules leave out of a quote, so that quotes compare as equal."""
     secret, request = quote.secret, quote.secret.request
     if Rule.BOUND_REQUEST in broken:
         request = Request("", "", "")
@@ -124,29 +124,29 @@ def binding(quote: Quote, broken: frozenset[Rule]) -> Quote:
 
 
 def proves(it: Answer, broken: frozenset[Rule]) -> bool:
-    """Tell whether the quote in an answer is the expected one (Q1, Q2)."""
+    """Return whether the quote in an answer is the expected one (Q1, Q2)."""
     return binding(it.quote, broken) == binding(expected(it), broken)
 
 
 class Attacker(NamedTuple):
-    """What the attacker has: keys in its own TPMs, credentials, and what it reads in CSRs."""
+    """What the attacker has: keys in its own TPMs, credentials, and everything that CSRs show."""
 
     keys: tuple[str, ...]
     requesters: tuple[str, ...]
     places: tuple[Place, ...]
-    """Machines that it asks for."""
+    """Machines for which it asks for a certificate."""
     honest: frozenset[Answer]
-    """Answers of honest nodes, to copy from."""
+    """Answers of honest nodes that it can copy."""
 
 
 def requests(who: Attacker) -> set[Request]:
-    """List the PKCS#10 requests that the attacker can send: own ones, and copies."""
+    """Return the PKCS#10 requests that the attacker can send: its own, and copies."""
     own = {Request(ATTACKER, place.name, place.provider_id) for place in who.places}
     return own | {it.request for it in who.honest}
 
 
 def quotes(who: Attacker) -> Iterator[Quote]:
-    """List the quotes that the attacker has: its TPMs' over secrets they open, and copies."""
+    """Return the attacker's quotes: its TPMs' over secrets that they can open, and copies."""
     clusters = {place.cluster for place in who.places}
     names = {OWN_NAME} | {it.name for it in who.honest}
     for name, cluster, requester, request, key in product(
@@ -158,17 +158,18 @@ def quotes(who: Attacker) -> Iterator[Quote]:
 
 
 def forgeries(who: Attacker, broken: frozenset[Rule]) -> list[Answer]:
-    """List every answer that the attacker can file and that proves itself, one of each kind.
+    """Return every answer that the attacker can file and that proves itself, one of each kind.
 
-    All combinations are tried of an object's name, requester, PKCS#10, endorsement key,
-    attestation key and quote. An honest answer's name is free in another cluster only. Of those
-    with the same effect on claims, one over an own key pair and under an own name stands for all.
+    Combines every object name, requester, PKCS#10 request, endorsement key, attestation key and
+    quote. The name of an honest answer is free only in another cluster. Several answers may have
+    the same effect on claims. One of them, with the attacker's own key pair and object name,
+    represents them all.
     """
     known = {binding(quote, broken): quote for quote in quotes(who)}
     keys = {*who.keys, *(it.key for it in who.honest)}
     names = {OWN_NAME} | {it.name for it in who.honest}
     taken = {(it.name, it.cluster) for it in who.honest}
-    found: dict[tuple[Place, str, str], Answer] = {}
+    by_effect: dict[tuple[Place, str, str], Answer] = {}
     for place, name, requester, request, key, tpm in product(
         who.places, names, who.requesters, requests(who), keys, {tpm_of(key) for key in keys}
     ):
@@ -177,13 +178,13 @@ def forgeries(who: Attacker, broken: frozenset[Rule]) -> list[Answer]:
         secret = Secret(place.cluster, requester, request, key, tpm)
         quote = known.get(binding(Quote(tpm, secret, name), broken))
         kind = (place, requester, key)
-        if quote and (kind not in found or (request.made_by, name) == (ATTACKER, OWN_NAME)):
-            found[kind] = Answer(name, place.cluster, requester, request, key, tpm, quote, key)
-    return [*found.values(), *offers(who, keys, broken)]
+        if quote and (kind not in by_effect or (request.made_by, name) == (ATTACKER, OWN_NAME)):
+            by_effect[kind] = Answer(name, place.cluster, requester, request, key, tpm, quote, key)
+    return [*by_effect.values(), *offers(who, keys, broken)]
 
 
 def offers(who: Attacker, keys: Iterable[str], broken: frozenset[Rule]) -> Iterator[Answer]:
-    """List the attacker's offers, which name any key: they matter only if a rule is broken."""
+    """Return the attacker's offers, which name any key: they matter only if a rule is broken."""
     if Rule.ONLY_ANSWERS_CLAIM in broken:
         for place, key in product(who.places, keys):
             yield answer(OFFER, place, who.requesters[0], ATTACKER, key)

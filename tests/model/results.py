@@ -1,4 +1,4 @@
-"""Run what the tables say, each world once, and write results as docs/model.md shows them."""
+"""Explore what the tables need, each world once, and write results as docs/model.md shows them."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -23,40 +23,40 @@ def _explored(scenario: Scenario, mode: Mode) -> Result:
 
 
 def without_software_keys(scenario: Scenario, mode: Mode) -> Mode:
-    """Merge modes that differ in asking for a certificate, where every key has one."""
+    """Merge the modes that differ only for keys without a certificate, where every key has one."""
     if any(key.startswith("soft") for key in scenario.attacker_keys):
         return mode
     return Mode.REGISTERED if mode.needs_record else Mode.FIRST_USE
 
 
-def story(found: Result) -> str:
-    """Write the shortest traces for people."""
+def story(explored: Result) -> str:
+    """Return the shortest traces as text."""
     parts = []
-    for invariant, trace in found.lost.items():
+    for invariant, trace in explored.lost.items():
         lines = (f"{number:4}. {line}" for number, line in enumerate(trace, 1))
         parts.append("\n".join([f"{invariant.label}: lost is that {invariant}", *lines]))
     return "\n\n".join(parts)
 
 
-def cell(found: Result) -> str:
-    """Write what a mode loses in a scenario, and how many states were looked at."""
-    lost = ", ".join(i.label for i in Invariant if i in found.lost)
-    return f"{lost or 'nothing'} ({found.states})"
+def cell(explored: Result) -> str:
+    """Return what a mode loses in a scenario, and how many states were explored."""
+    lost = ", ".join(i.label for i in Invariant if i in explored.lost)
+    return f"{lost or 'nothing'} ({explored.states})"
 
 
 def row(name: str) -> str:
-    """Write a scenario's line of the table of losses."""
+    """Return a scenario's row of the table of losses."""
     cells = (cell(result(name, mode)) for mode in Mode)
     return f"| {' | '.join([name, *cells])} |"
 
 
 def promise_rows() -> list[str]:
-    """Write the table of invariants."""
+    """Return the table of invariants."""
     return [f"| {invariant.label} | {invariant} |" for invariant in Invariant]
 
 
 def mutation_rows() -> list[str]:
-    """Write the table of broken rules."""
+    """Return the table of broken rules."""
     rows = []
     for it in MUTATIONS:
         rules = "; ".join(rule for rule in Rule if rule in it.broken)
@@ -65,7 +65,7 @@ def mutation_rows() -> list[str]:
 
 
 def tables() -> Iterator[str]:
-    """Write the lines of every table that docs/model.md has to hold."""
+    """Return the lines of every table that docs/model.md must contain."""
     yield from promise_rows()
     yield from map(row, SCENARIOS)
     yield from mutation_rows()

@@ -13,17 +13,17 @@ class Mode(StrEnum):
 
     @property
     def needs_record(self) -> bool:
-        """Tell whether a key that nobody registered waits."""
+        """Return whether a key that is not registered has to wait."""
         return self in (Mode.REGISTERED, Mode.REGISTERED_AND_CERTIFIED)
 
     @property
     def needs_certificate(self) -> bool:
-        """Tell whether a key that no vendor certified is refused."""
+        """Return whether a key that no vendor certified is refused."""
         return self in (Mode.CERTIFIED, Mode.REGISTERED_AND_CERTIFIED)
 
 
 class Rule(StrEnum):
-    """One rule each; a model runs with some of them broken, by default none."""
+    """The rules. A model runs with some of them broken, by default none."""
 
     BOUND_OBJECT = "extraData holds the name of the answer's object"
     BOUND_REQUEST = "the secret holds the PKCS#10"

@@ -1,8 +1,8 @@
-"""The worlds that are explored: each as small as the question that it asks.
+"""The worlds that are explored. Each is as small as the question that it answers.
 
-Keys are named after their TPMs: T1 and T4 are in `n`, T3 in the `n` of the other cluster, T2 in
-the node that the attacker is root on, T9 in a machine of its own; `soft` keys are in no TPM. In
-the modes that ask for records, operators register what the scenario says.
+Keys are named after their TPMs: T1 and T4 are in `n`, T3 is in the `n` of the other cluster, T2 is
+in the node on which the attacker is root, and T9 is in a machine that the attacker owns. `soft`
+keys are in no TPM. In the modes that need records, operators register what the scenario says.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from tests.model.world import TOKEN, Host, Scenario, World
 N = Place("a", "n", "p1")
 M = Place("a", "m", "p2")
 OTHER_N = Place("b", "n", "p1")
-"""Equal in name and provider ID, in another cluster."""
+"""The same name and provider ID, in another cluster."""
 NEW_N = Place("a", "n", "p3")
 """A new Machine under an old node name."""
 NEXT = Place("a", "r", "p1")
@@ -24,12 +24,12 @@ Records = frozenset[tuple[str, Place]]
 
 
 def registered(mode: Mode, *records: tuple[str, Place]) -> Records:
-    """Register keys for Machines, where the mode asks for it."""
+    """Register keys for Machines if the mode needs records."""
     return frozenset(records if mode.needs_record else ())
 
 
 def join(mode: Mode, *, attacker_key: str) -> Scenario:
-    """Let a node join, with a token that the attacker has too; its record may come late."""
+    """Let a node join with a token that the attacker also has. Its record may come late."""
     machines = frozenset({N})
     before = World(machines=machines)
     records = registered(mode, ("T1", N))
@@ -44,7 +44,7 @@ def join(mode: Mode, *, attacker_key: str) -> Scenario:
 
 
 def neighbour(mode: Mode) -> Scenario:
-    """Give each Machine its own token; the attacker is root on `m`, and wants `n`."""
+    """Give each Machine its own token. The attacker is root on `m` and wants `n`."""
     records = registered(mode, ("T1", N), ("T2", M))
     return Scenario(
         worlds=(World(machines=frozenset({N, M}), records=records),),
@@ -57,7 +57,7 @@ def neighbour(mode: Mode) -> Scenario:
 
 
 def two_clusters(mode: Mode) -> Scenario:
-    """Let equal nodes of two clusters join, by equal tokens."""
+    """Let equal nodes of two clusters join with equal tokens."""
     records = registered(mode, ("T1", N), ("T3", OTHER_N))
     return Scenario(
         worlds=(World(machines=frozenset({N, OTHER_N}), records=records),),
@@ -69,7 +69,7 @@ def two_clusters(mode: Mode) -> Scenario:
 
 
 def one_key(mode: Mode, *, hold: bool = False, sweeper: bool = False) -> Scenario:
-    """Let the attacker use one TPM for two nodes; records, if any, name it for both."""
+    """Let the attacker use one TPM for two nodes. Records, if any, name it for both."""
     records = registered(mode, ("T2", M), ("T2", OTHER_N))
     before = World(machines=frozenset({M, OTHER_N}), records=records)
     after = World(done="deletes m", machines=frozenset({OTHER_N}), records=records)
@@ -85,7 +85,7 @@ def one_key(mode: Mode, *, hold: bool = False, sweeper: bool = False) -> Scenari
 
 
 def two_keys(mode: Mode, *, keys: tuple[str, str], registered_keys: int) -> Scenario:
-    """Let the attacker use two keys of one TPM, or of a program, for two nodes."""
+    """Let the attacker use two keys for two nodes: two of one TPM, or two without a TPM."""
     pairs = list(zip(keys, (M, OTHER_N), strict=True))[:registered_keys]
     records = registered(mode, *pairs)
     return Scenario(
@@ -98,13 +98,13 @@ def two_keys(mode: Mode, *, keys: tuple[str, str], registered_keys: int) -> Scen
 
 
 def new_machine(mode: Mode, *, hold: bool) -> Scenario:
-    """Make a new Machine under an old node name; the attacker is root on the old one."""
+    """Make a new Machine under an old node name. The attacker is root on the old one."""
     records = registered(mode, ("T1", N), ("T4", NEW_N))
     return Scenario(
         worlds=(
             World(machines=frozenset({N}), records=records),
             World(done="deletes n", machines=frozenset(), records=records),
-            World(done="makes n anew", machines=frozenset({NEW_N}), records=records),
+            World(done="makes n again", machines=frozenset({NEW_N}), records=records),
         ),
         hosts=(Host(place=NEW_N, key="T4", token="token of p3"),),
         attacker_keys=("T1",),
@@ -138,7 +138,7 @@ def same_hardware(mode: Mode, *, hold: bool = False) -> Scenario:
 
 
 def hardware_passed_on(mode: Mode) -> Scenario:
-    """Give hardware to another Cluster; the former tenant keeps its Machine and its record."""
+    """Give hardware to another Cluster. The former tenant keeps its Machine and its record."""
     former, records = registered(mode, ("T2", M)), registered(mode, ("T2", M), ("T2", OTHER_N))
     machines, released = frozenset({M, OTHER_N}), frozenset({("T2", "a")})
     return Scenario(
@@ -160,7 +160,7 @@ def hardware_passed_on(mode: Mode) -> Scenario:
 
 
 def tpm_replaced(mode: Mode, *, ban: bool) -> Scenario:
-    """Replace the TPM of a Machine; the attacker has the old one, which is banned last or not."""
+    """Replace the TPM of a Machine. The attacker has the old one; it is banned last or never."""
     machines, banned = frozenset({N}), frozenset({"T1"})
     old, new = registered(mode, ("T1", N)), frozenset({("T4", N)})
     done = "registers T4, the new TPM, instead of T1"
@@ -182,7 +182,7 @@ def tpm_replaced(mode: Mode, *, ban: bool) -> Scenario:
 
 
 def name_won_back(mode: Mode) -> Scenario:
-    """Register the right TPM after the attacker may have claimed the name first."""
+    """Register the right TPM after the attacker may already have claimed the name."""
     machines = frozenset({N})
     after = World(done="registers T1 for n", machines=machines, records=frozenset({("T1", N)}))
     before = World(machines=machines, records=registered(mode))

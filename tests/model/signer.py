@@ -1,7 +1,7 @@
-"""The signer's replicas: what they take up, do step by step, issue, and sweep away.
+"""The signer's replicas: how they pick answers, verify them step by step, issue, and sweep.
 
-R, P, C, A and Q are in `messages.proves`: what proves nothing is denied and changes nothing, so
-it is not even filed here.
+R, P, C, A and Q are in `messages.proves`. An answer that proves nothing is denied and changes
+nothing, so the model does not file it.
 """
 
 from collections.abc import Iterator
@@ -36,20 +36,20 @@ SIGNER, STALE = "signer", "signer with a stale cache"
 
 
 def picks(model: Model, state: State) -> Iterator[Step]:
-    """Let an idle replica take up an undecided answer, also one that another is at."""
+    """Let an idle replica pick an undecided answer, also one that another replica is verifying."""
     if len(state.verdicts) == model.scenario.replicas:
         return
     for it in undecided(state):
         for view in range(state.acts + 1):
             actor = SIGNER if view == state.acts else STALE
             informed = actor == SIGNER or it in state.filed
-            found = admit(model, state, it, model.scenario.worlds[view])
+            decision = admit(model, state, it, model.scenario.worlds[view])
             if Phase.BURNT in {e.phase for e in state.exchanges if e.answer == it}:
-                found = "C1: the challenge was spent"
-            if isinstance(found, str):
-                yield deny(state, it, found, informed=informed)
-            elif found is not None:
-                verdict = Verdict(it, At.K1_READ, on_record=found, informed=informed)
+                decision = "C1: the challenge was spent"
+            if isinstance(decision, str):
+                yield deny(state, it, decision, informed=informed)
+            elif decision is not None:
+                verdict = Verdict(it, At.K1_READ, on_record=decision, informed=informed)
                 if it in state.approved:
                     banned = model.world(state).refuses(it.key, it.place)
                     verdict = verdict._replace(at=At.ISSUE, banned=banned)
@@ -58,13 +58,13 @@ def picks(model: Model, state: State) -> Iterator[Step]:
 
 
 def deny(state: State, it: Answer, reason: str, *, informed: bool) -> Step:
-    """End this CSR; its node may start over."""
+    """Deny this CSR. Its node may start over."""
     event = Denied(it, informed=informed)
     return Step(SIGNER, f"denies {it.label}: {reason}", decided(state, it), event)
 
 
 def decided(state: State, it: Answer) -> State:
-    """Take an answer out of what is undecided."""
+    """Remove an answer from the undecided ones."""
     return state._replace(
         filed=state.filed - {it},
         approved=state.approved - {it},
@@ -95,7 +95,7 @@ def without_verdict(state: State, verdict: Verdict) -> State:
 
 
 def issue(state: State, verdict: Verdict) -> Step:
-    """Write the certificate, unless another replica has decided meanwhile (I1)."""
+    """Write the certificate unless another replica has decided (I1)."""
     it = verdict.answer
     text = f"issues {it.label} with {it.key}"
     if it not in undecided(state):
@@ -110,7 +110,7 @@ def issue(state: State, verdict: Verdict) -> Step:
 
 
 def sweeps(model: Model, state: State) -> Iterator[Step]:
-    """Remove dead claims (section 2): seen first, then deleted under the resourceVersion."""
+    """Remove dead claims (section 2): read first, then delete under the resourceVersion."""
     if not model.scenario.sweeper:
         return
     if state.sweep is None:
@@ -125,15 +125,15 @@ def sweeps(model: Model, state: State) -> Iterator[Step]:
                 after = without_key(after, seen.key)
             case Named():
                 after = without_name(after, seen.place.node)
-    yield Step(SIGNER, "deletes the dead claim, if it is as it was", after)
+    yield Step(SIGNER, "deletes the dead claim, if it is unchanged", after)
 
 
 def dead_claims(model: Model, state: State) -> Iterator[Held | Named]:
-    """List both kinds of claims that are not living."""
+    """Return the claims of both kinds that are not live."""
     for held in state.held:
-        if not claims.is_living(model, state, held, claim(state, held.place.node)):
+        if not claims.is_live(model, state, held, claim(state, held.place.node)):
             yield held
     for named in state.named:
-        living = claims.is_living(model, state, holder(state, named.key), named)
-        if not living and not claims.is_kept(model, named):
+        live = claims.is_live(model, state, holder(state, named.key), named)
+        if not live and not claims.outlives_machine(model, named):
             yield named

@@ -1,4 +1,4 @@
-"""What is remembered between two steps: the claims, what is filed, what is being judged."""
+"""What is stored between two steps: claims, filed CSRs, and verdicts in progress."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,7 +8,7 @@ from tests.model.messages import Answer, Place
 
 
 class Held(NamedTuple):
-    """An EndorsementKey with its holder; one without a holder is as good as absent."""
+    """An EndorsementKey with its holder. One without a holder counts as absent."""
 
     key: str
     place: Place
@@ -16,7 +16,7 @@ class Held(NamedTuple):
 
 
 class Named(NamedTuple):
-    """An AttestedNode; `lapsed` once `notAfter` has passed."""
+    """An AttestedNode. `lapsed` is true once `notAfter` has passed."""
 
     place: Place
     key: str
@@ -24,24 +24,24 @@ class Named(NamedTuple):
 
 
 class Phase(StrEnum):
-    """How far an honest node is."""
+    """The progress of an honest node."""
 
     OFFERED = "offered"
     CHALLENGED = "challenged"
     ANSWERED = "answered"
     BURNT = "burnt"
-    """Only where a broken rule lets others spend a challenge."""
+    """Used only where a broken rule lets other nodes spend a challenge."""
 
 
 class Exchange(NamedTuple):
-    """An honest node's exchange: the answer that it files, or will file."""
+    """An honest node's exchange: the answer that it has filed or will file."""
 
     phase: Phase
     answer: Answer
 
 
 class Version(StrEnum):
-    """What a resourceVersion that was read is worth now; numbers would never end."""
+    """Whether a resourceVersion that was read is current. Numbers would make states infinite."""
 
     UNREAD = "unread"
     ABSENT = "absent"
@@ -64,15 +64,15 @@ class At(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """One replica at work on one proved answer; all of it is lost in a crash."""
+    """One replica's work on one proved answer. A crash loses all of it."""
 
     answer: Answer
     at: At
     on_record: bool
     informed: bool
-    """The caches were up to date when it began."""
+    """Whether the caches were up to date when it began."""
     banned: bool = False
-    """The key was banned when K1 read it, and K1 did not look."""
+    """Whether the key was banned when K1 read it and K1 did not check."""
     key: Version = Version.UNREAD
     name: Version = Version.UNREAD
     rival: Held | Named | None = None
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """A valid certificate: for which Machine, attested by which key, whose private key."""
+    """A valid certificate: its Machine, the key that attested it, and its private key's owner."""
 
     place: Place
     key: str
@@ -88,14 +88,14 @@ class Certificate(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """The housekeeping has seen a dead claim, and will delete it under its resourceVersion."""
+    """The sweep has read a dead claim and will delete it under its resourceVersion."""
 
     claim: Held | Named
     version: Version
 
 
 class State(NamedTuple):
-    """All of it."""
+    """The state of the whole model."""
 
     acts: int = 0
     """How many of the operator's acts are done."""
@@ -103,11 +103,11 @@ class State(NamedTuple):
     named: frozenset[Named] = frozenset()
     exchanges: frozenset[Exchange] = frozenset()
     filed: frozenset[Answer] = frozenset()
-    """By the attacker, undecided."""
+    """The attacker's undecided answers."""
     approved: frozenset[Answer] = frozenset()
     """Kept only where a broken rule reads it."""
     verdicts: tuple[Verdict, ...] = ()
-    """One per busy replica; replicas are alike, so the order says nothing."""
+    """One per busy replica. Replicas are alike, so the order has no meaning."""
     certificates: frozenset[Certificate] = frozenset()
     joined: frozenset[Place] = frozenset()
     """Machines whose Node exists."""
@@ -128,7 +128,7 @@ class Denied(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One transition: who did what, and what is then."""
+    """One transition: the actor, the action, and the state after it."""
 
     actor: str
     text: str
@@ -137,33 +137,33 @@ class Step(NamedTuple):
 
 
 def holder(state: State, key: str) -> Held | None:
-    """Read an EndorsementKey."""
+    """Return an EndorsementKey's claim."""
     return next((it for it in state.held if it.key == key), None)
 
 
 def claim(state: State, node: tuple[str, str]) -> Named | None:
-    """Read an AttestedNode."""
+    """Return a node name's AttestedNode."""
     return next((it for it in state.named if it.place.node == node), None)
 
 
 def undecided(state: State) -> frozenset[Answer]:
-    """List the answers that have neither certificate nor denial."""
+    """Return the answers that have neither certificate nor denial."""
     known = (Phase.ANSWERED, Phase.BURNT)
     return state.filed | {e.answer for e in state.exchanges if e.phase in known}
 
 
 def is_whole(held: Held | None, named: Named | None) -> bool:
-    """Tell whether the two claims name each other."""
+    """Return whether the two claims name each other."""
     return bool(held and named and held.place.node == named.place.node and held.key == named.key)
 
 
 def with_verdicts(state: State, verdicts: Iterable[Verdict]) -> State:
-    """Replace what the replicas are at, in one order: replicas are alike."""
+    """Replace the verdicts, sorted: replicas are alike."""
     return state._replace(verdicts=tuple(sorted(verdicts, key=hash)))
 
 
 def touch_key(state: State, key: str) -> State:
-    """Give an EndorsementKey a new resourceVersion: whoever read it before holds an old one."""
+    """Give an EndorsementKey a new resourceVersion: earlier readers now have an old one."""
     verdicts = (
         v._replace(key=Version.OLD) if v.answer.key == key and v.key == Version.CURRENT else v
         for v in state.verdicts
@@ -189,7 +189,7 @@ def _sweep_touched(state: State, touched: Held | Named | None) -> State:
 
 
 def without_key(state: State, key: str) -> State:
-    """Leave an EndorsementKey without holder."""
+    """Remove the holder of an EndorsementKey."""
     held = holder(state, key)
     return touch_key(state, key)._replace(held=state.held - {held})
 

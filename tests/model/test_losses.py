@@ -1,4 +1,4 @@
-"""Each scenario under each mode loses what is expected, and docs/model.md says so."""
+"""Each scenario loses what is expected under each mode, and docs/model.md lists it."""
 
 import pytest
 
@@ -14,25 +14,25 @@ from tests.model.world import Model
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_losses_are_the_expected_ones(name: str) -> None:
+def test_losses_are_as_expected(name: str) -> None:
     for mode in Mode:
-        found = result(name, mode)
-        assert found.lost.keys() == LOSSES[name][mode], f"{mode}\n{story(found)}"
+        explored = result(name, mode)
+        assert explored.lost.keys() == LOSSES[name][mode], f"{mode}\n{story(explored)}"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_document_says_what_was_found(name: str) -> None:
+def test_the_document_has_the_computed_tables(name: str) -> None:
     assert row(name) in table("scenario")
 
 
-def test_the_document_has_no_other_scenarios_and_promises() -> None:
+def test_the_document_has_exactly_these_scenarios_and_promises() -> None:
     assert [line.split(" | ")[0] for line in table("scenario")] == [f"| {n}" for n in SCENARIOS]
     assert table("promise") == promise_rows()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_honest_nodes_are_served_in_every_mode(name: str) -> None:
-    """A model in which nothing happens would keep every promise but this one."""
+    """A model in which nothing happens would keep every other promise."""
     for mode in Mode:
         for host in SCENARIOS[name](mode).hosts:
             made_by = host.answer(renewal=False).made_by
@@ -41,8 +41,8 @@ def test_honest_nodes_are_served_in_every_mode(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one key", "one key, claims held", "one key, claims swept"])
-def test_one_key_serves_both_nodes_one_after_the_other(name: str) -> None:
-    """So keeping ONE_KEY is not for want of certificates."""
+def test_one_key_serves_two_nodes_in_turn(name: str) -> None:
+    """So the invariant ONE_KEY does not hold merely because no certificates are issued."""
     for mode in Mode:
         scenario = SCENARIOS[name](mode)
         assert {it.place for it in result(name, mode).certificates} == set(scenario.targets)
@@ -50,7 +50,7 @@ def test_one_key_serves_both_nodes_one_after_the_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_attacker_proves_only_its_own_keys(name: str) -> None:
-    """Of all that can be put together from what it has and reads, nothing else passes Q2."""
+    """No other combination of what it has and reads passes Q2."""
     for mode in Mode:
         model = Model(scenario=SCENARIOS[name](mode), mode=mode)
         assert model.forgeries
@@ -63,10 +63,10 @@ def test_the_attacker_proves_only_its_own_keys(name: str) -> None:
     ("mode", "same"),
     [(Mode.CERTIFIED, Mode.FIRST_USE), (Mode.REGISTERED_AND_CERTIFIED, Mode.REGISTERED)],
 )
-def test_modes_that_ask_for_certificates_differ_by_software_keys_alone(
+def test_modes_with_vendor_certificates_differ_only_for_software_keys(
     mode: Mode, same: Mode
 ) -> None:
-    """`results` explores such modes once; here one is explored on its own."""
+    """`results` explores such modes once. This test explores one of them separately."""
     name = "one key, claims swept"
     alone = explore(Model(scenario=SCENARIOS[name](mode), mode=mode))
     assert cell(alone) == cell(result(name, same))

@@ -1,4 +1,4 @@
-"""Each rule that is broken costs an invariant: the model can fail, and the rule is needed."""
+"""Each broken rule costs an invariant: the model can fail, and the rule is needed."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_every_rule_is_broken_once() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_request_is_bound_twice(name: str) -> None:
-    """With the object's name bound, leaving out the PKCS#10 gains the attacker nothing."""
+    """If the object's name is bound, the attacker gains nothing from an unbound PKCS#10."""
     for mode in Mode:
         model = Model(scenario=SCENARIOS[name](mode), mode=mode)
         unbound = replace(model, broken=frozenset({Rule.BOUND_REQUEST}))
@@ -40,10 +40,11 @@ def test_the_request_is_bound_twice(name: str) -> None:
         assert unbound_effects == effects
 
 
-def test_k3_is_needed_also_where_the_claim_was_whole() -> None:
-    """A crash before K3 leaves a whole claim under a resourceVersion that others have read.
+def test_k3_is_needed_even_if_the_claim_is_whole() -> None:
+    """A crash before K3 leaves a whole claim under a resourceVersion that other replicas have read.
 
-    Who resumes finds it whole; without K3 it issues, while the others can still take the key.
+    The replica that resumes finds the claim whole. Without K3 it issues a certificate while the
+    others can still take the key.
     """
     model = Model(
         scenario=SCENARIOS["one key"](Mode.CERTIFIED),

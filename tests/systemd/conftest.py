@@ -33,7 +33,7 @@ def kubernetes() -> Path:
 
 @pytest.fixture(scope="session")
 def host() -> Iterator[str]:
-    """Return an address of this machine that all machines reach."""
+    """Return an address of this machine that every machine reaches."""
     with NetworkNamespace() as anchor:
         yield anchor.host_address
 

@@ -1,4 +1,4 @@
-"""The whole way under systemd: join, serving certificate, renewal, with a real API server."""
+"""All steps under systemd, with a real API server: join, serving certificate, renewal."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The services that renew certificates: what they may do, and what their end means."""
+"""The services that renew certificates: their permissions, and the meaning of their exit status."""
 
 import pytest
 

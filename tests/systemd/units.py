@@ -1,4 +1,4 @@
-"""What a node image installs beside the program, and a stand-in for the kubelet."""
+"""The files that a node image installs with the program, and a stand-in for the kubelet."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +54,7 @@ QUICK: Final = MappingProxyType(
 
 
 def install(machine: SystemdMachine, *, kubeadm: str = "10-kubeadm.conf") -> None:
-    """Install kubelet, kubeadm's drop-in under a name, and ours."""
+    """Install the kubelet, kubeadm's drop-in under a name, and this project's drop-ins."""
     machine.write("/usr/bin/kubelet", KUBELET, mode=0o755)
     machine.write(f"{UNITS}/kubelet.service", KUBELET_SERVICE)
     machine.write(f"{DROP_INS}/{kubeadm}", (MANIFESTS / "10-kubeadm.conf").read_text())
@@ -76,7 +76,10 @@ def change(machine: SystemdMachine, name: str, changes: Mapping[str, str]) -> No
 
 
 def run_instead(machine: SystemdMachine, service: str, command: str) -> None:
-    """Let a service run a shell command instead of its program; it fails with the command."""
+    """Let a service run a shell command in place of its program.
+
+    The service fails if the command does.
+    """
     machine.write("/usr/local/bin/instead", f"#!/bin/sh\n({command}) || exit 3\n", mode=0o755)
     machine.write(
         f"/etc/systemd/system/{service}.service.d/instead.conf",
