@@ -86,7 +86,7 @@ unit: setup ## Run the fast tests only
 cluster: setup ## Start control planes and a signer, print their kubeconfigs, run until Ctrl-C
 	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
 	@$(PROVIDE) --crds
-	@$(BIN)/python -m tests.harness.cluster
+	@$(BIN)/python -m tests.demo.cluster
 
 .PHONY: test-versions
 test-versions: ## Run `make test` on each supported Kubernetes release
