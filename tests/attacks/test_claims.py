@@ -145,7 +145,7 @@ def banned_stranger(scenario: Scenario) -> None:
 
 
 def half_a_claim(scenario: Scenario) -> None:
-    """Let a living neighbour be said to hold the TPM, who has another one by now."""
+    """Let a living neighbor be said to hold the TPM, who has another one by now."""
     at_home(TrustBasis.RECORD)(scenario)
     scenario.put_node(
         key_name(STRANGER), scenario.holder(node_name=OTHER_NODE, provider_id=OTHER_ID)
@@ -279,14 +279,14 @@ KEYS = [
     ),
     attack(
         "K1",
-        "a TPM that a neighbour has just got",
+        "a TPM that a neighbor has just got",
         EndorsementKeyInUse,
         unseen(at_home(TrustBasis.FIRST_USE)),
         first_use,
     ),
     attack(
         "K1",
-        "a TPM on record for a neighbour who has just got it",
+        "a TPM on record for a neighbor who has just got it",
         EndorsementKeyRecordConflict,
         unseen(at_home(TrustBasis.RECORD)),
     ),

@@ -50,7 +50,7 @@ def hostnames(*names: str) -> tuple[Address, ...]:
     return tuple(Address(type="Hostname", address=name) for name in names)
 
 
-def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
+def neighbor(scenario: Scenario, key: TpmKey | None = None) -> None:
     """Put a second Machine, with another node's name and TPM, into the cluster."""
     other = machine(
         endorsement_key() if key is None else key,
@@ -63,15 +63,15 @@ def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
     scenario.store.machines[HOME].append(other)
 
 
-def neighbours_name(scenario: Scenario) -> None:
-    """Ask for the neighbour's name with one's own Machine and TPM."""
-    neighbour(scenario)
+def neighbors_name(scenario: Scenario) -> None:
+    """Ask for the neighbor's name with one's own Machine and TPM."""
+    neighbor(scenario)
     scenario.node_name, scenario.request_der = OTHER_NODE, b""
 
 
-def neighbours_provider_id(scenario: Scenario) -> None:
-    """Ask for the neighbour's Machine with one's own name; both have one's own TPM on record."""
-    neighbour(scenario, scenario.ek)
+def neighbors_provider_id(scenario: Scenario) -> None:
+    """Ask for the neighbor's Machine with one's own name; both have one's own TPM on record."""
+    neighbor(scenario, scenario.ek)
     scenario.provider_id, scenario.request_der = OTHER_ID, b""
 
 
@@ -175,8 +175,8 @@ MACHINES = [
     attack("M2", "a paused Cluster", ClusterPaused, paused),
 ]
 NAMES = [
-    attack("M3", "the neighbour's name", NodeNameMismatch, neighbours_name),
-    attack("M3", "the neighbour's provider ID", NodeNameMismatch, neighbours_provider_id),
+    attack("M3", "the neighbor's name", NodeNameMismatch, neighbors_name),
+    attack("M3", "the neighbor's provider ID", NodeNameMismatch, neighbors_provider_id),
     attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
     attack(
         "M3",
@@ -311,6 +311,6 @@ def test_second_machine_gets_its_own_certificate() -> None:
     """The attacks above are refused for the names that they request."""
     scenario = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
-    neighbour(scenario, other.ek)
+    neighbor(scenario, other.ek)
     assert record_of(other.ek) in scenario.store.machines[HOME][1].registered_keys
     assert reconcile_once(scenario, other.answer_csr()).outcome == "issued"

@@ -128,7 +128,7 @@ def control_plane(*hosts: str, asked: bytes) -> Mutation:
     return mutate
 
 
-def neighbour(*addresses: str) -> Machine:
+def neighbor(*addresses: str) -> Machine:
     """Make a Machine with these addresses."""
     return machine(
         name="machine-2",
@@ -139,13 +139,13 @@ def neighbour(*addresses: str) -> Machine:
 
 
 def shared(address: str) -> Mutation:
-    """Let a neighbour have an address as well."""
-    return lambda scenario: scenario.store.machines[HOME].append(neighbour(address))
+    """Let a neighbor have an address as well."""
+    return lambda scenario: scenario.store.machines[HOME].append(neighbor(address))
 
 
-def neighbours(scenario: Scenario) -> None:
-    """Ask for the neighbour's address, which is not reported as one's own."""
-    scenario.store.machines[HOME].append(neighbour("192.0.2.12"))
+def neighbors(scenario: Scenario) -> None:
+    """Ask for the neighbor's address, which is not reported as one's own."""
+    scenario.store.machines[HOME].append(neighbor("192.0.2.12"))
     asking(ip("192.0.2.12"))(scenario)
 
 
@@ -275,7 +275,7 @@ OWNERS = [
         AddressNotOfMachine,
         asking(dns("node-2.example"), alone=True),
     ),
-    attack("S2", "the neighbour's address", AddressNotOfMachine, neighbours),
+    attack("S2", "the neighbor's address", AddressNotOfMachine, neighbors),
 ]
 RESERVED = (
     [
@@ -357,11 +357,11 @@ CONTROL_PLANE = [
 ] + [
     attack("S3", name, AddressOfAnotherMachine, mutate)
     for name, mutate in {
-        "its own address, which a neighbour reports too": shared(ADDRESS),
-        "its own name, which a neighbour reports too": shared(NODE),
-        "its own name, which a neighbour reports in capitals": shared(NODE.upper() + "."),
-        "its own address, which a neighbour reports mapped": shared("::ffff:192.0.2.11"),
-        "its own name, which a neighbour reports in full-width letters": shared(
+        "its own address, which a neighbor reports too": shared(ADDRESS),
+        "its own name, which a neighbor reports too": shared(NODE),
+        "its own name, which a neighbor reports in capitals": shared(NODE.upper() + "."),
+        "its own address, which a neighbor reports mapped": shared("::ffff:192.0.2.11"),
+        "its own name, which a neighbor reports in full-width letters": shared(
             "\uff4e\uff4f\uff44\uff45-1.example"
         ),
     }.items()
@@ -506,6 +506,6 @@ def test_attack_is_refused(attack: Attack) -> None:
 def test_machine_with_other_addresses_does_not_stop_a_request() -> None:
     """The other Machine has no address of this Machine."""
     scenario = serving()
-    scenario.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
+    scenario.store.machines[HOME].append(replace(neighbor("192.0.2.12"), node_ref=NODE))
     assert endorsement_key().tpm2b != scenario.ek.tpm2b
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"

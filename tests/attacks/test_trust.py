@@ -186,7 +186,7 @@ def released(provider_id: str | None = None) -> Mutation:
     return mutate
 
 
-def neighbour(scenario: Scenario, *, deleting: bool = False) -> None:
+def neighbor(scenario: Scenario, *, deleting: bool = False) -> None:
     """Add the Machine of the claim that another node has for the same TPM."""
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
     scenario.store.machines[HOME].append(other)
@@ -197,7 +197,7 @@ def held(basis: TrustBasis, *, deleting: bool = False) -> Mutation:
 
     def mutate(scenario: Scenario) -> None:
         scenario.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
-        neighbour(scenario, deleting=deleting)
+        neighbor(scenario, deleting=deleting)
 
     return mutate
 
@@ -205,7 +205,7 @@ def held(basis: TrustBasis, *, deleting: bool = False) -> Mutation:
 def name_of_the_deleting(scenario: Scenario) -> None:
     """Take the name of a node that is not gone yet."""
     scenario.put_claim(STRANGER, provider_id=OTHER_ID)
-    neighbour(scenario, deleting=True)
+    neighbor(scenario, deleting=True)
 
 
 def attack(
