@@ -10,6 +10,8 @@ LOCKS := requirements/build.txt requirements/dev.txt
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
+# Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
+unexport PYTHONDONTWRITEBYTECODE
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
 # Each of the two workers keeps to whole files: what a file's tests share is made once.
 PYTEST := $(BIN)/python -m pytest
