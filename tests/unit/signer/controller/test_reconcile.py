@@ -12,9 +12,9 @@ import pytest
 from cryptography import x509
 
 from common.binding import challenge_key_id, sha256
+from common.challenge import decode_challenge
 from common.csr import decode_request, encode_request
 from common.errors import ApiServerUnavailable
-from common.evidence import decode_challenge
 from common.names import (
     CHALLENGE_ANNOTATION,
     PEM_REQUEST,
