@@ -583,7 +583,7 @@ NOT_YAML = {
     "a key twice": "spec:\n  nameReuse: AfterMachine\n  nameReuse: AfterCertificate\n",
     "an object": "!!python/object/apply:os.system [id]",
     "an unclosed list": "[1, ",
-    "nested too deeply": "[" * 1200,
+    "nested too deeply": "[" * 600,
     "a NUL character": "\0",
 }
 
