@@ -89,3 +89,16 @@ def test_link_targets_exist(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (document.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("heading", "program"),
+    [("Packages of the node's program", "authenticator"), ("Packages of the signer", "signer")],
+)
+def test_architecture_has_every_package_of_a_program(heading: str, program: str) -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    listed = [name for row in re.findall(r"^\| (`.+?) \|", table, re.M) for name in row.split(", ")]
+    packages = {f"{path.parent.name}/" for path in (ROOT / program).glob("*/__init__.py")}
+    modules = {path.name for path in (ROOT / program).glob("[!_]*.py")}
+    assert sorted(name.strip("`") for name in listed) == sorted(packages | modules)
