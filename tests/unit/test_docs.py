@@ -98,7 +98,8 @@ def test_link_targets_exist(document: Path) -> None:
 def test_architecture_has_every_package_of_a_program(heading: str, program: str) -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     table = text.split(f"## {heading}\n")[1].split("\n## ")[0]
-    listed = [name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in row.split(", ")]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    listed = [name for row in rows for name in row.split(", ")]
     packages = {f"{path.parent.name}/" for path in (ROOT / program).glob("*/__init__.py")}
     modules = {path.name for path in (ROOT / program).glob("[!_]*.py")}
     assert sorted(name.strip("`") for name in listed) == sorted(packages | modules)
