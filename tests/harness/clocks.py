@@ -57,7 +57,7 @@ def _real_sleep() -> Path:
     """Compile the library that sleeps on the kernel's clock; return its path."""
     library = Path(tempfile.mkdtemp(prefix="real-sleep-"), "real_sleep.so")
     # cc is there: the TPM binding is compiled with it.
-    command = ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"]
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-o", str(library), "-"]
     subprocess.run(command, input=_REAL_SLEEP.encode(), check=True)
     return library
 
