@@ -211,7 +211,10 @@ def test_documented_yaml_is_accepted_by_its_reader(block: Block) -> None:
 
 @pytest.mark.parametrize("block", of_language("toml", "python"), ids=str)
 def test_documented_code_can_be_parsed(block: Block) -> None:
-    {"toml": tomllib.loads, "python": ast.parse}[block.language](block.text)
+    if block.language == "toml":
+        tomllib.loads(block.text)
+    else:
+        ast.parse(block.text)
 
 
 def test_complete_policy_has_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
