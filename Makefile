@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-done
 LOCKS := requirements/build.txt requirements/dev.txt
+# The generator of the documentation site has a virtual environment of its own: nothing else needs it.
+DOCS_VENV := .venv-docs
 # Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
@@ -55,6 +57,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) --group docs --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -115,6 +118,17 @@ check-types:
 check-imports:
 	$(BIN)/lint-imports --no-logo
 
+$(DOCS_VENV)/.setup-done: requirements/docs.txt
+	@echo "docs: virtual environment in $(DOCS_VENV)"
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/pip install --quiet --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.setup-done ## Build the documentation site and check its links and anchors
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --clean --strict
+	@echo "docs: build/site/index.html"
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
@@ -125,5 +139,5 @@ bench: setup controlplane ## Measure what is promised about speed and size
 
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(DOCS_VENV) build/site .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
