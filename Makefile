@@ -114,7 +114,23 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
+# What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
+RELEASE_TARGETS := wheel
+# URI of the system that builds, for the provenance statement.
+BUILDER_ID ?= urn:x-node-attestation:local
+
+.PHONY: wheel
+wheel: setup ## Build the source distribution and the wheel into dist/
+	packaging/release/build-python.sh $(BIN)/python
+
+.PHONY: dist
+dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
+	packaging/release/build-twice.sh $(VENV) $(RELEASE_TARGETS)
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
+	$(PYTEST) tests/release
+
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
