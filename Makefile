@@ -106,6 +106,10 @@ check: setup ## Format, lint, types, import rules and fast tests, without networ
 	$(BIN)/lint-imports --no-logo
 	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
 
+.PHONY: lint-workflows
+lint-workflows: setup ## Check the workflows with actionlint (built once per machine)
+	$(BIN)/python -m tests.release.tools actionlint -color
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
