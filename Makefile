@@ -48,7 +48,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 	--no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
 .PHONY: lock
 lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versions)
-	@echo "lock: dependencies for Python 3.11 to 3.13"
+	@echo "lock: dependencies for Python 3.11 to 3.14"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
