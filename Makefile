@@ -134,6 +134,10 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
+.PHONY: test-images
+test-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+	$(PYTEST) tests/imaging $(ARGS)
+
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
