@@ -31,8 +31,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("deb") / NAME
     contents = {
         "DEBIAN/control": (
-            f"Package: {NAME}\nVersion: 1.2.3\nArchitecture: all\nMaintainer: nobody <x@example.com>\n"
-            "Description: stand-in\n"
+            f"Package: {NAME}\nVersion: 1.2.3\nArchitecture: all\n"
+            "Maintainer: Tests <tests@example.com>\nDescription: stand-in\n"
         ),
         "usr/bin/kubelet-authenticator-tpm": "#!/bin/sh\necho 1.2.3\n",
     }

@@ -65,4 +65,4 @@ def test_kubeadm_accepts_the_join_configuration(
     assert validate(configuration).returncode == 0, validate(configuration).stderr
     wrong = yaml.safe_load(configuration)
     wrong["discovery"]["bootstrapToken"]["token"] = "no token"
-    assert "bootstrap token is of the form" in validate(yaml.safe_dump(wrong)).stderr
+    assert "the bootstrap token is invalid" in validate(yaml.safe_dump(wrong)).stderr
