@@ -93,6 +93,10 @@ test-versions: ## Run `make test` on each supported Kubernetes release
 	@set -e; for version in $(VERSIONS); do \
 		echo "test-versions: Kubernetes $$version"; $(MAKE) test KUBERNETES_VERSION=$$version; done
 
+.PHONY: test-pythons
+test-pythons: setup ## Run the fast tests on Python 3.13 and 3.14, in Debian 13 and Debian testing
+	$(BIN)/python -m tests.release.pythons trixie testing
+
 .PHONY: format
 format: setup ## Format the code and sort its imports
 	$(BIN)/ruff check --select I --fix --quiet .
