@@ -110,7 +110,7 @@ format: setup ## Format the code and sort its imports
 .PHONY: check
 check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
 	@$(MAKE) --no-print-directory --jobs --output-sync=target check-style check-types check-imports
-	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+	tests/setup/without-network.sh $(PYTEST) -n 2 --hypothesis-profile=quick $(FAST_TESTS) $(ARGS)
 
 # Each uses one core only, so `check` runs them together.
 .PHONY: check-style check-types check-imports
