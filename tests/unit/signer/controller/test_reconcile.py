@@ -309,6 +309,20 @@ def test_a_valid_answer_gets_a_certificate() -> None:
     assert fixture.claims.writes[0].startswith("create key")
 
 
+@pytest.mark.parametrize(("renewal", "calls"), [(False, 6), (True, 5)])
+def test_a_join_takes_six_api_calls_and_a_renewal_five(*, renewal: bool, calls: int) -> None:
+    """Offer: the challenge. Answer: K1 of a join, K2, K3, approval, certificate."""
+    fixture = ReconcilerFixture()
+    if renewal:
+        fixture.scenario.put_claim()
+        fixture.scenario.as_node()
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        assert fixture.reconcile(fixture.file(csr)) == DONE
+    csrs, claims = fixture.csrs, fixture.claims
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    assert len(csrs.reads + csrs.writes + claims.reads + claims.writes) == calls
+
+
 def test_the_audit_record_of_a_certificate_says_what_was_attested(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

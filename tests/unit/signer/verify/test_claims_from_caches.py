@@ -41,11 +41,11 @@ def make(scenario: Scenario, verified: VerifiedAnswer) -> FakeClaimStore:
 
 
 def make_with_old_caches(
-    scenario: Scenario, change: Callable[[Scenario], object], **answer: TrustBasis
+    scenario: Scenario, change: Callable[[Scenario], object], basis: TrustBasis
 ) -> FakeClaimStore:
     """Verify an answer, change the API server's objects but no cache, and make the claims."""
     verified = scenario.judge_answer()
-    verified = replace(verified, holder=replace(verified.holder, **answer))
+    verified = replace(verified, holder=replace(verified.holder, basis=basis))
     scenario.inventory.store = deepcopy(scenario.store)
     change(scenario)
     return make(scenario, verified)
