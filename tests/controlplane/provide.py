@@ -218,7 +218,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="provide", description=__doc__.splitlines()[0])
     parser.add_argument("--version", default=pins.newest(), help="default: %(default)s")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--need", help=f"'all', a list of programs with commas, or one of {', '.join(TOOLS)}")
+    what.add_argument(
+        "--need", help=f"'all', a list of programs with commas, or one of {', '.join(TOOLS)}"
+    )
     what.add_argument(
         "--crds", action="store_true", help="print the directories with the CRDs of Cluster API"
     )
