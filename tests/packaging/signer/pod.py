@@ -45,12 +45,13 @@ class Pod:
         self._write_volumes(layer)
         self._write_service_account(layer / SERVICE_ACCOUNT)
         output("chmod", "--recursive", "a+rX", layer)
-        with overlay(self._directory / "overlay", layer, (self._root,)) as merged:
+        overlay_directory = self._directory / "overlay"
+        with overlay(overlay_directory, layer, (self._root,)) as merged, _proc(merged):
             output("mount", "-o", "remount,ro", merged)
             user = self._spec["securityContext"]
             argv: list[str | Path] = [
                 "setpriv", "--no-new-privs", "--",
-                "chroot", f"--userspec={user['runAsUser']}:{user['runAsGroup']}", merged,
+                "/usr/sbin/chroot", f"--userspec={user['runAsUser']}:{user['runAsGroup']}", merged,
                 *entrypoint, *self._arguments(),
             ]  # fmt: skip
             with process.running(argv, log=self.log, env=self._environment()) as started:
@@ -112,3 +113,13 @@ class Pod:
                 return session.get(url, timeout=5).ok
             except requests.ConnectionError:
                 return False
+
+
+@contextmanager
+def _proc(root: Path) -> Iterator[None]:
+    """Mount /proc, as each container runtime does. The signer opens files in memory through it."""
+    output("mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", root / "proc")
+    try:
+        yield
+    finally:
+        output("umount", root / "proc")
