@@ -145,8 +145,33 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
+# The image that the pods pull; releases set it.
+IMAGE ?=
+CHART := $(BIN)/python -m tests.packaging.signer.chart
+
+.PHONY: chart
+chart: setup ## Package the chart of the signer, with the manifests rendered from it, into dist/
+	@$(CHART) release dist $(if $(IMAGE),--image $(IMAGE))
+
+.PHONY: manifests
+manifests: setup ## Render packaging/signer/manifests from the chart again
+	@$(CHART) manifests packaging/signer/manifests
+
+.PHONY: test-chart
+test-chart: setup controlplane ## Test the chart with Helm 3, Helm 4, clusterctl and API servers
+	$(PYTEST) tests/packaging/signer --ignore=tests/packaging/signer/test_image.py $(ARGS)
+
+.PHONY: image
+image: setup ## Build the container image of the signer, without a daemon, into dist/
+	@tests/setup/system-packages.sh $(PYTHON) image
+	@$(BIN)/python -m tests.packaging.signer.image dist
+
+.PHONY: test-image
+test-image: image controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
+	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
+
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel
+RELEASE_TARGETS := wheel chart image
 # URI of the system that builds, for the provenance statement.
 BUILDER_ID ?= urn:x-node-attestation:local
 
@@ -161,8 +186,8 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
-.PHONY: test-images
-test-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+.PHONY: test-node-images
+test-node-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)
 
 .PHONY: clean

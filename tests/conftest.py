@@ -17,6 +17,7 @@ settings.load_profile("untimed")
 
 TIMEOUT_SECONDS = {
     "model": 600,
+    "packaging": 900,
     "integration": 300,
     "systemd": 600,
     "e2e": 600,
