@@ -51,6 +51,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@echo "lock: dependencies for Python 3.11 to 3.13"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
 
@@ -77,6 +78,18 @@ test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a 
 	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 endif
+
+.PHONY: packages
+packages: setup ## Build the deb and the rpm for nodes, in dist
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@packaging/node/package/tree.sh build/node
+	@mkdir -p dist
+	@packaging/node/package/pack.sh build/node dist
+	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
+
+.PHONY: test-packages
+test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+	$(PYTEST) tests/packaging $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only

@@ -14,7 +14,14 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-TIMEOUT_SECONDS = {"model": 600, "integration": 300, "systemd": 600, "e2e": 600, "bench": 900}
+TIMEOUT_SECONDS = {
+    "model": 600,
+    "packaging": 900,
+    "integration": 300,
+    "systemd": 600,
+    "e2e": 600,
+    "bench": 900,
+}
 """By directory, for the kinds of tests that take their time; the others live with the default."""
 
 
