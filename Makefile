@@ -129,5 +129,5 @@ bench: setup controlplane ## Measure what is promised about speed and size
 
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

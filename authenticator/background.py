@@ -6,13 +6,13 @@ other inherited descriptor. It inherits the environment because that holds the e
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 STDIN, STDOUT, STDERR = range(3)
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str], log: int) -> None:
+def spawn(command: tuple[str, ...], environment: Mapping[str, str], log: int) -> None:
     """Start a program by its path, with arguments, and the descriptor `log` as its stderr.
 
     Raises OSError when no process can be created.

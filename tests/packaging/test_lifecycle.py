@@ -42,6 +42,17 @@ def test_installed_node_joins_renews_and_serves_from_its_cache(node: JoinedNode)
     assert machine.state() == "running"
 
 
+def test_installed_program_starts_its_background_run(node: JoinedNode) -> None:
+    """`python -m authenticator.cli` finds no modules: only the program's own script does."""
+    served = node.suspicious_call()
+    assert (served.returncode, served.stderr) == (0, "")
+    runs = f"{units.STATE}/runs.jsonl"
+    wait_until(
+        lambda: '"unauthorized-suspected"' in node.machine.run("cat", runs),
+        what="the background run writes its record",
+    )
+
+
 def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, newer: Path) -> None:
     machine, (kind, _) = node.machine, system
     package = copy_into(node, packages.find(newer, kind))
