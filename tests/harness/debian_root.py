@@ -26,6 +26,7 @@ VENV: Final = Path("/usr/lib/kubelet-authenticator-tpm")
 LOCKS: Final = ("build", "node")
 SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "setup.py", "LICENSE")
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+APT_INSTALL: Final = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "install")
 _PIP: Final = (str(VENV / "bin/pip"), "install", "--quiet", "--no-build-isolation")
 
 
@@ -39,14 +40,23 @@ def debian_root(suite: str) -> Path:
         for lock in locks:
             shutil.copy(lock, root / "srv")
             _chroot(root, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
+        output("chroot", root, "apt-get", "clean")
 
     content = "".join((" ".join(PACKAGES), *(lock.read_text() for lock in locks)))
     return _cached(suite, PACKAGES, content, complete)
 
 
-def clean_root(suite: str, packages: Sequence[str]) -> Path:
-    """Return the directory with a Debian system that has no other packages than these."""
-    return _cached(suite, packages, " ".join(packages), lambda _: None)
+def clean_root(suite: str, packages: Sequence[str], downloads: Sequence[str]) -> Path:
+    """Return the directory with a Debian system that has no other packages than these.
+
+    apt has the `downloads` and what they depend on in its cache, but has not installed them.
+    """
+
+    def complete(root: Path) -> None:
+        _chroot(root, "apt-get", "--quiet", "update")
+        _chroot(root, *APT_INSTALL, "--download-only", *downloads)
+
+    return _cached(suite, packages, " ".join((*packages, "downloads:", *downloads)), complete)
 
 
 def _cached(
@@ -66,7 +76,6 @@ def _cached(
             with Heartbeat(lambda: f"Debian {suite}"):
                 output("debootstrap", "--variant=minbase", include, suite, partial)
                 complete(partial)
-            output("chroot", partial, "apt-get", "clean")
             partial.rename(root)
     return root
 

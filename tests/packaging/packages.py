@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.harness.debian_root import SUITES, clean_root, overlay
+from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
 from tests.harness.wire import output
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -22,6 +22,9 @@ DIRECTORY: Final = "/usr/lib/kubelet-authenticator-tpm"
 FULL_PROGRAM: Final = f"{DIRECTORY}/bin/kubelet-authenticator-tpm-full"
 NEWER: Final = "99.0"
 _SYSTEM: Final = ("systemd", "systemd-sysv", "dbus", "iproute2")
+_DEPENDENCIES: Final = (
+    "python3", "libtss2-esys-3.0.2-0", "libtss2-rc0", "libtss2-tctildr0", "libtss2-tcti-device0",
+)  # fmt: skip
 _TCTI: Final = "libtss2-tcti-swtpm0"
 """The connection to a software TPM, which a node does not need."""
 
@@ -76,39 +79,25 @@ def find(directory: Path, kind: Kind) -> Path:
 @contextmanager
 def installed_package(suite: str, kind: Kind, directory: Path) -> Iterator[tuple[Path, ...]]:
     """Install the package over a clean root. Return the layers, uppermost first."""
-    root, upper = clean_root(suite, _SYSTEM), directory / "installed"
+    root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
+    upper = directory / "installed"
     with overlay(directory / "mounts", upper, (root,)) as merged:
         package = find(PROJECT / "dist", kind)
         shutil.copy(package, merged / "srv")
-        _apt(merged, "update")
         if kind is DEB:
-            _apt(merged, "install", f"/srv/{package.name}")
+            _apt_install(merged, f"/srv/{package.name}")
         else:
-            _apt(merged, "install", "rpm", "python3", "libtss2-esys-3.0.2-0", "libtss2-rc0")
-            _apt(merged, "install", "libtss2-tctildr0", "libtss2-tcti-device0")
+            _apt_install(merged, "rpm", *_DEPENDENCIES)
             output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
         import_everything(merged)
-        _apt(merged, "install", _TCTI)
+        _apt_install(merged, _TCTI)
     yield upper, root
 
 
-def _apt(root: Path, *words: str) -> None:
-    environment = (
-        "env",
-        "-i",
-        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-        "DEBIAN_FRONTEND=noninteractive",
-    )
-    output(
-        "chroot",
-        root,
-        *environment,
-        "apt-get",
-        "--quiet",
-        "--yes",
-        "--no-install-recommends",
-        *words,
-    )
+def _apt_install(root: Path, *packages: str) -> None:
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    environment = ("env", "-i", path, "DEBIAN_FRONTEND=noninteractive")
+    output("chroot", root, *environment, *APT_INSTALL, *packages)
 
 
 _IMPORT_EVERYTHING: Final = f"""
