@@ -85,7 +85,7 @@ test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a 
 endif
 
 .PHONY: packages
-packages: setup ## Build the deb and the rpm for nodes, in dist
+packages: setup ## Build the deb and the rpm for nodes into dist/
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
 	@packaging/node/package/tree.sh build/node
 	@mkdir -p dist
@@ -159,7 +159,7 @@ bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel
+RELEASE_TARGETS := wheel packages
 # URI of the system that builds, for the provenance statement.
 BUILDER_ID ?= urn:x-node-attestation:local
 
@@ -180,9 +180,5 @@ test-images: setup ## Give the files for node images to Ansible, cloud-init and 
 
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-<<<<<<< HEAD
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
-=======
 	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
->>>>>>> main
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
