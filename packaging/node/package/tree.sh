@@ -7,6 +7,7 @@
 # needs. Its files have the same bytes in every run on the same system. Build on the oldest supported system: the binding
 # runs with its versions of glibc and tpm2-tss, and with newer ones.
 set -euo pipefail
+umask 022
 
 directory=$(realpath --canonicalize-missing "${1:?usage: tree.sh DIRECTORY}")
 cd "$(dirname "$0")/../../.."
