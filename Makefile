@@ -55,6 +55,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@echo "lock: dependencies for Python 3.11 to 3.14"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
 	@$(COMPILE) --group docs --output-file requirements/docs.txt
@@ -82,6 +83,18 @@ test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a 
 	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 endif
+
+.PHONY: packages
+packages: setup ## Build the deb and the rpm for nodes into dist/
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@packaging/node/package/tree.sh build/node
+	@mkdir -p dist
+	@packaging/node/package/pack.sh build/node dist
+	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
+
+.PHONY: test-packages
+test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+	$(PYTEST) tests/packaging $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only
@@ -171,7 +184,7 @@ test-image: image controlplane ## Build the image, and run the signer in it with
 	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
 
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel chart image
+RELEASE_TARGETS := wheel packages chart image
 # URI of the system that builds, for the provenance statement.
 BUILDER_ID ?= urn:x-node-attestation:local
 
