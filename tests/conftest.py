@@ -19,6 +19,7 @@ settings.register_profile("quick", settings.get_profile("untimed"), max_examples
 
 TIMEOUT_SECONDS = {
     "model": 600,
+    "packaging": 900,
     "integration": 300,
     "systemd": 600,
     "e2e": 600,

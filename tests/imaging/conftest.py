@@ -40,7 +40,7 @@ def runner(root: Path) -> Run:
     def run(*argv: str, check: bool = False) -> subprocess.CompletedProcess[str]:
         environment = ("DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "HOME=/root")
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        command = ("chroot", root, "/usr/bin/env", "-i", path, *environment, *argv)
+        command = ("chroot", str(root), "/usr/bin/env", "-i", path, *environment, *argv)
         return subprocess.run(command, check=check, capture_output=True, text=True)
 
     return run
