@@ -1,7 +1,7 @@
 """K1 to K3 of section 5: reads and writes, one API call per step.
 
 A verdict begins at `K1_CACHED`, where it may take both objects from a cache that is too old. After
-a conflict it begins again at `K1_READ`, with reads from the API server.
+a conflict it starts over at `K1_READ`, with reads from the API server.
 
 Each function makes the next API call of a verdict and returns the state after it. In that state the
 verdict is at its following call, or is gone because it has to wait. Otherwise the function returns
