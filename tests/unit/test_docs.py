@@ -111,6 +111,17 @@ def test_link_targets_exist(document: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])
+def test_every_page_is_in_the_navigation_and_in_the_index(index: str) -> None:
+    """`make docs` fails for a page without a place in the navigation."""
+    listed = re.findall(
+        r"[ (]([\w-]+\.md)\)?$|\(([\w-]+\.md)\)", (ROOT / index).read_text(), re.MULTILINE
+    )
+    names = {name for match in listed for name in match}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages - names == set(), f"{index} must list them"
+
+
 BLOCKS = blocks()
 MARKED = re.compile(
     r"run|run on a node|run by: (?P<file>tests/[\w/]+\.py)::(?P<test>\w+)|not run: \S.{10,}"
