@@ -16,13 +16,15 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 BASE = PROJECT["project"]["dependencies"]
 
+TOOLS = {"docs", "packages"}
+"""Groups with tools that nothing imports: each has a lock of its own."""
 ASKED = {
     "build": GROUPS["build"],
     "dev": [
         *BASE,
-        *chain(*EXTRAS.values(), *(group for name, group in GROUPS.items() if name != "docs")),
+        *chain(*EXTRAS.values(), *(GROUPS[name] for name in GROUPS if name not in TOOLS)),
     ],
-    "docs": GROUPS["docs"],
+    **{name: GROUPS[name] for name in TOOLS},
     "node": [*BASE, *EXTRAS["node"]],
     "signer": [*BASE, *EXTRAS["signer"]],
 }
@@ -47,7 +49,7 @@ def test_lock_satisfies_pyproject(name: str) -> None:
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)])
 
 
-@pytest.mark.parametrize("name", sorted(ASKED.keys() - {"docs"}))
+@pytest.mark.parametrize("name", sorted(ASKED.keys() - TOOLS))
 def test_locks_agree_with_the_one_that_is_tested(name: str) -> None:
     """The shipped versions are the tested ones."""
     assert pins(name).items() <= pins("dev").items()
