@@ -148,6 +148,13 @@ def test_block_of_unknown_language_is_not_overlooked() -> None:
     assert [str(block) for block in BLOCKS if block.language not in plain] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_block_is_marked_by_indentation_alone(page: Path) -> None:
+    """The tests find fenced blocks only. Within a list, text is indented, too."""
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^(?!\d+\. |- |\* | )[^\n]+\n\n {4}\S.*$", text, re.MULTILINE) == []
+
+
 def parse_program(words: list[str]) -> None:
     """Parse the arguments of one of our programs, of make, or of nothing that we know."""
     program, *arguments = words
