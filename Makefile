@@ -6,10 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-done
 LOCKS := requirements/build.txt requirements/dev.txt
+# The generator of the documentation site has a virtual environment of its own: nothing else needs it.
+DOCS_VENV := .venv-docs
 # Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
+# Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
+unexport PYTHONDONTWRITEBYTECODE
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
 # Each of the two workers keeps to whole files: what a file's tests share is made once.
 PYTEST := $(BIN)/python -m pytest
@@ -53,6 +57,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) --group docs --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -104,11 +109,29 @@ format: setup ## Format the code and sort its imports
 
 .PHONY: check
 check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
+	@$(MAKE) --no-print-directory --jobs --output-sync=target check-style check-types check-imports
+	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+
+# Each uses one core only, so `check` runs them together.
+.PHONY: check-style check-types check-imports
+check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports --no-logo
-	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+
+$(DOCS_VENV)/.setup-done: requirements/docs.txt
+	@echo "docs: virtual environment in $(DOCS_VENV)"
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/pip install --quiet --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.setup-done ## Build the documentation site and check its links and anchors
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --clean --strict
+	@echo "docs: build/site/index.html"
 
 .PHONY: lint-workflows
 lint-workflows: setup ## Check the workflows with actionlint (built once per machine)
@@ -144,5 +167,5 @@ test-images: setup ## Give the files for node images to Ansible, cloud-init and 
 
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
