@@ -53,6 +53,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
