@@ -24,7 +24,7 @@ from signer.model import (
 )
 
 _API: Final = f"{API_GROUP}/{API_VERSION}"
-_MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
+MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
@@ -149,7 +149,7 @@ def encode_endorsement_key(
     return {
         "apiVersion": _API,
         "kind": "EndorsementKey",
-        "metadata": {"name": name, "labels": _MOVE_LABELS},
+        "metadata": {"name": name, "labels": MOVE_LABELS},
         "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, now)},
     }
 
@@ -179,7 +179,7 @@ def replacement_metadata(resource_version: str) -> dict[str, Any]:
 
 def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
     """Return the body of an AttestedNode; `resource_version` is empty for a new one."""
-    labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
+    labels = {**MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
     metadata: dict[str, Any] = {
         "name": node.name,
         "namespace": node.cluster.namespace,

@@ -1,0 +1,77 @@
+"""`clusters`: the Clusters, whether they have opted in, and whether their API server answers."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from common.names import CLIENT_SIGNER
+from signer.inventory.cluster import ClusterObject
+from signer.kube.client import ApiClient
+from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.output import Column, Document, field
+from signer.operator_cli.pending_requests import read_pending
+from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import Snapshot
+from signer.operator_cli.workloads import Unreachable, for_each_workload
+
+COLUMNS = (
+    Column("NAMESPACE", field("namespace")),
+    Column("NAME", field("name")),
+    Column("OPTED-IN", field("optedIn")),
+    Column("MACHINES", field("machines")),
+    Column("ATTESTED", field("attestedNodes")),
+    Column("PENDING", field("pendingRequests")),
+    Column("API-SERVER", field("apiServer")),
+    Column("SIGNERS", field("clientSigners"), wide=True),
+)
+
+
+def run(session: Session) -> int:
+    """Print one line for each Cluster."""
+    snapshot = session.snapshot()
+    opted_in = snapshot.opted_in()
+    results = for_each_workload(session, opted_in, _count_pending)
+    pending = {c.key: result for c, result in zip(opted_in, results, strict=True)}
+    machines = Counter(m.cluster for m in snapshot.machines)
+    nodes = Counter(n.cluster for n in snapshot.nodes)
+    documents: list[Document] = [
+        {
+            "namespace": cluster.key.namespace,
+            "name": cluster.key.name,
+            "optedIn": opt_in_state(cluster, snapshot),
+            "clientSigners": sorted(snapshot.signers[cluster.key]),
+            "machines": machines[cluster.key],
+            "attestedNodes": nodes[cluster.key],
+            **_workload_fields(pending.get(cluster.key)),
+        }
+        for cluster in _sorted(snapshot.clusters)
+    ]
+    session.show_list(documents, COLUMNS)
+    return EXIT_OK
+
+
+def opt_in_state(cluster: ClusterObject, snapshot: Snapshot) -> str:
+    """Return whether the signer serves a Cluster, and what is wrong if it does not."""
+    signers = snapshot.signers[cluster.key]
+    if not signers:
+        return "no"
+    if signers != {CLIENT_SIGNER}:
+        return "several signers" if CLIENT_SIGNER in signers else "unknown signer"
+    return "paused" if cluster.paused else "yes"
+
+
+def _count_pending(client: ApiClient, _cluster: ClusterObject) -> int:
+    return len(read_pending(client))
+
+
+def _workload_fields(result: int | Unreachable | None) -> Document:
+    match result:
+        case None:
+            return {"pendingRequests": None, "apiServer": None}
+        case Unreachable(reason):
+            return {"pendingRequests": None, "apiServer": reason}
+        case count:
+            return {"pendingRequests": count, "apiServer": "reachable"}
+
+
+def _sorted(clusters: Sequence[ClusterObject]) -> list[ClusterObject]:
+    return sorted(clusters, key=lambda c: (c.key.namespace, c.key.name))
