@@ -61,6 +61,7 @@ class _Holder(Fields):
     provider_id: Text = msgspec.field(name="providerID")
     basis: TrustBasis
     since: Time | None = None
+    last_claimed: Time | None = None
 
 
 class _KeySpec(Fields):
@@ -112,6 +113,7 @@ def read_endorsement_key(source: Source) -> EndorsementKeyObject:
         banned=key.spec.banned is not None,
         held_by=None if key.spec.held_by is None else _holder(key.spec.held_by),
         uid=key.metadata.uid or "",
+        held_since=None if key.spec.held_by is None else key.spec.held_by.since,
         last_claimed=_last_claimed(key),
     )
 
@@ -150,12 +152,12 @@ def encode_endorsement_key(
         "apiVersion": _API,
         "kind": "EndorsementKey",
         "metadata": {"name": name, "labels": MOVE_LABELS},
-        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, now)},
+        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, since=now, now=now)},
     }
 
 
-def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
-    """Return `spec.heldBy`."""
+def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return `spec.heldBy` of a node that first claimed the key at `since`."""
     return {
         "clusterNamespace": held_by.cluster.namespace,
         "clusterName": held_by.cluster.name,
@@ -163,6 +165,7 @@ def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
         "providerID": held_by.provider_id,
         "basis": held_by.basis.value,
         "since": _format_time(since),
+        "lastClaimed": _format_time(now),
     }
 
 
@@ -233,9 +236,10 @@ def _release(fields: _Release) -> Release:
 
 
 def _last_claimed(key: _Key) -> datetime | None:
-    """Return the later of `heldBy.since` and the creation: `clusterctl move` creates it again."""
-    since = None if key.spec.held_by is None else key.spec.held_by.since
-    return max(filter(None, (key.metadata.creation_timestamp, since)), default=None)
+    """Return the last claim, or the creation if that is later: `clusterctl move` creates again."""
+    holder = key.spec.held_by
+    claims = () if holder is None else (holder.since, holder.last_claimed)
+    return max(filter(None, (key.metadata.creation_timestamp, *claims)), default=None)
 
 
 def _boot(fields: _Boot | None) -> BootCounters | None:

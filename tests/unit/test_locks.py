@@ -21,6 +21,7 @@ ASKED = {
     "dev": [*BASE, *chain(*EXTRAS.values(), *GROUPS.values())],
     "node": [*BASE, *EXTRAS["node"]],
     "signer": [*BASE, *EXTRAS["signer"]],
+    "operator": [*BASE, *EXTRAS["signer"], *EXTRAS["operator"]],
 }
 
 
