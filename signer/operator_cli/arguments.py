@@ -90,9 +90,9 @@ def _add_cluster(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help=what)
 
 
-def _add_output(command: argparse.ArgumentParser) -> None:
+def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
     command.add_argument(
-        "-o", "--output", choices=FORMATS, default="table", help="format (%(default)s)"
+        "-o", "--output", choices=formats, default="table", help="format (%(default)s)"
     )
 
 
@@ -153,7 +153,15 @@ def _add_release(command: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(command: argparse.ArgumentParser) -> None:
-    _add_read_flags(command)
+    _add_connection(command)
+    command.add_argument(
+        "--cluster",
+        type=_cluster_key,
+        required=True,
+        metavar="NAMESPACE/NAME",
+        help="the Cluster of the request",
+    )
+    _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(
         "--policy", type=Path, required=True, metavar="FILE", help="the signer's policy file"

@@ -40,7 +40,7 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Read the objects of the selected Clusters; warn of those that cannot be read."""
         cluster = getattr(self.arguments, "cluster", None)
-        selection = Selection(namespace=self.arguments.namespace, cluster=cluster)
+        selection = Selection(namespace=getattr(self.arguments, "namespace", ""), cluster=cluster)
         api = self.api
         with self.progress("reading the objects of the management cluster"):
             snapshot = take_snapshot(api, selection)

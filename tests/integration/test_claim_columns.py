@@ -17,7 +17,9 @@ MAX_WIDTH = 150
 def row(fleet: Fleet, *arguments: str) -> Mapping[str, str]:
     """Return the only row of a table, by header."""
     header, line = fleet.management.kubectl("get", *arguments).splitlines()
-    starts = [i for i, c in enumerate(header) if c != " " and header[i - 2 : i].strip() == ""]
+    starts = [
+        i for i, c in enumerate(header) if c != " " and header[max(0, i - 2) : i].strip() == ""
+    ]
     bounds = zip(starts, [*starts[1:], None], strict=True)
     assert len(line) <= MAX_WIDTH
     return {header[a:b].strip(): line[a:b].strip() for a, b in bounds}
@@ -54,13 +56,7 @@ def body(spec: Mapping[str, object]) -> Mapping[str, object]:
 def test_claims_are_selected_by_the_fields_of_their_node(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered()
     assert node.call().status == 0
-    cells = row(
-        fleet,
-        "attestednodes",
-        "-A",
-        f"--field-selector=spec.nodeName={node.name}",
-        "--no-headers=false",
-    )
+    cells = row(fleet, "attestednodes", "-A", f"--field-selector=spec.nodeName={node.name}")
     assert cells["MACHINE"] == node.name
     assert "CLUSTER" not in cells
     key = csrs.claim(node, fleet.management.admin)["endorsementKey"]

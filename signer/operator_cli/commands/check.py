@@ -39,7 +39,7 @@ def run(session: Session) -> int:
 
 
 def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
-    opted_in = [c for c in snapshot.opted_in() if not c.paused]
+    opted_in = snapshot.opted_in()
     results = for_each_workload(session, opted_in, read_workload_findings)
     by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
     for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):

@@ -24,6 +24,7 @@ from signer.kube.discovery import collection_path
 from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.output import printable
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
 from signer.operator_cli.workloads import connect_workload, list_workload, read_named_secret
@@ -37,10 +38,6 @@ Body = dict[str, Any]
 def run(session: Session) -> int:
     """Print the report of `verify`; the exit status is the verdict."""
     arguments = session.arguments
-    if arguments.cluster is None:
-        raise InputInvalid("--cluster NAMESPACE/NAME is required")
-    if arguments.output not in {"table", "json"}:
-        raise InputInvalid("-o must be table or json")
     snapshot = session.snapshot()
     [cluster] = snapshot.clusters
     with session.progress("reading the objects that the verdict depends on"):
@@ -59,10 +56,11 @@ def run(session: Session) -> int:
         )
     except (FilesInvalid, ConfigError) as e:
         raise InputInvalid("\n".join(e.problems)) from e
-    hint = "the challenge keys are needed (--challenge-keys)"
-    session.stdout.write(
-        report.replace("the challenge keys are needed (--challenge-key-secret)", hint)
-    )
+    if arguments.output == "table":
+        # The flag of `verify` has another name. Names in the report are the tenant's.
+        report = report.replace("(--challenge-key-secret)", "(--challenge-keys)")
+        report = "\n".join(map(printable, report.split("\n")))
+    session.stdout.write(report)
     return status
 
 

@@ -32,7 +32,7 @@ _UNPROVED = (
 def run(session: Session) -> int:
     """Print one line for each request, and the commands that register unknown keys."""
     snapshot = session.snapshot()
-    clusters = [c for c in snapshot.opted_in() if not c.paused]
+    clusters = snapshot.opted_in()
     results = for_each_workload(session, clusters, _read)
     documents: list[Document] = []
     failures = []
