@@ -8,6 +8,7 @@ import yaml
 
 from signer.operator_cli.output import (
     Column,
+    Document,
     age,
     duration,
     field,
@@ -17,7 +18,7 @@ from signer.operator_cli.output import (
 )
 
 COLUMNS = (Column("NAME", field("name")), Column("KEY", field("key"), wide=True))
-DOCUMENTS = [{"name": "node-1", "key": "ab"}, {"name": None, "key": ["x", "y"]}]
+DOCUMENTS: list[Document] = [{"name": "node-1", "key": "ab"}, {"name": None, "key": ["x", "y"]}]
 
 
 def test_table_shows_wide_columns_only_on_request() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from signer.operator_cli import session as session_module
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, Rejected
+from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.session import Session
 
 
@@ -31,7 +32,7 @@ class Screen(io.StringIO):
 
 
 def session_with(stdin: io.StringIO, *, yes: bool = False) -> Session:
-    def never() -> "session_module.ManagementApi":
+    def never() -> ManagementApi:
         raise AssertionError
 
     return Session(
