@@ -20,6 +20,7 @@ from signer.config import Config
 from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities
 from signer.controller.fair_queue import Item
+from signer.controller.handled_versions import HandledVersions
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -98,8 +99,11 @@ class Controller:
             budgets=self._budgets,
             opened=self._on_cluster_added,
         )
-        self._authorities = ClusterAuthorities(SecretClient(api), config.policies)
+        self._authorities = ClusterAuthorities(
+            SecretClient(api), config.policies, monotonic=time.monotonic
+        )
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
+        self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
         self._reconciler = Reconciler(
             policies=config.policies,
             anchors=self._anchors.current,
@@ -152,9 +156,11 @@ class Controller:
         """Connect the caches of a workload cluster with the queue; start its maintenance."""
         key = workload.key
         shares = self._shares[workload] = RequesterShares()
+        handled = self._handled[workload] = HandledVersions()
 
-        def csr_changed(_: str, before: Csr | None, after: Csr | None) -> None:
+        def csr_changed(name: str, before: Csr | None, after: Csr | None) -> None:
             shares.update(before, after)
+            handled.observe(name, after)
             if workload.stopped.is_set():
                 return
             if after is not None:
@@ -199,6 +205,9 @@ class Controller:
         csr = workload.csrs.get(item.name) if workload is not None else None
         if workload is None or csr is None or csr.username != item.requester:
             return DONE, None
+        handled = self._handled[workload]
+        if handled.includes(csr):
+            return DONE, None
         writer = TimedCsrWriter(workload.writer, time.monotonic)
         context = ClusterContext(
             key=item.cluster,
@@ -206,7 +215,14 @@ class Controller:
             csrs=writer,
             shares=self._shares[workload],
         )
-        return self._reconciler.reconcile(csr, context), writer.slow
+        result = self._reconciler.reconcile(csr, context)
+        if writer.written is not None:
+            handled.add(csr.name, writer.replaced)
+            if result == DONE:
+                handled.add(csr.name, {writer.written})
+            # The watch may have delivered a later version, or the end, before.
+            handled.observe(csr.name, workload.csrs.get(csr.name))
+        return result, writer.slow
 
     def _maintain_workload(self, workload: WorkloadCluster) -> None:
         while not workload.stopped.is_set():

@@ -113,6 +113,7 @@ class ApiClient:
         self._user_agent = user_agent
         self._max_response = max_response
         self._cpu = cpu
+        self._prefix = (urllib3.util.parse_url(connection.server).path or "").rstrip("/")
         self._requests = _pool(connection, _ANSWER_SECONDS, cpu)
         self._watches = _pool(connection, _WATCH_SECONDS, cpu)
 
@@ -187,9 +188,9 @@ class ApiClient:
             raise ApiServerUnavailable("the API server's answer is too large") from e
 
     def close(self) -> None:
-        """Close the idle connections."""
-        self._requests.clear()
-        self._watches.clear()
+        """Close the idle connections; later requests fail."""
+        self._requests.close()
+        self._watches.close()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
         if self._cpu is not None:
@@ -212,7 +213,7 @@ class ApiClient:
             raise _unreachable(e) from e
 
     def _send(
-        self, pool: urllib3.PoolManager, request: _Request, seconds: float
+        self, pool: urllib3.HTTPSConnectionPool, request: _Request, seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Send a request. The server may be silent for `seconds`."""
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -222,9 +223,9 @@ class ApiClient:
         token = self._token()
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return pool.request(
+        return pool.urlopen(
             request.method,
-            self._connection.server + request.path + query,
+            self._prefix + request.path + query,
             body=None if request.body is None else json.dumps(request.body).encode(),
             headers=headers,
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
@@ -247,14 +248,21 @@ class ApiClient:
         return self._connection.token
 
 
-def _pool(connection: Connection, seconds: float, cpu: CpuShare | None) -> urllib3.PoolManager:
-    """Return connections on which no answer takes longer than `seconds`."""
+def _pool(
+    connection: Connection, seconds: float, cpu: CpuShare | None
+) -> urllib3.HTTPSConnectionPool:
+    """Return connections on which no answer takes longer than `seconds`.
+
+    A `PoolManager` would look the one server up again for each request.
+    """
     context = client_context(connection)
     context.sslsocket_class = (
         deadline_socket(seconds) if cpu is None else deadline_socket(seconds, cpu.charge)
     )
-    return urllib3.PoolManager(
-        num_pools=1,
+    address = urllib3.util.parse_url(connection.server)
+    return urllib3.HTTPSConnectionPool(
+        address.host or "",
+        address.port,
         maxsize=_MAX_IDLE_CONNECTIONS,
         ssl_context=context,
         server_hostname=connection.server_name,

@@ -7,20 +7,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from common import evidence
 from common.binding import answer_extra_data
+from common.challenge import decode_challenge
 from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_USAGES
 from common.public_keys import public_key_from_area, spki_sha256
 from common.tpm.public import PublicArea
-from tests.fakes.tpm import FakeTpm
+from tests.fakes.tpm import EndorsementName, FakeTpm
 
 
 class SoftwareNode:
     """One node. Each offer begins a new exchange with a new kubelet key."""
 
-    def __init__(self, name: str, provider_id: str, *, seed: str) -> None:
+    def __init__(
+        self, name: str, provider_id: str, *, seed: str, endorsement: EndorsementName = "L-2"
+    ) -> None:
         self.name = name
         self.provider_id = provider_id
-        self._tpm = FakeTpm(seed, endorsement="L-2")
+        self._tpm = FakeTpm(seed, endorsement=endorsement)
         self._pkcs10 = b""
 
     def registration(self) -> str:
@@ -41,7 +44,7 @@ class SoftwareNode:
 
     def answer(self, offer_uid: str, annotation: str) -> tuple[str, bytes]:
         """Return name and request of the answer to a challenge."""
-        challenge = evidence.decode_challenge(annotation)
+        challenge = decode_challenge(annotation)
         secret = self._tpm.activate_credential(
             challenge.credential_blob, challenge.encrypted_secret
         )

@@ -64,15 +64,16 @@ class FakeClaimStore:
     interrupt_before: int = 1
     unavailable: bool = False
     writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Read."""
-        self._require_available()
+        self._read(f"key {name[:8]}")
         return self.store.keys.get(name)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Read."""
-        self._require_available()
+        self._read(f"node {node_name}")
         return self.store.find_node(cluster, node_name)
 
     def create_endorsement_key(
@@ -104,27 +105,27 @@ class FakeClaimStore:
         self._require_unchanged(self.store.keys.get(current.name), current)
         return self.store.put_key(replace(current, held_by=held_by))
 
-    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+    def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Create; raise an error if the object exists."""
-        self._write(f"create node {wanted.node_name}")
-        if (wanted.cluster.namespace, wanted.name) in self.store.nodes:
+        self._write(f"create node {node.node_name}")
+        if (node.cluster.namespace, node.name) in self.store.nodes:
             raise ClaimConflict("exists")
-        return self.store.put_node(wanted)
+        return self.store.put_node(node)
 
     def replace_attested_node(
-        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+        self, current: AttestedNodeObject, new: AttestedNodeObject
     ) -> AttestedNodeObject:
         """Write all fields if the resourceVersion is the one that was read."""
-        self._write(f"replace node {wanted.node_name}")
+        self._write(f"replace node {new.node_name}")
         stored = self.store.nodes.get((current.cluster.namespace, current.name))
         self._require_unchanged(stored, current)
-        return self.store.put_node(wanted)
+        return self.store.put_node(new)
 
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:
         """Return the state of the Machine with this name and provider ID."""
-        self._require_available()
+        self._read(f"machine {provider_id}")
         if cluster in self.store.deleted_clusters:
             return MachineState.ABSENT
         members = [
@@ -133,6 +134,10 @@ class FakeClaimStore:
         if any(not m.deleting for m in members):
             return MachineState.PRESENT
         return MachineState.DELETING if members else MachineState.ABSENT
+
+    def _read(self, what: str) -> None:
+        self._require_available()
+        self.reads.append(what)
 
     def _write(self, what: str) -> None:
         self._require_available()

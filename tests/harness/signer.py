@@ -113,12 +113,21 @@ class Signer:
         return spec
 
     def stop(self) -> None:
-        """Send SIGTERM and wait for the end of the process."""
+        """Send SIGTERM and wait for the end of the process.
+
+        Raises:
+            ProcessFailed: it had ended by itself.
+        """
+        process.require_running(self._process, self.log)
         process.stop(self._process)
 
     def kill(self) -> None:
         """Send SIGKILL."""
         process.kill(self._process)
+
+    def is_running(self) -> bool:
+        """Return whether the process has not ended."""
+        return self._process.poll() is None
 
     def __enter__(self) -> Self:
         self.start()
