@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
@@ -86,8 +87,9 @@ class ManagementApi:
         query = _written()
         return self._call("PATCH", path, query, body=body, media=_MERGE_PATCH, accepted=accepted)
 
+    @cached_property
     def username(self) -> str:
-        """Return the user that the API server takes the credential for."""
+        """The user that the API server recognizes by the credential."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         review = json.loads(
             self._call("POST", _SELF_REVIEW, {}, body=body, accepted=(201,)).content
@@ -157,7 +159,7 @@ def connect(kubeconfig: str | None, context: str | None) -> ManagementApi:
             ) from e
     _require_credential(configuration, errors)
     api = ManagementApi(ApiClient(configuration))
-    if api.username() == _ANONYMOUS:
+    if api.username == _ANONYMOUS:
         raise ServerUnavailable(
             "the API server does not know the credential: the user is system:anonymous",
             hint="log in again, or choose another context with --context",

@@ -38,7 +38,7 @@ def ban_fields(session: Session) -> dict[str, str]:
     """Return `spec.banned` with the reason, the operator's user and the time."""
     return {
         "reason": session.arguments.reason,
-        "by": session.api.username()[:256],
+        "by": session.api.username[:256],
         "since": time_text(session.now) or "",
     }
 

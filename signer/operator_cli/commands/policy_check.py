@@ -1,20 +1,20 @@
 """`policy check`: reads a policy file as the signer does, and compares it with the Clusters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
-from common.names import CLIENT_SIGNER
+from common.errors import AttestationError
 from signer.config import ConfigError, load_policy_file
+from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
-from signer.operator_cli.output import Column, field
+from signer.operator_cli.output import Column, Document, field
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
-from signer.policy import PolicySet
+from signer.policy import Policy, PolicySet
 
 _COLUMNS = (
     Column("POLICY", field("policy")),
     Column("TRUST", field("trust")),
     Column("CLUSTERS", field("clusters")),
-    Column("PROBLEMS", field("problems")),
+    Column("PROBLEM", field("problem")),
 )
 
 
@@ -24,47 +24,37 @@ def run(session: Session) -> int:
         policies, _ = load_policy_file(session.arguments.file)
     except ConfigError as e:
         raise InputInvalid("\n".join(e.problems)) from e
-    snapshot = None if session.arguments.offline else session.snapshot()
-    documents = list(_documents(policies, snapshot))
+    if session.arguments.offline:
+        session.show_list([_document(p, None) for p in policies.all()], _COLUMNS)
+        return EXIT_OK
+    opted_in = [cluster.key for cluster in session.snapshot().opted_in()]
+    chosen = {key: _choose(session, policies, key) for key in opted_in}
+    documents = [
+        _document(policy, [key for key, other in chosen.items() if other is policy])
+        for policy in policies.all()
+    ]
     session.show_list(documents, _COLUMNS)
-    without_policy = [] if snapshot is None else list(_without_policy(policies, snapshot))
-    for name in without_policy:
-        session.warn(f"Cluster {name} has opted in, and no policy is for it: it gets nothing")
-    problems = without_policy or any(d["problems"] for d in documents)
-    return EXIT_NEGATIVE if problems else EXIT_OK
+    has_problem = None in chosen.values() or any(d["problem"] for d in documents)
+    return EXIT_NEGATIVE if has_problem else EXIT_OK
 
 
-def _documents(policies: PolicySet, snapshot: Snapshot | None) -> Iterator[Mapping[str, object]]:
-    opted_in = [] if snapshot is None else [c.key for c in snapshot.opted_in()]
-    for policy in policies.all():
-        problems = []
-        if policy.cluster is None:
-            clusters = [key for key in opted_in if key not in policies.by_cluster]
-        else:
-            clusters = [policy.cluster]
-            if snapshot is not None:
-                problems = list(_reference_problems(policy.cluster, snapshot))
-        yield {
-            "policy": policy.name,
-            "trust": policy.trust.value,
-            "clusters": [f"{key.namespace}/{key.name}" for key in clusters]
-            if policy.cluster or snapshot is not None
-            else ["every other Cluster"],
-            "problems": problems,
-        }
+def _choose(session: Session, policies: PolicySet, key: ClusterKey) -> Policy | None:
+    """Return the policy of a Cluster; without one, warn and return `None`."""
+    try:
+        return policies.for_cluster(key)
+    except AttestationError as e:
+        session.warn(
+            f"Cluster {key.namespace}/{key.name} gets no certificate: {e.reason}: {e.message}"
+        )
+        return None
 
 
-def _reference_problems(key: object, snapshot: Snapshot) -> Iterator[str]:
-    [*matching] = [c for c in snapshot.clusters if c.key == key]
-    if not matching:
-        yield "clusterRef names no Cluster"
-    elif CLIENT_SIGNER not in snapshot.signers[matching[0].key]:
-        yield "the Cluster has not opted in"
-
-
-def _without_policy(policies: PolicySet, snapshot: Snapshot) -> Iterator[str]:
-    if policies.default is not None:
-        return
-    for cluster in snapshot.opted_in():
-        if cluster.key not in policies.by_cluster:
-            yield f"{cluster.key.namespace}/{cluster.key.name}"
+def _document(policy: Policy, clusters: Sequence[ClusterKey] | None) -> Document:
+    """Return what is printed of a policy; `clusters` is `None` if they are not known."""
+    document: Mapping[str, object] = {"policy": policy.name, "trust": policy.trust.value}
+    if clusters is None:
+        return {**document, "clusters": None, "problem": None}
+    unused = policy.cluster is not None and not clusters
+    problem = "is for no opted-in Cluster: check clusterRef and the opt-in" if unused else None
+    names = [f"{key.namespace}/{key.name}" for key in clusters]
+    return {**document, "clusters": names, "problem": problem}

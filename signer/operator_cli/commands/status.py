@@ -22,7 +22,7 @@ def run(session: Session) -> int:
     session.show_document(
         {
             "server": session.api.server,
-            "user": session.api.username(),
+            "user": session.api.username,
             "clusters": {"total": len(snapshot.clusters), "opted in": len(opted_in)},
             "machines of opted-in clusters": sum(m.cluster in opted_in for m in snapshot.machines),
             "nodes": {"total": len(snapshot.nodes), **dict(sorted(states.items()))},

@@ -46,7 +46,7 @@ def api_of(file: Path) -> ManagementApi:
 
 def test_token_of_the_kubeconfig_is_sent(tmp_path: Path) -> None:
     with served(give({}), tmp_path) as (server, file):
-        assert api_of(file).username() == "alice"
+        assert api_of(file).username == "alice"
     [request] = {tuple(sorted(r.headers.items())) for r in server.requests}
     headers = {name.lower(): value for name, value in request}
     assert headers["authorization"] == "Bearer secret-token"
