@@ -6,18 +6,23 @@ gives.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from common.errors import AttestationError
 from common.names import CHALLENGE_ANNOTATION, PENDING_REASON_ANNOTATION
 from signer.kube.client import ApiClient
 from signer.kube.csrs import CSRS, read_pending_csr
-from signer.model import Csr
+from signer.model import ClusterKey, Csr
+from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workloads import list_workload
 from signer.verify.endorsement_key import verify_endorsement_key
 from signer.verify.parse import ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
+
+CHALLENGED: Final = "Challenged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +54,25 @@ def read_pending(client: ApiClient) -> list[PendingRequest]:
     return requests
 
 
+def unanswered(
+    requests: Iterable[PendingRequest], cluster: ClusterKey, snapshot: Snapshot
+) -> list[PendingRequest]:
+    """Leave out the offers whose node has attested since: they stay pending for some minutes."""
+    attested = {n.provider_id: n.last_attested for n in snapshot.nodes if n.cluster == cluster}
+    return [
+        request
+        for request in requests
+        if request.reason != CHALLENGED
+        or request.provider_id not in attested
+        or attested[request.provider_id] < request.created
+    ]
+
+
 def describe(csr: Csr) -> PendingRequest:
     """Return what a request says, as far as it can be parsed."""
     reason, _, message = csr.annotations.get(PENDING_REASON_ANNOTATION, "").partition(": ")
     if not reason and CHALLENGE_ANNOTATION in csr.annotations:
-        reason, message = "Challenged", "the node has not answered the challenge"
+        reason, message = CHALLENGED, "the node has not answered the challenge"
     kind, node, provider_id, key = _parsed_fields(csr)
     return PendingRequest(
         name=csr.name,

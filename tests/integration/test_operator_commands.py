@@ -146,6 +146,8 @@ def test_nodes_show_what_has_attested_and_what_has_not(
     assert items[joined.name]["endorsementKey"] == key_of(joined)
     assert items[waiting.name]["state"] == "NotAttested"
     assert items[waiting.name]["node"] is None
+    pending = operator.list("pending", "--cluster", cluster_of(joined.tenant))
+    assert joined.name not in {request["node"] for request in pending}
     table = operator.call("nodes", "--cluster", cluster_of(joined.tenant)).output
     [line] = [line for line in table.splitlines() if f" {joined.name} " in line]
     assert line.split()[4] == "Attested"

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import ClusterObject
-from signer.kube.client import ApiClient
+from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_OK
 from signer.operator_cli.output import Column, Document, field
-from signer.operator_cli.pending_requests import read_pending
+from signer.operator_cli.pending_requests import PendingRequest, read_pending, unanswered
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workloads import Unreachable, for_each_workload
@@ -24,13 +25,19 @@ COLUMNS = (
     Column("SIGNERS", field("clientSigners"), wide=True),
 )
 
+_NOT_READ: Final[Document] = {"pendingRequests": None, "apiServer": None}
+"""Of a Cluster that has not opted in: nothing connects to it."""
+
 
 def run(session: Session) -> int:
     """Print one line for each Cluster."""
     snapshot = session.snapshot()
     opted_in = snapshot.opted_in()
-    results = for_each_workload(session, opted_in, _count_pending)
-    pending = {c.key: result for c, result in zip(opted_in, results, strict=True)}
+    results = for_each_workload(session, opted_in, lambda client, _: read_pending(client))
+    workloads = {
+        c.key: _workload_fields(c.key, result, snapshot)
+        for c, result in zip(opted_in, results, strict=True)
+    }
     machines = Counter(m.cluster for m in snapshot.machines)
     nodes = Counter(n.cluster for n in snapshot.nodes)
     documents: list[Document] = [
@@ -41,7 +48,7 @@ def run(session: Session) -> int:
             "clientSigners": sorted(snapshot.signers[cluster.key]),
             "machines": machines[cluster.key],
             "attestedNodes": nodes[cluster.key],
-            **_workload_fields(pending.get(cluster.key)),
+            **workloads.get(cluster.key, _NOT_READ),
         }
         for cluster in _sorted(snapshot.clusters)
     ]
@@ -59,18 +66,13 @@ def opt_in_state(cluster: ClusterObject, snapshot: Snapshot) -> str:
     return "paused" if cluster.paused else "yes"
 
 
-def _count_pending(client: ApiClient, _cluster: ClusterObject) -> int:
-    return len(read_pending(client))
-
-
-def _workload_fields(result: int | Unreachable | None) -> Document:
-    match result:
-        case None:
-            return {"pendingRequests": None, "apiServer": None}
-        case Unreachable(reason):
-            return {"pendingRequests": None, "apiServer": reason}
-        case count:
-            return {"pendingRequests": count, "apiServer": "reachable"}
+def _workload_fields(
+    cluster: ClusterKey, result: Sequence[PendingRequest] | Unreachable, snapshot: Snapshot
+) -> Document:
+    if isinstance(result, Unreachable):
+        return {"pendingRequests": None, "apiServer": result.reason}
+    pending = len(unanswered(result, cluster, snapshot))
+    return {"pendingRequests": pending, "apiServer": "reachable"}
 
 
 def _sorted(clusters: Sequence[ClusterObject]) -> list[ClusterObject]:

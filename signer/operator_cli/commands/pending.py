@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from signer.inventory.cluster import ClusterObject
 from signer.kube.client import ApiClient
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
-from signer.operator_cli.pending_requests import PendingRequest, read_pending
+from signer.operator_cli.pending_requests import PendingRequest, read_pending, unanswered
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workloads import Unreachable, for_each_workload
@@ -56,7 +56,7 @@ def _read(client: ApiClient, _cluster: ClusterObject) -> Sequence[PendingRequest
 def _documents(
     cluster: ClusterObject, requests: Iterable[PendingRequest], snapshot: Snapshot
 ) -> Iterable[Document]:
-    for request in requests:
+    for request in unanswered(requests, cluster.key, snapshot):
         machine = snapshot.machines_by_provider_id.get((cluster.key, request.provider_id))
         yield {
             "namespace": cluster.key.namespace,
