@@ -58,7 +58,8 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
-	@$(COMPILE) --group docs --output-file requirements/docs.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
+	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -77,7 +78,7 @@ ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)
 	$(PYTEST) $(T) $(ARGS)
 else
-test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a failed one
+test: setup controlplane docs ## Run all tests, or T=path::name; a skipped test is a failed one
 	$(PYTEST) $(BOTH_CORES) $(COVERAGE) $(FAST_TESTS) tests/model $(ARGS)
 	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
 	$(PYTEST) tests/systemd $(ARGS)
