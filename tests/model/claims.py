@@ -74,7 +74,7 @@ def restart(state: State, verdict: Verdict) -> State:
 
 
 def blocks(model: Model, *, live: bool, rule: Rule) -> bool:
-    """Return whether a rival's claim blocks this one: a live claim does, a dead one does not."""
+    """Return whether a rival's claim blocks this one: a live claim does, a stale one does not."""
     return model.keeps(rule) and (live or not model.keeps(Rule.DEAD_CLAIMS_FREED))
 
 
@@ -113,7 +113,7 @@ def k1_read(model: Model, state: State, verdict: Verdict) -> State | str:
 
 
 def k1_holder(model: Model, state: State, verdict: Verdict) -> State | str:
-    """Confirm the node's existing claim, take over a dead one, or yield to a live one."""
+    """Confirm the node's existing claim, take over a stale one, or yield to a live one."""
     rival = verdict.rival
     assert isinstance(rival, Held)
     named = claim(state, rival.place.node)
@@ -152,7 +152,7 @@ def k2_read(_model: Model, state: State, verdict: Verdict) -> State:
 
 
 def k2_holder(model: Model, state: State, verdict: Verdict) -> State | str:
-    """Take over a dead name, or yield to a live claim."""
+    """Take over a stale name, or yield to a live claim."""
     rival = verdict.rival
     assert isinstance(rival, Named)
     held = holder(state, rival.key)
