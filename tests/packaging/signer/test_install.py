@@ -20,7 +20,7 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 
 def release(cluster: ApiServer, version: str, command: str, *options: str) -> str:
     """Run a command of Helm on the release."""
-    chart = [] if command == "uninstall" else [CHART]
+    chart: list[str | Path] = [] if command == "uninstall" else [CHART]
     access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig", cluster.admin_config]
     return helm(version, command, RELEASE, *chart, *access, *options)
 
