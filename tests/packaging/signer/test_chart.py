@@ -19,6 +19,7 @@ from signer.policy import load_policies
 from signer.policy.policy import TrustMode
 from signer.trust_bundles import TrustBundleFiles
 from tests.harness.client import Object
+from tests.harness.documentation import blocks
 from tests.packaging.signer import chart
 from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
 from tests.packaging.signer.version import semantic_version
@@ -82,6 +83,17 @@ def test_chart_passes_lint(version: str) -> None:
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_both_versions_of_helm_render_the_same(values: Object, tmp_path: Path) -> None:
     assert render(values, tmp_path, version="helm3") == render(values, tmp_path, version="helm4")
+
+
+def test_values_of_the_guide_are_rendered(tmp_path: Path) -> None:
+    """docs/install-signer.md shows them as a typical file."""
+    [values] = [
+        yaml.safe_load(block.text)
+        for block in blocks()
+        if (block.page, block.language) == ("docs/install-signer.md", "yaml")
+        and "trustAnchors" in block.text
+    ]
+    assert {o["kind"] for o in render(values, tmp_path)} >= {"Deployment", "PrometheusRule"}
 
 
 def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
