@@ -48,6 +48,8 @@ def _test(suite: str) -> int:
             stack.callback(output, "umount", "--recursive", "--lazy", merged / place)
         output("git", "clone", "--quiet", PROJECT, f"{merged}{SOURCE}")
         say(f"fast tests in Debian {suite}")
+        # Without it a test server waits for the name of its address.
+        (merged / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
         # A mirror may be a snapshot that is older than its files say they may be.
         snapshot = merged / "etc/apt/apt.conf.d/90snapshot"
         snapshot.write_text('Acquire::Check-Valid-Until "false";\n', encoding="utf-8")
