@@ -200,7 +200,7 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 	$(PYTEST) tests/release
 
 .PHONY: test-node-images
-test-node-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+test-node-images: packages ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)
 
 .PHONY: clean
