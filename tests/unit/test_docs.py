@@ -20,6 +20,7 @@ from common import names
 from common.errors import AttestationError, Consequence
 from signer.arguments import COMMANDS as SIGNER_COMMANDS
 from signer.arguments import parse_arguments as parse_signer_arguments
+from signer.operator_cli.arguments import parse_arguments as parse_operator_arguments
 from signer.policy import load_policies
 from signer.policy.policy import BANKS
 from signer.policy.section import Section
@@ -163,6 +164,8 @@ def parse_program(words: list[str]) -> None:
         assert parse_node_arguments(arguments).problems == ()
     elif program == "node-attestation-signer":
         parse_signer_arguments(arguments)
+    elif words[:2] == ["kubectl", "attestation"]:
+        parse_operator_arguments(words[2:])
     elif program == "make":
         targets = [each for each in arguments if re.fullmatch(r"[a-z-]+", each)]
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
