@@ -76,3 +76,10 @@ def test_ci_covers_the_supported_versions() -> None:
     assert versions is not None
     assert jobs["test"]["strategy"]["matrix"]["kubernetes"] == versions[1].split()
     assert jobs["python"]["strategy"]["matrix"]["python"] == ["3.12", "3.13", "3.14"]
+
+
+def test_dependabot_watches_directories_that_exist() -> None:
+    config = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))
+    [modules] = [u for u in config["updates"] if u["package-ecosystem"] == "gomod"]
+    for directory in modules["directories"]:
+        assert (ROOT / directory.lstrip("/") / "go.mod").is_file(), directory
