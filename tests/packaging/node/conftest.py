@@ -12,9 +12,8 @@ from tests.controlplane import pins, provide
 from tests.harness.fleet import Fleet
 from tests.harness.netns import NetworkNamespace
 from tests.harness.signer import serving_all
-from tests.packaging import packages
-from tests.packaging.packages import Kind
-
+from tests.packaging.node import packages
+from tests.packaging.node.packages import Kind
 
 Installer = Callable[[str, Kind], tuple[Path, ...]]
 

@@ -9,7 +9,7 @@ from typing import Final
 from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
 from tests.harness.wire import output
 
-PROJECT: Final = Path(__file__).parents[2]
+PROJECT: Final = Path(__file__).parents[3]
 BUILD: Final = PROJECT / "packaging/node/package"
 TREE: Final = PROJECT / "build/node"
 """The root directory with the files that `make packages` has packed."""

@@ -11,9 +11,9 @@ import pytest
 from tests.harness.debian_root import SUITES, overlay
 from tests.harness.fleet import Fleet
 from tests.harness.process import wait_until
-from tests.packaging import joined_node, packages
-from tests.packaging.joined_node import JoinedNode
-from tests.packaging.packages import DEB, DIRECTORY, Kind
+from tests.packaging.node import joined_node, packages
+from tests.packaging.node.joined_node import JoinedNode
+from tests.packaging.node.packages import DEB, DIRECTORY, Kind
 from tests.systemd import units
 
 Installer = Callable[[str, Kind], tuple[Path, ...]]
