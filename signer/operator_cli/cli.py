@@ -22,6 +22,7 @@ def main() -> int:
     try:
         # The client is an extra: the node and the signer are installed without it.
         from signer.operator_cli import dispatch, management  # noqa: PLC0415
+        from signer.operator_cli.output import printable  # noqa: PLC0415
         from signer.operator_cli.session import Session  # noqa: PLC0415
     except ModuleNotFoundError as e:
         sys.stderr.write(
@@ -41,9 +42,9 @@ def main() -> int:
         return dispatch.run(session)
     except CommandError as e:
         for line in e.message.splitlines():
-            sys.stderr.write(f"{program}: {line}\n")
+            sys.stderr.write(f"{program}: {printable(line)}\n")
         if e.hint:
-            sys.stderr.write(f"next step: {e.hint}\n")
+            sys.stderr.write(f"next step: {printable(e.hint)}\n")
         return e.status
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from common.names import API_GROUP
+from signer.kube.access_review import read_access_review
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.findings import Finding, Result
 from signer.operator_cli.management import ManagementApi
@@ -97,4 +98,4 @@ def _is_allowed(api: ManagementApi, account_namespace: str, **attributes: str) -
             "resourceAttributes": attributes,
         },
     }
-    return bool(json.loads(api.create(_REVIEWS, body).content)["status"]["allowed"])
+    return api.create(_REVIEWS, body).read(read_access_review)
