@@ -48,9 +48,11 @@ from signer.trust_bundles import TrustBundleFiles
 
 _logger = logging.getLogger(__name__)
 
-_WORKERS: Final = 32
-_MAX_WORKERS_PER_CLUSTER: Final = 4
-"""Each call to a cluster may take half a minute to fail. `FairQueue` limits the owners."""
+_WORKERS: Final = 64
+_MAX_WORKERS_PER_CLUSTER: Final = 16
+"""Each call to a cluster may take half a minute to fail; `FairQueue` limits the owners. A worker
+waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
+a second, sixteen of 64 issued 37."""
 _SYNC_INTERVAL: Final = 1.0
 _TRUST_BUNDLE_INTERVAL: Final = 1.0
 _MAINTENANCE_INTERVAL: Final = 60.0
@@ -222,6 +224,8 @@ class Controller:
                 handled.add(csr.name, {writer.written})
             # The watch may have delivered a later version, or the end, before.
             handled.observe(csr.name, workload.csrs.get(csr.name))
+        if writer.accepted:
+            workload.cpu.refund()
         return result, writer.slow
 
     def _maintain_workload(self, workload: WorkloadCluster) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
 from signer.controller.reconcile import CsrWriter
 from signer.model import Csr
@@ -23,6 +24,8 @@ class TimedCsrWriter:
         """resourceVersions of the CSR that a write replaced."""
         self.written: str | None = None
         """resourceVersion that the last write made."""
+        self.accepted = False
+        """Whether the CSR got a challenge, an approval or a certificate."""
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
@@ -30,11 +33,15 @@ class TimedCsrWriter:
 
     def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
         """Write annotations."""
-        return self._write(csr, lambda: self._writer.annotate(csr, values))
+        after = self._write(csr, lambda: self._writer.annotate(csr, values))
+        self.accepted |= CHALLENGE_ANNOTATION in values
+        return after
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Approved."""
-        return self._write(csr, lambda: self._writer.approve(csr, reason, message))
+        after = self._write(csr, lambda: self._writer.approve(csr, reason, message))
+        self.accepted = True
+        return after
 
     def deny(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Denied."""
@@ -46,7 +53,9 @@ class TimedCsrWriter:
 
     def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate."""
-        return self._write(csr, lambda: self._writer.set_certificate(csr, certificate))
+        after = self._write(csr, lambda: self._writer.set_certificate(csr, certificate))
+        self.accepted = True
+        return after
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event."""

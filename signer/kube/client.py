@@ -40,7 +40,7 @@ hangs, or the watch can be started again at little cost."""
 _WATCH_SECONDS: Final = 400.0
 """For a whole watch. Servers end it earlier. The limit ends the thread of a closed cluster whose
 server sends an event without an end."""
-_MAX_IDLE_CONNECTIONS: Final = 32
+_MAX_IDLE_CONNECTIONS: Final = 64
 """Workers send requests to the management cluster at the same time."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"

@@ -187,7 +187,8 @@ async def serve(directory: Path) -> None:
     loop = asyncio.get_running_loop()
     servers = {config["management_port"]: bench.management, **bench.workloads}
     for port, server in servers.items():
-        await loop.create_server(partial(Connection, server), HOST, port, ssl=context)
+        connect = partial(Connection, server, delay=config["delay"])
+        await loop.create_server(connect, HOST, port, ssl=context)
     (directory / "ready").touch()
     await asyncio.Event().wait()
 

@@ -102,8 +102,10 @@ class Server:
 class Connection(asyncio.Protocol):
     """One connection of the signer."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, delay: float) -> None:
+        """Send each answer `delay` seconds later, as a distant server."""
         self._server = server
+        self._delay = delay
         self._buffer = bytearray()
         self._transport: Any = None
 
@@ -133,9 +135,11 @@ class Connection(asyncio.Protocol):
 
     def _send(self, status: int, body: object) -> None:
         content = dump(body)
-        self._transport.write(
-            b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(content), content)
-        )
+        data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(content), content)
+        if self._delay:
+            asyncio.get_running_loop().call_later(self._delay, self._transport.write, data)
+        else:
+            self._transport.write(data)
 
 
 def _split(path: str) -> tuple[str, str, str, str]:

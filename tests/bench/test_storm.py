@@ -31,6 +31,8 @@ NODES = int(os.environ.get("STORM_NODES", "500"))
 CLUSTERS = int(os.environ.get("STORM_CLUSTERS", "1"))
 AUTHORITY = os.environ.get("STORM_AUTHORITY", "rsa")
 ENDORSEMENT = os.environ.get("STORM_ENDORSEMENT", "L-2")
+DELAY = float(os.environ.get("STORM_DELAY", "0"))
+"""Seconds that a stand-in server waits before it answers, as a distant one."""
 TIMEOUT = int(os.environ.get("STORM_TIMEOUT", "600"))
 CPUS = os.cpu_count()
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -80,6 +82,7 @@ class StandIn:
             "nodes": NODES // CLUSTERS,
             "authority": AUTHORITY,
             "endorsement": ENDORSEMENT,
+            "delay": DELAY,
         }
         (directory / "config.json").write_text(json.dumps(config))
         argv = [sys.executable, "-m", "tests.bench.stand_in", str(directory)]
@@ -156,7 +159,8 @@ def report(title: str, phases: list[Phase], pid: int) -> None:
     """Print the table."""
     lines = [
         f"Storm of {NODES} nodes in {CLUSTERS} cluster(s), {title}",
-        f"  CA {AUTHORITY}, EK {ENDORSEMENT}; Python {platform.python_version()}, {CPUS} CPUs",
+        f"  servers {1000 * DELAY:.0f} ms away; CA {AUTHORITY}, EK {ENDORSEMENT}",
+        f"  Python {platform.python_version()}, {CPUS} CPUs",
         f"  {'':12}{'1/s':>8}{'p50':>9}{'p95':>9}{'p99':>9}{'CPU each':>11}{'calls each':>12}",
     ]
     for phase in phases:

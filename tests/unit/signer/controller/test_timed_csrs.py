@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from common.errors import ApiServerUnavailable
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.errors import CsrChanged
@@ -87,3 +88,16 @@ def test_a_write_that_fails_replaces_no_version() -> None:
     with pytest.raises(CsrChanged):
         writer.approve(stale, "R", "m")
     assert (writer.replaced, writer.written) == (set(), None)
+
+
+ACCEPTING = {"approve", "set_certificate", "challenge"}
+WRITES = CALLS | {"challenge": lambda writer, csr: writer.annotate(csr, {CHALLENGE_ANNOTATION: ""})}
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_a_challenge_an_approval_and_a_certificate_accept_a_request(call: str) -> None:
+    """Only these give an owner CPU time back: a request that is denied or waits does not."""
+    csrs = FakeCsrs()
+    writer = TimedCsrWriter(csrs, lambda: 0.0)
+    WRITES[call](writer, csrs.put(Scenario().offer_csr()))
+    assert writer.accepted == (call in ACCEPTING)
