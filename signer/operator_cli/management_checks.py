@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from common.names import API_GROUP
@@ -11,6 +12,7 @@ from signer.operator_cli.findings import Finding, Result
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
+_PLURALS: Final = ("attestednodes", "endorsementkeys")
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -24,15 +26,15 @@ PERMISSIONS: Final = (
 )
 """What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
 OWN_SECRETS: Final = ("create", "update")
-"""What it needs on Secrets of its own namespace, besides."""
+"""Verbs that it also needs on the Secrets of its namespace."""
 
 
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
     """Yield a finding for each CRD, and for the permissions of the signer."""
-    for plural in ("attestednodes", "endorsementkeys"):
-        yield _guard(lambda: _check_crd(api, plural), "CRD", f"{plural}.{API_GROUP}")  # noqa: B023
+    for plural in _PLURALS:
+        yield _guard(partial(_check_crd, api, plural), "CRD", f"{plural}.{API_GROUP}")
     account = f"{signer_namespace}/{ACCOUNT}"
-    yield _guard(lambda: _check_account(api, signer_namespace), "signer's permissions", account)
+    yield _guard(partial(_check_account, api, signer_namespace), "signer's permissions", account)
 
 
 def _guard(check: Callable[[], Finding], title: str, name: str) -> Finding:
