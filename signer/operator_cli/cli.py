@@ -1,6 +1,7 @@
 """The entry point of `kubectl-attestation`; only this module reads argv and environment."""
 
 import sys
+import traceback
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -51,4 +52,7 @@ def main() -> int:
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
+        return EXIT_UNDECIDED
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which means no
+        traceback.print_exc()
         return EXIT_UNDECIDED
