@@ -160,6 +160,13 @@ def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
     assert _pod_annotations(first) != _pod_annotations(second)
 
 
+def test_without_policies_the_signer_reads_no_file(tmp_path: Path) -> None:
+    rendered = render({"policies": []}, tmp_path)
+    assert "volumeMounts" not in container(rendered)
+    assert not [a for a in container(rendered)["args"] if a.startswith("--policy")]
+    assert "ConfigMap" not in {o["kind"] for o in rendered}
+
+
 def test_image_by_digest_or_tag(tmp_path: Path) -> None:
     digest = f"sha256:{'a' * 64}"
     image = {"repository": "registry.example/signer", "tag": "v1"}
@@ -190,7 +197,7 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"replicas": "two"}, "replicas"),
         ({"image": {"digest": "sha256:abc"}}, "digest"),
         ({"logLevel": "trace"}, "logLevel"),
-        ({"policies": []}, "policies"),
+        ({"policies": [{"spec": {}}]}, "name"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must be set"),
