@@ -22,7 +22,7 @@ from tests.harness.client import Object
 from tests.harness.documentation import blocks
 from tests.packaging.signer import chart
 from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
-from tests.packaging.signer.version import PROJECT, semantic_version
+from tests.packaging.signer.version import semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
