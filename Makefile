@@ -95,7 +95,7 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
-	$(PYTEST) tests/packaging --ignore=tests/packaging/signer $(ARGS)
+	$(PYTEST) tests/packaging/node $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only

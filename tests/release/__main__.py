@@ -18,6 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 LOCKS: Final = {
     "kubelet-authenticator-tpm": ROOT / "requirements/node.txt",
     "node-attestation-signer": ROOT / "requirements/signer.txt",
+    "kubectl-attestation": ROOT / "requirements/operator.txt",
 }
 """The lock of each program."""
 PROVENANCE: Final = "provenance.intoto.json"
