@@ -58,7 +58,8 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
-	@$(COMPILE) --group docs --output-file requirements/docs.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
+	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -77,7 +78,7 @@ ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)
 	$(PYTEST) $(T) $(ARGS)
 else
-test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a failed one
+test: setup controlplane docs ## Run all tests, or T=path::name; a skipped test is a failed one
 	$(PYTEST) $(BOTH_CORES) $(COVERAGE) $(FAST_TESTS) tests/model $(ARGS)
 	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
 	$(PYTEST) tests/systemd $(ARGS)
@@ -94,7 +95,7 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
-	$(PYTEST) tests/packaging --ignore=tests/packaging/signer $(ARGS)
+	$(PYTEST) tests/packaging/node $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only
@@ -123,7 +124,7 @@ format: setup ## Format the code and sort its imports
 .PHONY: check
 check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
 	@$(MAKE) --no-print-directory --jobs --output-sync=target check-style check-types check-imports
-	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+	tests/setup/without-network.sh $(PYTEST) -n 2 --hypothesis-profile=quick $(FAST_TESTS) $(ARGS)
 
 # Each uses one core only, so `check` runs them together.
 .PHONY: check-style check-types check-imports
@@ -196,11 +197,11 @@ wheel: setup ## Build the source distribution and the wheel into dist/
 dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
 	packaging/release/build-twice.sh $(VENV) $(RELEASE_TARGETS)
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
+		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) --image "$(IMAGE)" $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
 .PHONY: test-node-images
-test-node-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+test-node-images: packages ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)
 
 .PHONY: clean

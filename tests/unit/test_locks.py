@@ -25,6 +25,7 @@ ASKED = {
     **{group: GROUPS[group] for group in SEPARATE},
     "node": [*BASE, *EXTRAS["node"]],
     "signer": [*BASE, *EXTRAS["signer"]],
+    "operator": [*BASE, *EXTRAS["signer"], *EXTRAS["operator"]],
 }
 
 

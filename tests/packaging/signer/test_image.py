@@ -119,8 +119,7 @@ def installed(fleet: Fleet) -> Iterator[ManagementCluster]:
     roles = "clusterrole,clusterrolebinding"
     management.kubectl("delete", roles, RELEASE)
     management.kubectl("delete", "role,rolebinding,serviceaccount", RELEASE, "-n", NAMESPACE)
-    access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig"]
-    access.append(management.admin_config)
+    access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig", management.admin_config]
     port = f"metrics.port={free_port()}"
     helm("helm4", "install", RELEASE, CHART, *access, "--set", "crds.install=false", "--set", port)
     yield management
