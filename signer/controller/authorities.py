@@ -5,6 +5,7 @@ each version of the Secret. The private keys of recently used authorities theref
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -12,12 +13,13 @@ from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.errors import AuthorityShared, AuthorityUnavailable, PolicyMissing
+from common.errors import Waiting
+from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.issue.authority import parse_authority
 from signer.issue.certificate import CertificateAuthority
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
-from signer.policy import PolicySet
+from signer.policy import Policy
 
 _MAX_CACHED: Final = 2048
 """Authorities in memory, with about 10 KiB each."""
@@ -47,9 +49,10 @@ class _Cached:
 class ClusterAuthorities:
     """The certificate authorities of all clusters; for any number of threads."""
 
-    def __init__(self, secrets: SecretReader, policies: PolicySet) -> None:
+    def __init__(self, secrets: SecretReader, policy_of: Callable[[ClusterKey], Policy]) -> None:
+        """Find a Cluster's policy with `policy_of`; it raises `Waiting` if there is not one."""
         self._secrets = secrets
-        self._policies = policies
+        self._policy_of = policy_of
         self._lock = Lock()
         self._cached: OrderedDict[ClusterKey, _Cached] = OrderedDict()
 
@@ -73,7 +76,7 @@ class ClusterAuthorities:
 
     def _load(self, cluster: ClusterKey) -> _Cached:
         """Read the Secret, and parse it unless this version is cached."""
-        secret = self._secrets.read(cluster.namespace, f"{cluster.name}-ca")
+        secret = self._secrets.read(cluster.namespace, authority_secret(cluster))
         if secret is None:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
         version = (secret.uid, secret.resource_version)
@@ -108,8 +111,8 @@ class ClusterAuthorities:
 
     def _may_share(self, cluster: ClusterKey) -> bool:
         try:
-            return self._policies.for_cluster(cluster).allow_shared_authority
-        except PolicyMissing:
+            return self._policy_of(cluster).allow_shared_authority
+        except Waiting:
             return False
 
     def _still_has_key(self, cluster: ClusterKey, spki_sha256: bytes) -> bool:
@@ -123,6 +126,11 @@ class ClusterAuthorities:
             with self._lock:
                 self._cached.pop(cluster, None)
             return False
+
+
+def authority_secret(cluster: ClusterKey) -> str:
+    """Return the name of the Secret with the authority of a Cluster."""
+    return f"{cluster.name}-ca"
 
 
 def _require_cluster_api_secret(secret: Secret, cluster: ClusterKey) -> None:

@@ -27,6 +27,7 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from signer.controller import audit
+from signer.controller.active_policies import PolicyInForce
 from signer.controller.audit import AuditContext
 from signer.controller.requester_share import RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
@@ -40,7 +41,7 @@ from signer.errors import (
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
-from signer.policy import Policy, PolicySet
+from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
@@ -54,7 +55,6 @@ from signer.verify.parse import (
     parse_request,
 )
 from signer.verify.recognize import CsrKind, recognize_csr
-from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,6 +90,13 @@ class CsrWriter(Protocol):
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event, unless one with this reason exists for this CSR."""
+
+
+class PolicySource(Protocol):
+    """The policies in force."""
+
+    def for_cluster(self, key: ClusterKey) -> PolicyInForce:
+        """Return the policy of a Cluster. Raises `Waiting` if it does not have exactly one."""
 
 
 class ChallengeKeySource(Protocol):
@@ -130,9 +137,7 @@ class ClusterContext:
 class Reconciler:
     """Dependencies of all reconciliations, of all clusters."""
 
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-    """By policy name."""
+    policies: PolicySource
     claims: ClaimStore
     challenge_keys: ChallengeKeySource
     authorities: AuthoritySource
@@ -177,10 +182,13 @@ class _Reconciliation:
         self._csr = csr
         self._audit = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._rules: PolicyInForce
+        """Set first of all: later steps use one policy, also when another one replaces it."""
 
     def run(self) -> Result:
         try:
-            policy = self._common.policies.for_cluster(self._side.key)
+            self._rules = self._common.policies.for_cluster(self._side.key)
+            policy = self._rules.policy
             kind = self._recognize(policy)
             self._side.shares.verify_share(self._csr.username)
             self._parsed = parse_request(self._csr, kind)
@@ -303,7 +311,7 @@ class _Reconciliation:
         return VerificationContext(
             inventory=self._side.inventory,
             policy=policy,
-            anchors=self._common.anchors[policy.name],
+            anchors=self._rules.anchors,
             now=now,
             trace=self._record_check,
         )
@@ -353,7 +361,7 @@ class _Reconciliation:
         return DONE
 
     def _versions(self) -> str:
-        return ",".join(self._common.policies.for_cluster(self._side.key).versions)
+        return ",".join(self._rules.policy.versions)
 
     def _wait(self, error: Waiting) -> Result:
         """Leave the CSR pending and write the reason to it; requeue on change of its topics.

@@ -12,6 +12,7 @@ from signer.explain.offline_claims import OfflineClaimStore
 from signer.explain.offline_inventory import Dump
 from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, exit_status
+from signer.inventory.caches import cluster_key
 from signer.inventory.challenge_keys import keys_from_secret
 from signer.inventory.lister import CachedInventory
 from signer.kube.csrs import read_csr
@@ -45,13 +46,15 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
     csrs = _csrs(files.requests)
     dump = Dump([body for path in files.objects for body in read_objects(path)])
     key = _cluster(files.cluster, dump)
-    policies, anchors = load_policy_file(files.policy)
+    cluster = dump.clusters.get(cluster_key(key))
+    policy_file = load_policy_file(files.policy)
     inputs = ReplayInputs(
         cluster=key,
+        labels={} if cluster is None else cluster.labels,
         inventory=CachedInventory(dump, dump.workload(key)),
         claims=OfflineClaimStore(dump),
-        policies=policies,
-        anchors=anchors,
+        policies=policy_file.policies,
+        anchors=policy_file.anchors,
         challenge_keys=None
         if files.challenge_key_secret is None
         else _challenge_keys(files.challenge_key_secret, now),

@@ -6,6 +6,7 @@ decodes it. Redirects are never followed, and the server's text goes to the oper
 
 import json
 import socket
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -173,6 +174,7 @@ class ApiClient:
         failure.
         """
         request = _Request(method="GET", path=path, query={**query, "watch": "true"})
+        deadline = time.monotonic() + _WATCH_SECONDS
         try:
             with self._send(self._watches, request, _SILENCE_SECONDS) as response:
                 if response.status == HTTPStatus.GONE:
@@ -180,7 +182,7 @@ class ApiClient:
                 if response.status != HTTPStatus.OK:
                     content = self._read_content(response)
                     raise _unexpected_status(request, response.status, content)
-                yield from _lines(response.stream(_CHUNK, decode_content=False))
+                yield from _lines(_until_silent(response, deadline))
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
         except PageTooLarge as e:
@@ -263,6 +265,20 @@ def _pool(connection: Connection, seconds: float, cpu: CpuShare | None) -> urlli
     )
 
 
+def _until_silent(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
+    """Yield the chunks of a watch until it ends, or is silent for `_SILENCE_SECONDS`.
+
+    Silence is a normal end. An API server that has had no event of the kind sends no bookmark
+    either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server that hangs does not answer
+    the next request. A server that sends bytes until `_WATCH_SECONDS` are over is not silent.
+    """
+    try:
+        yield from response.stream(_CHUNK, decode_content=False)
+    except urllib3.exceptions.ReadTimeoutError:
+        if time.monotonic() >= deadline:
+            raise
+
+
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines that are not empty, in time proportional to the bytes.
 
@@ -284,10 +300,12 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _unexpected_status(request: _Request, status: int, content: bytes) -> ApiServerUnavailable:
     text = content[:500].decode(errors="replace")
-    return ApiServerUnavailable(
+    error = ApiServerUnavailable(
         f"the API server answered with status {status}",
         detail=f"{request.method} {request.path}: {text}",
     )
+    error.status = status
+    return error
 
 
 def _unreachable(error: Exception) -> ApiServerUnavailable:

@@ -2,7 +2,6 @@
 
 import time
 from threading import Event, Thread
-from types import MappingProxyType
 
 import pytest
 
@@ -17,7 +16,6 @@ from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.policy import PolicySet
 from tests.builders.kube_objects import HOME
 from tests.harness import kubeconfig, pki
 
@@ -35,8 +33,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         own_namespace="n",
         watched_namespace="",
         infrastructure_groups=(),
-        policies=PolicySet(by_cluster=MappingProxyType({}), default=None),
-        anchors={},
+        policy_file=None,
         metrics_address=None,
     )
     return Controller(config, agent="test")

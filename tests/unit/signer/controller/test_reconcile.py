@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
-from types import MappingProxyType
 
 import pytest
 from cryptography import x509
@@ -28,12 +27,21 @@ from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
-from signer.policy import AutoApproveBindings, NameReuse, PolicySet
+from signer.policy import (
+    AutoApproveBindings,
+    ClusterSelector,
+    NameReuse,
+    Policy,
+    PolicySet,
+    RefusedPolicy,
+)
 from signer.verify.recognize import CsrKind
+from signer.verify.x509.trust_anchors import NO_ANCHORS
 from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
+from tests.fakes.policies import FixedPolicies
 from tests.harness import pki
 
 APPROVED = Condition(type="Approved", reason="ByHand", message="trust me")
@@ -116,8 +124,7 @@ class ReconcilerFixture:
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
         return Reconciler(
-            policies=PolicySet(by_cluster=MappingProxyType({}), default=policy),
-            anchors={policy.name: self.scenario.anchors},
+            policies=FixedPolicies.for_all(policy, self.scenario.anchors),
             claims=self.claims,
             challenge_keys=self.keys,
             authorities=self.authorities,
@@ -534,16 +541,33 @@ def test_a_bug_is_retried_and_is_no_verdict(caplog: pytest.LogCaptureFixture) ->
     assert record.message == "reconciliation failed"
 
 
-def test_a_cluster_without_a_policy_waits() -> None:
+REFUSED = RefusedPolicy(name="a", clusters=None, problems=("spec.pcr: unknown key",))
+
+
+@pytest.mark.parametrize(
+    ("policies", "reason"),
+    [
+        (PolicySet(accepted=(Policy(name="a", clusters=ClusterSelector(cluster=ABROAD)),)), None),
+        (PolicySet(accepted=(Policy(name="a"), Policy(name="b"))), "PolicyConflict"),
+        (
+            PolicySet(
+                accepted=(), refused=(RefusedPolicy(name="a", clusters=None, problems=("p",)),)
+            ),
+            "PolicyInvalid",
+        ),
+    ],
+    ids=["no policy", "two policies", "an invalid policy"],
+)
+def test_a_cluster_without_exactly_one_valid_policy_waits(
+    policies: PolicySet, reason: str | None
+) -> None:
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.offer_csr())
-    policies = PolicySet(
-        by_cluster=MappingProxyType({ABROAD: fixture.scenario.policy}), default=None
-    )
-    result = replace(fixture.reconciler(), policies=policies).reconcile(csr, fixture.side)
+    source = FixedPolicies(policies=policies, anchors={"a": NO_ANCHORS, "b": NO_ANCHORS})
+    result = replace(fixture.reconciler(), policies=source).reconcile(csr, fixture.side)
     assert result.requeue is Requeue.ON_CHANGE
-    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert reason.startswith("PolicyMissing: ")
+    pending = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert pending.partition(":")[0] == (reason or "PolicyMissing")
 
 
 @pytest.mark.parametrize("mode", [AutoApproveBindings.REMOVE, AutoApproveBindings.WAIT])
