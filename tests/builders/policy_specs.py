@@ -293,3 +293,38 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         "spec.clusterRef.namespace: must be a non-empty string",
     ),
 }
+
+_VARIANT = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
+_FIRST_EIGHT = {"sha256": {str(index): [A] for index in range(8)}}
+
+GOOD_SPECS: dict[str, dict[str, object]] = {
+    "the defaults": {},
+    "every setting": EVERY_SETTING,
+    "one cluster": {"clusterRef": {"namespace": "n", "name": "c"}},
+    "a namespace": {"clusterSelector": {"namespaces": ["n"]}},
+    "enforced": {"pcrs": enforced()},
+    "enforced with variants alone": {
+        "pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [_VARIANT]}
+    },
+    "enforced for the default selection": {"pcrs": {"mode": "Enforce", "allowed": _FIRST_EIGHT}},
+    "variants for the default selection": {
+        "pcrs": {"mode": "Enforce", "variants": [{**_VARIANT, "allowed": _FIRST_EIGHT}]}
+    },
+    "two banks": {
+        "pcrs": {
+            "selection": {"sha384": [0], "sha512": [23]},
+            "mode": "Enforce",
+            "allowed": {"sha384": {"0": ["ab" * 48]}, "sha512": {"23": ["AB" * 64]}},
+        }
+    },
+    "event log without pcrs": {"eventLog": {"secureBoot": True, "bootLoaders": [A]}},
+    "event log of another bank": {
+        "pcrs": {"selection": {"sha512": [4]}},
+        "eventLog": {"bootLoaders": ["cd" * 64]},
+    },
+    "an hour": {"certificate": {"lifetime": "3600s"}},
+    "a long time": {"certificate": {"lifetime": "999999h999999m999999s"}},
+    "first use": {"endorsementKey": {"trust": "FirstUse"}},
+    "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
+    "serving ignored": {"serving": {"builtin": "Ignore", "nodeRefFallback": False}},
+}

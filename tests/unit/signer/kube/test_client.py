@@ -307,7 +307,7 @@ def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
 
 
 def test_silent_watch_ends_without_an_error(tmp_path: Path) -> None:
-    """An idle API server is silent too: each idle cluster logged an interruption every few minutes."""
+    """An idle API server is silent too: idle clusters logged interruptions all day."""
     lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
 
     def silent(answering: Answering) -> None:
