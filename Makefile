@@ -6,10 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP_STAMP := $(VENV)/.setup-done
 LOCKS := requirements/build.txt requirements/dev.txt
+# The generator of the documentation site has a virtual environment of its own: nothing else needs it.
+DOCS_VENV := .venv-docs
 # Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
+# Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
+unexport PYTHONDONTWRITEBYTECODE
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
 # Each of the two workers keeps to whole files: what a file's tests share is made once.
 PYTEST := $(BIN)/python -m pytest
@@ -48,11 +52,12 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 	--no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
 .PHONY: lock
 lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versions)
-	@echo "lock: dependencies for Python 3.11 to 3.13"
+	@echo "lock: dependencies for Python 3.11 to 3.14"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) --group docs --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -93,6 +98,10 @@ test-versions: ## Run `make test` on each supported Kubernetes release
 	@set -e; for version in $(VERSIONS); do \
 		echo "test-versions: Kubernetes $$version"; $(MAKE) test KUBERNETES_VERSION=$$version; done
 
+.PHONY: test-pythons
+test-pythons: setup ## Run the fast tests on Python 3.13 and 3.14, in Debian 13 and Debian testing
+	$(BIN)/python -m tests.release.pythons trixie testing
+
 .PHONY: format
 format: setup ## Format the code and sort its imports
 	$(BIN)/ruff check --select I --fix --quiet .
@@ -100,11 +109,33 @@ format: setup ## Format the code and sort its imports
 
 .PHONY: check
 check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
+	@$(MAKE) --no-print-directory --jobs --output-sync=target check-style check-types check-imports
+	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+
+# Each uses one core only, so `check` runs them together.
+.PHONY: check-style check-types check-imports
+check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports --no-logo
-	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+
+$(DOCS_VENV)/.setup-done: requirements/docs.txt
+	@echo "docs: virtual environment in $(DOCS_VENV)"
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/pip install --quiet --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.setup-done ## Build the documentation site and check its links and anchors
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --clean --strict
+	@echo "docs: build/site/index.html"
+
+.PHONY: lint-workflows
+lint-workflows: setup ## Check the workflows with actionlint (built once per machine)
+	$(BIN)/python -m tests.release.tools actionlint -color
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
@@ -114,7 +145,27 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
+# What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
+RELEASE_TARGETS := wheel
+# URI of the system that builds, for the provenance statement.
+BUILDER_ID ?= urn:x-node-attestation:local
+
+.PHONY: wheel
+wheel: setup ## Build the source distribution and the wheel into dist/
+	packaging/release/build-python.sh $(BIN)/python
+
+.PHONY: dist
+dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
+	packaging/release/build-twice.sh $(VENV) $(RELEASE_TARGETS)
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
+	$(PYTEST) tests/release
+
+.PHONY: test-images
+test-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+	$(PYTEST) tests/imaging $(ARGS)
+
 .PHONY: clean
 clean: ## Remove everything that make created in this directory
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(DOCS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

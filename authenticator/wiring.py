@@ -17,7 +17,8 @@ from authenticator.config import invocation
 from authenticator.config.arguments import Arguments, parse_arguments
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation, PluginCall
-from authenticator.config.settings import DEFAULT_STATE_DIR, Settings, resolve
+from authenticator.config.setting_table import DEFAULT_STATE_DIR
+from authenticator.config.settings import Settings, resolve
 from authenticator.enroll.enroll import EnrollDependencies
 from authenticator.errors import (
     ExecInfoInvalid,

@@ -1,28 +1,26 @@
-"""The documents of the exchange: offer, challenge and answer, to the byte.
+"""Attestation data: the documents of offer and answer, to the byte.
 
-The decoders accept one encoding of each document and refuse all others (P6). They do not interpret
-the TPM structures in it. They read the version before they check the rest, so a document of another
+The decoder accepts one encoding of each document and refuses all others (P6). It does not interpret
+the TPM structures in it. It reads the version before it checks the rest, so a document of another
 version is not reported as malformed.
 
 Source: docs/protocol.md section 4.
 """
 
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from common import strict_json
+from common.challenge import take_banks
 from common.errors import (
     AttestationDataMalformed,
-    ChallengeMalformed,
     TooLarge,
     UnsupportedVersion,
 )
 from common.names import VERSION
 from common.tpm.constants import BANKS, DIGEST_SIZES, PCR_COUNT
-from common.tpm.pcrs import PcrSelection
 
 MAX_SIZE: Final = 64 * 1024
 """Bytes of attestation data without an event log (P1)."""
@@ -34,12 +32,8 @@ MAX_EVENT_LOG: Final = 4 * 1024 * 1024
 This is 64 times the 64 KiB that firmware must reserve for a log (TCG ACPI Specification, LAML), and
 about 100 times the largest published log. It is small enough to decompress for an unverified node.
 """
-MAX_CHALLENGE: Final = 8 * 1024
-"""Characters of a challenge. All PCRs of all banks and the largest keys need less."""
-
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INDICES: Final = {str(index): index for index in range(PCR_COUNT)}
-_TAG: Final = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +78,6 @@ class Answer(TpmKeys):
     event_log: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Challenge:
-    """The challenge annotation of CSR A. Only the signer interprets `tag`."""
-
-    issued_at: str
-    key: str
-    credential_blob: bytes
-    encrypted_secret: bytes
-    pcrs: PcrSelection
-    event_log: bool
-    tag: str
-
-
 def encode_attestation_data(document: Offer | Answer) -> bytes:
     """Return the attestation data of an offer or an answer."""
     return strict_json.dump(
@@ -123,35 +104,6 @@ def decode_attestation_data(data: bytes) -> Offer | Answer:
         return _decode_kind(document)
     except strict_json.JsonMalformed as error:
         raise AttestationDataMalformed(f"attestation data: {error}") from None
-
-
-def encode_challenge(challenge: Challenge) -> str:
-    """Return the text of the challenge annotation."""
-    return strict_json.dump(
-        {
-            "version": VERSION,
-            "issuedAt": challenge.issued_at,
-            "key": challenge.key,
-            "credentialBlob": strict_json.base64_text(challenge.credential_blob),
-            "encryptedSecret": strict_json.base64_text(challenge.encrypted_secret),
-            "pcrs": {bank: list(indices) for bank, indices in challenge.pcrs.items()},
-            "eventLog": challenge.event_log,
-            "tag": challenge.tag,
-        }
-    )
-
-
-def decode_challenge(text: str) -> Challenge:
-    """Parse a challenge annotation.
-
-    Raises ChallengeMalformed.
-    """
-    if len(text) > MAX_CHALLENGE:
-        raise ChallengeMalformed("challenge exceeds its size limit")
-    try:
-        return _decode_challenge(strict_json.load(text.encode("utf-8", errors="surrogatepass")))
-    except strict_json.JsonMalformed as error:
-        raise ChallengeMalformed(f"challenge: {error}") from None
 
 
 def _require_version(version: object) -> None:
@@ -220,7 +172,7 @@ def _decode_answer(document: dict[str, object]) -> Answer:
         challenge=_reference(challenge),
         quote=strict_json.take_base64(quote),
         signature=strict_json.take_base64(signature),
-        pcrs={bank: _pcr_values(bank, values) for bank, values in _banks(pcrs).items()},
+        pcrs={bank: _pcr_values(bank, values) for bank, values in take_banks(pcrs).items()},
         event_log=_inflate(strict_json.take_base64(log[0])) if log else None,
     )
 
@@ -244,13 +196,6 @@ def _reference(value: object) -> ChallengeReference:
     )
 
 
-def _banks(value: object) -> dict[str, object]:
-    banks = strict_json.take_object(value)
-    if not banks or not banks.keys() <= BANKS.keys():
-        raise strict_json.JsonMalformed("pcrs must have at least one bank, and known banks only")
-    return banks
-
-
 def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     size = DIGEST_SIZES[BANKS[bank]]
     values = strict_json.take_object(value)
@@ -259,46 +204,6 @@ def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     return {
         _INDICES[index]: strict_json.take_digest(digest, size) for index, digest in values.items()
     }
-
-
-def _decode_challenge(document: dict[str, object]) -> Challenge:
-    version, issued_at, key, blob, secret, pcrs, event_log, tag = strict_json.take_members(
-        document,
-        "version",
-        "issuedAt",
-        "key",
-        "credentialBlob",
-        "encryptedSecret",
-        "pcrs",
-        "eventLog",
-        "tag",
-    )
-    if version != VERSION:
-        raise strict_json.JsonMalformed(f"the version must be {VERSION}")
-    return Challenge(
-        issued_at=strict_json.time_text(issued_at),
-        key=strict_json.take_str(key, strict_json.KEY_ID),
-        credential_blob=strict_json.take_base64(blob),
-        encrypted_secret=strict_json.take_base64(secret),
-        pcrs={bank: _pcr_indices(indices) for bank, indices in _banks(pcrs).items()},
-        event_log=strict_json.take_bool(event_log),
-        tag=strict_json.take_str(tag, _TAG),
-    )
-
-
-def _pcr_indices(value: object) -> tuple[int, ...]:
-    indices = [index for index in strict_json.take_array(value) if type(index) is int]
-    if (
-        not indices
-        or indices != sorted(set(indices))
-        or len(indices) != len(strict_json.take_array(value))
-    ):
-        raise strict_json.JsonMalformed(
-            "PCR indices must be ascending integers without repetition, at least one"
-        )
-    if indices[-1] >= PCR_COUNT:
-        raise strict_json.JsonMalformed("a PCR index must be at most 23")
-    return tuple(indices)
 
 
 def _inflate(compressed: bytes) -> bytes:

@@ -1,14 +1,19 @@
-"""ASN.1 types of a PKCS#10 request, which `cryptography` decodes from strict DER.
+"""ASN.1 types of a PKCS#10 request, and functions that decode them from strict DER.
 
-Where the profile allows alternatives, the type is TLV (tag and content), so that common/pkcs10.py
-can name the rule that a request breaks. Source: RFC 2986, section 4; RFC 5280,
-sections 4.1 and 4.2.1.6; RFC 8017, appendix A.1.1.
+`cryptography` decodes. Where the profile allows alternatives, the type is TLV (tag and content), so
+that common/pkcs10.py and common/pkcs10_key.py can name the rule that a request breaks.
+
+Source: RFC 2986, section 4; RFC 5280, sections 4.1 and 4.2.1.6; RFC 8017, appendix A.1.1.
 """
 
-from typing import Annotated
+from typing import Annotated, Final, TypeVar
 
 from cryptography.hazmat import asn1
 from cryptography.x509 import ObjectIdentifier
+
+T = TypeVar("T")
+
+_SEQUENCE: Final = b"\x30"
 
 
 @asn1.sequence
@@ -84,3 +89,38 @@ class GeneralNames:
     """A SEQUENCE around GeneralNames, since `cryptography` decodes a list only as a field."""
 
     names: list[asn1.TLV]
+
+
+class InvalidDer(ValueError):
+    """The bytes are not DER of the expected structure."""
+
+
+def decode(structure: type[T], data: bytes) -> T:
+    """Decode exactly one value. Raises InvalidDer."""
+    try:
+        return asn1.decode_der(structure, data)
+    except ValueError as error:
+        raise InvalidDer(str(error)) from None
+
+
+def parse(structure: type[T], element: asn1.TLV) -> T:
+    """Decode an element that another type contains. Raises InvalidDer."""
+    try:
+        parsed: T = element.parse(structure)
+    except ValueError as error:
+        raise InvalidDer(str(error)) from None
+    return parsed
+
+
+def content_of(element: asn1.TLV) -> bytes:
+    """Return the content of a SEQUENCE. Raises InvalidDer."""
+    if element.tag_bytes != _SEQUENCE:
+        raise InvalidDer("not a SEQUENCE")
+    return bytes(element.data)
+
+
+def octets_of(bits: asn1.BitString) -> bytes:
+    """Return the content of a BIT STRING of whole bytes. Raises InvalidDer."""
+    if bits.padding_bits() != 0:
+        raise InvalidDer("not a BIT STRING of whole bytes")
+    return bits.as_bytes()

@@ -13,7 +13,7 @@ from signer.model import ClusterKey
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
     "run": "watch the workload clusters and sign until SIGTERM or SIGINT (the default)",
-    "check-config": "read and check everything that run reads, then exit",
+    "check-config": "check the flags and files of run, then exit; connect to nothing",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
     "verify": "explain offline, check by check, how the signer judges stored requests",
 }

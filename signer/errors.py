@@ -291,7 +291,7 @@ class NodeNameInUse(Denied, check="K2"):
 
 
 class NodeNameReserved(Waiting, check="K2"):
-    """The node name's last certificate is still valid, and the policy waits until it expires."""
+    """The Machine with the node name is being deleted, or its last certificate has not expired."""
 
 
 class ClaimConflict(Unavailable, check="K3"):

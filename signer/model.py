@@ -185,9 +185,9 @@ class EndorsementKeyObject:
 class MachineState(Enum):
     """Whether the Cluster has the Machine of a claim: a complete claim is live only with it."""
 
-    PRESENT = "living"
+    PRESENT = "present"
     DELETING = "deleting"
-    ABSENT = "gone"
+    ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

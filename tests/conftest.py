@@ -4,6 +4,7 @@ A skipped test proves nothing and looks green, so skips and expected failures co
 what a test needs is brought by `make setup` and `make controlplane`, on every machine.
 """
 
+import gc
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-TIMEOUT_SECONDS = {"model": 600, "integration": 300, "systemd": 600, "e2e": 600, "bench": 900}
+TIMEOUT_SECONDS = {
+    "model": 600,
+    "integration": 300,
+    "systemd": 600,
+    "e2e": 600,
+    "bench": 900,
+    "imaging": 900,
+}
 """By directory, for the kinds of tests that take their time; the others live with the default."""
 
 
@@ -25,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = item.path.relative_to(root).parts[0] if item.path.is_relative_to(root) else ""
         if kind in TIMEOUT_SECONDS and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS[kind]))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the thousands of collected tests from garbage collection, which they slow down."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -28,7 +28,8 @@ from authenticator.config.arguments import PROGRAM, Arguments
 from authenticator.config.exec_info import CLUSTER_KEYS, ExecInfo, from_cluster, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.kubeconfig import Kubeconfig
-from authenticator.config.settings import SETTINGS, Settings, resolve
+from authenticator.config.setting_table import SETTINGS
+from authenticator.config.settings import Settings, resolve
 from authenticator.enroll.enroll import Trigger
 from authenticator.errors import (
     BootstrapCredentialUnusable,

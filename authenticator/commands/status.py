@@ -7,7 +7,7 @@ from typing import Any, Final
 from authenticator import wiring
 from authenticator.clock import SystemClock
 from authenticator.commands.run import CommandContext, watchdog
-from authenticator.config.settings import DEFAULT_STATE_DIR
+from authenticator.config.setting_table import DEFAULT_STATE_DIR
 from authenticator.enroll.serving import serving_directory
 from authenticator.errors import StateDirectoryUnwritable
 from authenticator.model import Clock, Deadline

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from authenticator.config.settings import SETTINGS
+from authenticator.config.setting_table import SETTINGS
 from authenticator.errors import ConfigurationInvalid
 
 PROGRAM: Final = "kubelet-authenticator-tpm"

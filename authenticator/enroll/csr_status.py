@@ -8,7 +8,7 @@ from typing import Final
 
 from authenticator.errors import RequestDenied, RequestFailed, VersionRefused
 from authenticator.model import Csr
-from common import evidence
+from common.challenge import decode_challenge
 from common.errors import ChallengeMalformed, UnsupportedVersion
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -26,7 +26,7 @@ def find_challenge(csr: Csr) -> str | None:
     text = csr.annotations.get(CHALLENGE_ANNOTATION)
     if text is not None:
         with contextlib.suppress(ChallengeMalformed):
-            evidence.decode_challenge(text)
+            decode_challenge(text)
             return text
     return None
 

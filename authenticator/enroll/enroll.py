@@ -52,7 +52,7 @@ class Trigger(Enum):
     """Why a credential is requested."""
 
     REQUIRED = "required"
-    """A call has nothing to serve: any certificate that works will do."""
+    """A call has no credential to return, so any certificate that works is sufficient."""
     RENEWAL_DUE = "renewal-due"
     """The renewal point has passed, or the certificate was obtained for another exec info."""
     UNAUTHORIZED_SUSPECTED = "unauthorized-suspected"

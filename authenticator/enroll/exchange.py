@@ -63,6 +63,7 @@ from authenticator.state.store import Store
 from authenticator.tpm.device import Tpm
 from common import evidence
 from common.binding import answer_extra_data
+from common.challenge import Challenge, decode_challenge
 from common.csr import build_pkcs10, decode_request, encode_request
 from common.errors import ApiServerUnavailable, StartOver
 
@@ -227,7 +228,7 @@ class _Exchange:
 
     def make_answer(self, pending: PendingExchange) -> PendingExchange:
         """Open the challenge with the TPM, quote for it, and store the answer."""
-        challenge = evidence.decode_challenge(pending.challenge or "")
+        challenge = decode_challenge(pending.challenge or "")
         if self._is_challenge_old(pending):
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
         self._require_clock(challenge, pending)
@@ -282,7 +283,7 @@ class _Exchange:
         self._retry_while_unavailable(lambda: self._deps.validate_certificate(pair))
         return IssuedCredential(issued=issued, pair=pair, fingerprint=self._spec.fingerprint)
 
-    def _require_clock(self, challenge: evidence.Challenge, pending: PendingExchange) -> None:
+    def _require_clock(self, challenge: Challenge, pending: PendingExchange) -> None:
         """Require a clock that is not a day behind, before the answer causes a certificate.
 
         The node would discard a certificate whose validity begins in its future. A clock that is

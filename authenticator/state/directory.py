@@ -156,7 +156,7 @@ class StateDirectory:
         status = os.fstat(self._fd)
         if status.st_uid != os.geteuid():
             raise StateDirectoryUnsafe(
-                f"state directory {self.path} belongs to another user: remove it, or look at its"
+                f"state directory {self.path} belongs to another user: remove it, or check its"
                 f" content and then run chown {os.geteuid()} and chmod 0700"
             )
         if status.st_mode & 0o022:

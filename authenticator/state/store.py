@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import re
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -33,6 +32,14 @@ from authenticator.model import Clock, Cooldown, Deadline, PendingExchange
 from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
+from authenticator.state.entries import (
+    decode_cooldown,
+    decode_entries,
+    decode_object,
+    decode_pending,
+    encode_entries,
+    encode_pending,
+)
 
 CREDENTIAL: Final = "credential.pem"
 PENDING: Final = "pending.json"
@@ -48,10 +55,7 @@ MAX_ENTRIES: Final = 4
 """Exchanges, and cooldowns, that are stored at once; the oldest ones are dropped."""
 
 LOG_LIMIT: Final = 128 * 1024
-FORMAT: Final = 2
-_BINARY_FIELDS: Final = frozenset({"key", "offer", "answer"})
 _SERVED: Final = re.compile(rb"^(\d{1,10}) (\d{1,12})$", re.MULTILINE)
-_T = TypeVar("_T")
 _Entry = TypeVar("_Entry", PendingExchange, Cooldown)
 _logger = logging.getLogger(__name__)
 
@@ -126,7 +130,7 @@ class FileStore:
 
     def pending_exchanges(self) -> list[PendingExchange]:
         """Return all exchanges in progress, the newest last."""
-        return self._load(PENDING, _decode_pending)
+        return self._load(PENDING, decode_pending)
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
         """See `Store`."""
@@ -142,7 +146,7 @@ class FileStore:
 
     def cooldowns(self) -> list[Cooldown]:
         """Return all cooldowns, ended or not, the newest last."""
-        return self._load(COOLDOWN, _decode_cooldown)
+        return self._load(COOLDOWN, decode_cooldown)
 
     def load_cooldown(self, fingerprint: str) -> Cooldown | None:
         """See `Store`."""
@@ -189,7 +193,7 @@ class FileStore:
         except StateCorrupted as error:
             _logger.warning("the records of earlier runs are ignored: %s", error)
             return []
-        return [record for line in lines if (record := _decode_object(line)) is not None]
+        return [record for line in lines if (record := decode_object(line)) is not None]
 
     def background_log(self) -> int:
         """Open the log of background runs; the caller closes the descriptor."""
@@ -213,14 +217,14 @@ class FileStore:
 
     def _save_pending(self, exchanges: list[PendingExchange]) -> None:
         if exchanges:
-            self._save(PENDING, map(_encode_pending, exchanges))
+            self._save(PENDING, map(encode_pending, exchanges))
         else:
             self._directory.remove(PENDING)
 
     def _load(self, name: str, decode: Callable[[dict[str, object]], _Entry]) -> list[_Entry]:
         try:
             content = self._directory.read(name)
-            return [] if content is None else [decode(entry) for entry in _entries(content)]
+            return [] if content is None else [decode(entry) for entry in decode_entries(content)]
         except StateCorrupted as error:
             _logger.warning("%s is ignored: %s", name, error)
         except (KeyError, TypeError, ValueError):
@@ -228,16 +232,7 @@ class FileStore:
         return []
 
     def _save(self, name: str, entries: Iterable[Mapping[str, object]]) -> None:
-        document = {"format": FORMAT, "entries": [*entries][-MAX_ENTRIES:]}
-        self._directory.write_atomic(name, json.dumps(document).encode())
-
-
-def _entries(content: bytes) -> list[dict[str, object]]:
-    """Raise KeyError, TypeError or ValueError when this is not a file of entries."""
-    document = _decode_object(content)
-    if document is None or document["format"] != FORMAT:
-        raise ValueError(FORMAT)
-    return [_instance(entry, dict) for entry in _instance(document["entries"], list)]
+        self._directory.write_atomic(name, encode_entries([*entries][-MAX_ENTRIES:]))
 
 
 def _find(entries: list[_Entry], fingerprint: str) -> _Entry | None:
@@ -246,63 +241,3 @@ def _find(entries: list[_Entry], fingerprint: str) -> _Entry | None:
 
 def _is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def _decode_object(content: bytes) -> dict[str, object] | None:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _encode_pending(pending: PendingExchange) -> dict[str, object]:
-    members = asdict(pending)
-    for name in _BINARY_FIELDS:
-        if members[name] is not None:
-            members[name] = b64encode(members[name]).decode()
-    return members
-
-
-def _decode_pending(entry: dict[str, object]) -> PendingExchange:
-    """Raise KeyError, TypeError or ValueError when a field is missing or of another type."""
-    return PendingExchange(
-        fingerprint=_instance(entry["fingerprint"], str),
-        boot_id=_instance(entry["boot_id"], str),
-        started_at=_instance(entry["started_at"], float),
-        offer_name=_instance(entry["offer_name"], str),
-        answer_name=_instance(entry["answer_name"], str),
-        key=_bytes(entry["key"]),
-        offer=_bytes(entry["offer"]),
-        offer_uid=_optional(entry["offer_uid"], str),
-        challenge=_optional(entry["challenge"], str),
-        challenge_seen=_optional(entry["challenge_seen"], float),
-        answer=None if entry["answer"] is None else _bytes(entry["answer"]),
-    )
-
-
-def _decode_cooldown(entry: dict[str, object]) -> Cooldown:
-    """Raise KeyError or TypeError when a field is missing or of another type."""
-    return Cooldown(
-        boot_id=_instance(entry["boot_id"], str),
-        until=_instance(entry["until"], float),
-        failures=_instance(entry["failures"], int),
-        reason=_instance(entry["reason"], str),
-        message=_instance(entry["message"], str),
-        fingerprint=_instance(entry["fingerprint"], str),
-        clock_offset=_instance(entry["clock_offset"], float),
-    )
-
-
-def _bytes(value: object) -> bytes:
-    return b64decode(_instance(value, str), validate=True)
-
-
-def _instance(value: object, kind: type[_T]) -> _T:
-    if not isinstance(value, kind):
-        raise TypeError
-    return value
-
-
-def _optional(value: object, kind: type[_T]) -> _T | None:
-    return None if value is None else _instance(value, kind)

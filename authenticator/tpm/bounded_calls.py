@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from authenticator.errors import TpmBusy
-from authenticator.model import Deadline
+from authenticator.model import Deadline, backoff
 
 GRACE_SECONDS: Final = 2.0
 """For the cleanup after the deadline: a flush takes a TPM milliseconds."""
@@ -45,15 +45,16 @@ class BoundedCalls:
         return in time, else what the last call raised.
         """
         end = time.monotonic() + max(self._deadline.remaining(), at_least)
-        pause = _INITIAL_PAUSE
+        failures = 0
         while True:
+            pause = backoff(failures, _INITIAL_PAUSE, _MAX_PAUSE)
             try:
                 return self._once(call, end - time.monotonic())
             except Exception as error:
                 if not self._is_retryable(error) or end - time.monotonic() <= pause:
                     raise
             time.sleep(pause)
-            pause = min(2 * pause, _MAX_PAUSE)
+            failures += 1
 
     def _once(self, call: Callable[[], _T], seconds: float) -> _T:
         if self._abandoned or seconds <= 0:

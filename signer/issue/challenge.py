@@ -19,8 +19,8 @@ from common.binding import (
     hmac_sha256,
     sha256,
 )
+from common.challenge import Challenge, decode_challenge, encode_challenge
 from common.errors import ChallengeMalformed
-from common.evidence import Challenge, decode_challenge, encode_challenge
 from common.strict_json import format_time, parse_time
 from signer.errors import ChallengeKeyUnknown
 from signer.issue.make_credential import make_credential

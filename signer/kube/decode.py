@@ -9,6 +9,7 @@ their schemas never sends one.
 
 from collections.abc import Mapping
 from datetime import datetime
+from threading import Lock
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -83,8 +84,12 @@ def texts(values: list[str | None] | None) -> tuple[str, ...]:
 def _decoder(shape: type[T]) -> msgspec.json.Decoder[T]:
     decoder = _decoders.get(shape)
     if decoder is None:
-        decoder = _decoders.setdefault(shape, msgspec.json.Decoder(shape))
+        # One at a time: while msgspec reads the annotations of a struct, another thread could get
+        # a decoder of the unfinished struct, and its first use would end the process (SIGSEGV).
+        with _building:
+            decoder = _decoders.setdefault(shape, msgspec.json.Decoder(shape))
     return decoder
 
 
+_building = Lock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -41,6 +41,7 @@ class _IssuedRecord:
 
     node: str
     time: str
+    """As `JsonFormatter` writes it: in UTC, so that texts compare as times."""
     pcrs: Mapping[str, Mapping[int, str]]
     measured_boot: Mapping[str, Any] | None
 
@@ -88,12 +89,21 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
 def _last_issued(
     log: Iterable[str], nodes: Sequence[str], cluster: ClusterKey | None
 ) -> tuple[ClusterKey, Sequence[_IssuedRecord]]:
-    """Return the Cluster, and the last record of each node."""
+    """Return the Cluster, and the last record of each node.
+
+    The last one is that with the latest time: the log may be those of several replicas, one after
+    the other.
+    """
     by_cluster: dict[ClusterKey, dict[str, _IssuedRecord]] = {}
     for line in log:
         issued = _issued(line)
-        if issued is not None and issued[1].node in nodes:
-            by_cluster.setdefault(issued[0], {})[issued[1].node] = issued[1]
+        if issued is None or issued[1].node not in nodes:
+            continue
+        cluster_key, record = issued
+        last_by_node = by_cluster.setdefault(cluster_key, {})
+        last = last_by_node.setdefault(record.node, record)
+        if record.time >= last.time:
+            last_by_node[record.node] = record
     if cluster is None and len(by_cluster) > 1:
         several = ", ".join(sorted(f"{key.namespace}/{key.name}" for key in by_cluster))
         raise LearnError(
@@ -116,7 +126,7 @@ def _issued(line: str) -> tuple[ClusterKey, _IssuedRecord] | None:
         namespace, _, name = fields["cluster"].partition("/")
         record = _IssuedRecord(
             node=fields["node"],
-            time=fields["time"],
+            time=_text(fields["time"]),
             pcrs=_values(fields["pcrs"]),
             measured_boot=_measured_boot(fields.get("measuredBoot")),
         )
@@ -141,7 +151,7 @@ def _measured_boot(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a digest must be a string")
+        raise TypeError("digests and times must be strings")
     return value
 
 

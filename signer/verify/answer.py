@@ -80,6 +80,16 @@ class VerifiedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """What the TPM proved (steps 2 to 5); the fields are those of `VerifiedAnswer`."""
+
+    endorsement_key: EndorsementKey
+    boot: BootCounters
+    pcrs: Pcrs
+    measured_boot: MeasuredBoot | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedAnswer:
     """A verified answer whose claims are written; only `make_claims` creates one."""
 
@@ -103,23 +113,66 @@ def verify_answer(
 
     """
     inventory, policy, trace = context.inventory, context.policy, context.trace
-    evidence, node_name = answer.evidence, answer.request.node_name
+    node_name = answer.request.node_name
 
     # (R2 R3)
     requester = trace("R2 R3", verify_requester(csr, kind, policy))
     verify_version(policy)
+
+    # (C1 A1 E1 Q1 Q2 Q3 Q4)
+    proof = _verify_proof(csr, answer, context, challenge_keys)
+
+    # (M5 M1 M2 M3 M4 M6)
+    machine = verify_machine(answer.provider_id, node_name, requester, context)
+    trace("M5 M1 M2 M3 M4 M6", machine)
+
+    # (E2)
+    key, certificates = proof.endorsement_key, answer.evidence.ek_certificates
+    basis = verify_endorsement_trust(key, certificates, machine, requester, context)
+    trace("E2", basis)
+
+    # (E3)
+    cluster = inventory.cluster().key
+    holder = KeyHolder(
+        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=basis
+    )
+    verify_no_conflicting_claim(key.name, holder, machine.machine, inventory)
+    trace("E3", holder)
+
+    # (S1 S2 S3)
+    serving_names = _verify_serving_names(kind, answer, machine.machine, context)
+
+    return VerifiedAnswer(
+        kind=kind,
+        holder=holder,
+        machine=machine.machine,
+        public_key=answer.request.public_key,
+        serving_names=serving_names,
+        endorsement_key=key,
+        boot=proof.boot,
+        pcrs=proof.pcrs,
+        measured_boot=proof.measured_boot,
+        alarms=machine.alarms,
+    )
+
+
+def _verify_proof(
+    csr: Csr, answer: ParsedAnswer, context: VerificationContext, challenge_keys: ChallengeKeys
+) -> _Proof:
+    """Verify what the TPM proves: steps 2 to 5 of the module's list."""
+    trace, evidence = context.trace, answer.evidence
 
     # (C1)
     challenge_key = _verify_challenge(evidence, challenge_keys, context.now)
     trace("C1", evidence.challenge)
 
     # (A1 E1) E1 is this early because the challenge secret depends on the endorsement key.
-    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, policy))
+    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, context.policy))
     endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))
 
     # (Q1 Q2)
-    cluster = inventory.cluster()
-    inputs = _challenge_inputs(csr, answer, cluster.uid, endorsement_key, attestation_key)
+    cluster_uid = context.inventory.cluster().uid
+    inputs = _challenge_inputs(csr, answer, cluster_uid, endorsement_key, attestation_key)
     expected = answer_extra_data(
         challenge_secret(challenge_key, inputs),
         name=csr.name,
@@ -133,7 +186,7 @@ def verify_answer(
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
-        requested=policy.pcr_selection,
+        requested=context.policy.pcr_selection,
         signature_hash=attestation_key.scheme.hash,
     )
     trace("Q3", pcrs)
@@ -141,42 +194,23 @@ def verify_answer(
     # (Q4)
     measured_boot = trace("Q4", _verify_measurements(pcrs, answer, context))
 
-    # (M5 M1 M2 M3 M4 M6)
-    machine = verify_machine(answer.provider_id, node_name, requester, context)
-    trace("M5 M1 M2 M3 M4 M6", machine)
-
-    # (E2)
-    basis = verify_endorsement_trust(
-        endorsement_key, evidence.ek_certificates, machine, requester, context
-    )
-    trace("E2", basis)
-
-    # (E3)
-    holder = KeyHolder(
-        cluster=cluster.key, node_name=node_name, provider_id=answer.provider_id, basis=basis
-    )
-    verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
-    trace("E3", holder)
-
-    # (S1 S2 S3)
-    serving_names = None
-    if kind is CsrKind.SERVING:
-        requested = answer.request.subject_alt_names
-        serving_names = verify_serving_names(requested, machine.machine, inventory)
-        trace("S1 S2 S3", serving_names)
-
-    return VerifiedAnswer(
-        kind=kind,
-        holder=holder,
-        machine=machine.machine,
-        public_key=answer.request.public_key,
-        serving_names=serving_names,
+    return _Proof(
         endorsement_key=endorsement_key,
         boot=_boot_counters(attest),
         pcrs=pcrs,
         measured_boot=measured_boot,
-        alarms=machine.alarms,
     )
+
+
+def _verify_serving_names(
+    kind: CsrKind, answer: ParsedAnswer, machine: Machine, context: VerificationContext
+) -> ServingNames | None:
+    """S1 to S3: return the verified names, `None` for a client certificate, which has none."""
+    if kind is not CsrKind.SERVING:
+        return None
+    requested = answer.request.subject_alt_names
+    serving_names = verify_serving_names(requested, machine, context.inventory)
+    return context.trace("S1 S2 S3", serving_names)
 
 
 def _verify_challenge(evidence: Answer, challenge_keys: ChallengeKeys, now: datetime) -> bytes:

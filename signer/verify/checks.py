@@ -33,7 +33,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         "P2": Check("PEM blocks", ("common/csr.py",)),
         "P3": Check(
             "request: signature and key",
-            ("common/pkcs10.py", *_verify("parse.py", "weak_keys.py")),
+            ("common/pkcs10_key.py", *_verify("parse.py", "weak_keys.py")),
         ),
         "P4": Check("subject", ("common/pkcs10.py",)),
         "P5": Check("extensions", ("common/pkcs10.py", *_verify("parse.py"))),

@@ -70,7 +70,7 @@ def verify_serving_names(
         raise AddressReserved("a name in the request cannot belong to a single machine")
     machine_names = frozenset(normalize(a.address) for a in machine.addresses)
     if not machine_names.issuperset(names):  # (S2)
-        raise AddressNotOfMachine("a name in the request is none of the Machine's addresses")
+        raise AddressNotOfMachine("a name in the request is not an address of the Machine")
     for name in set(names):  # (S3)
         if any(other.uid != machine.uid for other in inventory.machines_with_host_name(name)):
             raise AddressOfAnotherMachine("a name in the request is another Machine's address too")

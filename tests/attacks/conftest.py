@@ -1,4 +1,4 @@
-"""Let pytest explain the assertions of the runner as it explains those of tests."""
+"""Make pytest explain failed assertions of the runner as it explains those of tests."""
 
 import pytest
 

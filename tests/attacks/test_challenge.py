@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from authenticator.errors import CredentialNotForThisTpm
 from common.binding import answer_extra_data, challenge_key_id, sha256
+from common.challenge import Challenge, decode_challenge
 from common.errors import AttestationError
-from common.evidence import Answer, Challenge, ChallengeReference, Offer, decode_challenge
+from common.evidence import Answer, ChallengeReference, Offer
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
@@ -164,7 +165,7 @@ def other_request(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Scena
 
 
 def other_node(scenario: Scenario) -> Csr:
-    """Ask for another node of the same Machine's addresses with the node's answer."""
+    """Request another of the Machine's host names with the node's answer."""
     answer = scenario.answer()
     given = replace(scenario.machine.addresses[0], address="node-2.example")
     scenario.change_machine(addresses=(*scenario.machine.addresses, given))
@@ -173,7 +174,7 @@ def other_node(scenario: Scenario) -> Csr:
 
 
 def other_provider_id(scenario: Scenario) -> Csr:
-    """Ask for another Machine that has this endorsement key on record as well."""
+    """Request another Machine that also has this endorsement key on record."""
     answer = scenario.answer()
     scenario.change_machine(provider_id="metal://rack-1/slot-2")
     scenario.provider_id, scenario.request_der = "metal://rack-1/slot-2", b""
@@ -188,7 +189,7 @@ def other_cluster(scenario: Scenario) -> Csr:
 
 
 def as_serving(scenario: Scenario) -> Csr:
-    """Ask the serving signer with an answer to the client signer's challenge."""
+    """Send the answer to the client signer's challenge to the serving signer."""
     scenario.as_node()
     attest = scenario.attest()
     scenario.for_serving("192.0.2.11")
@@ -197,7 +198,7 @@ def as_serving(scenario: Scenario) -> Csr:
 
 
 def serving_as_client(scenario: Scenario) -> Csr:
-    """Ask the client signer with an answer to the serving signer's challenge."""
+    """Send the answer to the serving signer's challenge to the client signer."""
     bound = scenario.extra_data(ANSWER, signer_name=SERVING_SIGNER)
     return scenario.answer_csr(scenario.answer(scenario.attest(extra_data=bound)))
 
@@ -242,7 +243,7 @@ def widened(scenario: Scenario) -> Csr:
 
 
 def attack(check: str, name: str, reason: type[AttestationError], mutate: Mutation) -> Attack:
-    """Name an attack on the challenge."""
+    """Return an attack on the challenge."""
     return Attack(check, name, reason, mutate)
 
 
@@ -441,7 +442,7 @@ def test_two_right_answers_are_two_certificates_for_one_key() -> None:
 
 
 def test_a_wrong_answer_costs_that_answer_alone() -> None:
-    """Junk answers to a public challenge do not burn it (Keylime CVE-2026-1709)."""
+    """Wrong answers to a public challenge do not invalidate it (Keylime CVE-2026-1709)."""
     node = Node("honest")
     scenario = scenario_of(node)
     challenge = challenged(scenario, node)

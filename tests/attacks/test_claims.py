@@ -55,7 +55,7 @@ def unseen(change: Callable[[Scenario], object]) -> Mutation:
 
 
 def abroad(basis: TrustBasis, *, deleting: bool = False) -> Callable[[Scenario], object]:
-    """Let a node of another Cluster, where all names are equal, hold the TPM."""
+    """Give the TPM to a node of another Cluster with the same names."""
 
     def change(scenario: Scenario) -> None:
         scenario.put_claim(cluster=ABROAD, basis=basis)
@@ -65,7 +65,7 @@ def abroad(basis: TrustBasis, *, deleting: bool = False) -> Callable[[Scenario],
 
 
 def at_home(basis: TrustBasis) -> Callable[[Scenario], object]:
-    """Let another node of this Cluster hold the TPM."""
+    """Give the TPM to another node of this Cluster."""
 
     def change(scenario: Scenario) -> None:
         scenario.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
@@ -76,14 +76,14 @@ def at_home(basis: TrustBasis) -> Callable[[Scenario], object]:
 
 
 def same_name(scenario: Scenario) -> None:
-    """Let an older Machine, alive, hold TPM and name."""
+    """Give TPM and name to an older Machine that still exists."""
     scenario.put_claim(provider_id=OTHER_ID)
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
     scenario.store.machines[HOME].append(other)
 
 
 def half_moved(scenario: Scenario) -> None:
-    """Let a signer have died while a new Machine, alive, took TPM and name over."""
+    """Crash a signer while it gives TPM and name to a new Machine, which still exists."""
     scenario.put_claim(provider_id="metal://rack-1/slot-3")
     holder = scenario.holder(provider_id=OTHER_ID)
     scenario.put_node(key_name(scenario.ek), holder)
@@ -92,7 +92,7 @@ def half_moved(scenario: Scenario) -> None:
 
 
 def half_moved_away(scenario: Scenario) -> None:
-    """Let a signer have died while a Machine that is gone by now took them from a living one."""
+    """Crash a signer while it moves them from a Machine that exists to one that is gone since."""
     scenario.put_claim(provider_id=OTHER_ID)
     holder = scenario.holder(provider_id="metal://rack-1/slot-3")
     scenario.put_node(key_name(scenario.ek), holder)
@@ -111,41 +111,41 @@ def banned_with_claim(scenario: Scenario) -> None:
 
 
 def name_claimed(basis: TrustBasis) -> Callable[[Scenario], object]:
-    """Let the name be claimed with another TPM."""
+    """Give the name to a node with another TPM."""
     return lambda scenario: scenario.put_claim(STRANGER, basis=basis)
 
 
 def name_of_the_deleting(scenario: Scenario) -> None:
-    """Let the name be that of a node that is not gone yet."""
+    """Give the name to a node whose Machine is being deleted."""
     scenario.put_claim(STRANGER, provider_id=OTHER_ID)
     other = machine(name="m2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=True)
     scenario.store.machines[HOME].append(other)
 
 
 def name_of_the_gone(scenario: Scenario) -> None:
-    """Let the name be that of a node that is gone, though its certificate is not."""
+    """Give the name to a node whose Machine is gone and whose certificate is still valid."""
     scenario.put_claim(STRANGER, provider_id=OTHER_ID)
 
 
 def key_of_the_gone(scenario: Scenario) -> None:
-    """Let the TPM be that of a node that is gone, though its certificate is not."""
+    """Give the TPM to a node whose Machine is gone and whose certificate is still valid."""
     scenario.put_claim(provider_id=OTHER_ID)
 
 
 def after_certificate() -> Scenario:
-    """Join where claims outlive their Machine until the certificate has ended."""
+    """Join under the policy that keeps claims until their certificate has expired."""
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, name_reuse=NameReuse.AFTER_CERTIFICATE)
     return scenario
 
 
 def banned_stranger(scenario: Scenario) -> None:
-    """Let a TPM that is banned have had the name."""
+    """Give the name to a banned TPM."""
     scenario.put_claim(STRANGER, banned=True)
 
 
 def half_a_claim(scenario: Scenario) -> None:
-    """Let a living neighbour be said to hold the TPM, who has another one by now."""
+    """Name as holder an existing node that has claimed another TPM since."""
     at_home(TrustBasis.RECORD)(scenario)
     scenario.put_node(
         key_name(STRANGER), scenario.holder(node_name=OTHER_NODE, provider_id=OTHER_ID)
@@ -153,12 +153,12 @@ def half_a_claim(scenario: Scenario) -> None:
 
 
 def second_name(scenario: Scenario) -> None:
-    """Let a stranger have claimed the Machine's other name at first use."""
+    """Claim another name of the Machine with a stranger's TPM, at first use."""
     scenario.put_claim(STRANGER, node_name="internal.example", basis=TrustBasis.FIRST_USE)
 
 
-def dying_twin(scenario: Scenario) -> None:
-    """Let a Machine of the same provider ID be on its way out."""
+def deleting_twin(scenario: Scenario) -> None:
+    """Delete a Machine with the same provider ID."""
     twin = machine(scenario.ek, name="machine-0", uid="machine-uid-0", deleting=True)
     scenario.store.machines[HOME].insert(0, twin)
 
@@ -173,7 +173,7 @@ class _Busy(FakeClaimStore):
 
 
 def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario], ClaimStore]:
-    """Let another replica act before the n-th write."""
+    """Another replica acts before the n-th write."""
 
     def claims(scenario: Scenario) -> ClaimStore:
         def interrupt() -> None:
@@ -185,7 +185,7 @@ def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario
 
 
 def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
-    """Let another replica take the TPM for a node of another Cluster, whole."""
+    """Another replica makes the complete claim to the TPM for a node of another Cluster."""
 
     def act(scenario: Scenario) -> None:
         holder = KeyHolder(
@@ -211,7 +211,7 @@ def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
 
 
 def takes_name(scenario: Scenario) -> None:
-    """Let another replica give the name to another TPM on record."""
+    """Another replica gives the name to another TPM on record."""
     scenario.put_claim(STRANGER)
 
 
@@ -221,7 +221,7 @@ def unreachable(scenario: Scenario) -> ClaimStore:
 
 
 def busy(scenario: Scenario) -> ClaimStore:
-    """Lose every race to another replica."""
+    """Another replica wins every race."""
     return _Busy(store=scenario.store)
 
 
@@ -233,7 +233,7 @@ def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
     scenario: Callable[[], Scenario] = Scenario,
     claims: Callable[[Scenario], ClaimStore] | None = None,
 ) -> Attack:
-    """Name an attack on the claims."""
+    """Return an attack on the claims."""
     return Attack(check, name, reason, mutate, scenario, claims)
 
 
@@ -245,7 +245,7 @@ def race(  # noqa: PLR0913, PLR0917 - as above
     act: Callable[[Scenario], object],
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name a race that is lost."""
+    """Return an attack that loses a race to another replica."""
     return attack(check, name, reason, Scenario.answer_csr, scenario, racing(before, act))
 
 
@@ -279,32 +279,32 @@ KEYS = [
     ),
     attack(
         "K1",
-        "a TPM that a neighbour has just got",
+        "a TPM that another node has just claimed",
         EndorsementKeyInUse,
         unseen(at_home(TrustBasis.FIRST_USE)),
         first_use,
     ),
     attack(
         "K1",
-        "a TPM on record for a neighbour who has just got it",
+        "a TPM on record for another node that has just claimed it",
         EndorsementKeyRecordConflict,
         unseen(at_home(TrustBasis.RECORD)),
     ),
     attack(
         "K1",
-        "TPM and name of an older, living Machine",
+        "TPM and name of an older Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(same_name),
     ),
     attack(
         "K1",
-        "a claim half moved to a living Machine",
+        "a claim half moved to a Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(half_moved),
     ),
     attack(
         "K1",
-        "a claim half moved away from a living Machine",
+        "a claim half moved away from a Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(half_moved_away),
     ),
@@ -356,7 +356,7 @@ NAMES = [
     ),
     attack(
         "K2",
-        "the name of a node that is being deleted by now",
+        "the name of a node that is being deleted since",
         NodeNameReserved,
         unseen(name_of_the_deleting),
     ),
@@ -440,7 +440,7 @@ def test_of_two_clusters_that_ask_for_one_tpm_the_first_gets_it() -> None:
     assert HOME.name not in traces.public
 
 
-@pytest.mark.parametrize("change", [banned_stranger, half_a_claim, second_name, dying_twin])
+@pytest.mark.parametrize("change", [banned_stranger, half_a_claim, second_name, deleting_twin])
 def test_claim_that_is_not_live_stops_no_node(change: Callable[[Scenario], None]) -> None:
     """A claim that is banned, incomplete, without a record, or of a Machine under deletion."""
 
@@ -453,7 +453,7 @@ def test_claim_that_is_not_live_stops_no_node(change: Callable[[Scenario], None]
 
 
 def test_short_certificate_does_not_shorten_the_claim() -> None:
-    """Else a node could free its name while its earlier certificate is still valid."""
+    """Otherwise a node could free its name while its earlier certificate is still valid."""
     scenario = after_certificate()
     _, claim = scenario.put_claim()
     scenario.as_node()

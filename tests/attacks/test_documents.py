@@ -8,6 +8,7 @@ requester can send documents. So each document has one form and limits (P1, P6).
 import base64
 import gzip
 import json
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,9 +88,14 @@ def padded_member(document: Document) -> None:
     document["ak"]["public"] = spare_bits(text)
 
 
-def with_log(log: bytes) -> Callable[[bytes], bytes]:
-    """Add these bytes as event log."""
-    return member("eventLog", value=base64.b64encode(log).decode())
+def with_log(log: bytes | Callable[[], bytes]) -> Callable[[bytes], bytes]:
+    """Add these bytes as event log. A function that returns them runs with the attack."""
+
+    def edit(data: bytes) -> bytes:
+        text = base64.b64encode(log() if callable(log) else log).decode()
+        return member("eventLog", value=text)(data)
+
+    return edit
 
 
 @cache
@@ -101,9 +107,15 @@ def bomb() -> bytes:
 @cache
 def big_bomb() -> bytes:
     """Compress far more than the limit, which must apply during decompression."""
-    deflate = zlib.compressobj(9, wbits=31)
-    piece = bytes(1 << 20)
-    return b"".join([*(deflate.compress(piece) for _ in range(512)), deflate.flush()])
+    piece, pieces, checksum = bytes(1 << 20), 512, 0
+    deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    # After a full flush no state is left, so the compressed piece can be repeated.
+    compressed = deflate.compress(piece) + deflate.flush(zlib.Z_FULL_FLUSH)
+    for _ in range(pieces):
+        checksum = zlib.crc32(piece, checksum)
+    header = gzip.compress(b"", mtime=0)[:10]
+    trailer = struct.pack("<II", checksum, pieces * len(piece))
+    return header + compressed * pieces + deflate.flush() + trailer
 
 
 def broken_checksum() -> bytes:
@@ -351,8 +363,8 @@ SIZES = [
     Attack("P1", "data with event log over 1 MiB", TooLarge, too_large_with_log),
     Attack("P1", "offer over 64 KiB", TooLarge, too_large_offer),
     Attack("P1", "annotations over 32 KiB", TooLarge, large_annotations),
-    Attack("P1", "decompression bomb", TooLarge, answered(with_log(bomb()))),
-    Attack("P1", "half a gigabyte in half a megabyte", TooLarge, answered(with_log(big_bomb()))),
+    Attack("P1", "decompression bomb", TooLarge, answered(with_log(bomb))),
+    Attack("P1", "half a gigabyte in half a megabyte", TooLarge, answered(with_log(big_bomb))),
     malformed("event log that is not compressed", with_log(b"log")),
     malformed("event log of zlib", with_log(zlib.compress(b"log"))),
     malformed("event log as raw deflate", with_log(zlib.compress(b"log", wbits=-15))),
@@ -363,7 +375,7 @@ SIZES = [
     malformed("event log with a wrong checksum", with_log(broken_checksum())),
     malformed("event log is null", member("eventLog", value=None)),
     malformed("event log in an offer", with_log(gzip.compress(b"log")), offer=True),
-    malformed("bomb in an offer", with_log(bomb()), offer=True),
+    malformed("bomb in an offer", with_log(bomb), offer=True),
 ]
 
 ATTACKS = FORM + MEMBERS + VALUES + VERSIONS + SIZES

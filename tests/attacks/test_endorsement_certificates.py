@@ -332,7 +332,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = certified,
 ) -> Attack:
-    """Name an attack."""
+    """Return an attack."""
     return Attack("E2", name, reason, mutate, scenario)
 
 

@@ -183,7 +183,7 @@ PROVIDER_IDS = [
     Attack("P5", "no attributes", ProviderIDMissing, attributes()),
     Attack(
         "P5",
-        "provider ID under the neighbouring OID",
+        "provider ID under the neighboring OID",
         ExtensionNotAllowed,
         only(extension("060a2b06010401d679020116", GOOD_VALUE)),
     ),

@@ -50,7 +50,7 @@ def hostnames(*names: str) -> tuple[Address, ...]:
     return tuple(Address(type="Hostname", address=name) for name in names)
 
 
-def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
+def second_machine(scenario: Scenario, key: TpmKey | None = None) -> None:
     """Put a second Machine, with another node's name and TPM, into the cluster."""
     other = machine(
         endorsement_key() if key is None else key,
@@ -63,20 +63,20 @@ def neighbour(scenario: Scenario, key: TpmKey | None = None) -> None:
     scenario.store.machines[HOME].append(other)
 
 
-def neighbours_name(scenario: Scenario) -> None:
-    """Ask for the neighbour's name with one's own Machine and TPM."""
-    neighbour(scenario)
+def other_nodes_name(scenario: Scenario) -> None:
+    """Request another node's name with one's own Machine and TPM."""
+    second_machine(scenario)
     scenario.node_name, scenario.request_der = OTHER_NODE, b""
 
 
-def neighbours_provider_id(scenario: Scenario) -> None:
-    """Ask for the neighbour's Machine with one's own name; both have one's own TPM on record."""
-    neighbour(scenario, scenario.ek)
+def other_nodes_provider_id(scenario: Scenario) -> None:
+    """Request another node's Machine with one's own name; the TPM is on record for both."""
+    second_machine(scenario, scenario.ek)
     scenario.provider_id, scenario.request_der = OTHER_ID, b""
 
 
 def abroad(scenario: Scenario) -> None:
-    """Ask for a Machine that is another cluster's, with equal names."""
+    """Request a Machine of another cluster, with equal names."""
     scenario.store.machines[ABROAD] = scenario.store.machines.pop(HOME)
 
 
@@ -104,17 +104,17 @@ def paused(scenario: Scenario) -> None:
 
 
 def address(kind: str, text: str = NODE) -> Mutation:
-    """Let the Machine have one address."""
+    """Give the Machine one address."""
     return change(addresses=(Address(type=kind, address=text),))
 
 
 def unnamed(scenario: Scenario) -> None:
-    """Ask for the Machine's own name, which the policy does not take for its node's."""
+    """Request the Machine's name as node name, which the policy does not allow."""
     scenario.change_machine(name=NODE, addresses=())
 
 
 def pool_member(*registrations: Registration) -> Mutation:
-    """Be a member of a pool, whose names come from the nodes themselves."""
+    """Be a member of a pool: its nodes report their names themselves."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.change_machine(is_pool_member=True)
@@ -131,7 +131,7 @@ def registration(provider_id: str | None, node_name: str | None) -> Registration
 
 
 def claimed_name(basis: TrustBasis) -> Mutation:
-    """Ask for another name of a Machine whose node has claimed one."""
+    """Request another name of a Machine whose node has claimed one."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.put_claim(node_name="internal.example", basis=basis)
@@ -141,7 +141,7 @@ def claimed_name(basis: TrustBasis) -> Mutation:
 
 
 def nodes(*members: Node) -> Mutation:
-    """Let the workload cluster have these Nodes."""
+    """Add these Nodes to the workload cluster."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.inventory.nodes = list(members)
@@ -156,7 +156,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name an attack."""
+    """Return an attack."""
     return Attack(check, name, reason, mutate, scenario)
 
 
@@ -175,8 +175,8 @@ MACHINES = [
     attack("M2", "a paused Cluster", ClusterPaused, paused),
 ]
 NAMES = [
-    attack("M3", "the neighbour's name", NodeNameMismatch, neighbours_name),
-    attack("M3", "the neighbour's provider ID", NodeNameMismatch, neighbours_provider_id),
+    attack("M3", "another node's name", NodeNameMismatch, other_nodes_name),
+    attack("M3", "another node's provider ID", NodeNameMismatch, other_nodes_provider_id),
     attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
     attack(
         "M3",
@@ -311,6 +311,6 @@ def test_second_machine_gets_its_own_certificate() -> None:
     """The attacks above are refused for the names that they request."""
     scenario = Scenario()
     other = Scenario(ek=endorsement_key(), node_name=OTHER_NODE, provider_id=OTHER_ID)
-    neighbour(scenario, other.ek)
+    second_machine(scenario, other.ek)
     assert record_of(other.ek) in scenario.store.machines[HOME][1].registered_keys
     assert reconcile_once(scenario, other.answer_csr()).outcome == "issued"

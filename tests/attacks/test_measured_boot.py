@@ -154,7 +154,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = measured,
 ) -> Attack:
-    """Name an attack."""
+    """Return an attack."""
     return Attack("Q4", name, reason, mutate, scenario)
 
 

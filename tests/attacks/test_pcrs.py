@@ -156,7 +156,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name an attack on the PCRs."""
+    """Return an attack on the PCRs."""
     return Attack(check, name, reason, mutate, scenario)
 
 

@@ -75,7 +75,7 @@ def answered(scenario: Scenario, **changes: object) -> Outcome:
 
 
 def serving(*names: bytes) -> Scenario:
-    """Ask for a serving certificate with these names."""
+    """Request a serving certificate with these names."""
     scenario = Scenario()
     scenario.for_serving(NODE)
     extensions = extension_request(PROVIDER_EXTENSION, alt_names(*names))

@@ -263,7 +263,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name an attack on the quote."""
+    """Return an attack on the quote."""
     return Attack(check, name, reason, mutate, scenario)
 
 

@@ -66,7 +66,7 @@ def by(username: str, *groups: str) -> Mutation:
 
 
 def to(signer_name: str) -> Mutation:
-    """Ask another signer."""
+    """Request from another signer."""
     return changed(signer_name=signer_name)
 
 
@@ -91,14 +91,14 @@ def as_node_asking_for(name: str) -> Mutation:
 
 
 def serving_scenario() -> Scenario:
-    """Ask for a serving certificate, as a node."""
+    """Request a serving certificate as a node."""
     scenario = Scenario()
     scenario.for_serving(NODE, "192.0.2.11")
     return scenario
 
 
 def as_bootstrapper(scenario: Scenario) -> None:
-    """Ask for a serving certificate with a bootstrap token."""
+    """Request a serving certificate with a bootstrap token."""
     scenario.username, scenario.groups = "system:bootstrap:abcdef", BOOTSTRAPPERS
 
 
@@ -121,7 +121,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name an attack."""
+    """Return an attack."""
     return Attack(check, name, reason, mutate, scenario)
 
 

@@ -57,7 +57,7 @@ DNS, IP = 0x82, 0x87
 
 
 def serving() -> Scenario:
-    """Ask our own signer, for a name and an address of the Machine."""
+    """Request a name and an address of the Machine from our own signer."""
     scenario = Scenario()
     scenario.for_serving(NODE, ADDRESS)
     return scenario
@@ -69,7 +69,7 @@ def dns(name: str) -> bytes:
 
 
 def ip(address: str) -> bytes:
-    """Write an address, as many bytes as it has."""
+    """Write an address of any number of bytes."""
     return tlv(IP, ip_address(address).packed)
 
 
@@ -77,7 +77,7 @@ OWN = (dns(NODE), ip(ADDRESS))
 
 
 def asking(*names: bytes, alone: bool = False) -> Mutation:
-    """Ask for these names besides the Machine's own ones."""
+    """Request these names in addition to the Machine's own ones."""
     requested = names if alone else (*OWN, *names)
 
     def mutate(scenario: Scenario) -> None:
@@ -88,7 +88,7 @@ def asking(*names: bytes, alone: bool = False) -> Mutation:
 
 
 def raw_extension(value: bytes) -> Mutation:
-    """Ask with this value of the extension."""
+    """Request with this value of the extension."""
 
     def mutate(scenario: Scenario) -> None:
         extensions = extension_request(PROVIDER_EXTENSION, extension(OID_SAN, value))
@@ -98,12 +98,12 @@ def raw_extension(value: bytes) -> Mutation:
 
 
 def nothing(scenario: Scenario) -> None:
-    """Ask for no names."""
+    """Request no names."""
     scenario.request_der = forgery(scenario).der()
 
 
 def reported(*addresses: tuple[str, str]) -> Mutation:
-    """Let the guest report these as its own, which some providers believe; ask for them."""
+    """Request names that the guest reported and the provider copied into the Machine."""
 
     def mutate(scenario: Scenario) -> None:
         reported_addresses = tuple(Address(type=kind, address=text) for kind, text in addresses)
@@ -116,7 +116,7 @@ def reported(*addresses: tuple[str, str]) -> Mutation:
 
 
 def control_plane(*hosts: str, asked: bytes) -> Mutation:
-    """Ask for a name of the control plane, written otherwise there; the guest reported it."""
+    """Request a name of the control plane in another spelling; the guest reported it."""
 
     def mutate(scenario: Scenario) -> None:
         given = tuple(Address(type="InternalIP", address=host) for host in hosts)
@@ -128,7 +128,7 @@ def control_plane(*hosts: str, asked: bytes) -> Mutation:
     return mutate
 
 
-def neighbour(*addresses: str) -> Machine:
+def second_machine(*addresses: str) -> Machine:
     """Make a Machine with these addresses."""
     return machine(
         name="machine-2",
@@ -139,18 +139,18 @@ def neighbour(*addresses: str) -> Machine:
 
 
 def shared(address: str) -> Mutation:
-    """Let a neighbour have an address as well."""
-    return lambda scenario: scenario.store.machines[HOME].append(neighbour(address))
+    """Give another Machine the same address."""
+    return lambda scenario: scenario.store.machines[HOME].append(second_machine(address))
 
 
-def neighbours(scenario: Scenario) -> None:
-    """Ask for the neighbour's address, which is not reported as one's own."""
-    scenario.store.machines[HOME].append(neighbour("192.0.2.12"))
+def other_nodes_address(scenario: Scenario) -> None:
+    """Request the address of another Machine, which the own Machine does not report."""
+    scenario.store.machines[HOME].append(second_machine("192.0.2.12"))
     asking(ip("192.0.2.12"))(scenario)
 
 
 def builtin() -> Scenario:
-    """Ask the built-in signer, without a TPM: the claim of the node says which Machine it is."""
+    """Request from the built-in signer without a TPM: the node's claim names its Machine."""
     scenario = serving()
     scenario.put_claim()
     return scenario
@@ -163,14 +163,14 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = serving,
 ) -> Attack:
-    """Name an attack. Our own signer checks the names of answers alone."""
+    """Return an attack. Our own signer checks the names of answers only."""
     return Attack(
         check, name, reason, mutate if scenario is builtin else answered(mutate), scenario
     )
 
 
 def answered(mutate: Mutation) -> Mutation:
-    """File the answer alone."""
+    """File only the answer."""
 
     def mutate_answer(scenario: Scenario) -> Csr:
         mutate(scenario)
@@ -275,7 +275,7 @@ OWNERS = [
         AddressNotOfMachine,
         asking(dns("node-2.example"), alone=True),
     ),
-    attack("S2", "the neighbour's address", AddressNotOfMachine, neighbours),
+    attack("S2", "another node's address", AddressNotOfMachine, other_nodes_address),
 ]
 RESERVED = (
     [
@@ -357,11 +357,11 @@ CONTROL_PLANE = [
 ] + [
     attack("S3", name, AddressOfAnotherMachine, mutate)
     for name, mutate in {
-        "its own address, which a neighbour reports too": shared(ADDRESS),
-        "its own name, which a neighbour reports too": shared(NODE),
-        "its own name, which a neighbour reports in capitals": shared(NODE.upper() + "."),
-        "its own address, which a neighbour reports mapped": shared("::ffff:192.0.2.11"),
-        "its own name, which a neighbour reports in full-width letters": shared(
+        "its own address, which another Machine reports too": shared(ADDRESS),
+        "its own name, which another Machine reports too": shared(NODE),
+        "its own name, which another Machine reports in capitals": shared(NODE.upper() + "."),
+        "its own address, which another Machine reports mapped": shared("::ffff:192.0.2.11"),
+        "its own name, which another Machine reports in full-width letters": shared(
             "\uff4e\uff4f\uff44\uff45-1.example"
         ),
     }.items()
@@ -369,7 +369,7 @@ CONTROL_PLANE = [
 
 
 def unattested(mutate: Mutation) -> Mutation:
-    """Ask the built-in signer with the request alone."""
+    """Send only the request to the built-in signer."""
 
     def mutate_builtin(scenario: Scenario) -> Csr:
         mutate(scenario)
@@ -392,33 +392,33 @@ def unclaimed(scenario: Scenario) -> None:
 
 
 def half_claimed(scenario: Scenario) -> None:
-    """Ask as a node whose TPM another node holds by now."""
+    """Request as a node whose TPM another node has claimed since."""
     scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(node_name="node-2.example"))
 
 
 def claimed_abroad(scenario: Scenario) -> None:
-    """Ask as a node whose TPM a node of the same name holds in another cluster by now."""
+    """Request as a node whose TPM a node of the same name in another cluster has claimed since."""
     scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(cluster=ABROAD))
 
 
 def banned(scenario: Scenario) -> None:
-    """Ask as a node whose TPM has been banned."""
+    """Request as a node whose TPM is banned."""
     scenario.put_claim(banned=True, basis=TrustBasis.RECORD)
 
 
 def unclaimed_by_node_ref(scenario: Scenario) -> None:
-    """Ask as a node that only `nodeRef` knows, which nodes can bring about."""
+    """Request as a node that only `nodeRef` names; a node can cause that itself."""
     unclaimed(scenario)
     scenario.change_machine(node_ref=NODE)
 
 
 def as_another(scenario: Scenario) -> None:
-    """Ask for another node's name."""
+    """Request another node's name."""
     scenario.username = "system:node:node-2.example"
 
 
 def as_bootstrapper(scenario: Scenario) -> None:
-    """Ask with a bootstrap token."""
+    """Request with a bootstrap token."""
     scenario.username, scenario.groups = (
         "system:bootstrap:abcdef",
         frozenset({"system:bootstrappers"}),
@@ -506,6 +506,6 @@ def test_attack_is_refused(attack: Attack) -> None:
 def test_machine_with_other_addresses_does_not_stop_a_request() -> None:
     """The other Machine has no address of this Machine."""
     scenario = serving()
-    scenario.store.machines[HOME].append(replace(neighbour("192.0.2.12"), node_ref=NODE))
+    scenario.store.machines[HOME].append(replace(second_machine("192.0.2.12"), node_ref=NODE))
     assert endorsement_key().tpm2b != scenario.ek.tpm2b
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"

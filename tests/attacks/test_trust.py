@@ -60,7 +60,7 @@ def first_use_by_any_token() -> Scenario:
 
 
 def first_use_renewed() -> Scenario:
-    """Renew where the first to come is believed: the claim is there."""
+    """Renew under FirstUse: the claim exists."""
     scenario = first_use()
     scenario.put_claim(basis=TrustBasis.FIRST_USE)
     scenario.as_node()
@@ -94,19 +94,19 @@ def unreadable(*keys: RegisteredKey) -> Mutation:
 
 
 def own_annotation(scenario: Scenario) -> tuple[Csr, Csr]:
-    """Name one's key in an annotation of one's own CSR, as the proposal would have had it."""
+    """Name one's key in an annotation of one's own CSR, where the proposal has it."""
     scenario.change_machine(registered_keys=())
     value = {ENDORSEMENT_KEY_ANNOTATION: f"sha256:{key_name(scenario.ek)}"}
     return scenario.offer_csr(annotations=value), scenario.answer_csr(annotations=value)
 
 
 def stranger(scenario: Scenario) -> None:
-    """Come with another TPM; the record stays."""
+    """Use another TPM than the one on record."""
     scenario.ek = STRANGER
 
 
 def stranger_of_rsa(scenario: Scenario) -> None:
-    """Come with another key of the TPM on record: it is not the one on record."""
+    """Use another key of the same TPM than the one on record."""
     scenario.ek = endorsement_key(0)
 
 
@@ -116,7 +116,7 @@ def node_requester(scenario: Scenario) -> None:
 
 
 def username(name: str) -> Mutation:
-    """Make a first claim with another credential, whose challenge it is."""
+    """Make a first claim with another credential, which also requested the challenge."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.username = name
@@ -134,12 +134,12 @@ def has_node(*, provider_id: str = PROVIDER_ID) -> Mutation:
 
 
 def has_node_ref(scenario: Scenario) -> None:
-    """Make a first claim where the Machine has its Node already."""
+    """Make a first claim for a Machine that already has a Node."""
     scenario.change_machine(node_ref=NODE)
 
 
 def came_first(basis: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
-    """Come second: the name is claimed with another TPM."""
+    """Request a name that another TPM has claimed."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.put_claim(STRANGER, basis=basis)
@@ -148,7 +148,7 @@ def came_first(basis: TrustBasis = TrustBasis.FIRST_USE) -> Mutation:
 
 
 def renews_a_recreated_machine(scenario: Scenario) -> None:
-    """Renew with the claim of a deleted Machine, for the Machine that has its name now."""
+    """Renew with the claim of a deleted Machine, for a new Machine with its name."""
     scenario.put_claim(basis=TrustBasis.FIRST_USE, provider_id=OTHER_ID)
 
 
@@ -158,7 +158,7 @@ def renews_with_another(scenario: Scenario) -> None:
 
 
 def banned(*, held: bool) -> Mutation:
-    """Come with a TPM that an operator has banned."""
+    """Use a TPM that an operator has banned."""
 
     def mutate(scenario: Scenario) -> None:
         if held:
@@ -170,13 +170,13 @@ def banned(*, held: bool) -> Mutation:
 
 
 def banned_and_registered(scenario: Scenario) -> None:
-    """Come with a TPM that is banned, and registered for this very Machine as well."""
+    """Use a TPM that is banned and also registered for this Machine."""
     entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,), banned=True)
 
 
 def released(provider_id: str | None = None) -> Mutation:
-    """Come with a TPM whose hardware has a new owner."""
+    """Use a TPM that an operator has released, because its hardware has a new owner."""
 
     def mutate(scenario: Scenario) -> None:
         key, _ = scenario.put_claim()
@@ -186,26 +186,26 @@ def released(provider_id: str | None = None) -> Mutation:
     return mutate
 
 
-def neighbour(scenario: Scenario, *, deleting: bool = False) -> None:
+def other_holder(scenario: Scenario, *, deleting: bool = False) -> None:
     """Add the Machine of the claim that another node has for the same TPM."""
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
     scenario.store.machines[HOME].append(other)
 
 
 def held(basis: TrustBasis, *, deleting: bool = False) -> Mutation:
-    """Come with a TPM that another node of this cluster holds."""
+    """Use a TPM that another node of this cluster holds."""
 
     def mutate(scenario: Scenario) -> None:
         scenario.put_claim(node_name=OTHER_NODE, provider_id=OTHER_ID, basis=basis)
-        neighbour(scenario, deleting=deleting)
+        other_holder(scenario, deleting=deleting)
 
     return mutate
 
 
 def name_of_the_deleting(scenario: Scenario) -> None:
-    """Take the name of a node that is not gone yet."""
+    """Request the name of a node whose Machine is being deleted."""
     scenario.put_claim(STRANGER, provider_id=OTHER_ID)
-    neighbour(scenario, deleting=True)
+    other_holder(scenario, deleting=True)
 
 
 def attack(
@@ -215,7 +215,7 @@ def attack(
     mutate: Mutation,
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
-    """Name an attack."""
+    """Return an attack."""
     return Attack(check, name, reason, mutate, scenario)
 
 
@@ -425,7 +425,7 @@ HELD = [
     attack(
         "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(TrustBasis.RECORD)
     ),
-    attack("K2", "the name of a living node", NodeNameInUse, came_first(TrustBasis.RECORD)),
+    attack("K2", "the name of an existing node", NodeNameInUse, came_first(TrustBasis.RECORD)),
     attack(
         "K2", "the name of a node that is being deleted", NodeNameReserved, name_of_the_deleting
     ),

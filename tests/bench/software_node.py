@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from common import evidence
 from common.binding import answer_extra_data
+from common.challenge import decode_challenge
 from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_USAGES
 from common.public_keys import public_key_from_area, spki_sha256
@@ -41,7 +42,7 @@ class SoftwareNode:
 
     def answer(self, offer_uid: str, annotation: str) -> tuple[str, bytes]:
         """Return name and request of the answer to a challenge."""
-        challenge = evidence.decode_challenge(annotation)
+        challenge = decode_challenge(annotation)
         secret = self._tpm.activate_credential(
             challenge.credential_blob, challenge.encrypted_secret
         )

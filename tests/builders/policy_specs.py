@@ -4,43 +4,40 @@ from signer.policy import TrustMode
 
 A, B = "aa" * 32, "bb" * 32
 
-EVERY_SETTING: dict[str, object] = dict(  # noqa: C408 - a hundred quotes less
-    clusterSelector={"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
-    minimumVersion="v1",
-    bootstrapGroups=["joiners"],
-    endorsementKey={
+EVERY_SETTING: dict[str, object] = {
+    "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
+    "minimumVersion": "v1",
+    "bootstrapGroups": ["joiners"],
+    "endorsementKey": {
         "trust": "RegisteredAndCertified",
         "certificateAuthorities": ["/etc/signer/authorities"],
         "certificateRevocationLists": ["/etc/signer/lists"],
         "allowCertificatesWithoutUsage": True,
     },
-    attestationKey={"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
-    pcrs={
+    "attestationKey": {"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
+    "pcrs": {
         "selection": {"sha256": [7, 4], "sha384": [0]},
         "mode": "Enforce",
         "allowed": {"sha256": {"4": [A, B], "7": [A.upper()]}, "sha384": {"0": ["cc" * 48]}},
         "variants": [
             {
                 "machineSelector": {"matchLabels": {"pool": "edge"}},
-                "allowed": {
-                    "sha256": {"4": [B], "7": [B]},
-                    "sha384": {"0": ["dd" * 48]},
-                },
+                "allowed": {"sha256": {"4": [B], "7": [B]}, "sha384": {"0": ["dd" * 48]}},
             }
         ],
     },
-    eventLog={
+    "eventLog": {
         "secureBoot": True,
         "platformKeys": [A],
         "signatureDatabases": [B],
         "bootLoaders": [A, "ee" * 48],
     },
-    nodeNames={"machineName": True},
-    certificate={"lifetime": "1h30m", "allowSharedAuthority": True},
-    nameReuse="AfterCertificate",
-    autoApproveBindings="Wait",
-    serving={"builtin": "Approve", "nodeRefFallback": True},
-)
+    "nodeNames": {"machineName": True},
+    "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
+    "nameReuse": "AfterCertificate",
+    "autoApproveBindings": "Wait",
+    "serving": {"builtin": "Approve", "nodeRefFallback": True},
+}
 
 
 def enforced(**changes: object) -> dict[str, object]:

@@ -104,21 +104,21 @@ class FakeClaimStore:
         self._require_unchanged(self.store.keys.get(current.name), current)
         return self.store.put_key(replace(current, held_by=held_by))
 
-    def create_attested_node(self, wanted: AttestedNodeObject) -> AttestedNodeObject:
+    def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Create; raise an error if the object exists."""
-        self._write(f"create node {wanted.node_name}")
-        if (wanted.cluster.namespace, wanted.name) in self.store.nodes:
+        self._write(f"create node {node.node_name}")
+        if (node.cluster.namespace, node.name) in self.store.nodes:
             raise ClaimConflict("exists")
-        return self.store.put_node(wanted)
+        return self.store.put_node(node)
 
     def replace_attested_node(
-        self, current: AttestedNodeObject, wanted: AttestedNodeObject
+        self, current: AttestedNodeObject, new: AttestedNodeObject
     ) -> AttestedNodeObject:
         """Write all fields if the resourceVersion is the one that was read."""
-        self._write(f"replace node {wanted.node_name}")
+        self._write(f"replace node {new.node_name}")
         stored = self.store.nodes.get((current.cluster.namespace, current.name))
         self._require_unchanged(stored, current)
-        return self.store.put_node(wanted)
+        return self.store.put_node(new)
 
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str

@@ -20,6 +20,7 @@ from authenticator.errors import Unauthorized
 from authenticator.model import ApiCredential, Csr, CsrRequest, Token
 from common import evidence
 from common.binding import answer_extra_data
+from common.challenge import Challenge, encode_challenge
 from common.csr import allow_long_common_names, decode_request, node_subject
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -217,8 +218,8 @@ class FakeCluster:
             secret,
             random=lambda size: b"\x5a" * size,
         )
-        return evidence.encode_challenge(
-            evidence.Challenge(
+        return encode_challenge(
+            Challenge(
                 issued_at=datetime.fromtimestamp(self.clock.now() + self.skew, UTC).strftime(
                     "%Y-%m-%dT%H:%M:%SZ"
                 ),

@@ -13,7 +13,8 @@ import yaml
 
 from authenticator import launcher
 from authenticator.config import bootstrap_credential, exec_info, invocation, kubeconfig
-from authenticator.config.settings import SETTINGS, resolve
+from authenticator.config.setting_table import SETTINGS
+from authenticator.config.settings import resolve
 from authenticator.errors import (
     ApiResponseMalformed,
     BootstrapCredentialUnusable,
@@ -38,9 +39,9 @@ from authenticator.providers.openstack import OpenStack
 from authenticator.providers.provider import Provider
 from authenticator.state import credential
 from authenticator.state.directory import StateDirectory
+from authenticator.state.entries import FORMAT
 from authenticator.state.store import (
     COOLDOWN,
-    FORMAT,
     LAST_SERVED,
     PENDING,
     RUNS,

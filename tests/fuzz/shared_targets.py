@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from common import evidence
+from common.challenge import decode_challenge, encode_challenge
 from common.csr import (
     allow_long_common_names,
     decode_plain_request,
@@ -218,8 +219,8 @@ def _gzips() -> list[bytes]:
 
 def _challenge(data: bytes) -> None:
     # JSON of the API server may contain lone surrogates.
-    challenge = evidence.decode_challenge(data.decode("utf-8", "surrogateescape"))
-    assert evidence.decode_challenge(evidence.encode_challenge(challenge)) == challenge
+    challenge = decode_challenge(data.decode("utf-8", "surrogateescape"))
+    assert decode_challenge(encode_challenge(challenge)) == challenge
 
 
 def _challenges() -> list[bytes]:

@@ -16,7 +16,7 @@ from tests.fuzz.mutations import Form, mutate
 from tests.fuzz.target import FINDINGS, Target
 from tests.fuzz.targets import TARGETS
 
-EXAMPLES = 60
+EXAMPLES = 25
 CASES = [(target, path) for target in TARGETS.values() for path in target.findings()]
 
 

@@ -56,7 +56,8 @@ class _Passing(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def setup(self) -> None:
-        """Record the connection."""
+        """Record the connection, and end its handshake."""
+        self.request.do_handshake()
         super().setup()
         self.server.connected(self.connection)
 
@@ -103,6 +104,7 @@ class ApiRelay(ThreadingHTTPServer):
     """A relay to one API server; `url` is the address of the relay."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, server: ApiServer, directory: Path, client: pki.Pair | None) -> None:
         super().__init__((HOST, 0), _Passing)
@@ -115,7 +117,10 @@ class ApiRelay(ThreadingHTTPServer):
         authority = server.authority
         server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server_context.load_cert_chain(*_files(directory, "server", authority.server(HOST)))
-        self.socket = server_context.wrap_socket(self.socket, server_side=True)
+        # Each connection's thread does its handshake: one slow client must not delay the others.
+        self.socket = server_context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
         self._context = ssl.create_default_context(cadata=authority.pair.certificate.decode())
         if client is not None:
             self._context.load_cert_chain(*_files(directory, "client", client))

@@ -71,6 +71,12 @@ def stop(process: subprocess.Popen[bytes], *, seconds: float = 10) -> None:
         kill(process)
 
 
+def require_running(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Raise `ProcessFailed` if a program has ended."""
+    if process.poll() is not None:
+        raise ProcessFailed(f"ended with {process.returncode}\n{tail(log)}")
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a program and its process group."""
     with suppress(ProcessLookupError):

@@ -123,7 +123,12 @@ class Signer:
         return spec
 
     def stop(self) -> None:
-        """Send SIGTERM and wait for the end of the process."""
+        """Send SIGTERM and wait for the end of the process.
+
+        Raises:
+            ProcessFailed: it had ended by itself.
+        """
+        process.require_running(self._process, self.log)
         process.stop(self._process)
 
     def kill(self) -> None:

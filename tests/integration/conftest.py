@@ -1,7 +1,7 @@
 """Control planes for a whole test run. A missing program fails the tests; nothing is skipped."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +12,10 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.signer import Signer, serving_all
 from tests.harness.tpm import TrustDomain
+
+_LOG_LINES = 40
+_SIGNERS = pytest.StashKey[list[Path]]()
+"""Directories of the signers that serve several tests."""
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +33,13 @@ def fleet(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
 
 
 @pytest.fixture(scope="session")
-def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+def signer(
+    fleet: Fleet, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Signer]:
     """Run one signer for both clusters, with the default policy."""
-    with serving_all(fleet, tmp_path_factory.mktemp("signer")) as running:
+    directory = tmp_path_factory.mktemp("signer")
+    pytestconfig.stash.setdefault(_SIGNERS, []).append(directory)
+    with serving_all(fleet, directory) as running:
         yield running
 
 
@@ -46,3 +54,19 @@ def machines(fleet: Fleet, vendor: TrustDomain, tmp_path: Path) -> Iterator[Mach
     """Make machines, each with its own TPM. They are removed at the end of the test."""
     with ExitStack() as stack:
         yield Machines(fleet, vendor, tmp_path, stack)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the ends of the signers' logs to the report of a failed test."""
+    report = yield
+    if report.failed:
+        logs = [path / "signer.log" for path in item.config.stash.get(_SIGNERS, [])]
+        own = item.funcargs.get("tmp_path") if isinstance(item, pytest.Function) else None
+        logs += sorted(own.rglob("signer.log")) if isinstance(own, Path) else []
+        for log in filter(Path.exists, logs):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            report.sections.append((f"end of {log}", "\n".join(lines[-_LOG_LINES:])))
+    return report

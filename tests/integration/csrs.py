@@ -87,7 +87,7 @@ def decided(client: Client, name: str) -> dict[str, str]:
 
 
 def certificate(client: Client, name: str) -> bytes:
-    """Return a CSR's certificate as PEM, or an empty string if there is none."""
+    """Return a CSR's certificate as PEM, empty while it has none."""
     status = client.get(f"{CSRS}/{name}").get("status", {})
     return base64.b64decode(status.get("certificate", ""))
 

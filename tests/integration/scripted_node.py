@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from authenticator.tpm.esapi import open_tpm
 from common import evidence
 from common.binding import answer_extra_data
+from common.challenge import Challenge, decode_challenge
 from common.csr import build_pkcs10, encode_request
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -77,9 +78,9 @@ class Script:
         """Wait until the offer waits for this reason, and return the whole annotation."""
         return csrs.waiting_for(self.client, self.offer, reason)
 
-    def challenge(self) -> evidence.Challenge:
+    def challenge(self) -> Challenge:
         """Wait for the challenge to the offer."""
-        return evidence.decode_challenge(self.annotation(CHALLENGE_ANNOTATION))
+        return decode_challenge(self.annotation(CHALLENGE_ANNOTATION))
 
     def extra_data(self, name: str) -> bytes:
         """Return the extraData that a quote in the answer `name` must have."""

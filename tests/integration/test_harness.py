@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pytest
 import yaml
 from cryptography import x509
 
+from tests.harness import clocks
 from tests.harness.controlplane import ApiServer
 from tests.harness.fleet import Fleet
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.workload import MANIFESTS, WorkloadCluster
 from tests.integration.plain_requests import CSRS, approve, csr
+
+YEAR = 365 * 24 * 3600
 
 
 def test_fleet_has_equal_names_and_different_identities(fleet: Fleet) -> None:
@@ -168,3 +172,16 @@ def test_interrupted_run_leaves_no_process(assets: Path, tmp_path: Path) -> None
     finally:
         runner.kill()
     assert processes_of(tmp_path) == []
+
+
+def test_program_with_a_wrong_clock_sleeps() -> None:
+    """With libfaketime alone, each sleep fails with EINVAL."""
+    program = "import time; time.sleep(0.001); print(int(time.time()))"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | clocks.shifted(-YEAR),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert abs(int(result.stdout) - (time.time() - YEAR)) < YEAR / 2

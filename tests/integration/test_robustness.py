@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from authenticator import launcher
 from authenticator.errors import StateCorrupted
 from authenticator.state.credential import decode
-from authenticator.state.store import FORMAT
+from authenticator.state.entries import FORMAT
 from common import evidence
 from tests.harness import background_runs, clocks
 from tests.harness.fleet import Fleet

@@ -40,7 +40,7 @@ def approve(node: Node, name: str) -> None:
 
 
 def certificate(node: Node, name: str) -> bytes:
-    """Return a CSR's certificate, or an empty string if there is none."""
+    """Return a CSR's certificate, empty while it has none."""
     return csrs.certificate(node.tenant.workload.admin, name)
 
 

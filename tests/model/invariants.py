@@ -12,11 +12,11 @@ from tests.model.world import Host, Model
 class Invariant(StrEnum):
     """The promises, in the words of docs/model.md."""
 
-    AGREEMENT = "a certificate for an honest TPM stands in an answer that its own node filed"
+    AGREEMENT = "an honest TPM's certificate is only issued for an answer that its own node filed"
     ON_RECORD = "a certificate for a node is only for the TPM on record, or first claimed, for it"
     OWN_TPM = "a certificate in an honest node's name is only for its own TPM and key pair"
-    ONE_KEY = "one endorsement key never serves two living nodes"
-    ONE_TPM = "one TPM never serves two living nodes, whatever its keys"
+    ONE_KEY = "one endorsement key never serves two existing nodes"
+    ONE_TPM = "one TPM never serves two existing nodes, whatever its keys"
     EXCLUSIVE = "while a certificate is valid its key serves no other node, its node no other key"
     BANNED = "a verdict that reaches K1 after a ban or a release gives the key nothing there"
     NO_DENIAL = "an honest node's answer is not denied by a signer whose caches are up to date"

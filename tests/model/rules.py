@@ -48,4 +48,4 @@ class Rule(StrEnum):
     SECOND_WRITE = "K3 writes the key once more"
     SECOND_WRITE_ALWAYS = "K3 does so also where the claim was complete before"
     RESTART_ON_CONFLICT = "a conflict in K3 starts again from K1"
-    SWEEP_VERSIONS = "dead claims are deleted under the resourceVersion that was read"
+    SWEEP_VERSIONS = "claims that are not live are deleted under the resourceVersion that was read"

@@ -43,7 +43,7 @@ def join(mode: Mode, *, attacker_key: str) -> Scenario:
     )
 
 
-def neighbour(mode: Mode) -> Scenario:
+def neighbor(mode: Mode) -> Scenario:
     """Give each Machine its own token. The attacker is root on `m` and wants `n`."""
     records = registered(mode, ("T1", N), ("T2", M))
     return Scenario(
@@ -198,7 +198,7 @@ def name_won_back(mode: Mode) -> Scenario:
 SCENARIOS: Mapping[str, Callable[[Mode], Scenario]] = {
     "stolen token": lambda mode: join(mode, attacker_key="T9"),
     "stolen token, no TPM": lambda mode: join(mode, attacker_key="soft-1"),
-    "own tokens": neighbour,
+    "own tokens": neighbor,
     "two clusters": two_clusters,
     "one key": one_key,
     "one key, claims held": lambda mode: one_key(mode, hold=True),

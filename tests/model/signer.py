@@ -110,13 +110,13 @@ def issue(state: State, verdict: Verdict) -> Step:
 
 
 def sweeps(model: Model, state: State) -> Iterator[Step]:
-    """Remove dead claims (section 2): read first, then delete under the resourceVersion."""
+    """Remove claims that are not live (section 2): read, then delete under the resourceVersion."""
     if not model.scenario.sweeper:
         return
     if state.sweep is None:
-        for dead in dead_claims(model, state):
-            text = f"sees the dead claim {dead.key} of {'/'.join(dead.place)}"
-            yield Step(SIGNER, text, state._replace(sweep=Sweep(dead, Version.CURRENT)))
+        for claim in claims_not_live(model, state):
+            text = f"reads that this claim is not live: {claim.key} of {'/'.join(claim.place)}"
+            yield Step(SIGNER, text, state._replace(sweep=Sweep(claim, Version.CURRENT)))
         return
     seen, after = state.sweep.claim, state._replace(sweep=None)
     if state.sweep.version is Version.CURRENT or not model.keeps(Rule.SWEEP_VERSIONS):
@@ -125,10 +125,10 @@ def sweeps(model: Model, state: State) -> Iterator[Step]:
                 after = without_key(after, seen.key)
             case Named():
                 after = without_name(after, seen.place.node)
-    yield Step(SIGNER, "deletes the dead claim, if it is unchanged", after)
+    yield Step(SIGNER, "deletes the claim that is not live, if it is unchanged", after)
 
 
-def dead_claims(model: Model, state: State) -> Iterator[Held | Named]:
+def claims_not_live(model: Model, state: State) -> Iterator[Held | Named]:
     """Return the claims of both kinds that are not live."""
     for held in state.held:
         if not claims.is_live(model, state, held, claim(state, held.place.node)):

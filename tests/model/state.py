@@ -88,7 +88,7 @@ class Certificate(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """The sweep has read a dead claim and will delete it under its resourceVersion."""
+    """The sweep has read a claim that is not live, and will delete it under its resourceVersion."""
 
     claim: Held | Named
     version: Version

@@ -66,7 +66,7 @@ class Scenario:
     hold: bool = False
     """Whether the policy keeps claims until `notAfter`."""
     sweeper: bool = False
-    """Whether dead claims are removed."""
+    """Whether claims that are not live are removed."""
     filed_at_once: int = 1
     replicas: int = 2
 

@@ -76,7 +76,7 @@ def test_unreachable_api_server_does_not_degrade_the_system(tpm_machine: Systemd
     """Exit code 1 means "not now", and the next run tries again."""
     tpm_machine.write(units.KUBECONFIG, units.unreachable_kubeconfig())
     server = "https://127.0.0.1:1"
-    certificate = pki.Authority.make("nobody", pki.ec_key()).pair.certificate
+    certificate = pki.Authority.make("unused", pki.ec_key()).pair.certificate
     text = kubeconfig.with_token(server, certificate, "abcdef.0123456789abcdef")
     tpm_machine.write(units.BOOTSTRAP_KUBECONFIG, text, mode=0o600)
     tpm_machine.boot()

@@ -1,19 +1,39 @@
-"""Reasons, checks and links of the documentation agree with the code."""
+"""The documentation agrees with the code: reasons, checks, names, links, commands and files."""
 
+import ast
 import re
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import authenticator.errors
 import common.errors
 import signer.errors
+from authenticator.config import invocation, settings
+from authenticator.config.arguments import parse_arguments as parse_node_arguments
+from authenticator.config.kubeconfig import Kubeconfig
 from common import names
 from common.errors import AttestationError, Consequence
+from signer.arguments import COMMANDS as SIGNER_COMMANDS
+from signer.arguments import parse_arguments as parse_signer_arguments
+from signer.policy import load_policies
+from signer.policy.policy import BANKS
+from signer.policy.section import Section
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
+from tests.harness.documentation import (
+    COMMANDS,
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    inline_commands,
+    split_commands,
+)
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 ROW = re.compile(r"\| `(\w+)`( \*\*!\*\*)? \| (\w*) \|[^|]+\| \S[^|]* \|")
 FAMILIES = {
     "Denied": Consequence.DENY,
@@ -84,8 +104,132 @@ def test_annotations_are_those_of_the_protocol() -> None:
     ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_link_targets_exist(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (document.parent / target).exists()]
     assert not missing
+
+
+BLOCKS = blocks()
+MARKED = re.compile(
+    r"run|run on a node|run by: (?P<file>tests/[\w/]+\.py)::(?P<test>\w+)|not run: \S.{10,}"
+)
+
+
+def of_language(*languages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language in languages]
+
+
+@pytest.mark.parametrize("block", of_language(*COMMANDS), ids=str)
+def test_commands_are_run_by_a_test_or_say_why_not(block: Block) -> None:
+    """An HTML comment before the block says which (tests/harness/documentation.py)."""
+    marker = MARKED.fullmatch(block.marker)
+    assert marker, f"{block}: a comment must say which test runs these commands, or why none can"
+    if marker["file"]:
+        source = (ROOT / marker["file"]).read_text(encoding="utf-8")
+        assert re.search(rf"^def {marker['test']}\(", source, re.MULTILINE)
+
+
+def test_block_of_unknown_language_is_not_overlooked() -> None:
+    """Commands in a block without a language would escape the test above."""
+    plain = {*COMMANDS, "yaml", "toml", "python", "ini", "mermaid", "text"}
+    assert [str(block) for block in BLOCKS if block.language not in plain] == []
+
+
+def parse_program(words: list[str]) -> None:
+    """Parse the arguments of one of our programs, of make, or of nothing that we know."""
+    program, *arguments = words
+    if program == "kubelet-authenticator-tpm":
+        arguments = [each for each in arguments if not re.fullmatch(r"\$[A-Z_]+_ARGS", each)]
+        assert parse_node_arguments(arguments).problems == ()
+    elif program == "node-attestation-signer":
+        parse_signer_arguments(arguments)
+    elif program == "make":
+        targets = [each for each in arguments if re.fullmatch(r"[a-z-]+", each)]
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+@pytest.mark.parametrize("block", of_language(*COMMANDS), ids=str)
+def test_documented_commands_have_arguments_that_the_programs_know(block: Block) -> None:
+    for words in block.commands:
+        parse_program(words)
+
+
+@pytest.mark.parametrize(("page", "text"), inline_commands())
+def test_commands_in_sentences_have_arguments_that_the_programs_know(page: str, text: str) -> None:
+    """A sentence may name a command of the signer without the flags that it requires."""
+    for words in split_commands(text):
+        program, *arguments = words
+        if program == "node-attestation-signer" and len(arguments) == 1:
+            assert arguments[0] in SIGNER_COMMANDS, page
+        else:
+            parse_program(words)
+
+
+def read_policy(document: object) -> None:
+    load_policies(yaml.safe_dump(document))
+
+
+def read_kubeconfig(document: Mapping[str, Any]) -> None:
+    [cluster], [user] = document["clusters"], document["users"]
+    cluster = dict(cluster["cluster"])
+    cluster.pop("certificate-authority", None)  # no such file here
+    source = Kubeconfig(path=ROOT, cluster=cluster, user=user["user"])
+    [extension] = cluster["extensions"]
+    settings.resolve(extension["extension"], {}, "node-1", ())
+    assert invocation.call_of_kubeconfig(source).origin == str(ROOT)
+
+
+def read_setting(document: Mapping[str, object]) -> None:
+    settings.resolve(document, {}, "node-1", ())
+
+
+def is_run_elsewhere(_: object) -> None:
+    """Do nothing: tests/integration/test_documentation.py gives these to a real API server."""
+
+
+READERS: Mapping[str | None, Callable[[Any], None]] = {
+    "KubeletAttestationPolicy": read_policy,
+    "Config": read_kubeconfig,
+    None: read_setting,
+    "EndorsementKey": is_run_elsewhere,
+    "ClusterRoleBinding": is_run_elsewhere,
+    "KubeadmConfigTemplate": is_run_elsewhere,
+}
+"""Readers of YAML by kind; without a kind it is a setting of the node."""
+
+
+@pytest.mark.parametrize("block", of_language("yaml"), ids=str)
+def test_documented_yaml_is_accepted_by_its_reader(block: Block) -> None:
+    documents = list(yaml.safe_load_all(block.text))
+    assert documents
+    for document in documents:
+        READERS[document.get("kind")](document)
+
+
+@pytest.mark.parametrize("block", of_language("toml", "python"), ids=str)
+def test_documented_code_can_be_parsed(block: Block) -> None:
+    if block.language == "toml":
+        tomllib.loads(block.text)
+    else:
+        ast.parse(block.text)
+
+
+def test_complete_policy_has_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was printed as complete was refused, since its keys contradicted each other."""
+    missing: set[str] = set()
+    contains = Section.__contains__
+
+    def record(section: Section, key: str) -> bool:
+        found = contains(section, key)
+        if not found:
+            missing.add(f"{section._path}.{key}")
+        return found
+
+    monkeypatch.setattr(Section, "__contains__", record)
+    [complete] = [block for block in BLOCKS if block.marker == "complete policy"]
+    load_policies(complete.text)
+    other_banks = {f".selection.{bank}" for bank in BANKS}
+    assert {each for each in missing if not each.endswith(tuple(other_banks))} == set()

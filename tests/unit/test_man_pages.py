@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from authenticator.config import arguments
-from authenticator.config.settings import SETTINGS
+from authenticator.config.setting_table import SETTINGS
 from signer import arguments as signer_arguments
 
 PACKAGING = Path(__file__).parents[2] / "packaging"

@@ -12,7 +12,7 @@ import yaml
 from authenticator.commands import doctor_kubelet
 from authenticator.commands.run import WATCHDOG_SECONDS
 from authenticator.config import arguments, exec_info, invocation, kubeconfig
-from authenticator.config.settings import (
+from authenticator.config.setting_table import (
     DEFAULT_BOOTSTRAP_KUBECONFIG,
     DEFAULT_STATE_DIR,
     DEFAULT_TIMEOUT_SECONDS,

@@ -206,7 +206,7 @@ import threading
 from authenticator.clock import SystemClock
 from authenticator.model import Deadline
 from authenticator.commands import run
-run.WATCHDOG_SECONDS = 1
+run.WATCHDOG_SECONDS = 0.2
 print("running", flush=True)
 with run.watchdog(Deadline(SystemClock(), 0)):
     threading.Event().wait()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.challenge import MAX_CHALLENGE, Challenge, decode_challenge, encode_challenge
 from common.errors import ChallengeMalformed
-from common.evidence import MAX_CHALLENGE, Challenge, decode_challenge, encode_challenge
 
 GOOD = Challenge(
     issued_at="2026-11-21T06:40:00Z",

@@ -16,7 +16,7 @@ HANGING = """\
 import importlib, sys
 from authenticator import cli
 from authenticator.commands import run
-run.WATCHDOG_SECONDS = 1
+run.WATCHDOG_SECONDS = 0.2
 command = importlib.import_module(f"authenticator.commands.{sys.argv[1].replace('-', '_')}")
 for name in ("TIMEOUT_SECONDS", "RESOLVE_SECONDS"):
     if hasattr(command, name):

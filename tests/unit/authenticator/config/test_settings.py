@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from authenticator.config.arguments import DEFAULT_KUBECONFIG, parse_arguments
-from authenticator.config.settings import SETTINGS, Settings, resolve
+from authenticator.config.setting_table import SETTINGS
+from authenticator.config.settings import Settings, resolve
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from common.evidence import MAX_EVENT_LOG

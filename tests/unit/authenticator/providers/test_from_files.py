@@ -130,7 +130,7 @@ def test_file_needs_only_the_provider_id(tmp_path: Path, deadline: Deadline) -> 
     [
         "",
         "a: [",
-        "[" * 100_000,
+        "[" * 600,
         "mine://1",
         "nodeName: n1",
         "{providerID: 7}",

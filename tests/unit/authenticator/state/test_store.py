@@ -27,8 +27,8 @@ from authenticator.state.directory import (
     StateDirectory,
     write_file_atomic,
 )
+from authenticator.state.entries import FORMAT
 from authenticator.state.store import (
-    FORMAT,
     LOG_LIMIT,
     MAX_ENTRIES,
     MAX_SERVED_PROCESSES,

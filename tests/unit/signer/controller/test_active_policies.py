@@ -49,7 +49,6 @@ class Objects:
     def sync(self, *objects: PolicyObject) -> bool:
         return self.objects.sync(objects)
 
-    @property
     def name_reuse(self) -> NameReuse:
         return self.active.policy_of(HOME).name_reuse
 
@@ -62,10 +61,10 @@ def test_before_policies_are_read_nothing_is_decided() -> None:
 def test_valid_change_of_an_object_is_in_force_at_once() -> None:
     at = Objects()
     assert at.sync(stored("a", 1, {}))
-    assert at.name_reuse is NameReuse.AFTER_MACHINE
+    assert at.name_reuse() is NameReuse.AFTER_MACHINE
     assert not at.sync(stored("a", 1, {}))
     assert at.sync(stored("a", 2, {"nameReuse": "AfterCertificate"}))
-    assert at.name_reuse is NameReuse.AFTER_CERTIFICATE
+    assert at.name_reuse() is NameReuse.AFTER_CERTIFICATE
     assert at.objects.states == {"a": PolicyState(problems=(), in_force=2)}
 
 
@@ -74,7 +73,7 @@ def test_invalid_change_keeps_the_last_valid_version(caplog: pytest.LogCaptureFi
     at.sync(stored("a", 1, {"nameReuse": "AfterCertificate"}))
     for _ in range(2):
         assert not at.sync(stored("a", 2, {"nameReuse": "Never", "pcr": {}}))
-    assert at.name_reuse is NameReuse.AFTER_CERTIFICATE
+    assert at.name_reuse() is NameReuse.AFTER_CERTIFICATE
     state = at.objects.states["a"]
     assert len(state.problems) == 2
     assert state.in_force == 1
@@ -158,7 +157,6 @@ class File:
         }
         self.path.write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    @property
     def name_reuse(self) -> NameReuse:
         return self.active.policy_of(HOME).name_reuse
 
@@ -172,9 +170,9 @@ def test_changed_file_is_in_force_after_two_equal_reads(file: File) -> None:
     assert not any(file.file.reload() for _ in range(3))
     file.write({"nameReuse": "AfterCertificate"})
     assert not file.file.reload()
-    assert file.name_reuse is NameReuse.AFTER_MACHINE
+    assert file.name_reuse() is NameReuse.AFTER_MACHINE
     assert file.file.reload()
-    assert file.name_reuse is NameReuse.AFTER_CERTIFICATE
+    assert file.name_reuse() is NameReuse.AFTER_CERTIFICATE
 
 
 @pytest.mark.parametrize(
@@ -193,7 +191,7 @@ def test_invalid_file_keeps_the_policies_in_force(
     file.file.reload()
     spoil(file.path)
     assert not any(file.file.reload() for _ in range(4))
-    assert file.name_reuse is NameReuse.AFTER_MACHINE
+    assert file.name_reuse() is NameReuse.AFTER_MACHINE
     alarms = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert alarms == ["policy file is invalid"]
     file.write({"nameReuse": "AfterCertificate"})

@@ -18,7 +18,7 @@ def item(name: str, requester: str = "r", cluster: ClusterKey = BLUE) -> Item:
 
 @dataclass(slots=True)
 class Turns:
-    """A queue with the numbers of the product, and all items that are taken from it."""
+    """A queue with the limits of the product. It returns the items in the order of their turns."""
 
     workers: int = controller._WORKERS
     per_cluster: int = controller._MAX_WORKERS_PER_CLUSTER

@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 
 from common.binding import challenge_key_id, sha256
+from common.challenge import decode_challenge
 from common.csr import decode_request, encode_request
 from common.errors import ApiServerUnavailable
-from common.evidence import decode_challenge
 from common.names import (
     CHALLENGE_ANNOTATION,
     PEM_REQUEST,
@@ -435,8 +435,12 @@ def test_an_unknown_version_without_room_for_annotations_is_denied() -> None:
     assert fixture.reason(csr) == "Denied UnsupportedVersion"
 
 
-@pytest.mark.parametrize("write", [1, 2])
-def test_a_signer_killed_at_a_write_is_healed_by_the_next_reconciliation(write: int) -> None:
+@pytest.mark.parametrize(
+    ("writes_to", "write"), [("csrs", 1), ("csrs", 2), ("claims", 1), ("claims", 2), ("claims", 3)]
+)
+def test_next_reconciliation_completes_what_a_killed_signer_began(
+    writes_to: str, write: int
+) -> None:
     class Killed(BaseException):
         pass
 
@@ -445,23 +449,8 @@ def test_a_signer_killed_at_a_write_is_healed_by_the_next_reconciliation(write: 
 
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.answer_csr())
-    fixture.csrs.interrupt, fixture.csrs.interrupt_before = die, write
-    with pytest.raises(Killed):
-        fixture.reconcile(csr)
-    assert fixture.result(csr).certificate is not None
-
-
-@pytest.mark.parametrize("write", range(1, 4))
-def test_a_signer_killed_at_a_claim_is_healed_by_the_next_reconciliation(write: int) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die() -> None:
-        raise Killed
-
-    fixture = ReconcilerFixture()
-    csr = fixture.file(fixture.scenario.answer_csr())
-    fixture.claims.interrupt, fixture.claims.interrupt_before = die, write
+    store = fixture.csrs if writes_to == "csrs" else fixture.claims
+    store.interrupt, store.interrupt_before = die, write
     with pytest.raises(Killed):
         fixture.reconcile(csr)
     assert fixture.result(csr).certificate is not None

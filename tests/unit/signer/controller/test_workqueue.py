@@ -28,7 +28,7 @@ def waiting(*topics: str) -> Result:
 
 @dataclass(slots=True)
 class QueueFixture:
-    """A queue and its clock. Items are taken without waiting."""
+    """A queue and its clock. Getting an item never waits."""
 
     seconds: float = 0.0
     workers: int = 1000
@@ -43,7 +43,7 @@ class QueueFixture:
         )
 
     def get_ready(self) -> Item | None:
-        """Take the next ready item, `None` if there is none."""
+        """Get the next ready item, `None` while no item is ready."""
         with self.queue._lock:
             self.queue._promote_due()
             ready = self.queue._ready.has_next(self.seconds)

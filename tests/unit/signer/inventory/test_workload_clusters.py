@@ -86,7 +86,7 @@ class Landscape:
         self.secrets.store(replace(secret, **metadata))
 
     def after(self, seconds: float) -> WorkloadCluster | None:
-        """Let time pass, sync and refresh as the threads do; return the open workload cluster."""
+        """Advance the clock, sync and refresh as threads do; return the open workload cluster."""
         self.seconds += seconds
         self.clusters.sync()
         for connector in self.clusters._connectors.values():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common.binding import challenge_key_id, encode_fields, sha256
-from common.evidence import decode_challenge, encode_challenge
+from common.challenge import decode_challenge, encode_challenge
 from common.tpm.constants import ObjectAttributes
 from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge

@@ -87,7 +87,7 @@ def test_the_log_names_an_owner_above_its_share_once(caplog: pytest.LogCaptureFi
     assert vars(record)["fields"] == {"namespace": "team-a", "alarm": True}
 
 
-def reading(threads: Threads, folder: Path, *, watch: bool) -> None:
+def reading(threads: Threads, directory: Path, *, watch: bool) -> None:
     """Read an answer of many tiny chunks; each read from the socket costs a second of CPU."""
 
     def charge() -> float:
@@ -98,7 +98,7 @@ def reading(threads: Threads, folder: Path, *, watch: bool) -> None:
     fake = SimpleNamespace(monotonic=threads.clock.boottime, sleep=threads.clock.sleep)
     chunks = itertools.repeat(b"x", 20_000)
     with (
-        api_server(lambda a: a.give_chunks(iter(chunks)), folder) as server,
+        api_server(lambda a: a.give_chunks(iter(chunks)), directory) as server,
         patch.object(tls, "time", fake),
     ):
         ca = server.authority.pair.certificate.decode()

@@ -77,6 +77,16 @@ def test_the_draft_accepts_the_values_of_each_node() -> None:
     assert not accepts(policy, values(3))
 
 
+def test_last_certificate_counts_in_whatever_order_the_logs_of_replicas_are() -> None:
+    """`kubectl logs` prints the log of one pod after that of another."""
+    earlier, later = "2026-11-21T09:30:00.000+00:00", "2026-11-21T09:30:00.001+00:00"
+    policy = learned(
+        issued("node-1", values(1), time=later), issued("node-1", values(2), time=earlier)
+    )
+    assert accepts(policy, values(1))
+    assert not accepts(policy, values(2))
+
+
 def test_only_the_last_certificate_of_a_node_counts() -> None:
     """An update changes the values of a node."""
     policy = learned(issued("node-1", values(1)), issued("node-1", values(2)))

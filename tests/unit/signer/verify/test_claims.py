@@ -106,17 +106,17 @@ def test_e3_own_claim_does_not_stop_a_renewal(scenario: Scenario) -> None:
 
 
 def held_by_other(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> None:
-    """Let another node of this Cluster hold the key."""
+    """Give the key to another node of this Cluster."""
     scenario.put_claim(node_name="node-2", provider_id=OTHER_ID, basis=basis)
 
 
 def e3_gone(scenario: Scenario) -> None:
-    """Let the holder's Machine be gone."""
+    """Remove the holder's Machine."""
     held_by_other(scenario)
 
 
 def e3_not_whole(scenario: Scenario) -> None:
-    """Let the holder's AttestedNode name another key."""
+    """Name another key in the holder's AttestedNode."""
     scenario.put_key(
         key_name(scenario.ek),
         held_by=scenario.holder(node_name="node-2", provider_id=OTHER_ID),
@@ -126,7 +126,7 @@ def e3_not_whole(scenario: Scenario) -> None:
 
 
 def e3_never_written(scenario: Scenario) -> None:
-    """Let the holder's AttestedNode be missing."""
+    """Remove the holder's AttestedNode."""
     scenario.put_key(
         key_name(scenario.ek),
         held_by=scenario.holder(node_name="node-2", provider_id=OTHER_ID),
@@ -141,12 +141,12 @@ def e3_record_beats(scenario: Scenario) -> None:
 
 
 def e3_name_without_record(scenario: Scenario) -> None:
-    """Let the name be claimed without a record."""
+    """Claim the name without a record."""
     scenario.put_claim(OTHER_KEY, basis=TrustBasis.FIRST_USE)
 
 
 def e3_abroad(scenario: Scenario) -> None:
-    """Let a node of another Cluster hold the key, which E3 must not disclose."""
+    """Give the key to a node of another Cluster, which E3 must not disclose."""
     scenario.put_claim(cluster=ABROAD, basis=TrustBasis.RECORD)
     scenario.store.machines[ABROAD] = [machine()]
 
@@ -274,7 +274,7 @@ def test_k_next_attempt_completes_the_claim_after_a_crash(
 
 
 def held_elsewhere(scenario: Scenario, basis: TrustBasis, *, deleting: bool = False) -> None:
-    """Let a node of another Cluster, with equal names, hold the key."""
+    """Give the key to a node of another Cluster with equal names."""
     scenario.put_claim(cluster=ABROAD, basis=basis)
     scenario.store.machines[ABROAD] = [machine(deleting=deleting)]
 
@@ -437,7 +437,7 @@ class _AlwaysLosing(FakeClaimStore):
 def old_claim(
     scenario: Scenario, name: str, uid: str, *, cluster: ClusterKey = HOME
 ) -> AttestedNodeObject:
-    """Let the TPM hold its key for an older Machine and node name on the same hardware."""
+    """Claim the key for an older Machine and node name on the same hardware."""
     _, node = scenario.put_claim(node_name="old-name", machine=(name, uid), cluster=cluster)
     return node
 
@@ -557,7 +557,7 @@ def test_k1_claim_that_a_crash_left_between_two_machines_is_live(scenario: Scena
 
 
 def former_tenant(scenario: Scenario, *releases: Release) -> None:
-    """Let a Machine of another Cluster still hold the key, on record."""
+    """Give the key to a Machine of another Cluster, on record."""
     holder = scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
     name = key_name(scenario.ek)
     scenario.put_key(name, held_by=holder, released_from=releases)

@@ -245,7 +245,7 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
 
 
 def replaced(scenario: Scenario, *, name: str = "machine-0", uid: str = "machine-uid-0") -> None:
-    """Let the TPM have a claim under an older node name, for a Machine that had this name."""
+    """Add a claim of the TPM under an older node name, for a Machine that had this name."""
     scenario.put_claim(node_name="old-name", machine=(name, uid))
 
 
@@ -276,7 +276,7 @@ def node_exists(scenario: Scenario) -> None:
 
 
 def node_ref_exists(scenario: Scenario) -> None:
-    """Let nodeRef name the Node of the claim."""
+    """Set nodeRef to the Node of the claim."""
     scenario.change_machine(node_ref="old-name")
 
 

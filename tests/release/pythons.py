@@ -1,0 +1,59 @@
+"""Runs the fast tests with the Python of other Debian releases, each in a clean system.
+
+    python -m tests.release.pythons trixie testing
+
+Debian 12 (bookworm) has Python 3.11, Debian 13 (trixie) 3.13 and Debian testing 3.14. Needs root.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane.progress import say
+from tests.harness.debian_root import PROJECT, debian_root, overlay
+from tests.harness.wire import output
+
+SOURCE: Final = "/srv/source"
+_ENVIRONMENT: Final = (
+    "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
+    "DEBIAN_FRONTEND=noninteractive",
+)  # fmt: skip
+_COMMANDS: Final = f"""
+set -e
+apt-get update --quiet
+apt-get install --quiet --yes --no-install-recommends git make
+git config --global --add safe.directory {SOURCE}
+cd {SOURCE}
+python3 --version
+exec make unit
+"""
+
+
+def main() -> int:
+    """Test each suite of the command line. Return the number of suites that failed."""
+    return sum(_test(suite) != 0 for suite in sys.argv[1:])
+
+
+def _test(suite: str) -> int:
+    root = debian_root(suite)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="python-")))
+        merged = stack.enter_context(overlay(directory / "overlay", directory / "upper", (root,)))
+        for place in ("proc", "sys", "dev"):
+            output("mount", "--rbind", "--make-rslave", f"/{place}", merged / place)
+            stack.callback(output, "umount", "--recursive", "--lazy", merged / place)
+        output("git", "clone", "--quiet", PROJECT, f"{merged}{SOURCE}")
+        say(f"fast tests in Debian {suite}")
+        pip = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
+        return subprocess.run(
+            ["chroot", merged, "/usr/bin/env", "-i", *_ENVIRONMENT, *pip, "sh", "-c", _COMMANDS],
+            check=False,
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

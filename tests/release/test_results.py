@@ -1,0 +1,70 @@
+"""The files in dist/ are complete and describe each other. `make dist` runs these tests."""
+
+import hashlib
+import json
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from tests.release.__main__ import CHECKSUMS, LOCKS, PROVENANCE, ROOT
+from tests.release.changelog import project_version
+from tests.release.lock import read_lock
+
+DIST: Final = ROOT / "dist"
+VERSION: Final = project_version(ROOT)
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a JSON document of dist/."""
+    return cast("dict[str, Any]", json.loads((DIST / name).read_text(encoding="utf-8")))
+
+
+def files() -> set[str]:
+    """Return the names of all files."""
+    return {p.relative_to(DIST).as_posix() for p in DIST.rglob("*") if p.is_file()}
+
+
+def test_checksums_are_right_and_cover_every_other_file() -> None:
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=DIST, check=True)
+    listed = {line.split("  ", 1)[1] for line in (DIST / CHECKSUMS).read_text().splitlines()}
+    assert listed == files() - {CHECKSUMS}
+
+
+def test_provenance_names_every_artifact_and_the_commit() -> None:
+    statement = load(PROVENANCE)
+    subjects = {s["name"]: s["digest"]["sha256"] for s in statement["subject"]}
+    assert set(subjects) == files() - {CHECKSUMS, PROVENANCE}
+    for name, digest in subjects.items():
+        assert hashlib.sha256((DIST / name).read_bytes()).hexdigest() == digest
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+    source = statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]
+    assert source == {"name": "source", "digest": {"gitCommit": head}}
+
+
+@pytest.mark.parametrize("program", LOCKS)
+def test_sbom_names_every_locked_package(program: str) -> None:
+    sbom = load(f"{program}-{VERSION}.cdx.json")
+    listed = {(c["name"], c["version"]) for c in sbom["components"]}
+    assert listed == {(pin.name, pin.version) for pin in read_lock(LOCKS[program])}
+
+
+def test_wheel_has_both_programs_and_no_tests() -> None:
+    (wheel,) = DIST.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"authenticator/cli.py", "signer/cli.py", "common/errors.py"} <= set(names)
+    assert not [name for name in names if name.startswith("tests/")]
+
+
+def test_source_distribution_holds_every_tracked_file() -> None:
+    """setuptools-scm, which requirements/build.txt locks, adds the files that git tracks."""
+    top = f"node_attestation-{VERSION}"
+    with tarfile.open(DIST / f"{top}.tar.gz") as archive:
+        members = archive.getmembers()
+    names = {Path(member.name).relative_to(top).as_posix() for member in members}
+    tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    assert set(filter(None, tracked.split("\0"))) <= names
+    assert {(member.uid, member.mtime) for member in members} == {(0, members[0].mtime)}

@@ -1,0 +1,242 @@
+"""Statements of the documentation that were false once, each held by the code that it is about."""
+
+import logging
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from authenticator.commands.endorsement_key import format_text
+from authenticator.state.credential import RENEWAL_FRACTION, RENEWAL_SPREAD
+from common.names import (
+    CHALLENGE_ANNOTATION,
+    ENDORSEMENT_KEY_ANNOTATION,
+    PENDING_REASON_ANNOTATION,
+)
+from signer.config import Flags
+from signer.controller.housekeeping import enforce_auto_approve_policy
+from signer.inventory.challenge_keys import PREVIOUS_KEY_TTL, ROTATION_PERIOD
+from signer.inventory.key_annotation import read_key_annotation
+from signer.policy import AutoApproveBindings, Policy, TrustMode
+from signer.trust_bundles import load_trust_bundle
+from tests.builders.certificates import Issuer, authority
+from tests.builders.scenario import HOME
+from tests.controlplane import pins
+from tests.harness.documentation import ROOT, blocks
+from tests.harness.workload import PACKAGING
+from tests.unit.signer.controller.test_reconcile import Rate, ReconcilerFixture
+from tests.unit.signer.test_config import connected, flags, run
+
+__all__ = ["flags"]
+
+
+def raw(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def prose(name: str) -> str:
+    """Return a page without line breaks within its sentences."""
+    return " ".join(raw(name).split())
+
+
+def denied(fixture: ReconcilerFixture) -> str:
+    return fixture.file(replace(fixture.scenario.offer_csr(), usages=("server auth",))).name
+
+
+def waiting_offer(fixture: ReconcilerFixture) -> str:
+    fixture.scenario.store.machines[HOME] = []
+    return fixture.file(fixture.scenario.offer_csr()).name
+
+
+def waiting_answer(fixture: ReconcilerFixture) -> str:
+    fixture.scenario.store.machines[HOME] = []
+    return fixture.file(fixture.scenario.answer_csr()).name
+
+
+def ignored(fixture: ReconcilerFixture) -> str:
+    inventory = fixture.scenario.inventory
+    inventory.of = replace(inventory.of, client_signers=frozenset())
+    return fixture.file(fixture.scenario.offer_csr()).name
+
+
+def tried_again(fixture: ReconcilerFixture) -> str:
+    fixture.rate = Rate(left=0)
+    return fixture.file(fixture.scenario.offer_csr()).name
+
+
+FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
+    "[Denied](#denied)": denied,
+    "[Waiting](#waiting), an offer": waiting_offer,
+    "[Waiting](#waiting), an answer or a kubelet-serving request": waiting_answer,
+    "[Ignored](#ignored)": ignored,
+    "[Tried again](#tried-again)": tried_again,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reasons_appear_where_the_documentation_says(
+    family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It said that every reason appears in an Event; most do not."""
+    caplog.set_level(logging.DEBUG, logger="signer")
+    fixture = ReconcilerFixture()
+    name = FAMILIES[family](fixture)
+    fixture.reconcile(fixture.csrs.stored[name])
+    csr = fixture.csrs.stored[name]
+    [line] = [record for record in caplog.records if record.getMessage() == "verdict"]
+    shown = [
+        "yes" if appears else "no"
+        for appears in (
+            csr.conditions,
+            PENDING_REASON_ANNOTATION in csr.annotations,
+            fixture.csrs.events,
+        )
+    ]
+    [row] = [row for row in raw("docs/reasons.md").splitlines() if row.startswith(f"| {family} |")]
+    assert row == f"| {family} | {' | '.join(shown)} | {line.levelname.lower()} |"
+
+
+def test_no_annotation_with_an_endorsement_key_is_written_to_a_csr() -> None:
+    """docs/protocol.md said that the signer writes one."""
+    fixture = ReconcilerFixture()
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        fixture.result(fixture.file(csr))
+    issued = ["Approved Attested", "certify"]
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}", *issued]
+    protocol = raw("docs/protocol.md")
+    [row] = re.findall(r"^\| endorsement key record \| (.+) \|$", protocol, re.MULTILINE)
+    assert row.startswith(
+        f"annotation `{ENDORSEMENT_KEY_ANNOTATION}` on the Machine or its infrastructure object;"
+    )
+
+
+def test_endorsement_key_prints_the_public_key_and_no_certificate() -> None:
+    """README.md said that it prints a certificate. The whole output is a valid annotation."""
+    issuer = authority("A Vendor Root CA")
+    public = issuer.key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    digest = "ab" * 32
+    document = {"publicKey": public.decode(), "sha256": digest, "certificates": ["a certificate"]}
+    text = format_text(document)
+    assert "certificate" not in text
+    registered = read_key_annotation(text, "Machine").keys
+    assert registered[0].spki_sha256.hex() == digest
+    statement = "`kubelet-authenticator-tpm endorsement-key` prints the public key"
+    assert statement in prose("README.md")
+
+
+def test_check_config_connects_to_nothing(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The help said that it reads everything that `run` reads."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a connection")
+
+    monkeypatch.setattr(socket, "socket", fail)
+    assert run(monkeypatch, "check-config", *connected(flags)).status == 0
+    statement = "reads and checks all flags and files of `run`, and connects to nothing."
+    assert statement in prose("docs/operations.md")
+
+
+def test_binding_of_any_name_is_deleted_only_by_the_policy_remove() -> None:
+    """What opting in does to kubelets that rotate their certificates today: docs/migration.md."""
+    removed: list[str] = []
+    for mode in AutoApproveBindings:
+        policy = replace(Policy(name="test"), auto_approve_bindings=mode)
+        enforce_auto_approve_policy(HOME, [mode.value], policy, removed.append)
+    assert removed == [AutoApproveBindings.REMOVE.value]
+    [row] = re.findall(r"^\| the bindings \|.+$", raw("docs/migration.md"), re.MULTILINE)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:] == ["the signer deletes them", *["stay; logged as alarm"] * 2]
+
+
+def test_outage_that_every_node_survives_is_a_fifth_of_the_lifetime() -> None:
+    """docs/protocol.md promised a weekend with the default of seven days."""
+    rows = re.findall(
+        r"^\| `(\d+)h`[^|]* \| [^|]+ \| ([\d.]+) (minutes|hours|days)",
+        raw("docs/operations.md"),
+        re.MULTILINE,
+    )
+    default = Policy(name="test").certificate_lifetime / timedelta(hours=1)
+    assert f"{default:.0f}" in {lifetime for lifetime, *_ in rows}
+    assert len(rows) == 5
+    for lifetime, survives, unit in rows:
+        left = timedelta(hours=int(lifetime)) * (1 - RENEWAL_FRACTION)
+        assert abs(timedelta(**{unit: float(survives)}) - left) < timedelta(seconds=1)
+    assert pytest.approx(0.1) == RENEWAL_SPREAD
+
+
+def test_rotation_of_the_challenge_keys_has_the_times_of_the_documentation() -> None:
+    days, minutes = ROTATION_PERIOD.days, PREVIOUS_KEY_TTL // timedelta(minutes=1)
+    statement = f"a new key after {days} days, and accepts the previous one for another {minutes}"
+    assert statement in prose("docs/operations.md")
+
+
+def test_every_file_written_by_hand_exists() -> None:
+    files = re.findall(
+        r"`((?:authenticator|common|signer)/[\w/.]+)`", raw("docs/written-by-hand.md")
+    )
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+def test_versions_are_those_of_the_tests() -> None:
+    text = raw("docs/versions.md")
+    [versions] = re.findall(r"^VERSIONS := (.+)$", raw("Makefile"), re.MULTILINE)
+    assert f"| {', '.join(versions.split())} (`make test-versions`) |" in text
+    assert f"| {pins.cluster_api().cluster_api} |" in text
+    [python] = re.findall(r'requires-python = ">=(.+)"', raw("pyproject.toml"))
+    assert f"| {python} or newer |" in text
+
+
+def test_permissions_file_does_not_ask_to_replace_the_secret_of_cluster_api() -> None:
+    """It did, and Cluster API's own controllers connect with that Secret."""
+    text = (PACKAGING / "workload-rbac.yaml").read_text(encoding="utf-8")
+    comment = text.split("apiVersion", 1)[0].replace("\n#", "")
+    assert "do not replace it" in comment
+
+
+def public_bundle(*owners: tuple[str, Issuer]) -> str:
+    """Return authorities in the format of loicsikidi/tpm-ca-certificates.
+
+    Source: docs/specifications/04-tpm-trust-bundle-format.md of that project.
+    """
+    parts = ["##\n## tpm-ca-certificates.pem\n##\n## Date: 2025-12-03\n##\n\n"]
+    for owner, issuer in owners:
+        pem = issuer.certificate.public_bytes(Encoding.PEM).decode()
+        parts.append(
+            f"#\n# Certificate: {owner} Root\n# Owner: {owner}\n#\n# Issuer: CN=X\n{pem}\n"
+        )
+    return "".join(parts)
+
+
+def roots(path: Path) -> list[bytes]:
+    policy = Policy(name="test", trust=TrustMode.CERTIFIED, certificate_authorities=(str(path),))
+    return [root.fields.der for root in load_trust_bundle(policy).roots]
+
+
+def test_public_bundle_of_vendors_roots_loads_as_it_is(tmp_path: Path) -> None:
+    one, other = authority("One Root CA"), authority("Other Root CA")
+    bundle = tmp_path / "tpm-ca-certificates.pem"
+    bundle.write_text(public_bundle(("IFX", one), ("NTC", other)), encoding="utf-8")
+    assert sorted(roots(bundle)) == sorted([one.der, other.der])
+
+
+def test_roots_of_one_vendor_are_kept(tmp_path: Path) -> None:
+    """With the command of docs/tpm-roots.md."""
+    owners = ("NTC", "IFX", "STM", "IFX")
+    issuers = [(owner, authority(f"{owner} {n} Root")) for n, owner in enumerate(owners)]
+    bundle = tmp_path / "tpm-ca-certificates.pem"
+    bundle.write_text(public_bundle(*issuers), encoding="utf-8")
+    [block] = [block for block in blocks() if block.script.startswith("awk -v keep=IFX")]
+    subprocess.run(
+        ["bash", "-eu", "-c", block.script], cwd=tmp_path, env={"PATH": os.defpath}, check=True
+    )
+    assert sorted(roots(tmp_path / "ifx.pem")) == sorted(
+        issuer.der for owner, issuer in issuers if owner == "IFX"
+    )
