@@ -49,7 +49,12 @@ from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import FORBIDDEN, ConnectionProblem, WorkloadClusters
+from signer.inventory.workload_clusters import (
+    CONNECTING,
+    FORBIDDEN,
+    ConnectionProblem,
+    WorkloadClusters,
+)
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder
@@ -117,7 +122,7 @@ class Controller:
             budgets=self._budgets,
             opened=self._on_cluster_added,
         )
-        self._problems: dict[ClusterKey, ConnectionProblem] = {}
+        self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
         self._reporter = ClusterReporter(
             self._policies,
             _Connections(self._clusters, self._problems),
@@ -193,6 +198,8 @@ class Controller:
         """Connect the caches of a workload cluster with the queue; start its maintenance."""
         key = workload.key
         shares = self._shares[workload] = RequesterShares()
+        # Until its first maintenance has succeeded.
+        self._problems[workload] = CONNECTING
 
         def csr_changed(_: str, before: Csr | None, after: Csr | None) -> None:
             shares.update(before, after)
@@ -254,14 +261,29 @@ class Controller:
             step = partial(self._maintain_workload_once, workload)
             succeeded = _run_step(step, "maintenance of a cluster", workload.key)
             workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
-            healthy = succeeded and workload.key not in self._problems
+            healthy = succeeded and workload not in self._problems
             workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if healthy else _MAINTENANCE_RETRY)
             workload.maintenance_due.clear()
         self._queue.reset_circuit_breaker(workload.key)
-        self._problems.pop(workload.key, None)
 
     def _maintain_workload_once(self, workload: WorkloadCluster) -> None:
-        self._read_hosts(workload)
+        try:
+            workload.read_hosts()
+            self._maintain_requests(workload)
+        except ApiServerUnavailable as e:
+            if e.status == HTTPStatus.FORBIDDEN:
+                request, _, _ = e.detail.partition(": ")
+                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
+                self._add_problem(workload, FORBIDDEN, message)
+            raise
+        error = check_authority(workload.key, self._authorities.authority)
+        if error is None:
+            self._problems.pop(workload, None)
+        else:
+            secret = authority_secret(workload.key)
+            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
+
+    def _maintain_requests(self, workload: WorkloadCluster) -> None:
         if workload.bindings.has_synced:
             # Without a policy, nothing says what to do with bindings: its requests report that.
             with contextlib.suppress(Waiting):
@@ -270,27 +292,9 @@ class Controller:
                 enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.has_synced:
             delete_expired_offers(workload.csrs.all(), workload.writer, _now())
-        error = check_authority(workload.key, self._authorities.authority)
-        if error is None:
-            self._problems.pop(workload.key, None)
-        else:
-            secret = authority_secret(workload.key)
-            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
-
-    def _read_hosts(self, workload: WorkloadCluster) -> None:
-        try:
-            workload.read_hosts()
-        except ApiServerUnavailable as e:
-            if e.status == HTTPStatus.FORBIDDEN:
-                message = "the signer may not get the Service default/kubernetes: apply"
-                message += " workload-rbac.yaml in the workload cluster"
-                self._add_problem(workload, FORBIDDEN, message)
-            raise
 
     def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
-        self._problems[workload.key] = ConnectionProblem(
-            reason=reason, message=message, reachable=True
-        )
+        self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
 
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
@@ -371,13 +375,15 @@ class _Connections:
     """Why Clusters are not served: their connections, and what their maintenance found."""
 
     clusters: WorkloadClusters
-    maintenance: Mapping[ClusterKey, ConnectionProblem]
+    maintenance: Mapping[WorkloadCluster, ConnectionProblem]
 
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return self.clusters.opted_in_signers(cluster)
 
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        return self.clusters.problem(key) or self.maintenance.get(key)
+        workload = self.clusters.get(key)
+        found = None if workload is None else self.maintenance.get(workload)
+        return self.clusters.problem(key) or found
 
 
 def _now() -> datetime:
