@@ -34,6 +34,7 @@ from signer.controller.housekeeping import (
 )
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.machine_reports import MachineReports
 from signer.controller.policy_file import PolicyFile
 from signer.controller.policy_objects import PolicyObjects
 from signer.controller.policy_status import PolicyStatuses, build_status
@@ -46,6 +47,7 @@ from signer.inventory.caches import cluster_key
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.lister import CachedInventory
+from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
@@ -132,12 +134,16 @@ class Controller:
         )
         self._authorities = ClusterAuthorities(SecretClient(api), self._policies.policy_of)
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
+        self._machine_reports = MachineReports(
+            MachineStatusClient(api), now=_now, monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
             claims=self._claims,
             challenge_keys=self._challenge_keys,
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
+            note_machine=self._machine_reports.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -316,6 +322,7 @@ class Controller:
 
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
+            _run_step(self._machine_reports.flush, "report on the Machines")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 _run_step(self._report_clusters, "report on the Clusters")
                 _run_step(self._report_policies, "status of the policies")

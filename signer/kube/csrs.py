@@ -170,8 +170,8 @@ class CsrClient:
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 
-    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
-        """Write annotations.
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
+        """Write annotations, and remove those whose value is `None`.
 
         Raises `AnnotationsFull` when the requester's annotations leave no room for them.
         """

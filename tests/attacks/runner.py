@@ -199,6 +199,7 @@ def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
         challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
         authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
+        note_machine=lambda _: None,
         now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,
