@@ -55,9 +55,11 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@echo "lock: dependencies for Python 3.11 to 3.14"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
-	@$(COMPILE) --group docs --output-file requirements/docs.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
+	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: controlplane
 controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
@@ -76,12 +78,24 @@ ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)
 	$(PYTEST) $(T) $(ARGS)
 else
-test: setup controlplane ## Run all tests, or T=path::name; a skipped test is a failed one
+test: setup controlplane docs ## Run all tests, or T=path::name; a skipped test is a failed one
 	$(PYTEST) $(BOTH_CORES) $(COVERAGE) $(FAST_TESTS) tests/model $(ARGS)
 	$(PYTEST) $(BOTH_CORES) tests/integration $(ARGS)
 	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 endif
+
+.PHONY: packages
+packages: setup ## Build the deb and the rpm for nodes into dist/
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@packaging/node/package/tree.sh build/node
+	@mkdir -p dist
+	@packaging/node/package/pack.sh build/node dist
+	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
+
+.PHONY: test-packages
+test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+	$(PYTEST) tests/packaging --ignore=tests/packaging/signer $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only
@@ -110,7 +124,7 @@ format: setup ## Format the code and sort its imports
 .PHONY: check
 check: setup ## Format, lint, types, import rules and fast tests, without network: under a minute
 	@$(MAKE) --no-print-directory --jobs --output-sync=target check-style check-types check-imports
-	tests/setup/without-network.sh $(PYTEST) -n 2 $(FAST_TESTS) $(ARGS)
+	tests/setup/without-network.sh $(PYTEST) -n 2 --hypothesis-profile=quick $(FAST_TESTS) $(ARGS)
 
 # Each uses one core only, so `check` runs them together.
 .PHONY: check-style check-types check-imports
@@ -145,8 +159,33 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
+# The image that the pods pull; releases set it.
+IMAGE ?=
+CHART := $(BIN)/python -m tests.packaging.signer.chart
+
+.PHONY: chart
+chart: setup ## Package the chart of the signer, with the manifests rendered from it, into dist/
+	@$(CHART) release dist $(if $(IMAGE),--image $(IMAGE))
+
+.PHONY: manifests
+manifests: setup ## Render packaging/signer/manifests from the chart again
+	@$(CHART) manifests packaging/signer/manifests
+
+.PHONY: test-chart
+test-chart: setup controlplane ## Test the chart with Helm 3, Helm 4, clusterctl and API servers
+	$(PYTEST) tests/packaging/signer --ignore=tests/packaging/signer/test_image.py $(ARGS)
+
+.PHONY: image
+image: setup ## Build the container image of the signer, without a daemon, into dist/
+	@tests/setup/system-packages.sh $(PYTHON) image
+	@$(BIN)/python -m tests.packaging.signer.image dist
+
+.PHONY: test-image
+test-image: image controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
+	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
+
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel
+RELEASE_TARGETS := wheel packages chart image
 # URI of the system that builds, for the provenance statement.
 BUILDER_ID ?= urn:x-node-attestation:local
 
@@ -161,8 +200,8 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
-.PHONY: test-images
-test-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+.PHONY: test-node-images
+test-node-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)
 
 .PHONY: clean

@@ -2,24 +2,21 @@
 
 The run has its own session: a signal to its parent's process group does not reach it. It has its
 own standard streams: with an inherited stdout client-go would wait for its end. It closes every
-other inherited descriptor. It runs under this program's interpreter in isolated mode, and inherits
-the environment because that holds the exec info.
+other inherited descriptor. It inherits the environment because that holds the exec info.
 """
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 STDIN, STDOUT, STDERR = range(3)
 
 
-def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> None:
-    """Start `kubelet-authenticator-tpm <arguments>` with the descriptor `log` as its stderr.
+def spawn(command: tuple[str, ...], environment: Mapping[str, str], log: int) -> None:
+    """Start a program by its path, with arguments, and the descriptor `log` as its stderr.
 
     Raises OSError when no process can be created.
     """
-    command = [sys.executable, "-I", "-m", "authenticator.cli", *arguments]
     inherited = (descriptor for descriptor in _open_descriptors() if descriptor > STDERR)
     file_actions = (
         (os.POSIX_SPAWN_OPEN, STDIN, os.devnull, os.O_RDONLY, 0),

@@ -173,7 +173,8 @@ def _start_background_run(
         with store.lock(Deadline(SystemClock(), 0)):
             log = store.background_log()
         try:
-            background.spawn((BACKGROUND_COMMAND, trigger.value, *call.arguments), environment, log)
+            command = (sys.argv[0], BACKGROUND_COMMAND, trigger.value, *call.arguments)
+            background.spawn(command, environment, log)
         finally:
             os.close(log)
     except DeadlinePassed:
@@ -192,7 +193,3 @@ def _run_in_background(trigger: Trigger, arguments: Sequence[str], raw: bytes | 
         with contextlib.suppress(DeadlinePassed), store.lock(Deadline(clock, 0)):
             obtain_and_record(call, store, deadline, trigger)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

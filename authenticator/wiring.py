@@ -117,10 +117,10 @@ def resolve_invocation(parsed: Arguments, environment: bytes | None, clock: Cloc
 def compare_with_cache(
     call: PluginCall, resolved: Invocation, clock: Clock
 ) -> tuple[Invocation, tuple[str, ...]]:
-    """Return the call, and what the call of the cached credential has otherwise.
+    """Return the call, and the names of the settings in which the cached call differs.
 
-    If nothing differs, the call gets the bytes of the cached exec info: these are what client-go
-    passes, which those that were made from a kubeconfig only imitate.
+    If nothing differs, the call gets the bytes of the cached exec info: client-go passed these, and
+    bytes that are made from a kubeconfig may differ from them in form.
     """
     cached = _load_or_none(resolved.settings.state_dir, clock)
     if cached is None:

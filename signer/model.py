@@ -171,6 +171,8 @@ class EndorsementKeyObject:
     banned: bool
     held_by: KeyHolder | None
     uid: str = ""
+    held_since: datetime | None = None
+    """When its present holder first claimed it."""
     last_claimed: datetime | None = None
     """When a node claimed it last, or when the object was created if that is later."""
 

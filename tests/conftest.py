@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, settings
 # A machine that is busy with other things is no counterexample
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+# For `make check`: `make test` runs the same properties with more examples, `make fuzz` with many.
+settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
 
 TIMEOUT_SECONDS = {
     "model": 600,
+    "packaging": 900,
     "integration": 300,
     "systemd": 600,
     "e2e": 600,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from authenticator import wiring
 from authenticator.clock import SystemClock
@@ -30,7 +30,15 @@ PROVIDER_SECONDS: Final = 30
 EXIT_CHECK_FAILED: Final = 1
 
 Check = Callable[[DoctorContext], str]
-_Call = tuple[str, Settings | AttestationError, ExecInfo | AttestationError, tuple[str, ...]]
+
+
+class _Call(NamedTuple):
+    """The call that the kubelet makes next; the fields are those of `DoctorContext`."""
+
+    origin: str
+    settings: Settings | AttestationError
+    exec_info: ExecInfo | AttestationError
+    differences: tuple[str, ...] = ()
 
 
 def run(context: CommandContext) -> int:
@@ -45,17 +53,15 @@ def run(context: CommandContext) -> int:
 
 
 def _doctor_context(context: CommandContext, clock: Clock) -> DoctorContext:
-    origin, settings, exec_info, differences = _find_call(
-        context.arguments, context.exec_info, clock
-    )
+    call = _find_call(context.arguments, context.exec_info, clock)
     return DoctorContext(
         kubeconfig=context.arguments.kubeconfig,
         root=Path("/"),
         clock=clock,
-        origin=origin,
-        settings=_with_provider_identity(settings, Deadline(clock, PROVIDER_SECONDS)),
-        exec_info=exec_info,
-        differences=differences,
+        origin=call.origin,
+        settings=_with_provider_identity(call.settings, Deadline(clock, PROVIDER_SECONDS)),
+        exec_info=call.exec_info,
+        differences=call.differences,
         open_tpm=wiring.open_tpm,
         probe=wiring.connect,
     )
@@ -75,9 +81,9 @@ def _find_call(arguments: Arguments, environment: bytes | None, clock: Clock) ->
     try:
         built = wiring.build_invocation(arguments, call)
     except AttestationError as error:
-        return call.origin, error, error, ()
+        return _Call(call.origin, error, error)
     built, differences = wiring.compare_with_cache(call, built, clock)
-    return call.origin, built.settings, built.exec_info, differences
+    return _Call(call.origin, built.settings, built.exec_info, differences)
 
 
 def _before_join(arguments: Arguments, missing: AttestationError) -> _Call:
@@ -86,14 +92,14 @@ def _before_join(arguments: Arguments, missing: AttestationError) -> _Call:
     try:
         settings = resolve({}, arguments.flags, hostname, arguments.problems)
     except AttestationError as error:
-        return origin, error, error, ()
+        return _Call(origin, error, error)
     try:
         plan = join.plan_join(replace(arguments, replace=True), Path("/", PROGRAM), hostname)
     except AttestationError as error:
-        return origin, settings, error, ()
+        return _Call(origin, settings, error)
     if plan is None:
-        return origin, settings, missing, ()
-    return origin, plan.call.settings, plan.call.exec_info, ()
+        return _Call(origin, settings, missing)
+    return _Call(origin, plan.call.settings, plan.call.exec_info)
 
 
 def _with_provider_identity(

@@ -274,7 +274,7 @@ class _Enrollment:
         return self._deps.connect(self._invocation.exec_info.server, requester, self._deadline)
 
     def _store(self, new: "exchange.IssuedCredential", current: Credential | None) -> Credential:
-        """Cache the new credential; on a full disk it is served all the same."""
+        """Cache the new credential and return it, also when the disk is full."""
         earlier = () if current is None else current.known_calls
         others = tuple(call for call in earlier if call != self._invocation.digest)
         credential = Credential(

@@ -2,7 +2,8 @@
 
 attestation.py decides about keys. This module converts bytes to structures of the library and back,
 repeats commands while the TPM is busy, converts response codes to leaves of the error tree, and
-flushes all that it loads, so that it also works without a resource manager.
+flushes all that it loads, so that it also works without a resource manager. It stays one module,
+because an import contract confines tpm2_pytss to one file.
 
 The libraries print to stderr unless TSS2_LOG is `all+none`, which `cli` sets. An import of this
 module takes about 70 ms, so it is imported in the function that uses a TPM.

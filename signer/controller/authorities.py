@@ -1,12 +1,14 @@
 """The certificate authorities of all clusters, from the Secrets that Cluster API keeps (I1).
 
-Each use reads the Secret, so that a new authority counts at once; its content is parsed once for
-each version of the Secret. The private keys of recently used authorities therefore stay in memory.
+A Secret is read again some seconds after it was read, when it is used; its content is parsed once
+for each version of the Secret. The private keys of recently used authorities therefore stay in
+memory. A replaced authority signs for these seconds more, as if its certificates were older. That
+costs no security: the API server accepts them while it trusts the replaced authority.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from threading import Lock
 from typing import Final, Protocol
@@ -23,6 +25,8 @@ from signer.policy import Policy
 
 _MAX_CACHED: Final = 2048
 """Authorities in memory, with about 10 KiB each."""
+_MAX_AGE: Final = 10.0
+"""Seconds for which a Secret that was read is used. A storm of joins then costs one read."""
 _CLUSTER_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 _SECRET_TYPES: Final = frozenset({"cluster.x-k8s.io/secret", "kubernetes.io/tls"})
 """Cluster API writes the first; its documentation has operators write the second
@@ -44,15 +48,24 @@ class _Cached:
     """UID and resource version."""
     authority: CertificateAuthority
     spki_sha256: bytes
+    read_at: float
+    """When the Secret was read, on the monotonic clock."""
 
 
 class ClusterAuthorities:
     """The certificate authorities of all clusters; for any number of threads."""
 
-    def __init__(self, secrets: SecretReader, policy_of: Callable[[ClusterKey], Policy]) -> None:
+    def __init__(
+        self,
+        secrets: SecretReader,
+        policy_of: Callable[[ClusterKey], Policy],
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
         """Find a Cluster's policy with `policy_of`; it raises `Waiting` if there is not one."""
         self._secrets = secrets
         self._policy_of = policy_of
+        self._monotonic = monotonic
         self._lock = Lock()
         self._cached: OrderedDict[ClusterKey, _Cached] = OrderedDict()
 
@@ -65,7 +78,7 @@ class ClusterAuthorities:
             ApiServerUnavailable: a Secret cannot be read.
 
         """
-        current = self._load(cluster)
+        current = self._load(cluster, max_age=_MAX_AGE)
         for other in self._forbidden_sharers(cluster, current):
             if self._still_has_key(other, current.spki_sha256):
                 raise AuthorityShared(
@@ -74,20 +87,29 @@ class ClusterAuthorities:
                 )
         return current.authority
 
-    def _load(self, cluster: ClusterKey) -> _Cached:
-        """Read the Secret, and parse it unless this version is cached."""
+    def _load(self, cluster: ClusterKey, *, max_age: float) -> _Cached:
+        """Read the Secret unless it was read less than `max_age` seconds ago.
+
+        Parse it unless this version is cached.
+        """
+        now = self._monotonic()
+        with self._lock:
+            cached = self._cached.get(cluster)
+        if cached is not None and now - cached.read_at < max_age:
+            return cached
         secret = self._secrets.read(cluster.namespace, authority_secret(cluster))
         if secret is None:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
         version = (secret.uid, secret.resource_version)
-        with self._lock:
-            cached = self._cached.get(cluster)
         if cached is None or cached.version != version:
             _require_cluster_api_secret(secret, cluster)
             authority = parse_authority(secret.data)
+            spki_sha256 = _spki_sha256(authority)
             cached = _Cached(
-                version=version, authority=authority, spki_sha256=_spki_sha256(authority)
+                version=version, authority=authority, spki_sha256=spki_sha256, read_at=now
             )
+        else:
+            cached = replace(cached, read_at=now)
         with self._lock:
             # Before the comparison with others: of two threads that load one key for two Clusters,
             # the later one sees the earlier one's.
@@ -121,7 +143,7 @@ class ClusterAuthorities:
         A Cluster may have been deleted, or may have got another authority, since it was cached.
         """
         try:
-            return self._load(cluster).spki_sha256 == spki_sha256
+            return self._load(cluster, max_age=0.0).spki_sha256 == spki_sha256
         except AuthorityUnavailable:
             with self._lock:
                 self._cached.pop(cluster, None)

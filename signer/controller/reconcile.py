@@ -279,32 +279,42 @@ class _Reconciliation:
         """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
-        self._read_live(policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._side.key)
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
         claimed = make_claims(
-            verified, claims=common.claims, policy=policy, now=now, not_after=not_after
+            verified,
+            self._context(policy, now),
+            claims=common.claims,
+            not_after=not_after,
         )
         certificate = issue_certificate(claimed, authority=authority, now=now, random=common.random)
         self._audit.not_after = not_after
-        csr = self._clear_pending_reason()
-        if "Approved" not in csr.conditions:
-            csr = self._side.csrs.approve(csr, ATTESTED, "the TPM proved itself")
-        self._side.csrs.set_certificate(csr, certificate)
+        try:
+            self._write_certificate(certificate)
+        except CsrChanged:
+            self._read_live(policy)
+            self._write_certificate(certificate)
         self.record("issued")
         message = "the TPM of the machine attested, and its node has a certificate"
         self._note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
 
+    def _write_certificate(self, certificate: bytes) -> None:
+        """Approve the CSR unless it is approved, and write the certificate."""
+        csrs = self._side.csrs
+        self._clear_pending_reason()
+        if "Approved" not in self._csr.conditions:
+            self._csr = csrs.approve(self._csr, ATTESTED, "the TPM proved itself")
+        csrs.set_certificate(self._csr, certificate)
+
     def _read_live(self, policy: Policy) -> None:
         """Replace the cached CSR by the one on the API server, and recognize it again.
 
-        The cache may lack a verdict that this or another signer wrote. What was verified is in
-        `spec`, which is immutable while the UID is the same. This costs an API call, so it comes
-        after the answer is proved.
+        A write conflicted, so the cache lacks a change, perhaps a verdict of another signer. What
+        was verified is in `spec`, which is immutable while the UID is the same.
         """
         csr = self._side.csrs.read(self._csr.name)
         if csr is None or csr.uid != self._csr.uid:

@@ -1,9 +1,10 @@
-"""Measures the calls to one cluster's API server during one reconciliation."""
+"""Notes the calls to one cluster's API server during one reconciliation: duration and writes."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
 from signer.controller.reconcile import CsrWriter
 from signer.model import Csr
@@ -12,13 +13,19 @@ T = TypeVar("T")
 
 
 class TimedCsrWriter:
-    """Passes calls on to a `CsrWriter` and notes whether one was slow, for the circuit breaker."""
+    """Passes calls on to a `CsrWriter`; notes whether one was slow, and which versions it wrote."""
 
     def __init__(self, writer: CsrWriter, monotonic: Callable[[], float]) -> None:
         self._writer = writer
         self._monotonic = monotonic
         self.slow: bool | None = None
         """Whether a call was slow; `None` before the first call."""
+        self.replaced: set[str] = set()
+        """resourceVersions of the CSR that a write replaced."""
+        self.written: str | None = None
+        """resourceVersion that the last write made."""
+        self.accepted = False
+        """Whether the CSR got a challenge, an approval or a certificate."""
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
@@ -26,27 +33,40 @@ class TimedCsrWriter:
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations."""
-        return self._time(lambda: self._writer.annotate(csr, values))
+        after = self._write(csr, lambda: self._writer.annotate(csr, values))
+        self.accepted |= CHALLENGE_ANNOTATION in values
+        return after
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Approved."""
-        return self._time(lambda: self._writer.approve(csr, reason, message))
+        after = self._write(csr, lambda: self._writer.approve(csr, reason, message))
+        self.accepted = True
+        return after
 
     def deny(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Denied."""
-        return self._time(lambda: self._writer.deny(csr, reason, message))
+        return self._write(csr, lambda: self._writer.deny(csr, reason, message))
 
     def fail(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Failed."""
-        return self._time(lambda: self._writer.fail(csr, reason, message))
+        return self._write(csr, lambda: self._writer.fail(csr, reason, message))
 
     def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate."""
-        return self._time(lambda: self._writer.set_certificate(csr, certificate))
+        after = self._write(csr, lambda: self._writer.set_certificate(csr, certificate))
+        self.accepted = True
+        return after
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event."""
         self._time(lambda: self._writer.record_event(csr, reason, message, now))
+
+    def _write(self, csr: Csr, call: Callable[[], Csr]) -> Csr:
+        after = self._time(call)
+        if after.resource_version != csr.resource_version:
+            self.replaced.add(csr.resource_version)
+        self.written = after.resource_version
+        return after
 
     def _time(self, call: Callable[[], T]) -> T:
         started = self._monotonic()

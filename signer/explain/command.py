@@ -45,19 +45,42 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
     """
     csrs = _csrs(files.requests)
     dump = Dump([body for path in files.objects for body in read_objects(path)])
-    key = _cluster(files.cluster, dump)
-    cluster = dump.clusters.get(cluster_key(key))
-    policy_file = load_policy_file(files.policy)
+    keys = files.challenge_key_secret
+    return explain_requests(
+        csrs,
+        dump,
+        policy=files.policy,
+        cluster=_cluster(files.cluster, dump),
+        challenge_keys=None if keys is None else _challenge_keys(keys, now),
+        now=now,
+        json=json,
+    )
+
+
+def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
+    csrs: Sequence[Csr],
+    dump: Dump,
+    *,
+    policy: Path,
+    cluster: ClusterKey,
+    challenge_keys: ChallengeKeys | None,
+    now: datetime,
+    json: bool,
+) -> tuple[str, int]:
+    """Replay requests against these objects; return the report and the exit status.
+
+    Raises as `explain`.
+    """
+    policy_file = load_policy_file(policy)
+    found = dump.clusters.get(cluster_key(cluster))
     inputs = ReplayInputs(
-        cluster=key,
-        labels={} if cluster is None else cluster.labels,
-        inventory=CachedInventory(dump, dump.workload(key)),
+        cluster=cluster,
+        labels={} if found is None else found.labels,
+        inventory=CachedInventory(dump, dump.workload(cluster)),
         claims=OfflineClaimStore(dump),
         policies=policy_file.policies,
         anchors=policy_file.anchors,
-        challenge_keys=None
-        if files.challenge_key_secret is None
-        else _challenge_keys(files.challenge_key_secret, now),
+        challenge_keys=challenge_keys,
         now=now,
     )
     explanations = [replay(csr, inputs) for csr in csrs]

@@ -178,13 +178,10 @@ class _Replay:
             return Verdict.UNDECIDED
         self._order = (*self._order, *CLAIM)
         self._record_check("P1 P2 P3 P4 P5 P6", answer)
-        verified = verify_answer(
-            self._csr, kind, answer, self._context(policy), inputs.challenge_keys
-        )
+        context = self._context(policy)
+        verified = verify_answer(self._csr, kind, answer, context, inputs.challenge_keys)
         not_after = inputs.now + policy.certificate_lifetime
-        claimed = make_claims(
-            verified, claims=inputs.claims, policy=policy, now=inputs.now, not_after=not_after
-        )
+        claimed = make_claims(verified, context, claims=inputs.claims, not_after=not_after)
         self._record_check("K1 K2 K3", claimed)
         return Verdict.CERTIFIED
 

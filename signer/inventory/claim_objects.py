@@ -24,7 +24,7 @@ from signer.model import (
 )
 
 _API: Final = f"{API_GROUP}/{API_VERSION}"
-_MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
+MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
@@ -61,6 +61,7 @@ class _Holder(Fields):
     provider_id: Text = msgspec.field(name="providerID")
     basis: TrustBasis
     since: Time | None = None
+    last_claimed: Time | None = None
 
 
 class _KeySpec(Fields):
@@ -112,6 +113,7 @@ def read_endorsement_key(source: Source) -> EndorsementKeyObject:
         banned=key.spec.banned is not None,
         held_by=None if key.spec.held_by is None else _holder(key.spec.held_by),
         uid=key.metadata.uid or "",
+        held_since=None if key.spec.held_by is None else key.spec.held_by.since,
         last_claimed=_last_claimed(key),
     )
 
@@ -149,13 +151,13 @@ def encode_endorsement_key(
     return {
         "apiVersion": _API,
         "kind": "EndorsementKey",
-        "metadata": {"name": name, "labels": _MOVE_LABELS},
-        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, now)},
+        "metadata": {"name": name, "labels": MOVE_LABELS},
+        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, since=now, now=now)},
     }
 
 
-def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
-    """Return `spec.heldBy`."""
+def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return `spec.heldBy` of a node that first claimed the key at `since`."""
     return {
         "clusterNamespace": held_by.cluster.namespace,
         "clusterName": held_by.cluster.name,
@@ -163,6 +165,7 @@ def encode_holder(held_by: KeyHolder, since: datetime) -> dict[str, Any]:
         "providerID": held_by.provider_id,
         "basis": held_by.basis.value,
         "since": _format_time(since),
+        "lastClaimed": _format_time(now),
     }
 
 
@@ -179,7 +182,7 @@ def replacement_metadata(resource_version: str) -> dict[str, Any]:
 
 def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
     """Return the body of an AttestedNode; `resource_version` is empty for a new one."""
-    labels = {**_MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
+    labels = {**MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
     metadata: dict[str, Any] = {
         "name": node.name,
         "namespace": node.cluster.namespace,
@@ -233,9 +236,10 @@ def _release(fields: _Release) -> Release:
 
 
 def _last_claimed(key: _Key) -> datetime | None:
-    """Return the later of `heldBy.since` and the creation: `clusterctl move` creates it again."""
-    since = None if key.spec.held_by is None else key.spec.held_by.since
-    return max(filter(None, (key.metadata.creation_timestamp, since)), default=None)
+    """Return the last claim, or the creation if that is later: `clusterctl move` creates again."""
+    holder = key.spec.held_by
+    claims = () if holder is None else (holder.since, holder.last_claimed)
+    return max(filter(None, (key.metadata.creation_timestamp, *claims)), default=None)
 
 
 def _boot(fields: _Boot | None) -> BootCounters | None:

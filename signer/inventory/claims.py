@@ -1,6 +1,7 @@
 """Claims in the API: every call sends requests to the management cluster (K1 to K3)."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -71,11 +72,17 @@ class KubeClaimStore:
     ) -> EndorsementKeyObject:
         """Write `heldBy` (also when it is unchanged) under the resourceVersion of `current`.
 
-        Fields that operators wrote stay as they are.
+        Fields that operators wrote stay as they are, and so does the time of the first claim by the
+        same node.
         """
+        is_same_node = (
+            current.held_by is not None
+            and replace(held_by, basis=current.held_by.basis) == current.held_by
+        )
+        since = (current.held_since if is_same_node else None) or now
         body = {
             "metadata": replacement_metadata(current.resource_version),
-            "spec": {"heldBy": encode_holder(held_by, now)},
+            "spec": {"heldBy": encode_holder(held_by, since=since, now=now)},
         }
         return _key(self._api.merge_patch(_key_path(current.name), body, accepted=(200, 404, 409)))
 

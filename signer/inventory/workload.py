@@ -45,12 +45,13 @@ class WorkloadCluster(WorkloadCaches):
     ) -> None:
         super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
+        self.cpu = CpuShare(budgets.cpu, key.namespace)
         self._api = ApiClient(
             f"{key.namespace}/{key.name}",
             connection,
             user_agent=user_agent,
             max_response=MAX_WORKLOAD_RESPONSE,
-            cpu=CpuShare(budgets.cpu, key.namespace),
+            cpu=self.cpu,
         )
         self.csrs: Cache[Csr] = Cache(
             "CertificateSigningRequests", budget=budgets.memory, owner=key.namespace

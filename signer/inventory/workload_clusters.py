@@ -95,6 +95,24 @@ def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProble
     return ConnectionProblem(reason=error.reason, message=message, reachable=error.status != 0)
 
 
+def read_connection(secret: Secret | None, cluster: ClusterObject) -> Connection:
+    """Return the connection that a Cluster's kubeconfig Secret describes.
+
+    Raises `KubeconfigRefused`: it is missing, is not this Cluster's, or has a refused kubeconfig.
+    """
+    if secret is None:
+        raise KubeconfigRefused("it is missing")
+    try:
+        require_label_and_type(secret, cluster.key.name, KUBECONFIG_TYPES)
+        require_current(secret, cluster)
+    except ValueError as e:
+        raise KubeconfigRefused(str(e)) from e
+    data = secret.data.get("value", b"")
+    if len(data) > _MAX_KUBECONFIG:
+        raise KubeconfigRefused("its key value must not exceed 16 KiB")
+    return parse_kubeconfig(data)
+
+
 class ClusterConnector:
     """Keeps the connection to one workload cluster as its Secret says; `run` is a thread's body.
 
@@ -165,17 +183,7 @@ class ClusterConnector:
     def _connect(self) -> None:
         key = self.cluster.key
         secret = self._secrets.read(key.namespace, kubeconfig_secret(key))
-        if secret is None:
-            raise KubeconfigRefused("it is missing")
-        try:
-            require_label_and_type(secret, key.name, KUBECONFIG_TYPES)
-            require_current(secret, self.cluster)
-        except ValueError as e:
-            raise KubeconfigRefused(str(e)) from e
-        data = secret.data.get("value", b"")
-        if len(data) > _MAX_KUBECONFIG:
-            raise KubeconfigRefused("its key value must not exceed 16 KiB")
-        connection = parse_kubeconfig(data)
+        connection = read_connection(secret, self.cluster)
         if self.workload is None or self.workload.connection != connection:
             self._open(connection)
 

@@ -1,4 +1,4 @@
-"""Makes what the signer hands out: challenges to offers, and certificates.
+"""Makes challenges to offers, and certificates.
 
 Pure: the authority, the time and the randomness are arguments. Imports `signer.verify`, whose
 verified values are the only input that becomes a certificate.

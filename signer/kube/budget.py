@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from threading import Lock
 from typing import Final
 
@@ -20,6 +21,10 @@ TOTAL: Final = 448 << 20
 """Bytes of all owners: with what is decoded at the moment, the process stays below 1 GiB."""
 RESERVED: Final = 4 << 20
 """Bytes that every owner may use even when others have used the total up."""
+
+
+_LEAVES: Final = (str, bytes, int, datetime, type(None))
+"""Types of most values. Each further check costs as much as the size itself."""
 
 
 class MemoryBudget:
@@ -82,6 +87,8 @@ def deep_size(value: object) -> int:
     and a string with one character outside ASCII may use four times its bytes.
     """
     size = sys.getsizeof(value)
+    if isinstance(value, _LEAVES):
+        return size
     if isinstance(value, dict):
         return size + sum(deep_size(k) + deep_size(v) for k, v in value.items())
     if isinstance(value, (tuple, list, set, frozenset)):

@@ -6,7 +6,6 @@ decodes it. Redirects are never followed, and the server's text goes to the oper
 
 import json
 import socket
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,7 +19,7 @@ from common.errors import ApiServerUnavailable
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import client_context, deadline_socket
+from signer.kube.tls import DeadlineExceeded, client_context, deadline_socket
 
 V = TypeVar("V")
 
@@ -41,7 +40,7 @@ hangs, or the watch can be started again at little cost."""
 _WATCH_SECONDS: Final = 400.0
 """For a whole watch. Servers end it earlier. The limit ends the thread of a closed cluster whose
 server sends an event without an end."""
-_MAX_IDLE_CONNECTIONS: Final = 32
+_MAX_IDLE_CONNECTIONS: Final = 64
 """Workers send requests to the management cluster at the same time."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
@@ -116,6 +115,7 @@ class ApiClient:
         self._user_agent = user_agent
         self._max_response = max_response
         self._cpu = cpu
+        self._prefix = (urllib3.util.parse_url(connection.server).path or "").rstrip("/")
         self._requests = _pool(connection, _ANSWER_SECONDS, cpu)
         self._watches = _pool(connection, _WATCH_SECONDS, cpu)
 
@@ -184,7 +184,6 @@ class ApiClient:
         failure.
         """
         request = _Request(method="GET", path=path, query={**query, "watch": "true"})
-        deadline = time.monotonic() + _WATCH_SECONDS
         try:
             with self._send(self._watches, request, _SILENCE_SECONDS) as response:
                 if response.status == HTTPStatus.GONE:
@@ -192,16 +191,16 @@ class ApiClient:
                 if response.status != HTTPStatus.OK:
                     content = self._read_content(response)
                     raise _unexpected_status(request, response.status, content)
-                yield from _lines(_until_silent(response, deadline))
+                yield from _lines(_until_silent(response))
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
         except PageTooLarge as e:
             raise ApiServerUnavailable("the API server's answer is too large") from e
 
     def close(self) -> None:
-        """Close the idle connections."""
-        self._requests.clear()
-        self._watches.clear()
+        """Close the idle connections; later requests fail."""
+        self._requests.close()
+        self._watches.close()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
         if self._cpu is not None:
@@ -224,7 +223,7 @@ class ApiClient:
             raise _unreachable(e) from e
 
     def _send(
-        self, pool: urllib3.PoolManager, request: _Request, seconds: float
+        self, pool: urllib3.HTTPSConnectionPool, request: _Request, seconds: float
     ) -> urllib3.BaseHTTPResponse:
         """Send a request. The server may be silent for `seconds`."""
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -234,9 +233,9 @@ class ApiClient:
         token = self._token()
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return pool.request(
+        return pool.urlopen(
             request.method,
-            self._connection.server + request.path + query,
+            self._prefix + request.path + query,
             body=None if request.body is None else json.dumps(request.body).encode(),
             headers=headers,
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
@@ -259,14 +258,21 @@ class ApiClient:
         return self._connection.token
 
 
-def _pool(connection: Connection, seconds: float, cpu: CpuShare | None) -> urllib3.PoolManager:
-    """Return connections on which no answer takes longer than `seconds`."""
+def _pool(
+    connection: Connection, seconds: float, cpu: CpuShare | None
+) -> urllib3.HTTPSConnectionPool:
+    """Return connections on which no answer takes longer than `seconds`.
+
+    A `PoolManager` would look the one server up again for each request.
+    """
     context = client_context(connection)
     context.sslsocket_class = (
         deadline_socket(seconds) if cpu is None else deadline_socket(seconds, cpu.charge)
     )
-    return urllib3.PoolManager(
-        num_pools=1,
+    address = urllib3.util.parse_url(connection.server)
+    return urllib3.HTTPSConnectionPool(
+        address.host or "",
+        address.port,
         maxsize=_MAX_IDLE_CONNECTIONS,
         ssl_context=context,
         server_hostname=connection.server_name,
@@ -275,7 +281,7 @@ def _pool(connection: Connection, seconds: float, cpu: CpuShare | None) -> urlli
     )
 
 
-def _until_silent(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
+def _until_silent(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the chunks of a watch until it ends, or is silent for `_SILENCE_SECONDS`.
 
     Silence is a normal end. An API server that has had no event of the kind sends no bookmark
@@ -284,8 +290,8 @@ def _until_silent(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterat
     """
     try:
         yield from response.stream(_CHUNK, decode_content=False)
-    except urllib3.exceptions.ReadTimeoutError:
-        if time.monotonic() >= deadline:
+    except urllib3.exceptions.ReadTimeoutError as e:
+        if isinstance(e.__cause__, DeadlineExceeded):
             raise
 
 

@@ -2,7 +2,8 @@
 
 Python runs one thread at a time. What a thread spends on the bytes of an owner's API servers, from
 TLS to the caches, counts for the owner. A thread of an owner above its share pauses before it reads
-more, so that the server has to wait (TCP flow control).
+more, so that the server has to wait (TCP flow control). What an accepted request costs to read is
+given back: the share is for what leads to nothing.
 """
 
 import logging
@@ -18,6 +19,9 @@ SHARE: Final = 0.1
 """Seconds of CPU per second for one owner, in the long run: hundreds of events per second."""
 BURST: Final = 2.0
 """Seconds of CPU at once, for the lists of large clusters."""
+REFUND: Final = 0.0015
+"""Seconds of CPU that are given back for each challenge and each certificate. Both together cost
+2.7 ms to read and write (docs/performance.md), so a storm of joins uses up no share."""
 _LOG_INTERVAL: Final = 600.0
 
 
@@ -35,6 +39,10 @@ class CpuShare:
     def charge(self) -> float:
         """Charge the owner; return the seconds for which this thread must pause."""
         return self.budget.charge(self.owner)
+
+    def refund(self) -> None:
+        """Give back what an accepted request of the owner cost."""
+        self.budget.refund(self.owner)
 
 
 class CpuBudget:
@@ -83,3 +91,10 @@ class CpuBudget:
             fields = {"namespace": owner, "alarm": True}
             _logger.warning("API servers exceed the CPU budget", extra={"fields": fields})
         return max(0.0, level - self._burst) / self._share
+
+    def refund(self, owner: str) -> None:
+        """Give back what an accepted request of the owner cost."""
+        with self._lock:
+            if owner in self._buckets:
+                level, since = self._buckets[owner]
+                self._buckets[owner] = (max(0.0, level - REFUND), since)

@@ -37,7 +37,6 @@ from signer.model import (
     Machine,
     attested_node_name,
 )
-from signer.policy import Policy
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import ClaimRequest, verify_no_conflicting_claim, write_claims
 from signer.verify.context import VerificationContext
@@ -266,10 +265,9 @@ def _boot_counters(attest: Attest) -> BootCounters:
 
 def make_claims(
     verified: VerifiedAnswer,
+    context: VerificationContext,
     *,
     claims: ClaimStore,
-    policy: Policy,
-    now: datetime,
     not_after: datetime,
 ) -> ClaimedAnswer:
     """Write the node's claims through the API server (K1 to K3).
@@ -277,7 +275,7 @@ def make_claims(
     Raises:
         Denied, Waiting: another claim conflicts.
         ClaimConflict: other writers won every attempt; retry with backoff.
-        ApiServerUnavailable: from the store.
+        ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
     """
     holder = verified.holder
@@ -292,9 +290,15 @@ def make_claims(
         machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
         endorsement_key=verified.endorsement_key.name,
         not_after=not_after,
-        last_attested=now,
+        last_attested=context.now,
         boot=verified.boot,
     )
     request = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
-    write_claims(request, claims=claims, reuse=policy.name_reuse, now=now)
+    write_claims(
+        request,
+        inventory=context.inventory,
+        claims=claims,
+        reuse=context.policy.name_reuse,
+        now=context.now,
+    )
     return ClaimedAnswer(verified=verified, not_after=not_after)

@@ -188,23 +188,39 @@ def _require_name_free(
 
 
 def write_claims(
-    request: ClaimRequest, *, claims: ClaimStore, reuse: NameReuse, now: datetime
+    request: ClaimRequest,
+    *,
+    inventory: Inventory,
+    claims: ClaimStore,
+    reuse: NameReuse,
+    now: datetime,
 ) -> None:
     """Write the claims through the API server (K1 to K3); after a conflict, start again from K1.
+
+    The first attempt takes key and name from the caches of `inventory` if nobody else has either
+    there. A cache may be old, but each object is written once under the resourceVersion that was
+    cached, or created, before this returns. So an object that has changed since causes a conflict,
+    and the next attempt reads it from the API server, as does a contest in the caches.
 
     Raises:
         Denied, Waiting: another claim conflicts.
         ClaimConflict: other writers won every attempt.
-        ApiServerUnavailable: from the store.
+        ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
     """
-    for _ in range(_MAX_ATTEMPTS):
+    attempt = _Attempt(request=request, claims=claims, reuse=reuse, now=now)
+    reads = (lambda: attempt.read_cached(inventory), *[attempt.read_live] * (_MAX_ATTEMPTS - 1))
+    for read in reads:
         try:
-            _Attempt(request=request, claims=claims, reuse=reuse, now=now).run()
+            attempt.run(*read())
         except ClaimConflict:
             continue
         return
     raise ClaimConflict("others write the same claims at the same time")
+
+
+_Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
+"""The two objects of a claim, where they exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,14 +232,33 @@ class _Attempt:
     reuse: NameReuse
     now: datetime
 
-    def run(self) -> None:
+    def read_live(self) -> _Read:
+        """Read both objects from the API server."""
         holder = self.request.holder
-        key = self.claims.endorsement_key(self.request.node.endorsement_key)
-        node = self.claims.attested_node(holder.cluster, holder.node_name)
+        return (
+            self.claims.endorsement_key(self.request.node.endorsement_key),
+            self.claims.attested_node(holder.cluster, holder.node_name),
+        )
+
+    def read_cached(self, inventory: Inventory) -> _Read:
+        """Return both objects from the caches; read them live if another node has key or name."""
+        holder, key_name = self.request.holder, self.request.node.endorsement_key
+        key = inventory.endorsement_key(key_name)
+        node = inventory.attested_node(holder.node_name)
+        held_by = None if key is None else key.held_by
+        if held_by is not None and not is_same_holder(held_by, holder):
+            return self.read_live()
+        if node is not None and node.endorsement_key != key_name:
+            return self.read_live()
+        return key, node
+
+    def run(self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> None:
+        holder = self.request.holder
         held = self._take_key(key)
         self._take_name(node)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
+        # It also fails if the key was banned, released or taken since it was read.
         self.claims.set_key_holder(held, holder, self.now)
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:

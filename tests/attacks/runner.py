@@ -335,9 +335,8 @@ def _refusing_function(
                 function = "make_claims"
                 make_claims(
                     verified,
+                    context,
                     claims=_claims(attack, isolated, csr),
-                    policy=scenario.policy,
-                    now=scenario.now,
                     not_after=scenario.now + scenario.policy.certificate_lifetime,
                 )
     except AttestationError as error:

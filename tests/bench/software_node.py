@@ -12,16 +12,18 @@ from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_USAGES
 from common.public_keys import public_key_from_area, spki_sha256
 from common.tpm.public import PublicArea
-from tests.fakes.tpm import FakeTpm
+from tests.fakes.tpm import EndorsementName, FakeTpm
 
 
 class SoftwareNode:
     """One node. Each offer begins a new exchange with a new kubelet key."""
 
-    def __init__(self, name: str, provider_id: str, *, seed: str) -> None:
+    def __init__(
+        self, name: str, provider_id: str, *, seed: str, endorsement: EndorsementName = "L-2"
+    ) -> None:
         self.name = name
         self.provider_id = provider_id
-        self._tpm = FakeTpm(seed, endorsement="L-2")
+        self._tpm = FakeTpm(seed, endorsement=endorsement)
         self._pkcs10 = b""
 
     def registration(self) -> str:

@@ -77,7 +77,5 @@ def answered(node: Node) -> None:
         return
     claims = FakeClaimStore(store=StoredClaims(machines=world.store.machines))
     not_after = world.now + timedelta(days=7)
-    claimed = make_claims(
-        verified, claims=claims, policy=world.policy, now=world.now, not_after=not_after
-    )
+    claimed = make_claims(verified, world.context(), claims=claims, not_after=not_after)
     issue_certificate(claimed, authority=node.authority, now=world.now, random=Random(1).randbytes)

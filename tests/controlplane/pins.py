@@ -1,4 +1,4 @@
-"""The versions of Kubernetes, etcd and Cluster API, read from the go.mod files."""
+"""The versions of Kubernetes, etcd, Cluster API and Helm, read from the go.mod files."""
 
 import re
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
     python3 -m tests.controlplane.provide --need kube-apiserver,etcd,kubectl
     python3 -m tests.controlplane.provide --need all --version v1.35.8
     python3 -m tests.controlplane.provide --need cluster-api
+    python3 -m tests.controlplane.provide --need helm4
     python3 -m tests.controlplane.provide --crds
 
 Prints the directory (with --crds: the directories) on stdout, all messages on stderr. The order:
@@ -23,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.controlplane import golang, pins, release
@@ -32,6 +34,45 @@ from tests.controlplane.progress import say
 FEW = ("kube-apiserver", "etcd", "kubectl")
 ALL = (*FEW, "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm")
 CLUSTER_API = "cluster-api"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program that is always built from a pinned module."""
+
+    directory: Path
+    """Holds go.mod and go.sum."""
+    module: str
+    package: str
+    version_variables: tuple[str, ...]
+    """The linker sets them to the version of the module."""
+
+
+_CLUSTER_API_MODULE = "sigs.k8s.io/cluster-api"
+TOOLS = {
+    # Cluster API's core manager, which is only released as an image.
+    CLUSTER_API: Tool(
+        directory=pins.CLUSTER_API,
+        module=_CLUSTER_API_MODULE,
+        package=f"{_CLUSTER_API_MODULE}/core",
+        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
+    ),
+    "clusterctl": Tool(
+        directory=pins.CLUSTER_API,
+        module=_CLUSTER_API_MODULE,
+        package=f"{_CLUSTER_API_MODULE}/cmd/clusterctl",
+        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
+    ),
+    **{
+        name: Tool(
+            directory=pins.HERE / name,
+            module=module,
+            package=f"{module}/cmd/helm",
+            version_variables=(f"{module}/internal/version.version",),
+        )
+        for name, module in {"helm3": "helm.sh/helm/v3", "helm4": "helm.sh/helm/v4"}.items()
+    },
+}
 
 Builder = Callable[[pins.Pin, Sequence[str], Path, Path, Mapping[str, str]], None]
 
@@ -96,23 +137,28 @@ def kubernetes(
     return directory
 
 
-def cluster_api(*, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return a directory with Cluster API's core manager, which is only released as an image."""
-    pin = pins.cluster_api()
-    directory = cache_directory(environ) / f"{CLUSTER_API}-{pin.cluster_api}"
-    if not missing(directory, [CLUSTER_API]):
-        return directory
+def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return a program of `TOOLS`, built when it is not in the cache.
+
+    Raises:
+        golang.BuildFailed: it could not be built.
+    """
+    source = TOOLS[name]
+    pin = pins.read(source.directory / "go.mod")
+    version = pin.required[source.module]
+    directory = cache_directory(environ) / f"{name}-{version}"
+    if not missing(directory, [name]):
+        return directory / name
     with locked(directory):
-        if missing(directory, [CLUSTER_API]):
-            version = pin.cluster_api
-            say(f"building Cluster API {version} from source: 2 to 4 minutes, once per machine")
+        if missing(directory, [name]):
+            say(f"building {name} {version} from source: 2 to 4 minutes, once per machine")
             go = golang.find(pin.go, cache_directory(environ), environ)
-            stamp = f"-X sigs.k8s.io/cluster-api/version.gitVersion={version}"
-            arguments = [f"-ldflags=-s -w {stamp}", "sigs.k8s.io/cluster-api/core"]
-            partial = directory / f".{CLUSTER_API}"
-            golang.build(go, arguments, cwd=pins.CLUSTER_API, output=partial, environ=environ)
-            partial.replace(directory / CLUSTER_API)
-    return directory
+            stamps = " ".join(f"-X {variable}={version}" for variable in source.version_variables)
+            arguments = [f"-ldflags=-s -w {stamps}", source.package]
+            partial = directory / f".{name}"
+            golang.build(go, arguments, cwd=source.directory, output=partial, environ=environ)
+            partial.replace(directory / name)
+    return directory / name
 
 
 def crds(*, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -172,12 +218,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="provide", description=__doc__.splitlines()[0])
     parser.add_argument("--version", default=pins.newest(), help="default: %(default)s")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--need", help="'all', 'cluster-api', or a comma-separated list of programs")
+    what.add_argument(
+        "--need", help=f"'all', a list of programs with commas, or one of {', '.join(TOOLS)}"
+    )
     what.add_argument(
         "--crds", action="store_true", help="print the directories with the CRDs of Cluster API"
     )
     arguments = parser.parse_args()
-    if arguments.need and arguments.need != CLUSTER_API:
+    if arguments.need and arguments.need not in TOOLS:
         arguments.need = ALL if arguments.need == "all" else arguments.need.split(",")
         if unknown := set(arguments.need) - set(ALL):
             parser.error(f"{', '.join(unknown)}: unknown; must be among {', '.join(ALL)}")
@@ -191,8 +239,8 @@ def main() -> None:
     try:
         if arguments.crds:
             directories = crds()
-        elif arguments.need == CLUSTER_API:
-            directories = (cluster_api(),)
+        elif arguments.need in TOOLS:
+            directories = (tool(arguments.need).parent,)
         else:
             directories = (kubernetes(arguments.version, arguments.need),)
     except (pins.UnknownVersion, golang.BuildFailed) as error:

@@ -64,15 +64,16 @@ class FakeClaimStore:
     interrupt_before: int = 1
     unavailable: bool = False
     writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Read."""
-        self._require_available()
+        self._read(f"key {name[:8]}")
         return self.store.keys.get(name)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Read."""
-        self._require_available()
+        self._read(f"node {node_name}")
         return self.store.find_node(cluster, node_name)
 
     def create_endorsement_key(
@@ -124,7 +125,7 @@ class FakeClaimStore:
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:
         """Return the state of the Machine with this name and provider ID."""
-        self._require_available()
+        self._read(f"machine {provider_id}")
         if cluster in self.store.deleted_clusters:
             return MachineState.ABSENT
         members = [
@@ -133,6 +134,10 @@ class FakeClaimStore:
         if any(not m.deleting for m in members):
             return MachineState.PRESENT
         return MachineState.DELETING if members else MachineState.ABSENT
+
+    def _read(self, what: str) -> None:
+        self._require_available()
+        self.reads.append(what)
 
     def _write(self, what: str) -> None:
         self._require_available()

@@ -19,6 +19,7 @@ class FakeCsrs:
     stored: dict[str, Csr] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
     interrupt: Callable[[], None] | None = None
     interrupt_before: int = 1
     version: int = 0
@@ -32,6 +33,7 @@ class FakeCsrs:
 
     def read(self, name: str) -> Csr | None:
         """Read."""
+        self.reads.append(name)
         return self.stored.get(name)
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:

@@ -7,7 +7,7 @@ never changed afterwards: machines and programs are layers over it.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -26,13 +26,43 @@ VENV: Final = Path("/usr/lib/kubelet-authenticator-tpm")
 LOCKS: Final = ("build", "node")
 SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "setup.py", "LICENSE")
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+APT_INSTALL: Final = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "install")
 _PIP: Final = (str(VENV / "bin/pip"), "install", "--quiet", "--no-build-isolation")
 
 
 def debian_root(suite: str) -> Path:
     """Return the directory with a Debian system, made when it is not in the cache."""
     locks = [PROJECT / "requirements" / f"{name}.txt" for name in LOCKS]
+
+    def complete(root: Path) -> None:
+        shutil.copy(CERTIFICATES, root / CERTIFICATES.lstrip("/"))
+        _chroot(root, "python3", "-m", "venv", str(VENV))
+        for lock in locks:
+            shutil.copy(lock, root / "srv")
+            _chroot(root, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
+        output("chroot", root, "apt-get", "clean")
+
     content = "".join((" ".join(PACKAGES), *(lock.read_text() for lock in locks)))
+    return _cached(suite, PACKAGES, content, complete)
+
+
+def clean_root(suite: str, packages: Sequence[str], downloads: Sequence[str]) -> Path:
+    """Return the directory with a Debian system that has no other packages than these.
+
+    apt has the `downloads` and what they depend on in its cache, but has not installed them.
+    """
+
+    def complete(root: Path) -> None:
+        _chroot(root, "apt-get", "--quiet", "update")
+        _chroot(root, *APT_INSTALL, "--download-only", *downloads)
+
+    return _cached(suite, packages, " ".join((*packages, "downloads:", *downloads)), complete)
+
+
+def _cached(
+    suite: str, packages: Sequence[str], content: str, complete: Callable[[Path], None]
+) -> Path:
+    """Return a root from the cache. `content` is what its name depends on."""
     key = hashlib.sha256(content.encode()).hexdigest()[:12]
     root = provide.cache_directory(os.environ).with_name("roots") / f"{suite}-{key}"
     if root.exists():
@@ -40,24 +70,14 @@ def debian_root(suite: str) -> Path:
     with provide.locked(root.with_name(f".{suite}")):
         if not root.exists():
             partial = root.with_name(f".{root.name}")
-            _make(suite, partial, locks)
+            shutil.rmtree(partial, ignore_errors=True)
+            say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
+            include = f"--include={','.join(packages)}"
+            with Heartbeat(lambda: f"Debian {suite}"):
+                output("debootstrap", "--variant=minbase", include, suite, partial)
+                complete(partial)
             partial.rename(root)
     return root
-
-
-def _make(suite: str, partial: Path, locks: list[Path]) -> None:
-    shutil.rmtree(partial, ignore_errors=True)
-    say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
-    with Heartbeat(lambda: f"Debian {suite}"):
-        output(
-            "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, partial
-        )
-        shutil.copy(CERTIFICATES, partial / CERTIFICATES.lstrip("/"))
-        _chroot(partial, "python3", "-m", "venv", str(VENV))
-        for lock in locks:
-            shutil.copy(lock, partial / "srv")
-            _chroot(partial, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
-    output("chroot", partial, "apt-get", "clean")
 
 
 def _chroot(root: Path, *argv: str) -> str:

@@ -54,7 +54,7 @@ class ManagementCluster(ApiServer):
             "--insecure-diagnostics",
             "--leader-elect=false",
         ]
-        program = provide.cluster_api() / provide.CLUSTER_API
+        program = provide.tool(provide.CLUSTER_API)
         log = self._log(f"cluster-api-{namespace}")
         with running([program, *flags], log=log, env=self._environment()) as manager:
             probe = Client(server=f"http://{health}", authority=self.admin.authority)

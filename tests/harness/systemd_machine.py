@@ -80,6 +80,11 @@ class SystemdMachine:
         self._files = Path()
 
     @property
+    def first(self) -> int:
+        """Process ID of its systemd on this machine; 0 before it boots."""
+        return self._first
+
+    @property
     def address(self) -> str:
         """Its address."""
         return self._wire.address

@@ -41,7 +41,6 @@ DOCUMENTS = [
     for number, document in enumerate(yaml.safe_load_all(block.text))
     if document.get("kind") in KINDS
 ]
-ENDORSEMENT_KEYS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
 POLICY = """\
 apiVersion: attestation.cluster.x-k8s.io/v1alpha1
 kind: KubeletAttestationPolicy
@@ -90,10 +89,10 @@ def keys(fleet: Fleet) -> Iterator[Mapping[str, str]]:
             "metadata": {"name": name},
             "spec": {},
         }
-        fleet.management.admin.create(ENDORSEMENT_KEYS, body)
+        fleet.management.admin.create(csrs.ENDORSEMENT_KEYS, body)
     yield names
     for name in names.values():
-        fleet.management.admin.delete(f"{ENDORSEMENT_KEYS}/{name}")
+        fleet.management.admin.delete(f"{csrs.ENDORSEMENT_KEYS}/{name}")
 
 
 @pytest.fixture
@@ -159,6 +158,19 @@ def test_commands_of_the_page_work_in_their_order(
     shown = [workstation.run(block.script) for block in STORIES[page]]
     if page == QUICK_START:
         assert any(node.name in output for output in shown), "an AttestedNode is shown at the end"
+
+
+def test_registered_node_renews_after_its_claims_are_lost(machines: Machines, fleet: Fleet) -> None:
+    """docs/operations.md, Disaster recovery: a restore without claims needs no operator."""
+    node, management = machines.registered(fleet.first), fleet.management.admin
+    assert node.call().status == 0
+    key = csrs.claim(node, management)["endorsementKey"]
+    management.delete(f"{csrs.ENDORSEMENT_KEYS}/{key}")
+    claim = f"{node.name}.{node.tenant.name}"
+    management.delete(f"{csrs.ATTESTED_NODES.format(node.tenant.namespace)}/{claim}")
+    assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
+    assert csrs.claim(node, management)["endorsementKey"] == key
+    assert csrs.held(node, management)["nodeName"] == node.name
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

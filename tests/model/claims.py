@@ -1,11 +1,14 @@
-"""K1 to K3 of section 5: live reads and writes, one API call per step.
+"""K1 to K3 of section 5: reads and writes, one API call per step.
+
+A verdict begins at `K1_CACHED`, where it may take both objects from a cache that is too old. After
+a conflict it begins again at `K1_READ`, with reads from the API server.
 
 Each function makes the next API call of a verdict and returns the state after it. In that state the
 verdict is at its following call, or is gone because it has to wait. Otherwise the function returns
 the reason to deny.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tests.model.rules import Rule
 from tests.model.state import (
@@ -73,6 +76,27 @@ def restart(state: State, verdict: Verdict) -> State:
 def blocks(model: Model, *, live: bool, rule: Rule) -> bool:
     """Return whether a rival's claim blocks this one: a live claim does, a dead one does not."""
     return model.keeps(rule) and (live or not model.keeps(Rule.DEAD_CLAIMS_FREED))
+
+
+def k1_cached(model: Model, state: State, verdict: Verdict) -> Iterator[State]:
+    """Take both objects from the caches, or read them where the caches show another node's.
+
+    A cache that is current, and a contest, have the outcome of the live reads. A cache that lacks
+    the objects has that of a read in a moment when they were absent: K1 creates the key, which
+    conflicts. What is new is a cache that shows the node's own claim of the key as it was once: K1
+    confirms it without a write, K2 writes the name if that is current, and K3 conflicts.
+    """
+    yield move(state, verdict, At.K1_READ)
+    named = claim(state, verdict.answer.place.node)
+    if named is None:
+        name = Version.ABSENT
+    elif named.key == verdict.answer.key:
+        name = Version.CURRENT
+    else:
+        return
+    banned = model.world(state).refuses(verdict.answer.key, verdict.answer.place)
+    stale = verdict._replace(key=Version.OLD, name=name, banned=banned)
+    yield move(state, stale, At.K2_WRITE)
 
 
 def k1_read(model: Model, state: State, verdict: Verdict) -> State | str:

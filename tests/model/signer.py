@@ -49,7 +49,7 @@ def picks(model: Model, state: State) -> Iterator[Step]:
             if isinstance(decision, str):
                 yield deny(state, it, decision, informed=informed)
             elif decision is not None:
-                verdict = Verdict(it, At.K1_READ, on_record=decision, informed=informed)
+                verdict = Verdict(it, At.K1_CACHED, on_record=decision, informed=informed)
                 if it in state.approved:
                     banned = model.world(state).refuses(it.key, it.place)
                     verdict = verdict._replace(at=At.ISSUE, banned=banned)
@@ -78,6 +78,10 @@ def works(model: Model, state: State) -> Iterator[Step]:
         idle = without_verdict(state, verdict)
         if verdict.at is At.ISSUE:
             yield issue(idle, verdict)
+            continue
+        if verdict.at is At.K1_CACHED:
+            text = f"{verdict.at}, with {verdict.answer.label}"
+            yield from (Step(SIGNER, text, s) for s in claims.k1_cached(model, idle, verdict))
             continue
         after = claims.CALLS[verdict.at](model, idle, verdict)
         if isinstance(after, str):

@@ -52,6 +52,7 @@ class Version(StrEnum):
 class At(StrEnum):
     """The next API call of a verdict."""
 
+    K1_CACHED = "K1 takes the claim from its caches"
     K1_READ = "K1 reads the key"
     K1_HOLDER = "K1 reads the name of the key's holder"
     K1_WRITE = "K1 writes the key"

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Does nothing when all are installed.
 #
-# Usage: system-packages.sh PYTHON
+# Usage: system-packages.sh PYTHON [image]
+#
+# With "image", also what builds the container image of the signer.
 #
 # PYTHON is the interpreter of the virtual environment. Debian's python3-dev has headers for Debian's python3 only. So
 # for another interpreter the script installs no headers, and only checks that they are there.
 set -euo pipefail
 
-python=${1:?usage: system-packages.sh PYTHON}
+python=${1:?usage: system-packages.sh PYTHON [image]}
+purpose=${2:-}
 
 # The purpose of each package.
 declare -A reason=(
@@ -29,6 +32,10 @@ declare -A reason=(
   [debootstrap]="makes the Debian systems that boot under systemd in tests"
   [util-linux]="unshare and nsenter: namespaces of tests"
 )
+
+if [ "$purpose" = image ]; then
+  reason[buildah]="builds a container image without a daemon"
+fi
 
 # Debian's interpreter has neither venv nor headers; both are Debian packages too.
 executable=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))' 2>/dev/null || true)

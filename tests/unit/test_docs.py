@@ -20,6 +20,7 @@ from common import names
 from common.errors import AttestationError, Consequence
 from signer.arguments import COMMANDS as SIGNER_COMMANDS
 from signer.arguments import parse_arguments as parse_signer_arguments
+from signer.operator_cli.arguments import parse_arguments as parse_operator_arguments
 from signer.policy import load_policies
 from signer.policy.policy import BANKS
 from signer.policy.section import Section
@@ -111,6 +112,17 @@ def test_link_targets_exist(document: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])
+def test_every_page_is_in_the_navigation_and_in_the_index(index: str) -> None:
+    """`make docs` fails for a page without a place in the navigation."""
+    listed = re.findall(
+        r"[ (]([\w-]+\.md)\)?$|\(([\w-]+\.md)\)", (ROOT / index).read_text(), re.MULTILINE
+    )
+    names = {name for match in listed for name in match}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages - names == set(), f"{index} must list them"
+
+
 BLOCKS = blocks()
 MARKED = re.compile(
     r"run|run on a node|run by: (?P<file>tests/[\w/]+\.py)::(?P<test>\w+)|not run: \S.{10,}"
@@ -137,6 +149,13 @@ def test_block_of_unknown_language_is_not_overlooked() -> None:
     assert [str(block) for block in BLOCKS if block.language not in plain] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_block_is_marked_by_indentation_alone(page: Path) -> None:
+    """The tests find fenced blocks only. Within a list, text is indented, too."""
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^(?!\d+\. |- |\* | )[^\n]+\n\n {4}\S.*$", text, re.MULTILINE) == []
+
+
 def parse_program(words: list[str]) -> None:
     """Parse the arguments of one of our programs, of make, or of nothing that we know."""
     program, *arguments = words
@@ -145,6 +164,8 @@ def parse_program(words: list[str]) -> None:
         assert parse_node_arguments(arguments).problems == ()
     elif program == "node-attestation-signer":
         parse_signer_arguments(arguments)
+    elif words[:2] == ["kubectl", "attestation"]:
+        parse_operator_arguments(words[2:])
     elif program == "make":
         targets = [each for each in arguments if re.fullmatch(r"[a-z-]+", each)]
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from authenticator.commands.endorsement_key import format_text
@@ -240,3 +241,17 @@ def test_roots_of_one_vendor_are_kept(tmp_path: Path) -> None:
     assert sorted(roots(tmp_path / "ifx.pem")) == sorted(
         issuer.der for owner, issuer in issuers if owner == "IFX"
     )
+
+
+def test_deployment_that_commands_name_is_shipped() -> None:
+    """Commands named a Deployment when none was shipped."""
+    manifests = list(yaml.safe_load_all(raw("packaging/signer/manifests/install.yaml")))
+    [deployment] = [each for each in manifests if each["kind"] == "Deployment"]
+    name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    scripts = "".join(block.script for block in blocks())
+    named = set(re.findall(r"deployment/([\w-]+)", scripts))
+    assert named == {name}
+    assert set(re.findall(r"(?:-n|--namespace) (node-[\w-]+)", scripts)) == {namespace}
+    for key, value in re.findall(r"-l ([\w./-]+)=([\w-]+)", scripts):
+        assert labels[key] == value

@@ -11,14 +11,21 @@ import pytest
 from authenticator.config import arguments
 from authenticator.config.setting_table import SETTINGS
 from signer import arguments as signer_arguments
+from signer.operator_cli import arguments as operator_arguments
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"
 SIGNER = PACKAGING / "signer/man/node-attestation-signer.8"
+OPERATOR = PACKAGING / "signer/man/kubectl-attestation.1"
 FLAG = re.compile(r"(?<=Fl )-?(-?[a-z][a-z-]*)")
 SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)
 PROGRAMS = {
     SIGNER: (signer_arguments.build_parser(), set(signer_arguments.COMMANDS), {"0", "1", "2", "3"}),
+    OPERATOR: (
+        operator_arguments.build_parser(),
+        set(operator_arguments.COMMANDS),
+        {"0", "1", "2", "3"},
+    ),
     NODE: (arguments.build_parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
 }
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,52 @@ def test_guide_has_every_file_that_is_shipped() -> None:
     for path in NODE.rglob("*.*"):
         if path.suffix in {".conf", ".timer", ".1", ".env"} and path.name != "kubelet.conf":
             assert path.name.removeprefix("kubelet-authenticator-tpm") in units, path
+
+
+def test_guide_has_every_library_of_the_packages() -> None:
+    overrides = yaml.safe_load((NODE / "package/nfpm.yaml").read_text(encoding="utf-8"))[
+        "overrides"
+    ]
+    for line in [line for kind in overrides.values() for line in kind["depends"]]:
+        for name in re.sub(r" ?\([^)]*\)", "", line).split(" | "):
+            assert f"`{name.partition(' ')[0]}`" in GUIDE, line
+
+
+COMPLETE = """
+source {completion}
+COMP_WORDS=(kubelet-authenticator-tpm {words}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_kubelet_authenticator_tpm kubelet-authenticator-tpm "${{COMP_WORDS[-1]}}"
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def completions(words: str) -> set[str]:
+    """Return what bash offers for the last word of a command line."""
+    script = COMPLETE.format(completion=NODE / "completion/kubelet-authenticator-tpm", words=words)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_completion_offers_the_commands() -> None:
+    assert completions("''") >= set(arguments.COMMANDS)
+    assert completions("rene") == {"renew"}
+
+
+@pytest.mark.parametrize("command", arguments.COMMANDS)
+def test_completion_offers_every_flag_of_a_command_and_no_other(command: str) -> None:
+    help_text = subprocess.run(
+        [Path(sys.prefix, "bin", Path(PROGRAM).name), command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", help_text, re.MULTILINE)
+    assert completions(f"{command} --") == set(flags)
+
+
+def test_completion_offers_values() -> None:
+    assert completions("status --output j") == {"json"}
+    assert completions("--endorsement-key-type ''") == {"auto", "ecc", "rsa"}
 
 
 def test_commands_of_the_guide_are_valid() -> None:

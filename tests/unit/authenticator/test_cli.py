@@ -1,6 +1,7 @@
-"""The installed full program: its output, its background runs, and its exit codes.
+"""The full program: its output, its background runs, and its exit codes.
 
-Whole exchanges are in tests/integration; here the TPM never answers or does not exist.
+Whole exchanges are in tests/integration; here the TPM never answers or does not exist. Tests of
+what a process inherits or leaves behind start the installed program, others call it.
 """
 
 import base64
@@ -24,6 +25,7 @@ from authenticator.model import KeyPair
 from authenticator.state.credential import STALE_EXPIRATION_SECONDS, Credential, encode
 from authenticator.state.store import REPEAT_CALL_SECONDS
 from tests.builders import credentials
+from tests.harness import forked_program
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
 
@@ -83,13 +85,10 @@ class Node:
     def run(
         self, *arguments: str, exec_info: bool = True, stderr: int = subprocess.PIPE
     ) -> subprocess.CompletedProcess[str]:
-        """Run the program with pipes, as client-go does."""
-        environment = dict(os.environ)
-        if exec_info:
-            environment["KUBERNETES_EXEC_INFO"] = self.exec_info.decode()
+        """Run the installed program with pipes, as client-go does."""
         return subprocess.run(
             [PROGRAM, *arguments],
-            env=environment,
+            env=self.environment(exec_info=exec_info),
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -97,6 +96,16 @@ class Node:
             timeout=PROMPT_SECONDS,
             check=False,
         )
+
+    def call(self, *arguments: str, exec_info: bool = True) -> subprocess.CompletedProcess[str]:
+        """Call the full program."""
+        environment = self.environment(exec_info=exec_info)
+        return forked_program.call(*arguments, environment=environment, seconds=PROMPT_SECONDS)
+
+    def environment(self, *, exec_info: bool) -> dict[str, str]:
+        """Return the environment, with the exec info as client-go passes it."""
+        extra = {"KUBERNETES_EXEC_INFO": self.exec_info.decode()} if exec_info else {}
+        return dict(os.environ) | extra
 
     def records(self, count: int) -> list[dict[str, Any]]:
         """Wait for this number of run records and return them."""
@@ -288,12 +297,12 @@ def test_call_does_not_wait_for_its_background_run(node: Node) -> None:
 def test_v1beta1_call_gets_a_v1beta1_credential(node: Node) -> None:
     node.api_version = "client.authentication.k8s.io/v1beta1"
     node.store_credential(age_days=6)
-    assert json.loads(node.run().stdout)["apiVersion"] == node.api_version
+    assert json.loads(node.call().stdout)["apiVersion"] == node.api_version
 
 
 def test_other_arguments_with_the_same_meaning_are_served(node: Node) -> None:
     node.store_credential(age_days=1)
-    assert node.run("credential", "--timeout-seconds=5").returncode == 0
+    assert node.call("credential", "--timeout-seconds=5").returncode == 0
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
@@ -305,21 +314,21 @@ def one_line(result: subprocess.CompletedProcess[str]) -> str:
 
 def test_expired_certificate_is_not_served_unless_the_api_server_accepts_it(node: Node) -> None:
     node.store_credential(age_days=8)
-    result = node.run()
+    result = node.call()
     assert result.returncode == 1
     assert "ApiServerUnavailable" in one_line(result)
 
 
 def test_certificate_of_a_former_node_name_is_not_served(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("--node-name=worker-2")
+    result = node.call("--node-name=worker-2")
     assert result.returncode != 0
     assert one_line(result)
 
 
 def test_all_problems_of_settings_are_in_one_line(node: Node) -> None:
     node.settings["surprise"] = 1
-    result = node.run("--timeout-seconds=soon", "--whatever")
+    result = node.call("--timeout-seconds=soon", "--whatever")
     assert result.returncode == 2
     line = one_line(result)
     assert all(word in line for word in ("surprise", "--timeout-seconds", "--whatever"))
@@ -329,7 +338,7 @@ def test_damaged_credential_is_logged_and_not_served(node: Node) -> None:
     node.store_credential(age_days=1)
     path = node.state / "credential.pem"
     path.write_bytes(path.read_bytes()[:-20])
-    result = node.run()
+    result = node.call()
     assert result.returncode == 2
     assert "damaged" in result.stderr
     assert "BootstrapCredentialUnusable" in result.stderr
@@ -347,34 +356,34 @@ def test_missing_tpm_is_an_error_of_one_line(node: Node) -> None:
         ),
         encoding="utf-8",
     )
-    result = node.run()
+    result = node.call()
     assert result.returncode == 1
     assert "TpmUnavailable" in one_line(result)
     node.cool_down_longer()
-    assert "CoolingDown" in one_line(node.run())
+    assert "CoolingDown" in one_line(node.call())
 
 
 def test_state_directory_of_another_user_is_refused(node: Node) -> None:
     node.state.mkdir()
     os.chown(node.state, 65534, 65534)
-    result = node.run()
+    result = node.call()
     assert result.returncode == 2
     assert "StateDirectoryUnsafe" in one_line(result)
 
 
 def test_version_is_printed(node: Node) -> None:
-    assert node.run("--version").stdout.startswith("kubelet-authenticator-tpm ")
+    assert node.call("--version").stdout.startswith("kubelet-authenticator-tpm ")
 
 
 def test_help_names_every_command_and_the_exit_codes(node: Node) -> None:
-    text = node.run("--help").stdout
+    text = node.call("--help").stdout
     for word in ("status", "doctor", "renew", "endorsement-key", "Exit codes", "--provider-id"):
         assert word in text
 
 
 def test_mistyped_command_is_named(node: Node) -> None:
     """It was reported as a missing KUBERNETES_EXEC_INFO."""
-    result = node.run("statu", exec_info=False)
+    result = node.call("statu", exec_info=False)
     assert result.returncode == 2
     line = one_line(result)
     assert "invalid choice: 'statu'" in line
@@ -382,14 +391,14 @@ def test_mistyped_command_is_named(node: Node) -> None:
 
 
 def test_mistyped_flag_is_named(node: Node) -> None:
-    line = one_line(node.run("--provider-idd=x", exec_info=False))
+    line = one_line(node.call("--provider-idd=x", exec_info=False))
     assert "unknown argument '--provider-idd=x'" in line
     assert "KUBERNETES_EXEC_INFO" not in line
 
 
 def test_verbose_run_logs_its_steps(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("renew", "-v", "--state-dir", str(node.state))
+    result = node.call("renew", "-v", "--state-dir", str(node.state))
     assert result.returncode == 1
     lines = result.stderr.splitlines()
     assert any("phase offer: failed after" in line for line in lines[:-1]), lines
@@ -399,14 +408,14 @@ def test_verbose_run_logs_its_steps(node: Node) -> None:
 
 def test_status_shows_the_cache(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("status", "--state-dir", str(node.state), exec_info=False)
+    result = node.call("status", "--state-dir", str(node.state), exec_info=False)
     assert "fresh, until" in result.stdout
-    parsed = json.loads(node.run("status", "--output", "json").stdout)
+    parsed = json.loads(node.call("status", "--output", "json").stdout)
     assert parsed["certificate"]["state"] == "fresh"
 
 
 def test_status_without_a_state_directory_is_an_error(node: Node) -> None:
-    result = node.run("status", "--state-dir", str(node.state), exec_info=False)
+    result = node.call("status", "--state-dir", str(node.state), exec_info=False)
     assert result.returncode == 1
     assert "does not exist yet" in one_line(result)
     assert not node.state.exists()
@@ -414,21 +423,21 @@ def test_status_without_a_state_directory_is_an_error(node: Node) -> None:
 
 def test_renew_without_a_kubeconfig_uses_the_cached_call(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("renew", "--state-dir", str(node.state), exec_info=False)
+    result = node.call("renew", "--state-dir", str(node.state), exec_info=False)
     assert "TpmUnavailable" in one_line(result)
     assert node.records(1)[0]["purpose"] == "forced"
 
 
 def test_renew_that_is_not_due_does_nothing(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("renew", "--if-due", "--state-dir", str(node.state), exec_info=False)
+    result = node.call("renew", "--if-due", "--state-dir", str(node.state), exec_info=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "worker-1: certificate until" in result.stdout
 
 
 def test_doctor_runs_every_check(node: Node) -> None:
     node.store_credential(age_days=1)
-    result = node.run("doctor", "--output", "json")
+    result = node.call("doctor", "--output", "json")
     assert result.returncode == 1
     findings = {f["check"]: f for f in json.loads(result.stdout)["findings"]}
     assert findings["certificate"]["remedy"] == ""
@@ -461,7 +470,7 @@ def kubeconfig(node: Node, **settings: object) -> Path:
 
 def doctor_findings(node: Node, *arguments: str) -> dict[str, dict[str, str]]:
     """Run doctor without the environment of client-go; return its findings."""
-    result = node.run("doctor", "--output", "json", *arguments, exec_info=False)
+    result = node.call("doctor", "--output", "json", *arguments, exec_info=False)
     return {f["check"]: f for f in json.loads(result.stdout)["findings"]}
 
 
@@ -507,14 +516,14 @@ def test_renew_uses_the_corrected_kubeconfig_and_reports_differences(node: Node)
     """It used the cached call: a corrected setting or an explicit --kubeconfig had no effect."""
     node.store_credential(age_days=1)
     path = kubeconfig(node, tcti="swtpm:path=/nonexistent/corrected")
-    result = node.run("renew", "--kubeconfig", str(path), exec_info=False)
+    result = node.call("renew", "--kubeconfig", str(path), exec_info=False)
     first, last = result.stderr.splitlines()
     assert first.endswith(f"a change of {path}; differences: tcti")
     assert "/nonexistent/corrected" in last
 
 
 def test_endorsement_key_needs_a_tpm(node: Node) -> None:
-    assert "TpmUnavailable" in one_line(node.run("endorsement-key"))
+    assert "TpmUnavailable" in one_line(node.call("endorsement-key"))
 
 
 def test_cached_path_of_the_full_program_needs_no_tpm_stack() -> None:

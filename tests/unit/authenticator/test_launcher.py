@@ -23,7 +23,7 @@ from authenticator.state.credential import Credential, encode, encode_exec_crede
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
-ERROR_PREFIX = b"kubelet-authenticator-tpm: "
+FULL_PROGRAM_RAN = 77
 BUILT_IN = frozenset(sys.builtin_module_names)
 
 
@@ -32,6 +32,7 @@ class Call:
     """One call of the program, with pipes as client-go makes it."""
 
     directory: Path
+    program: Path = PROGRAM
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ class Call:
         if exec_info is not None:
             environment[b"KUBERNETES_EXEC_INFO"] = exec_info
         return subprocess.run(
-            [PROGRAM, *self.arguments, *more],
+            [self.program, *self.arguments, *more],
             env=environment,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -68,6 +69,17 @@ def call(tmp_path: Path) -> Call:
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
     return Call(directory)
+
+
+@pytest.fixture
+def launched(call: Call) -> Call:
+    """Return a call of the installed launcher, with a full program that only says that it runs."""
+    alone = call.directory.parent / PROGRAM.name
+    alone.write_bytes(PROGRAM.read_bytes())
+    alone.with_name(f"{alone.name}-full").write_text(f"#!/bin/sh\nexit {FULL_PROGRAM_RAN}\n")
+    for program in alone.parent.glob(f"{alone.name}*"):
+        program.chmod(0o755)
+    return Call(call.directory, alone)
 
 
 def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
@@ -134,13 +146,13 @@ def test_state_directory_of_the_exec_extension_is_used(tmp_path: Path) -> None:
 
 
 def left_to_the_full_program(result: subprocess.CompletedProcess[bytes]) -> bool:
-    """Return whether the full program ran: without a TPM or a CA it prints an error."""
-    return result.returncode != 0 and result.stderr.startswith(ERROR_PREFIX)
+    """Return whether the launcher printed nothing and became the full program."""
+    return (result.returncode, result.stdout, result.stderr) == (FULL_PROGRAM_RAN, b"", b"")
 
 
-def test_another_exec_info_is_not_served(call: Call) -> None:
-    call.store(call.fresh())
-    assert left_to_the_full_program(call.run(exec_info=credentials.EXEC_INFO + b" "))
+def test_another_exec_info_is_not_served(launched: Call) -> None:
+    launched.store(launched.fresh())
+    assert left_to_the_full_program(launched.run(exec_info=credentials.EXEC_INFO + b" "))
 
 
 def test_no_exec_info_is_not_served(call: Call) -> None:
@@ -151,21 +163,21 @@ def test_no_exec_info_is_not_served(call: Call) -> None:
     assert result.stderr.count(b"\n") == 1
 
 
-def test_other_arguments_are_left_to_the_full_program(call: Call) -> None:
-    call.store(call.fresh())
-    assert left_to_the_full_program(call.run("--timeout-seconds=5"))
+def test_other_arguments_are_left_to_the_full_program(launched: Call) -> None:
+    launched.store(launched.fresh())
+    assert left_to_the_full_program(launched.run("--timeout-seconds=5"))
 
 
-def test_credential_whose_renewal_is_due_is_left_to_the_full_program(call: Call) -> None:
+def test_credential_whose_renewal_is_due_is_left_to_the_full_program(launched: Call) -> None:
     week_ago = int(time.time()) - 6 * credentials.DAY
-    call.store(credentials.make(week_ago, arguments=call.arguments))
-    assert left_to_the_full_program(call.run())
+    launched.store(credentials.make(week_ago, arguments=launched.arguments))
+    assert left_to_the_full_program(launched.run())
 
 
-def test_credential_from_the_future_is_left_to_the_full_program(call: Call) -> None:
+def test_credential_from_the_future_is_left_to_the_full_program(launched: Call) -> None:
     tomorrow = int(time.time()) + credentials.DAY
-    call.store(credentials.make(tomorrow, arguments=call.arguments))
-    assert left_to_the_full_program(call.run())
+    launched.store(credentials.make(tomorrow, arguments=launched.arguments))
+    assert left_to_the_full_program(launched.run())
 
 
 def spoil_byte(path: Path) -> None:
@@ -207,10 +219,10 @@ SPOILERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
-def test_damaged_or_unsafe_file_is_not_served(call: Call, spoiler: str) -> None:
-    call.store(call.fresh())
-    SPOILERS[spoiler](call.directory / "credential.pem")
-    assert left_to_the_full_program(call.run())
+def test_damaged_or_unsafe_file_is_not_served(launched: Call, spoiler: str) -> None:
+    launched.store(launched.fresh())
+    SPOILERS[spoiler](launched.directory / "credential.pem")
+    assert left_to_the_full_program(launched.run())
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
@@ -284,10 +296,10 @@ def test_file_that_others_could_read_is_served_with_a_warning_and_closed(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_link_in_place_of_the_directory_is_not_followed(call: Call) -> None:
-    call.store(call.fresh())
-    replace_by_link(call.directory)
-    assert left_to_the_full_program(call.run())
+def test_link_in_place_of_the_directory_is_not_followed(launched: Call) -> None:
+    launched.store(launched.fresh())
+    replace_by_link(launched.directory)
+    assert left_to_the_full_program(launched.run())
 
 
 def note(call: Call, parent: int, ago: int) -> None:
@@ -365,11 +377,11 @@ def test_same_parent_is_served_again_at_once(call: Call) -> None:
 
 @pytest.mark.parametrize("ago", [launcher.REPEAT_CALL_SECONDS + 30, -3600])
 def test_second_call_of_the_same_parent_after_ten_seconds_is_suspicious(
-    call: Call, ago: int
+    launched: Call, ago: int
 ) -> None:
-    call.store(call.fresh())
-    note(call, os.getpid(), ago)
-    assert left_to_the_full_program(call.run())
+    launched.store(launched.fresh())
+    note(launched, os.getpid(), ago)
+    assert left_to_the_full_program(launched.run())
 
 
 def test_another_parent_is_not_suspicious(call: Call) -> None:

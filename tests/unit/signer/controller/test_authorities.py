@@ -16,6 +16,7 @@ from tests.harness import pki
 BLUE = ClusterKey(namespace="team-a", name="blue")
 GREEN = ClusterKey(namespace="team-b", name="green")
 STRICT = Policy(name="strict")
+MAX_AGE = module._MAX_AGE
 SHARING = Policy(name="sharing", allow_shared_authority=True)
 
 
@@ -33,9 +34,12 @@ class Clusters:
         default_factory=lambda: {BLUE: STRICT, GREEN: STRICT}
     )
     authorities: ClusterAuthorities = field(init=False)
+    now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.authorities = ClusterAuthorities(self.secrets, self.policy_of)
+        self.authorities = ClusterAuthorities(
+            self.secrets, self.policy_of, monotonic=lambda: self.now
+        )
 
     def policy_of(self, key: ClusterKey) -> Policy:
         if key not in self.policies:
@@ -73,9 +77,23 @@ def test_an_authority_is_parsed_once_for_each_version_of_its_secret(clusters: Cl
     """Each certificate cost all threads 0.35 s, with an RSA key of 4096 bits."""
     clusters.put(BLUE, pair())
     first = clusters.authorities.authority(BLUE)
+    clusters.now += MAX_AGE
     assert clusters.authorities.authority(BLUE) is first
     clusters.put(BLUE, pair())
+    clusters.now += MAX_AGE
     assert clusters.authorities.authority(BLUE).certificate != first.certificate
+
+
+def test_a_secret_is_read_once_in_some_seconds(clusters: Clusters) -> None:
+    """A storm of joins in one cluster read it for each certificate."""
+    clusters.put(BLUE, pair())
+    for _ in range(3):
+        clusters.authorities.authority(BLUE)
+    assert clusters.secrets.reads == 1
+    clusters.now += MAX_AGE
+    del clusters.secrets.stored["team-a", "blue-ca"]
+    with pytest.raises(AuthorityUnavailable):
+        clusters.authorities.authority(BLUE)
 
 
 def test_a_secret_that_was_made_again_is_parsed_again(clusters: Clusters) -> None:
@@ -85,6 +103,7 @@ def test_a_secret_that_was_made_again_is_parsed_again(clusters: Clusters) -> Non
     clusters.secrets.version = 0
     clusters.secrets.incarnation += 1
     clusters.put(BLUE, pair())
+    clusters.now += MAX_AGE
     assert clusters.authorities.authority(BLUE).certificate != first.certificate
 
 

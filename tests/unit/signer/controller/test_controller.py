@@ -1,6 +1,7 @@
 """Threads of the controller: a hostile cluster neither speeds them up nor outlives its end."""
 
 import time
+from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
@@ -10,13 +11,17 @@ from signer.config import Config
 from signer.controller import controller
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
-from signer.controller.workqueue import DONE
+from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.workqueue import DONE, Result
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import parse_kubeconfig
+from signer.model import Csr
 from tests.builders.kube_objects import HOME
+from tests.builders.scenario import Scenario
+from tests.fakes.csrs import FakeCsrs
 from tests.harness import kubeconfig, pki
 
 
@@ -149,3 +154,35 @@ def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
     monkeypatch.setattr(signer, "_delete_unclaimed_keys", delete_unclaimed_keys)
     signer._maintain_management()
     assert steps == ["rotate", "keys"]
+
+
+def test_a_version_that_this_signer_replaced_is_not_verified_again(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch delivers a write later. A second verification would cost CPU and a conflict."""
+    signer = make_controller(workload)
+    signer._on_cluster_added(workload)
+    monkeypatch.setattr(signer._clusters, "get", lambda _: workload)
+    csrs = FakeCsrs()
+    workload.writer = csrs  # type: ignore[assignment] # the part of it that is called
+    reconciled: list[str] = []
+
+    def reconcile(_: Reconciler, csr: Csr, side: ClusterContext) -> Result:
+        reconciled.append(csr.resource_version)
+        side.csrs.annotate(csr, {"a": str(len(reconciled))})
+        return DONE
+
+    monkeypatch.setattr(Reconciler, "reconcile", reconcile)
+    filed = csrs.put(Scenario().offer_csr())
+    workload.csrs.replace({filed.name: filed})
+    item = Item(cluster=HOME, requester=filed.username, name=filed.name)
+    for _ in range(2):
+        assert signer._reconcile(item)[0] == DONE
+    written = csrs.stored[filed.name]
+    workload.csrs.upsert(filed.name, written)
+    assert signer._reconcile(item)[0] == DONE
+    assert reconciled == [filed.resource_version]
+    workload.csrs.upsert(filed.name, csrs.put(replace(written, annotations={"b": "theirs"})))
+    signer._reconcile(item)
+    assert len(reconciled) == 2
+    workload.stop()

@@ -77,8 +77,8 @@ def test_eight_silent_clusters_of_one_tenant_leave_workers_to_others() -> None:
     turns = Turns()
     turns.push(*hanging("hostile", 8))
     assert len(turns.pop_all()) <= controller._WORKERS / 2
-    turns.push(*(item(str(n), cluster=OTHER) for n in range(8)))
-    assert len(turns.pop_all()) == controller._MAX_WORKERS_PER_CLUSTER
+    turns.push(*(item(str(n), cluster=OTHER) for n in range(controller._WORKERS)))
+    assert len(turns.pop_all()) >= controller._WORKERS / 8
 
 
 def test_many_hostile_tenants_leave_workers_to_one_more() -> None:
@@ -111,7 +111,7 @@ def test_an_owner_that_is_blocked_keeps_its_turn() -> None:
 
 def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> None:
     turns = Turns()
-    turns.push(*(item(str(n)) for n in range(9)))
+    turns.push(*(item(str(n)) for n in range(3 * controller._MAX_WORKERS_PER_CLUSTER)))
     for popped in turns.pop_all():
         turns.queue.release(popped)
         turns.queue.record_call(BLUE, slow=True, now=turns.now)

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from common.errors import ApiServerUnavailable
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
 from signer.controller.timed_csrs import TimedCsrWriter
+from signer.errors import CsrChanged
 from signer.model import Csr
 from tests.builders.scenario import NOW, Scenario
 from tests.fakes.csrs import FakeCsrs
@@ -66,3 +68,36 @@ def test_a_slow_call_that_fails_is_slow() -> None:
     csrs.takes = 0.0
     writer.read(csr.name)
     assert writer.slow
+
+
+def test_the_versions_that_writes_replaced_and_made_are_noted() -> None:
+    csrs = FakeCsrs()
+    writer = TimedCsrWriter(csrs, lambda: 0.0)
+    csr = csrs.put(Scenario().offer_csr())
+    approved = writer.approve(csr, "R", "m")
+    certified = writer.set_certificate(approved, b"c")
+    assert writer.replaced == {csr.resource_version, approved.resource_version}
+    assert writer.written == certified.resource_version
+
+
+def test_a_write_that_fails_replaces_no_version() -> None:
+    csrs = FakeCsrs()
+    writer = TimedCsrWriter(csrs, lambda: 0.0)
+    stale = csrs.put(Scenario().offer_csr())
+    csrs.put(stale)
+    with pytest.raises(CsrChanged):
+        writer.approve(stale, "R", "m")
+    assert (writer.replaced, writer.written) == (set(), None)
+
+
+ACCEPTING = {"approve", "set_certificate", "challenge"}
+WRITES = CALLS | {"challenge": lambda writer, csr: writer.annotate(csr, {CHALLENGE_ANNOTATION: ""})}
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_a_challenge_an_approval_and_a_certificate_accept_a_request(call: str) -> None:
+    """Only these give an owner CPU time back: a request that is denied or waits does not."""
+    csrs = FakeCsrs()
+    writer = TimedCsrWriter(csrs, lambda: 0.0)
+    WRITES[call](writer, csrs.put(Scenario().offer_csr()))
+    assert writer.accepted == (call in ACCEPTING)

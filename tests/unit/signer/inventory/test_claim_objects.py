@@ -1,8 +1,10 @@
 """EndorsementKey and AttestedNode: encoded objects can be read, and others are refused."""
 
+import json
+from collections.abc import Container
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +15,9 @@ from signer.inventory.claim_objects import (
     read_endorsement_key,
     replacement_metadata,
 )
+from signer.inventory.claims import KubeClaimStore
+from signer.kube.client import ApiClient, Response
+from signer.kube.decode import Json
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
@@ -168,3 +173,45 @@ def test_attested_nodes_of_equal_cluster_names_differ_by_namespace() -> None:
     abroad = ClusterKey(namespace="team-b", name="blue")
     node = replace(NODE, cluster=abroad, name=attested_node_name(abroad, "node-1"))
     assert stored(node)["metadata"]["namespace"] == "team-b"
+
+
+class WrittenKeys:
+    """An API server with one EndorsementKey, which merges each patch into it."""
+
+    def __init__(self) -> None:
+        self.body = encode_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+        self.body["metadata"]["resourceVersion"] = "1"
+
+    def merge_patch(self, path: str, body: Json, *, accepted: Container[int]) -> Response:
+        assert path.endswith(DIGEST)
+        assert 200 in accepted
+        self.body["spec"] |= body["spec"]
+        return Response(status=200, content=json.dumps(self.body).encode())
+
+
+LATER = NOW + timedelta(days=3)
+STRONGER = replace(HOLDER, basis=TrustBasis.RECORD)
+OTHER_NODE = replace(HOLDER, node_name="node-2")
+
+
+@pytest.mark.parametrize(
+    ("holder", "since"),
+    [(HOLDER, NOW), (STRONGER, NOW), (OTHER_NODE, LATER)],
+    ids=["same claim", "better basis", "another node"],
+)
+def test_renewal_does_not_move_the_time_of_the_first_claim(
+    holder: KeyHolder, since: datetime
+) -> None:
+    """`heldBy.since` was the time of the last renewal, so it showed nothing of the first one."""
+    written = WrittenKeys()
+    claims = KubeClaimStore(cast("ApiClient", written))
+    key = claims.set_key_holder(read_endorsement_key(written.body), holder, LATER)
+    assert (key.held_by, key.held_since, key.last_claimed) == (holder, since, LATER)
+
+
+def test_claim_by_an_earlier_signer_counts_from_its_time() -> None:
+    """It has no `lastClaimed`."""
+    body = encode_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    body["metadata"]["resourceVersion"] = "1"
+    del body["spec"]["heldBy"]["lastClaimed"]
+    assert read_endorsement_key(body).last_claimed == NOW

@@ -12,7 +12,7 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.kube import tls
 from signer.kube.client import ApiClient
-from signer.kube.cpu_budget import CpuBudget, CpuShare
+from signer.kube.cpu_budget import REFUND, CpuBudget, CpuShare
 from signer.kube.kubeconfig import Connection
 from tests.fakes.api_server import api_server
 from tests.fakes.clock import FakeClock
@@ -68,6 +68,21 @@ def test_the_share_returns_with_time() -> None:
     assert threads.spend("a", 0.0) == pytest.approx(0.0)
     threads.clock.pass_time(BURST / SHARE)
     assert threads.spend("a", BURST) == pytest.approx(0.0)
+
+
+def test_a_storm_of_accepted_requests_uses_up_no_share() -> None:
+    """2,000 nodes that joined at once were slowed to the share after the burst."""
+    threads = Threads()
+    for _ in range(5000):
+        assert threads.spend("a", REFUND) == 0
+        threads.budget.refund("a")
+
+
+def test_accepted_requests_save_up_no_share() -> None:
+    threads = Threads()
+    for _ in range(5000):
+        threads.budget.refund("a")
+    assert threads.spend("a", BURST + 0.5) == pytest.approx(0.5 / SHARE)
 
 
 def test_work_before_begin_is_not_charged() -> None:

@@ -69,9 +69,8 @@ def make(
     verified = scenario.judge_answer() if verified is None else verified
     return make_claims(
         replace(verified, holder=replace(verified.holder, basis=basis)),
+        replace(scenario.context(), policy=policy, now=NOW),
         claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
-        policy=policy,
-        now=NOW,
         not_after=NOT_AFTER,
     )
 

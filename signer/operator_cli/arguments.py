@@ -1,0 +1,220 @@
+"""The command line of operators: commands, their flags and their help.
+
+Imports nothing heavy: shell completion builds the parser at each press of the tab key.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from signer.model import ClusterKey
+
+PROGRAM: Final = "kubectl-attestation"
+FORMATS: Final = ("table", "wide", "json", "yaml")
+_EPILOG: Final = (
+    "Exit status: 0 done, or all is well; 1 the answer is no (a problem, a denied request, an"
+    " object that does not exist); 2 the arguments or files are invalid; 3 it cannot be decided or"
+    " done now (an API server, a credential or a permission is missing)."
+)
+COMMANDS: Final[Mapping[str, str]] = {
+    "status": "count Clusters, nodes and endorsement keys",
+    "clusters": "list the Clusters: opt-in, Machines, nodes, pending requests, API server",
+    "nodes": "list the nodes that have attested, and the Machines whose nodes have not",
+    "pending": "list the requests that wait, with the reason and the next step",
+    "register": "register the endorsement key of a machine, or an inventory of many",
+    "replace": "register the new key of a machine and ban its old one",
+    "ban": "end all certificates of an endorsement key",
+    "unban": "lift the ban of an endorsement key",
+    "release": "let the next owner of a machine use its endorsement key",
+    "explain": "explain, check by check, how the signer judges a request of a live cluster",
+    "policy": "check a policy file",
+    "check": "examine the installation, the Clusters, and rights that avoid the attestation",
+}
+_KEY_HELP: Final = (
+    "the endorsement key: sha256:HEX, the first 6 digits or more of a recorded key, or"
+    " NAMESPACE/CLUSTER/NODE"
+)
+_NEW_KEY_HELP: Final = (
+    "the endorsement key: sha256:HEX, or a FILE (- is standard input) with what"
+    " `kubelet-authenticator-tpm endorsement-key` prints, PEM, or a manifest"
+)
+_Adder = Callable[[argparse.ArgumentParser], None]
+
+
+def parse_arguments(arguments: Sequence[str], program: str = PROGRAM) -> argparse.Namespace:
+    """Parse a command line; exit with a message for a wrong one, and with a text for --help."""
+    return build_parser(program).parse_args(arguments)
+
+
+def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
+    """Return the parser of all commands; `command` names the chosen one."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Operate the TPM attestation of the nodes of Cluster API.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=version("node-attestation"),
+        help="print the version and exit",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, what in COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        _FLAGS[name](command)
+    return parser
+
+
+def _add_connection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--kubeconfig", metavar="FILE", help="connect with this file (default: $KUBECONFIG)"
+    )
+    command.add_argument(
+        "--context", metavar="NAME", help="the kubeconfig's context of the management cluster"
+    )
+
+
+def _add_read_flags(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "-n", "--namespace", default="", metavar="NAME", help="only Clusters of this namespace"
+    )
+    _add_cluster(command, "only this Cluster")
+    _add_output(command)
+
+
+def _add_cluster(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("--cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help=what)
+
+
+def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+    command.add_argument(
+        "-o", "--output", choices=formats, default="table", help="format (%(default)s)"
+    )
+
+
+def _add_yes(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_key(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument("key", metavar="KEY", help=_KEY_HELP)
+
+
+def _add_register(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument("key", metavar="KEY", nargs="?", help=_NEW_KEY_HELP)
+    _add_cluster(command, "the Cluster of the machine; with --inventory, of rows without one")
+    command.add_argument("--machine", metavar="NAME", help="the name of its Machine")
+    command.add_argument("--provider-id", metavar="ID", help="its provider ID")
+    command.add_argument("--node", metavar="NAME", help="the name of its node")
+    command.add_argument(
+        "--inventory",
+        type=Path,
+        metavar="FILE",
+        help="register all rows of a CSV or JSON file with key, cluster, machine, providerID, node",
+    )
+
+
+def _add_replace(command: argparse.ArgumentParser) -> None:
+    _add_key(command)
+    command.add_argument("new_key", metavar="NEW-KEY", help=_NEW_KEY_HELP)
+    _add_reason(command, "mainboard or TPM replaced")
+    _add_yes(command)
+
+
+def _add_ban(command: argparse.ArgumentParser) -> None:
+    _add_key(command)
+    _add_reason(command, None)
+    _add_yes(command)
+
+
+def _add_reason(command: argparse.ArgumentParser, default: str | None) -> None:
+    command.add_argument(
+        "--reason",
+        default=default,
+        required=default is None,
+        metavar="TEXT",
+        help="why the key is banned; all who read EndorsementKeys see it",
+    )
+
+
+def _add_release(command: argparse.ArgumentParser) -> None:
+    _add_key(command)
+    _add_cluster(command, "the Cluster of the former owner")
+    command.add_argument(
+        "--provider-id", metavar="ID", help="only one machine of that Cluster (default: all)"
+    )
+    _add_yes(command)
+
+
+def _add_explain(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "--cluster",
+        type=_cluster_key,
+        required=True,
+        metavar="NAMESPACE/NAME",
+        help="the Cluster of the request",
+    )
+    _add_output(command, ("table", "json"))
+    command.add_argument("csr", metavar="CSR", help="the name of the request")
+    command.add_argument(
+        "--policy", type=Path, required=True, metavar="FILE", help="the signer's policy file"
+    )
+    command.add_argument(
+        "--challenge-keys",
+        action="store_true",
+        help="read the challenge keys, without which no answer can be decided",
+    )
+    _add_signer_namespace(command)
+
+
+def _add_signer_namespace(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--signer-namespace",
+        default="node-attestation-system",
+        metavar="NAME",
+        help="the namespace of the signer (%(default)s)",
+    )
+
+
+def _add_policy(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    what = "read a policy file as the signer does, and compare it with the Clusters"
+    check = actions.add_parser("check", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    _add_read_flags(check)
+    check.add_argument("file", type=Path, metavar="FILE", help="the policy file")
+    check.add_argument("--offline", action="store_true", help="do not compare it with the Clusters")
+
+
+def _add_check(command: argparse.ArgumentParser) -> None:
+    _add_read_flags(command)
+    _add_signer_namespace(command)
+
+
+_FLAGS: Final[Mapping[str, _Adder]] = {
+    "status": _add_read_flags,
+    "clusters": _add_read_flags,
+    "nodes": _add_read_flags,
+    "pending": _add_read_flags,
+    "register": _add_register,
+    "replace": _add_replace,
+    "ban": _add_ban,
+    "unban": _add_key,
+    "release": _add_release,
+    "explain": _add_explain,
+    "policy": _add_policy,
+    "check": _add_check,
+}
+
+
+def _cluster_key(text: str) -> ClusterKey:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
+    return ClusterKey(namespace=namespace, name=name)

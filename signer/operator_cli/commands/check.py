@@ -1,0 +1,55 @@
+"""`check`: examines the installation, the Clusters, and rights that lead around the attestation."""
+
+from collections.abc import Iterator
+
+from signer.operator_cli.errors import Rejected
+from signer.operator_cli.findings import Finding, exit_status
+from signer.operator_cli.management_checks import check_management
+from signer.operator_cli.output import Column, field
+from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import Snapshot
+from signer.operator_cli.workload_checks import (
+    check_authority,
+    check_opt_in,
+    read_workload_findings,
+    unreachable_finding,
+)
+from signer.operator_cli.workloads import Unreachable, for_each_workload
+
+_COLUMNS = (
+    Column("RESULT", field("result")),
+    Column("CHECK", field("check")),
+    Column("OBJECT", field("object")),
+    Column("MESSAGE", field("message")),
+    Column("NEXT-STEP", field("nextStep")),
+)
+
+
+def run(session: Session) -> int:
+    """Print every finding; a problem makes the exit status 1."""
+    with session.progress("checking the management cluster"):
+        findings = list(check_management(session.api, session.arguments.signer_namespace))
+    try:
+        findings += _check_clusters(session, session.snapshot())
+    except Rejected as e:
+        # Without the CRDs nothing else can be read; the finding above says so.
+        session.warn(e.message)
+    session.show_list([finding.document() for finding in findings], _COLUMNS)
+    return exit_status(findings)
+
+
+def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
+    opted_in = snapshot.opted_in()
+    results = for_each_workload(session, opted_in, read_workload_findings)
+    by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
+    for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):
+        key = cluster.key
+        yield check_opt_in(cluster, snapshot.signers[key], snapshot.annotations[key])
+        result = by_cluster.get(key)
+        if result is None:
+            continue
+        yield check_authority(session.api, cluster, session.now)
+        if isinstance(result, Unreachable):
+            yield unreachable_finding(cluster, result)
+        else:
+            yield from result

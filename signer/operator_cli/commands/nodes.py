@@ -1,0 +1,101 @@
+"""`nodes`: the nodes that have attested, and the Machines whose nodes have not."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+
+from signer.model import AttestedNodeObject
+from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
+from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import Snapshot
+
+_FIRST = (
+    Column("NAMESPACE", field("namespace")),
+    Column("CLUSTER", field("cluster")),
+    Column("NODE", field("node")),
+    Column("MACHINE", field("machine")),
+    Column("STATE", field("state")),
+)
+_LAST = (
+    Column("KEY", lambda d: (d["endorsementKey"] or "")[:SHORT_KEY]),
+    Column("ENDORSEMENT-KEY", field("endorsementKey"), wide=True),
+    Column("PROVIDER-ID", field("providerID"), wide=True),
+)
+
+
+def run(session: Session) -> int:
+    """Print one line for each node and each Machine without one."""
+    snapshot, now = session.snapshot(), session.now
+    documents = [*_nodes(snapshot, now), *_machines(snapshot)]
+    documents.sort(key=lambda d: (d["namespace"], d["cluster"], d["node"] or "~", d["machine"]))
+    times = (
+        Column("ATTESTED-AGO", partial(_age, "lastAttested", now)),
+        Column("EXPIRES-IN", partial(_remaining, now)),
+    )
+    session.show_list(documents, (*_FIRST, *times, *_LAST))
+    return EXIT_OK
+
+
+def _nodes(snapshot: Snapshot, now: datetime) -> Iterable[Document]:
+    for node in snapshot.nodes:
+        yield {
+            "namespace": node.cluster.namespace,
+            "cluster": node.cluster.name,
+            "node": node.node_name,
+            "machine": node.machine_name or None,
+            "state": node_state(node, snapshot, now),
+            "lastAttested": time_text(node.last_attested),
+            "notAfter": time_text(node.not_after),
+            "endorsementKey": node.endorsement_key,
+            "providerID": node.provider_id,
+        }
+
+
+def node_state(node: AttestedNodeObject, snapshot: Snapshot, now: datetime) -> str:
+    """Return the state of a node; the first one that applies."""
+    key = snapshot.keys.get(node.endorsement_key)
+    if key is not None and key.banned:
+        return "Banned"
+    if key is not None and key.is_released_from(node.cluster, node.provider_id):
+        return "Released"
+    if not _has_machine(node, snapshot):
+        return "MachineGone"
+    return "Expired" if node.not_after <= now else "Attested"
+
+
+def _has_machine(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
+    if (node.cluster, node.provider_id) in snapshot.machines_by_provider_id:
+        return True
+    return any(
+        pool.cluster == node.cluster and node.provider_id in pool.provider_ids
+        for pool in snapshot.pools
+    )
+
+
+def _machines(snapshot: Snapshot) -> Iterable[Document]:
+    """Yield the Machines of opted-in Clusters whose node has not attested."""
+    opted_in = {c.key for c in snapshot.opted_in()}
+    attested = {(n.cluster, n.provider_id) for n in snapshot.nodes}
+    for machine in snapshot.machines:
+        if machine.cluster in opted_in and (machine.cluster, machine.provider_id) not in attested:
+            yield {
+                "namespace": machine.cluster.namespace,
+                "cluster": machine.cluster.name,
+                "node": None,
+                "machine": machine.name,
+                "state": "NotAttested",
+                "lastAttested": None,
+                "notAfter": None,
+                "endorsementKey": None,
+                "providerID": machine.provider_id or None,
+            }
+
+
+def _age(name: str, now: datetime, document: Document) -> str | None:
+    return age(document[name], now)
+
+
+def _remaining(now: datetime, document: Document) -> str | None:
+    text = document["notAfter"]
+    return None if text is None else age(time_text(now), datetime.fromisoformat(text))

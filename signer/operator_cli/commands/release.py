@@ -1,0 +1,42 @@
+"""`release`: lets the next owner of a hardware use its TPM, though the former one still exists."""
+
+from signer.kube.decode import Json
+from signer.operator_cli.endorsement_keys import (
+    KeyBody,
+    change_key,
+    describe_holder,
+    find_key,
+    read_key_body,
+    releases_of,
+)
+from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
+from signer.operator_cli.session import Session
+
+
+def run(session: Session) -> int:
+    """Add a Cluster, or one machine of it, to the nodes that may not use the key anymore."""
+    arguments = session.arguments
+    if arguments.cluster is None:
+        raise InputInvalid("--cluster NAMESPACE/NAME of the former owner is required")
+    name = find_key(session.api, arguments.key)
+    body = read_key_body(session.api, name)
+    if body is None:
+        raise Rejected(f"EndorsementKey {name} is not on record: there is nothing to release")
+    cluster = arguments.cluster
+    entry = {"clusterNamespace": cluster.namespace, "clusterName": cluster.name}
+    if arguments.provider_id is not None:
+        entry["providerID"] = arguments.provider_id
+
+    def add(body: KeyBody) -> Json | None:
+        entries = releases_of(body)
+        return None if entry in entries else {"releasedFrom": [*entries, entry]}
+
+    if add(body) is not None:
+        session.confirm(
+            f"EndorsementKey {name}: {describe_holder(body)}. After the release, the nodes of"
+            f" Cluster {cluster.namespace}/{cluster.name} get no certificate with it."
+        )
+    outcome = change_key(session.api, name, add)
+    done = "was released before" if outcome == "unchanged" else "released"
+    session.stdout.write(f"EndorsementKey {name}: {done}\n")
+    return EXIT_OK

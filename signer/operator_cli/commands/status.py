@@ -1,0 +1,43 @@
+"""`status`: counts of Clusters, nodes and keys."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from signer.model import EndorsementKeyObject
+from signer.operator_cli.commands.nodes import node_state
+from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.session import Session
+
+_SOON: Final = timedelta(hours=24)
+
+
+def run(session: Session) -> int:
+    """Print the counts."""
+    snapshot, now = session.snapshot(), session.now
+    opted_in = {c.key for c in snapshot.opted_in()}
+    states = Counter(node_state(node, snapshot, now) for node in snapshot.nodes)
+    soon = sum(now < node.not_after <= now + _SOON for node in snapshot.nodes)
+    session.show_document(
+        {
+            "server": session.api.server,
+            "user": session.api.username,
+            "clusters": {"total": len(snapshot.clusters), "opted in": len(opted_in)},
+            "machines of opted-in clusters": sum(m.cluster in opted_in for m in snapshot.machines),
+            "nodes": {"total": len(snapshot.nodes), **dict(sorted(states.items()))},
+            "certificates that expire within 24 hours": soon,
+            "endorsement keys": _count_keys(snapshot.keys.values()),
+        }
+    )
+    return EXIT_OK
+
+
+def _count_keys(keys: Iterable[EndorsementKeyObject]) -> dict[str, int]:
+    all_keys = list(keys)
+    return {
+        "total": len(all_keys),
+        "registered": sum(bool(k.registered_for) for k in all_keys),
+        "held by a node": sum(k.held_by is not None and not k.banned for k in all_keys),
+        "banned": sum(k.banned for k in all_keys),
+    }

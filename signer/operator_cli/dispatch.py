@@ -1,0 +1,45 @@
+"""Calls the command that the arguments name."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from common.errors import AttestationError
+from signer.operator_cli.commands import (
+    ban,
+    check,
+    clusters,
+    explain,
+    nodes,
+    pending,
+    policy_check,
+    register,
+    release,
+    replace,
+    status,
+)
+from signer.operator_cli.errors import ServerUnavailable
+from signer.operator_cli.session import Session
+
+COMMANDS: Final[Mapping[str, Callable[[Session], int]]] = {
+    "status": status.run,
+    "clusters": clusters.run,
+    "nodes": nodes.run,
+    "pending": pending.run,
+    "register": register.run,
+    "replace": replace.run,
+    "ban": ban.run_ban,
+    "unban": ban.run_unban,
+    "release": release.run,
+    "explain": explain.run,
+    "policy": policy_check.run,
+    "check": check.run,
+}
+
+
+def run(session: Session) -> int:
+    """Run the command and return the exit status. Raises `CommandError`."""
+    try:
+        return COMMANDS[session.arguments.command](session)
+    except AttestationError as e:
+        # A reader of the signer's could not read an answer of the management cluster.
+        raise ServerUnavailable(f"{e.message} {e.detail}".strip()) from e

@@ -1,0 +1,42 @@
+"""The results of `check`."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
+
+
+class Result(Enum):
+    """The result of one check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """Not wrong by itself: an operator decides."""
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"
+    """The check could not be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One check of one object; `next_step` is empty if all is well."""
+
+    result: Result
+    check: str
+    object: str
+    message: str = ""
+    next_step: str = ""
+
+    def document(self) -> dict[str, str]:
+        """Return the finding for the output."""
+        fields = asdict(self)
+        return {**fields, "result": self.result.value, "nextStep": fields.pop("next_step")}
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """Return the exit status: a problem outranks what could not be checked."""
+    results = {finding.result for finding in findings}
+    if Result.PROBLEM in results:
+        return EXIT_NEGATIVE
+    return EXIT_UNDECIDED if Result.UNKNOWN in results else EXIT_OK

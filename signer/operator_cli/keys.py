@@ -1,0 +1,234 @@
+"""Reads endorsement keys that operators name or paste, and inventories of many."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from common import strict_yaml
+from common.names import API_GROUP
+from signer.inventory.key_annotation import read_key_annotation
+from signer.model import ClusterKey
+from signer.operator_cli.errors import InputInvalid
+
+_DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
+_PUBLIC_KEY: Final = re.compile(
+    r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\n?"
+)
+_MAX_KEY_FILE: Final = 256 << 10
+_MAX_INVENTORY: Final = 64 << 20
+"""Bytes: a hundred thousand keys with their PEM."""
+_COLUMNS: Final = ("key", "cluster", "machine", "providerID", "node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicEndorsementKey:
+    """An endorsement key: its digest in hex, and its PEM if the operator gave it."""
+
+    name: str
+    pem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRegistration:
+    """A key and the machine that it is registered for; `None` matches nothing."""
+
+    key: PublicEndorsementKey
+    cluster: ClusterKey
+    machine: str | None = None
+    provider_id: str | None = None
+    node: str | None = None
+
+    def entry(self) -> dict[str, str]:
+        """Return the entry of `EndorsementKey.spec.registeredFor`."""
+        fields = {
+            "clusterNamespace": self.cluster.namespace,
+            "clusterName": self.cluster.name,
+            "providerID": self.provider_id,
+            "machineName": self.machine,
+            "nodeName": self.node,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+def parse_digest(text: str) -> str | None:
+    """Return the digest of `sha256:<hex>` or `<hex>` in lower case, `None` for any other text."""
+    matched = _DIGEST.fullmatch(text.strip())
+    return matched[1].lower() if matched else None
+
+
+def parse_key(text: str, source: str) -> PublicEndorsementKey:
+    """Read one key: a digest, PEM, a manifest, or what `endorsement-key` prints in any format.
+
+    Raises:
+        InputInvalid: the text is none of them, or has several keys.
+
+    """
+    digest = parse_digest(text)
+    if digest is not None:
+        return PublicEndorsementKey(name=digest)
+    text = _value_of_document(text, source)
+    annotation = read_key_annotation(text, source)
+    if annotation.error is not None:
+        raise InputInvalid(
+            annotation.error,
+            hint="paste what `kubelet-authenticator-tpm endorsement-key` prints on the node",
+        )
+    if len(annotation.keys) != 1:
+        raise InputInvalid(
+            f"{source}: must hold one key, not {len(annotation.keys)}",
+            hint="register many keys with --inventory",
+        )
+    pem = _PUBLIC_KEY.search(text)
+    name = annotation.keys[0].spki_sha256.hex()
+    return PublicEndorsementKey(name=name, pem=pem[0] if pem else None)
+
+
+def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
+    """Read the key that an argument gives: a digest, a file, or `-` for standard input."""
+    digest = parse_digest(argument)
+    if digest is not None:
+        return PublicEndorsementKey(name=digest)
+    if argument == "-":
+        return parse_key(stdin.read(_MAX_KEY_FILE), "standard input")
+    return parse_key(_read_file(Path(argument), _MAX_KEY_FILE), argument)
+
+
+def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistration]:
+    """Read a CSV or JSON inventory: columns or members `key,cluster,machine,providerID,node`.
+
+    A row without a Cluster gets the default one.
+
+    Raises:
+        InputInvalid: with every problem, each with its row.
+
+    """
+    rows = _rows(_read_file(path, _MAX_INVENTORY), path)
+    problems: list[str] = []
+    registrations = []
+    for number, row in rows:
+        try:
+            registrations.append(_registration(row, default))
+        except InputInvalid as e:
+            problems.append(f"{path}: row {number}: {e.message}")
+    if not rows:
+        problems.append(f"{path}: must hold a row")
+    if problems:
+        raise InputInvalid("\n".join(problems), hint="nothing was registered")
+    return registrations
+
+
+def parse_cluster(text: str) -> ClusterKey:
+    """Read `NAMESPACE/NAME`. Raises `InputInvalid`."""
+    namespace, slash, name = text.partition("/")
+    if not slash or not namespace or not name or "/" in name:
+        raise InputInvalid(f"the Cluster {text!r} must be NAMESPACE/NAME")
+    return ClusterKey(namespace=namespace, name=name)
+
+
+def _value_of_document(text: str, source: str) -> str:
+    """Return the key of a manifest, or of `endorsement-key` in JSON; any other text unchanged."""
+    if not text.lstrip().startswith(("{", "apiVersion:")):
+        return text
+    try:
+        document = strict_yaml.load_all(text)[0]
+    except (ValueError, IndexError) as e:
+        raise InputInvalid(f"{source}: cannot be read: {e}") from e
+    if not isinstance(document, dict):
+        raise InputInvalid(f"{source}: must be an object")
+    values = _manifest_values(document) or [document.get("sha256"), document.get("publicKey")]
+    texts = [value for value in values if isinstance(value, str) and value]
+    digests = [f"sha256:{digest}" for value in texts if (digest := parse_digest(value))]
+    return "\n".join([*digests, *(value for value in texts if not parse_digest(value))])
+
+
+def _manifest_values(document: Mapping[str, Any]) -> list[object]:
+    group = str(document.get("apiVersion", "")).partition("/")[0]
+    if document.get("kind") != "EndorsementKey" or group != API_GROUP:
+        return []
+    metadata, spec = document.get("metadata"), document.get("spec")
+    return [
+        metadata.get("name") if isinstance(metadata, dict) else None,
+        spec.get("publicKey") if isinstance(spec, dict) else None,
+    ]
+
+
+def _read_file(path: Path, limit: int) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise InputInvalid(f"{path}: must not exceed {limit >> 10} KiB")
+        return content.decode("utf-8-sig")
+    except OSError as e:
+        raise InputInvalid(f"{path}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise InputInvalid(f"{path}: must be UTF-8") from e
+
+
+def _rows(text: str, path: Path) -> Sequence[tuple[int, Mapping[str, Any]]]:
+    """Return each row with its number: the line in a CSV file, the place in a JSON array."""
+    if text.lstrip().startswith(("[", "{")):
+        return list(enumerate(_json_rows(text, path), 1))
+    reader = csv.DictReader(StringIO(text), restkey="")
+    columns = reader.fieldnames or ()
+    unknown = sorted(set(columns) - set(_COLUMNS))
+    if "key" not in columns or unknown:
+        raise InputInvalid(
+            f"{path}: the first line must be a header with `key` and any of"
+            f" {', '.join(_COLUMNS[1:])}" + (f", not {', '.join(unknown)}" if unknown else "")
+        )
+    try:
+        return [(reader.line_num, row) for row in reader]
+    except csv.Error as e:
+        raise InputInvalid(f"{path}: line {reader.line_num}: {e}") from e
+
+
+def _json_rows(text: str, path: Path) -> list[Mapping[str, Any]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise InputInvalid(f"{path}: not JSON: {e}") from e
+    rows = document.get("items") if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputInvalid(f"{path}: must be an array of objects")
+    return rows
+
+
+def _registration(row: Mapping[str, Any], default: ClusterKey | None) -> KeyRegistration:
+    unknown = sorted(str(name) for name in row.keys() - set(_COLUMNS))
+    if unknown:
+        raise InputInvalid(f"has the unknown columns {', '.join(unknown) or '(no name)'}")
+    values = {name: _cell(row, name) for name in _COLUMNS}
+    if values["key"] is None:
+        raise InputInvalid("has no key")
+    cluster = default if values["cluster"] is None else parse_cluster(values["cluster"])
+    if cluster is None:
+        raise InputInvalid("has no cluster, and --cluster gives no default")
+    return require_machine(
+        KeyRegistration(
+            key=parse_key(values["key"], "key"),
+            cluster=cluster,
+            machine=values["machine"],
+            provider_id=values["providerID"],
+            node=values["node"],
+        )
+    )
+
+
+def require_machine(registration: KeyRegistration) -> KeyRegistration:
+    """Return the registration if it names a machine. Raises `InputInvalid`."""
+    if (registration.machine, registration.provider_id, registration.node) == (None, None, None):
+        raise InputInvalid("must name a machine, a provider ID or a node")
+    return registration
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str | None:
+    value = row.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InputInvalid(f"{name} must be a text")
+    return (value or "").strip() or None

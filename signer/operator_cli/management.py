@@ -1,0 +1,235 @@
+"""The management cluster, with the operator's own kubeconfig; only this file imports `kubernetes`.
+
+An operator's kubeconfig has exec plugins, files and proxies, which the signer's parser refuses on
+purpose. The official loader reads them all. It only logs the failure of an exec plugin and then
+connects without a credential, so `connect` checks that there is one.
+"""
+
+import json
+import logging
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import urllib3
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException, load_kube_config
+
+from signer.kube.client import Expired, Response
+from signer.kube.decode import Json
+from signer.kube.pages import list_pages
+from signer.operator_cli.errors import Rejected, ServerUnavailable
+
+FIELD_MANAGER: Final = "kubectl-attestation"
+_ANONYMOUS: Final = "system:anonymous"
+_TIMEOUT: Final = (10.0, 60.0)
+"""Seconds to connect, and for the next byte of an answer."""
+_PAGE_SIZE: Final = 500
+_NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
+_JSON: Final = "application/json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_SELF_REVIEW: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+class ManagementApi:
+    """Requests by path; every failure is a `CommandError` with the next step."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    @property
+    def server(self) -> str:
+        """Return the URL of the API server."""
+        return str(self._client.configuration.host)
+
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] = _NO_QUERY,
+        *,
+        accepted: Container[int] = (200,),
+    ) -> Response:
+        """Read one object."""
+        return self._call("GET", path, query, accepted=accepted)
+
+    def find(self, path: str) -> Response | None:
+        """Read one object, `None` if it does not exist."""
+        response = self.get(path, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
+        return None if response.status == HTTPStatus.NOT_FOUND else response
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        """Read one page of a list. Raises `Expired` when the list can no longer be continued."""
+        response = self._call("GET", path, query, accepted=(200, 410))
+        if response.status == HTTPStatus.GONE:
+            raise Expired
+        return response
+
+    def list_objects(self, path: str, query: Mapping[str, str] = _NO_QUERY) -> list[dict[str, Any]]:
+        """Return all objects of a collection."""
+        for _ in range(2):
+            try:
+                return list(_items(self, path, query))
+            except Expired:
+                continue
+        raise ServerUnavailable(f"the list {path} expired twice before its end")
+
+    def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
+        """Create an object."""
+        return self._call("POST", path, _written(), body=body, accepted=accepted)
+
+    def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
+        """Merge into an object; lists are replaced."""
+        query = _written()
+        return self._call("PATCH", path, query, body=body, media=_MERGE_PATCH, accepted=accepted)
+
+    @cached_property
+    def username(self) -> str:
+        """The user that the API server recognizes by the credential."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        review = json.loads(
+            self._call("POST", _SELF_REVIEW, {}, body=body, accepted=(201,)).content
+        )
+        return str(review["status"]["userInfo"].get("username", ""))
+
+    def _call(  # noqa: PLR0913 - the parts of a request
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: Json | None = None,
+        media: str = _JSON,
+        accepted: Container[int],
+    ) -> Response:
+        headers = {"Accept": _JSON} | ({} if body is None else {"Content-Type": media})
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._client.call_api(*request, _request_timeout=_TIMEOUT)
+            content = answer.read()  # type: ignore[no-untyped-call]
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as e:
+            raise self._unreachable(e) from e
+        if answer.status not in accepted:
+            raise _unexpected_status(method, path, answer.status, content)
+        return Response(status=answer.status, content=content)
+
+    def _unreachable(self, error: Exception) -> ServerUnavailable:
+        reason = getattr(error, "reason", None) or error
+        return ServerUnavailable(
+            f"the API server {self.server} cannot be reached: {str(reason)[:300]}",
+            hint="check the server, the proxy and the CA of the kubeconfig's context",
+        )
+
+
+def connect(kubeconfig: str | None, context: str | None) -> ManagementApi:
+    """Load a kubeconfig and check that the API server accepts its credential.
+
+    `None` means the files of `KUBECONFIG` or the default file, and the current context.
+
+    Raises:
+        ServerUnavailable: the kubeconfig has no usable credential, or the server does not answer.
+
+    """
+    configuration = Configuration()
+    # A redirect would send the credential elsewhere; a retry hides an outage.
+    configuration.retries = False
+    with _logged_errors() as errors:
+        try:
+            load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig,
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        except (ConfigException, OSError, ValueError, KeyError, TypeError) as e:
+            raise ServerUnavailable(
+                f"the kubeconfig cannot be used: {e}",
+                hint="name a kubeconfig with --kubeconfig or KUBECONFIG, a context with --context",
+            ) from e
+    _require_credential(configuration, errors)
+    api = ManagementApi(ApiClient(configuration))
+    if api.username == _ANONYMOUS:
+        raise ServerUnavailable(
+            "the API server does not know the credential: the user is system:anonymous",
+            hint="log in again, or choose another context with --context",
+        )
+    return api
+
+
+def _require_credential(configuration: Configuration, errors: list[str]) -> None:
+    """Raise unless a token or a certificate was loaded; `errors` are those of the loader."""
+    certificate = configuration.cert_file and configuration.key_file
+    if configuration.api_key.get("BearerToken") or certificate:
+        return
+    reason = f": {errors[-1]}" if errors else ""
+    raise ServerUnavailable(
+        f"the kubeconfig gave no credential{reason}",
+        hint="log in again, or choose another context with --context",
+    )
+
+
+@contextmanager
+def _logged_errors() -> Iterator[list[str]]:
+    """Collect what the loader logs instead of raising."""
+    messages: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: messages.append(record.getMessage()[:500])  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        root.removeHandler(handler)
+
+
+def _items(api: ManagementApi, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for page in list_pages(api, path, _PAGE_SIZE, query):
+        for item in page.items or ():
+            yield json.loads(bytes(item))
+
+
+def _written() -> Mapping[str, str]:
+    return {"fieldManager": FIELD_MANAGER}
+
+
+def _unexpected_status(method: str, path: str, status: int, content: bytes) -> Exception:
+    message = _message(content)
+    where = f"{method} {urlsplit(path).path}"
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            return ServerUnavailable(
+                "the API server does not accept the credential (401)", hint="log in again"
+            )
+        case HTTPStatus.FORBIDDEN:
+            return ServerUnavailable(
+                f"permission is missing (403): {message}",
+                hint="have an administrator grant it, or choose another context with --context",
+            )
+        case HTTPStatus.NOT_FOUND:
+            return Rejected(
+                f"not found: {where}",
+                hint="run the command `check`: the CRDs may be missing, or the name is wrong",
+            )
+        case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
+            return Rejected(f"the API server rejects the object: {message}")
+        case _:
+            return ServerUnavailable(f"{where}: the API server answered {status}: {message}")
+
+
+def _message(content: bytes) -> str:
+    """Return the message of a Status object, or the start of any other answer."""
+    try:
+        return str(json.loads(content)["message"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return content[:200].decode(errors="replace")

@@ -1,0 +1,100 @@
+"""Tables for terminals, and the same values as JSON or YAML.
+
+Cells come from objects that tenants and nodes can write, so control characters are escaped.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import yaml
+
+Document = Mapping[str, Any]
+_SEPARATOR: Final = "   "
+SHORT_KEY: Final = 12
+"""Hex digits of a key in a table: enough to tell keys apart, and accepted by all commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its header, the text that it shows of a document, and whether it is wide only."""
+
+    header: str
+    text: Callable[[Document], str | None]
+    wide: bool = False
+
+
+def render_list(documents: Sequence[Document], columns: Sequence[Column], output: str) -> str:
+    """Return the documents as a table, or as one object with the key `items`."""
+    if output in {"json", "yaml"}:
+        return render_document({"items": list(documents)}, output)
+    return table(documents, [c for c in columns if output == "wide" or not c.wide])
+
+
+def render_document(document: Document, output: str) -> str:
+    """Return one object as JSON or YAML; as lines of `key: value` for a terminal."""
+    if output == "json":
+        return json.dumps(document, indent=2) + "\n"
+    if output == "yaml":
+        text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
+        return text
+    width = max((len(key) for key in document), default=0) + 1
+    lines = (f"{key + ':':{width}} {printable(_plain(value))}" for key, value in document.items())
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def table(documents: Sequence[Document], columns: Sequence[Column]) -> str:
+    """Return a table with a line for each document, as wide as its cells."""
+    rows = [[c.header for c in columns]]
+    rows += [[printable(c.text(d) or "-") for c in columns] for d in documents]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = (
+        _SEPARATOR.join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def printable(text: str) -> str:
+    """Return the text with every character escaped that a terminal could act on."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def field(name: str) -> Callable[[Document], str | None]:
+    """Return a cell that shows a value as it is."""
+    return lambda document: None if document.get(name) is None else _plain(document[name])
+
+
+def time_text(value: datetime | None) -> str | None:
+    """Return a time as Kubernetes writes it."""
+    return None if value is None else value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def age(text: str | None, now: datetime) -> str | None:
+    """Return how long ago a time of a document is, as kubectl shows it; negative if it is ahead."""
+    if text is None:
+        return None
+    elapsed = now - datetime.fromisoformat(text)
+    return f"-{duration(-elapsed)}" if elapsed < timedelta() else duration(elapsed)
+
+
+def duration(value: timedelta) -> str:
+    """Return a duration with its two largest units, such as `3d4h`."""
+    seconds = int(value.total_seconds())
+    units = (("d", seconds // 86400), ("h", seconds // 3600 % 24), ("m", seconds // 60 % 60))
+    parts = [(unit, number) for unit, number in (*units, ("s", seconds % 60)) if number]
+    if not parts:
+        return "0s"
+    first = [unit for unit, _ in (*units, ("s", 0))].index(parts[0][0])
+    nearest = "dhms"[first : first + 2]
+    return "".join(f"{number}{unit}" for unit, number in parts if unit in nearest)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_plain(item)} {key}" for key, item in value.items())
+    return "yes" if value is True else "no" if value is False else str(value)

@@ -1,0 +1,160 @@
+"""The objects of the management cluster that the commands report on, read once."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from common.names import API_GROUP, API_VERSION
+from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.cluster import ClusterObject, client_signers, read_cluster
+from signer.inventory.machine import (
+    MachineObject,
+    PoolObject,
+    read_infrastructure,
+    read_machine,
+    read_pool,
+)
+from signer.kube.decode import Source
+from signer.kube.discovery import collection_path, collection_paths
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
+from signer.operator_cli.errors import Rejected
+from signer.operator_cli.management import ManagementApi
+
+CAPI: Final = "cluster.x-k8s.io"
+API: Final = f"/apis/{API_GROUP}/{API_VERSION}"
+ENDORSEMENT_KEYS: Final = f"{API}/endorsementkeys"
+ATTESTED_NODES: Final = f"{API}/attestednodes"
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The Clusters that a command is limited to; empty fields select all."""
+
+    namespace: str = ""
+    cluster: ClusterKey | None = None
+
+    def __contains__(self, key: ClusterKey) -> bool:
+        if self.cluster is not None:
+            return key == self.cluster
+        return not self.namespace or key.namespace == self.namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Clusters, Machines and claims, those of the selected Clusters only; all EndorsementKeys."""
+
+    clusters: Sequence[ClusterObject]
+    machines: Sequence[MachineObject]
+    pools: Sequence[PoolObject]
+    nodes: Sequence[AttestedNodeObject]
+    keys: Mapping[str, EndorsementKeyObject]
+    signers: Mapping[ClusterKey, frozenset[str]]
+    """The client signers that each Cluster has opted in to."""
+    annotations: Mapping[ClusterKey, Mapping[str, str]]
+    """All annotations of each Cluster."""
+    unreadable: Sequence[str] = field(default_factory=list)
+    """Objects that cannot be read, and why."""
+
+    @cached_property
+    def machines_by_provider_id(self) -> Mapping[tuple[ClusterKey, str], MachineObject]:
+        """Return the Machines that have a provider ID."""
+        return {(m.cluster, m.provider_id): m for m in self.machines if m.provider_id}
+
+    @cached_property
+    def nodes_by_key(self) -> Mapping[str, Sequence[AttestedNodeObject]]:
+        """Return the AttestedNodes by the name of their EndorsementKey."""
+        nodes = defaultdict(list)
+        for node in self.nodes:
+            nodes[node.endorsement_key].append(node)
+        return nodes
+
+    def opted_in(self) -> Sequence[ClusterObject]:
+        """Return the Clusters that have opted in to any client signer."""
+        return [c for c in self.clusters if self.signers[c.key]]
+
+
+def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
+    """Read all objects. Raises `CommandError`."""
+    unreadable: list[str] = []
+    paths = collection_paths(api, CAPI)
+    if "Cluster" not in paths:
+        raise Rejected(
+            "the API server serves no Cluster API objects",
+            hint="choose the context of the management cluster with --context",
+        )
+
+    def read(path: str | None, reader: Callable[[Source], V]) -> list[V]:
+        if path is None:
+            return []
+        return _read_all(api.list_objects(_in_namespace(path, selection)), reader, unreadable)
+
+    bodies = api.list_objects(_in_namespace(paths["Cluster"], selection))
+    clusters = [c for c in _read_all(bodies, read_cluster, unreadable) if c.key in selection]
+    return Snapshot(
+        clusters=clusters,
+        machines=_selected(read(paths.get("Machine"), read_machine), selection),
+        pools=_selected(read(paths.get("MachinePool"), read_pool), selection),
+        nodes=_selected(read(ATTESTED_NODES, read_attested_node), selection),
+        keys={
+            key.name: key
+            for key in _read_all(
+                api.list_objects(ENDORSEMENT_KEYS), read_endorsement_key, unreadable
+            )
+        },
+        signers={c.key: client_signers(c, _infrastructure_signer(api, c)) for c in clusters},
+        annotations=dict(map(_annotations, bodies)),
+        unreadable=unreadable,
+    )
+
+
+def _in_namespace(path: str, selection: Selection) -> str:
+    namespace = selection.cluster.namespace if selection.cluster else selection.namespace
+    if not namespace:
+        return path
+    version, plural = path.rsplit("/", 1)
+    return f"{version}/namespaces/{namespace}/{plural}"
+
+
+def _read_all(
+    bodies: Iterable[dict[str, Any]], read: Callable[[Source], V], unreadable: list[str]
+) -> list[V]:
+    values = []
+    for body in bodies:
+        try:
+            values.append(read(json.dumps(body).encode()))
+        except ValueError as e:
+            metadata = body.get("metadata", {})
+            name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+            unreadable.append(f"{body.get('kind')} {name}: {e}")
+    return values
+
+
+C = TypeVar("C", MachineObject, PoolObject, AttestedNodeObject)
+
+
+def _selected(values: Iterable[C], selection: Selection) -> list[C]:
+    return [value for value in values if value.cluster in selection]
+
+
+def _annotations(body: dict[str, Any]) -> tuple[ClusterKey, Mapping[str, str]]:
+    metadata = body["metadata"]
+    key = ClusterKey(namespace=metadata["namespace"], name=metadata["name"])
+    return key, metadata.get("annotations") or {}
+
+
+def _infrastructure_signer(api: ManagementApi, cluster: ClusterObject) -> str | None:
+    """Return the client signer that the infrastructure object of an opted-in Cluster names."""
+    reference = cluster.infrastructure
+    if not cluster.authentication or reference is None:
+        return None
+    path = collection_path(api, reference.group, reference.kind)
+    if path is None:
+        return None
+    version, plural = path.rsplit("/", 1)
+    path = f"{version}/namespaces/{reference.namespace}/{plural}/{reference.name}"
+    response = api.find(path)
+    return None if response is None else response.read(read_infrastructure).client_signer

@@ -1,0 +1,216 @@
+"""Checks of one Cluster: opt-in, certificate authority, connection, and rights in its cluster."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from common.errors import ApiServerUnavailable, AttestationError
+from common.names import ANNOTATION_PREFIX, CLIENT_SIGNER
+from signer.inventory.caches import read_binding
+from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
+from signer.inventory.cluster_secret import (
+    AUTHORITY_TYPES,
+    require_current,
+    require_label_and_type,
+)
+from signer.issue.authority import parse_authority
+from signer.kube.client import ApiClient
+from signer.kube.secrets import Secret
+from signer.operator_cli.errors import CommandError
+from signer.operator_cli.findings import Finding, Result
+from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.rbac import find_administrators, find_holders
+from signer.operator_cli.workloads import Unreachable, list_workload, read_named_secret
+
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_SOON: Final = timedelta(days=30)
+PERMISSIONS: Final = (
+    ("list", "certificates.k8s.io", "certificatesigningrequests", ""),
+    ("watch", "certificates.k8s.io", "certificatesigningrequests", ""),
+    ("patch", "certificates.k8s.io", "certificatesigningrequests", ""),
+    ("patch", "certificates.k8s.io", "certificatesigningrequests", "approval"),
+    ("patch", "certificates.k8s.io", "certificatesigningrequests", "status"),
+    ("list", "", "nodes", ""),
+    ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
+)
+"""Verb, API group, resource and subresource that the signer's kubeconfig must allow."""
+
+
+def check_opt_in(
+    cluster: ClusterObject, signers: frozenset[str], annotations: Mapping[str, str]
+) -> Finding:
+    """Check whether the Cluster has opted in, and find typing errors."""
+    name = name_of(cluster)
+    command = (
+        f"kubectl annotate cluster -n {cluster.key.namespace} {cluster.key.name} --overwrite"
+        f" {CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}"
+    )
+    if signers == {CLIENT_SIGNER}:
+        return Finding(result=Result.OK, check="opt-in", object=name)
+    if signers:
+        message = f"names the client signer {', '.join(sorted(signers))}, not {CLIENT_SIGNER} alone"
+        return Finding(
+            result=Result.PROBLEM, check="opt-in", object=name, message=message, next_step=command
+        )
+    near = sorted(key for key in annotations if _is_near_miss(key))
+    if near:
+        message = f"has the annotation {', '.join(near)}, which means nothing"
+        return Finding(
+            result=Result.PROBLEM, check="opt-in", object=name, message=message, next_step=command
+        )
+    message = "has not opted in: its nodes get no attested certificates"
+    return Finding(result=Result.OK, check="opt-in", object=name, message=message)
+
+
+def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -> Finding:
+    """Check that the Secret of the certificate authority has a key that can sign."""
+    check, name = "certificate authority", name_of(cluster)
+    key = cluster.key
+    secret_name = f"{key.namespace}/{key.name}-ca"
+    step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
+    try:
+        expiry = _authority_expiry(read_named_secret(api, *secret_name.split("/")), cluster)
+    except ApiServerUnavailable as e:
+        return Finding(result=Result.UNKNOWN, check=check, object=name, message=e.message)
+    except CommandError as e:
+        return Finding(
+            result=Result.UNKNOWN, check=check, object=name, message=e.message, next_step=e.hint
+        )
+    except (ValueError, AttestationError) as e:
+        message = f"Secret {secret_name}: {e}"
+        return Finding(
+            result=Result.PROBLEM, check=check, object=name, message=message, next_step=step
+        )
+    if expiry <= now + _SOON:
+        message = f"expires on {expiry:%Y-%m-%d}"
+        result = Result.PROBLEM if expiry <= now else Result.WARNING
+        step = "rotate the certificate authority of the Cluster"
+        return Finding(result=result, check=check, object=name, message=message, next_step=step)
+    return Finding(result=Result.OK, check=check, object=name)
+
+
+def _authority_expiry(secret: Secret | None, cluster: ClusterObject) -> datetime:
+    """Return when the authority expires. Raises if the signer would not use the Secret."""
+    if secret is None:
+        raise ValueError("it is missing")
+    require_label_and_type(secret, cluster.key.name, AUTHORITY_TYPES)
+    require_current(secret, cluster)
+    return parse_authority(secret.data).certificate.not_valid_after_utc
+
+
+def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
+    """Return the findings of a workload cluster that answers. Raises `AttestationError`."""
+    return [
+        Finding(result=Result.OK, check="connection", object=name_of(cluster)),
+        _check_permissions(client, cluster),
+        *_check_bindings(client, cluster),
+    ]
+
+
+def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding:
+    """Return the finding of a workload cluster that cannot be read."""
+    key = cluster.key
+    return Finding(
+        result=Result.PROBLEM,
+        check="connection",
+        object=name_of(cluster),
+        message=failure.reason,
+        next_step=f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server",
+    )
+
+
+def name_of(cluster: ClusterObject) -> str:
+    """Return `NAMESPACE/NAME`."""
+    return f"{cluster.key.namespace}/{cluster.key.name}"
+
+
+def _is_near_miss(annotation: str) -> bool:
+    """Return whether the annotation was probably meant to be the one of the opt-in."""
+    prefix, _, name = annotation.rpartition("/")
+    is_ours = prefix == ANNOTATION_PREFIX.rstrip("/")
+    return (is_ours and annotation != CLIENT_SIGNER_ANNOTATION) or name.replace(
+        "_", "-"
+    ).lower() in {"client-signer", "clientsigner", "client-signers"}
+
+
+def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
+    missing = [
+        f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
+        for verb, group, resource, subresource in PERMISSIONS
+        if not _may(client, verb, group, resource, subresource)
+    ]
+    check, name = "kubeconfig's permissions", name_of(cluster)
+    if not missing:
+        return Finding(result=Result.OK, check=check, object=name)
+    return Finding(
+        result=Result.PROBLEM,
+        check=check,
+        object=name,
+        message=f"missing: {', '.join(missing)}",
+        next_step="apply packaging/signer/workload-rbac.yaml in the workload cluster",
+    )
+
+
+def _may(client: ApiClient, verb: str, group: str, resource: str, subresource: str) -> bool:
+    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    review = json.loads(client.create(_REVIEWS, body).content)
+    return isinstance(review, dict) and (review.get("status") or {}).get("allowed") is True
+
+
+def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:
+    """Yield the bindings that approve by themselves, and the holders of other rights."""
+    name = name_of(cluster)
+    bindings = list_workload(client, f"{_RBAC}/clusterrolebindings")
+    yield _check_automatic_approval(bindings, name)
+    try:
+        roles = list_workload(client, f"{_RBAC}/clusterroles")
+    except ApiServerUnavailable as e:
+        yield Finding(
+            result=Result.UNKNOWN,
+            check="rights",
+            object=name,
+            message=f"ClusterRoles cannot be listed: {e.message}",
+            next_step="allow the kubeconfig's user to list clusterroles, or check them by hand",
+        )
+        return
+    holders = find_holders(roles, bindings)
+    for holder in holders:
+        yield Finding(
+            result=Result.WARNING,
+            check="rights",
+            object=name,
+            message=f"{holder.subject} may {holder.right}",
+            next_step=f"remove it from ClusterRole {holder.role} unless it needs the right",
+        )
+    if not holders:
+        administrators = ", ".join(find_administrators(roles, bindings))
+        message = f"administrators: {administrators}" if administrators else ""
+        yield Finding(result=Result.OK, check="rights", object=name, message=message)
+
+
+def _check_automatic_approval(bindings: Sequence[dict[str, Any]], name: str) -> Finding:
+    approving = []
+    for body in bindings:
+        try:
+            binding = read_binding(json.dumps(body).encode())
+        except ValueError:
+            continue
+        if binding is not None:
+            approving.append(binding)
+    check = "automatic approval"
+    if not approving:
+        return Finding(result=Result.OK, check=check, object=name)
+    return Finding(
+        result=Result.PROBLEM,
+        check=check,
+        object=name,
+        message=f"{', '.join(approving)} approves kubelet certificates without attestation",
+        next_step=f"kubectl delete clusterrolebinding {' '.join(approving)} (workload cluster)",
+    )

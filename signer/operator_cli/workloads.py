@@ -1,0 +1,106 @@
+"""Reads workload clusters. Their kubeconfig Secrets and API servers are a tenant's.
+
+So the kubeconfig is read by the signer's strict parser, which runs no command and opens no file,
+and the answers by its client, which limits their size and time. A list has a limit, too.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from common.errors import ApiServerUnavailable, AttestationError
+from signer.errors import KubeconfigRefused
+from signer.inventory.cluster import ClusterObject
+from signer.inventory.workload_clusters import read_connection
+from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient, Expired
+from signer.kube.pages import list_pages
+from signer.kube.secrets import Secret, read_secret
+from signer.operator_cli.errors import CommandError
+from signer.operator_cli.management import FIELD_MANAGER, ManagementApi
+from signer.operator_cli.session import Session
+
+V = TypeVar("V")
+_AT_ONCE: Final = 8
+_PAGE_SIZE: Final = 250
+_MAX_OBJECTS: Final = 10_000
+"""Objects of one list: more than the largest supported cluster has nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """Why a workload cluster could not be read."""
+
+    reason: str
+
+
+def read_named_secret(api: ManagementApi, namespace: str, name: str) -> Secret | None:
+    """Read a Secret of the management cluster. Raises `CommandError` and `ApiServerUnavailable`."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(name, safe='')}"
+    response = api.find(path)
+    return None if response is None else response.read(read_secret)
+
+
+def connect_workload(api: ManagementApi, cluster: ClusterObject) -> ApiClient:
+    """Return a client of the Cluster's workload cluster.
+
+    Raises `AttestationError` when its kubeconfig Secret is refused, and `CommandError`.
+    """
+    key = cluster.key
+    secret = read_named_secret(api, key.namespace, f"{key.name}-kubeconfig")
+    connection = read_connection(secret, cluster)
+    return ApiClient(
+        f"{key.namespace}/{key.name}",
+        connection,
+        user_agent=FIELD_MANAGER,
+        max_response=MAX_WORKLOAD_RESPONSE,
+    )
+
+
+def list_workload(client: ApiClient, path: str) -> list[dict[str, Any]]:
+    """Return all objects of a collection. Raises `AttestationError`."""
+    items: list[dict[str, Any]] = []
+    try:
+        for page in list_pages(client, path, _PAGE_SIZE, {}):
+            items += [json.loads(bytes(item)) for item in page.items or ()]
+            if len(items) > _MAX_OBJECTS:
+                raise ApiServerUnavailable(f"it has more than {_MAX_OBJECTS} objects at {path}")
+    except (Expired, ValueError, RecursionError) as e:
+        raise ApiServerUnavailable(f"the list {path} cannot be read") from e
+    return items
+
+
+def for_each_workload(
+    session: Session,
+    clusters: Sequence[ClusterObject],
+    read: Callable[[ApiClient, ClusterObject], V],
+) -> list[V | Unreachable]:
+    """Connect to each workload cluster and read it, eight at once; results in the same order."""
+    api, done = session.api, 0
+
+    def attempt(cluster: ClusterObject) -> V | Unreachable:
+        nonlocal done
+        try:
+            client = connect_workload(api, cluster)
+            try:
+                return read(client, cluster)
+            finally:
+                client.close()
+        except KubeconfigRefused as e:
+            return Unreachable(f"the kubeconfig Secret is refused: {e.message}")
+        except AttestationError as e:
+            detail = f" ({e.detail})" if e.detail else ""
+            return Unreachable(f"{e.message}{detail}")
+        except CommandError as e:
+            return Unreachable(e.message)
+        finally:
+            done += 1
+            session.doing(f"reading workload clusters: {done} of {len(clusters)}")
+
+    with (
+        session.progress(f"reading workload clusters: 0 of {len(clusters)}"),
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+        return list(pool.map(attempt, clusters))

@@ -1,0 +1,1 @@
+"""Tests of what is released, and the programs that build it."""

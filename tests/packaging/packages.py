@@ -1,0 +1,117 @@
+"""The built packages, and how a system installs, upgrades and removes them."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
+from tests.harness.wire import output
+
+PROJECT: Final = Path(__file__).parents[2]
+BUILD: Final = PROJECT / "packaging/node/package"
+TREE: Final = PROJECT / "build/node"
+"""The root directory with the files that `make packages` has packed."""
+
+NAME: Final = "node-attestation-authenticator"
+DIRECTORY: Final = "/usr/lib/kubelet-authenticator-tpm"
+FULL_PROGRAM: Final = f"{DIRECTORY}/bin/kubelet-authenticator-tpm-full"
+NEWER: Final = "99.0"
+_SYSTEM: Final = ("systemd", "systemd-sysv", "dbus", "iproute2")
+_DEPENDENCIES: Final = (
+    "python3", "libtss2-esys-3.0.2-0", "libtss2-rc0", "libtss2-tctildr0", "libtss2-tcti-device0",
+)  # fmt: skip
+_TCTI: Final = "libtss2-tcti-swtpm0"
+"""The connection to a software TPM, which a node does not need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A package format, with the commands of its package manager."""
+
+    format: str
+    upgrade: tuple[str, ...]
+    remove: tuple[str, ...]
+    defaults: str
+    """The configuration file of the package."""
+
+    def __str__(self) -> str:
+        return self.format
+
+
+DEB: Final = Kind(
+    "deb",
+    ("dpkg", "--install"),
+    ("dpkg", "--remove"),
+    "/etc/default/kubelet-authenticator-tpm",
+)
+# rpm's database does not know Debian's packages, and Debian's rpm refuses without a flag.
+RPM: Final = Kind(
+    "rpm",
+    ("rpm", "--upgrade", "--nodeps", "--force-debian"),
+    ("rpm", "--erase", "--nodeps", "--force-debian"),
+    "/etc/sysconfig/kubelet-authenticator-tpm",
+)
+SYSTEMS: Final = (*((suite, DEB) for suite in SUITES), (SUITES[0], RPM))
+
+
+def pack(directory: Path, *, version: str | None = None) -> None:
+    """Pack the tree again into a directory, as another version if one is given."""
+    environment = dict(os.environ) | ({"VERSION": version} if version else {})
+    words = [f"{name}={value}" for name, value in environment.items() if name == "VERSION"]
+    tree = directory / "tree"
+    shutil.copytree(TREE, tree, symlinks=True)
+    output("env", *words, str(BUILD / "pack.sh"), str(tree), str(directory))
+    shutil.rmtree(tree)
+
+
+def find(directory: Path, kind: Kind) -> Path:
+    """Return the one package of a format in a directory."""
+    pattern = f"{NAME}[_-]*{platform.machine() if kind is RPM else ''}.{kind.format}"
+    [package] = directory.glob(pattern)
+    return package
+
+
+@contextmanager
+def installed_package(suite: str, kind: Kind, directory: Path) -> Iterator[tuple[Path, ...]]:
+    """Install the package over a clean root. Return the layers, uppermost first."""
+    root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
+    upper = directory / "installed"
+    with overlay(directory / "mounts", upper, (root,)) as merged:
+        package = find(PROJECT / "dist", kind)
+        shutil.copy(package, merged / "srv")
+        if kind is DEB:
+            _apt_install(merged, f"/srv/{package.name}")
+        else:
+            _apt_install(merged, "rpm", *_DEPENDENCIES)
+            output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
+        import_everything(merged)
+        _apt_install(merged, _TCTI)
+    yield upper, root
+
+
+def _apt_install(root: Path, *packages: str) -> None:
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    environment = ("env", "-i", path, "DEBIAN_FRONTEND=noninteractive")
+    output("chroot", root, *environment, *APT_INSTALL, *packages)
+
+
+_IMPORT_EVERYTHING: Final = f"""
+import ctypes, importlib, pkgutil, sys
+sys.path.insert(0, "{DIRECTORY}/lib")
+import authenticator, common
+for package in (authenticator, common):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+import authenticator.tpm.esapi
+ctypes.CDLL("libtss2-tcti-device.so.0")
+"""
+
+
+def import_everything(root: Path) -> None:
+    """Import every module with the Python of a root. Raise RuntimeError if something is missing."""
+    output("chroot", root, "/usr/bin/python3", "-ISB", "-W", "error", "-c", _IMPORT_EVERYTHING)

@@ -1,0 +1,102 @@
+"""Packages the chart of the signer, and renders the manifests from it.
+
+    python -m tests.packaging.signer.chart manifests packaging/signer/manifests
+    python -m tests.packaging.signer.chart release dist --image registry.example/signer@sha256:...
+
+`manifests` writes install.yaml and addon-components.yaml into a directory. `release` also writes
+the packaged chart and the other files of a release. The same source gives the same bytes.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.packaging.signer.helm import CHART, helm, template
+
+PACKAGING: Final = CHART.parent
+SOURCE: Final = PACKAGING / "manifests"
+VALUES: Final = {
+    "install.yaml": SOURCE / "install-values.yaml",
+    "addon-components.yaml": SOURCE / "clusterctl-values.yaml",
+}
+"""The values of each rendered file."""
+_HEADER: Final = "# Rendered from packaging/signer/chart by `make manifests`. Do not edit.\n"
+_HELM: Final = "helm4"
+
+
+def write_manifests(chart: Path, directory: Path) -> None:
+    """Render the manifests of a chart into a directory."""
+    for name, values in VALUES.items():
+        # The variables of clusterctl are strings where the schema wants numbers.
+        text = template(_HELM, "--values", values, "--skip-schema-validation", chart=chart)
+        (directory / name).write_text(_HEADER + text, encoding="utf-8")
+
+
+def write_release(directory: Path, image: str) -> None:
+    """Write the packaged chart and all manifests, which pull `image` unless it is empty."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with _chart_of(image) as chart:
+        helm(_HELM, "package", chart, "--destination", directory)
+        write_manifests(chart, directory)
+    for source in (SOURCE / "metadata.yaml", PACKAGING / "workload-rbac.yaml"):
+        shutil.copy(source, directory)
+
+
+@contextmanager
+def _chart_of(image: str) -> Iterator[Path]:
+    """Return a copy of the chart whose default image is `image`, without links and with one time.
+
+    Helm writes the times of the files into the package.
+    """
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    with tempfile.TemporaryDirectory() as directory:
+        chart = Path(directory, CHART.name)
+        shutil.copytree(CHART, chart)
+        if image:
+            values = chart / "values.yaml"
+            values.write_text(_with_image(values.read_text(encoding="utf-8"), image), "utf-8")
+        for path in chart.rglob("*"):
+            os.utime(path, (epoch, epoch))
+        yield chart
+
+
+def _with_image(values: str, image: str) -> str:
+    name, _, digest = image.partition("@")
+    repository, tag = name, ""
+    if ":" in name.rpartition("/")[2]:
+        repository, _, tag = name.rpartition(":")
+    for key, value in (("repository", repository), ("tag", tag), ("digest", digest)):
+        values, count = re.subn(
+            rf"^  {key}: .*$", f'  {key}: "{value}"', values, flags=re.MULTILINE
+        )
+        if count != 1:
+            raise ValueError(f"values.yaml must have one line with the key {key} of the image")
+    return values
+
+
+def main() -> None:
+    """Run one subcommand."""
+    parser = argparse.ArgumentParser(prog="chart", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    manifests = commands.add_parser("manifests", help="render the manifests into DIRECTORY")
+    release = commands.add_parser("release", help="also package the chart")
+    for command in (manifests, release):
+        command.add_argument("directory", type=Path, metavar="DIRECTORY")
+    release.add_argument(
+        "--image", default="", metavar="NAME[:TAG][@DIGEST]", help="the image that pods pull"
+    )
+    arguments = parser.parse_args()
+    if arguments.command == "release":
+        write_release(arguments.directory, arguments.image)
+    else:
+        write_manifests(CHART, arguments.directory)
+
+
+if __name__ == "__main__":
+    main()

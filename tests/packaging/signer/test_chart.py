@@ -1,0 +1,273 @@
+"""The chart renders equally with Helm 3 and 4, refuses wrong values, and agrees with the code."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import common.errors
+import signer.errors
+from common.errors import AttestationError
+from signer.arguments import parse_arguments
+from signer.controller import metrics
+from signer.controller.workqueue import QueueState
+from signer.kube.budget import MemoryBudget
+from signer.policy import load_policies
+from signer.policy.policy import TrustMode
+from signer.trust_bundles import TrustBundleFiles
+from tests.harness.client import Object
+from tests.packaging.signer import chart
+from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
+from tests.packaging.signer.version import semantic_version
+
+CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
+ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+EVERYTHING = {
+    "createNamespace": True,
+    "imagePullSecrets": [{"name": "registry"}],
+    "trustAnchors": {"vendors": {"configMap": {"name": "tpm-vendors"}}},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"example.com/c": "d"},
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "egress": [{"ports": [{"port": 6443}]}],
+    },
+    "serviceAccount": {"annotations": {"example.com/role": "signer"}},
+    "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True, "annotations": {"folder": "Cluster API"}},
+    "extraObjects": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "first"}},
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: {{ .Release.Name }}-second}",
+    ],
+}
+
+
+def render(values: Object, directory: Path, *, version: str = "helm4") -> list[Object]:
+    """Return the objects of the chart with some values."""
+    file = directory / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return objects(template(version, "--values", file))
+
+
+def objects(text: str) -> list[Object]:
+    """Return the objects in rendered manifests."""
+    return [document for document in yaml.safe_load_all(text) if document is not None]
+
+
+def only(rendered: Sequence[Object], kind: str, name: str = RELEASE) -> Object:
+    """Return the one object of a kind and name."""
+    [found] = [o for o in rendered if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def container(rendered: Sequence[Object]) -> Object:
+    """Return the container of the Deployment."""
+    [manager] = only(rendered, "Deployment")["spec"]["template"]["spec"]["containers"]
+    answer: Object = manager
+    return answer
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_chart_passes_lint(version: str) -> None:
+    assert "0 chart(s) failed" in helm(version, "lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_both_versions_of_helm_render_the_same(values: Object, tmp_path: Path) -> None:
+    assert render(values, tmp_path, version="helm3") == render(values, tmp_path, version="helm4")
+
+
+def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
+    kinds = {o["kind"] for o in render(EVERYTHING, tmp_path)}
+    assert kinds == ROLES | {
+        "ConfigMap", "CustomResourceDefinition", "Deployment", "Namespace", "NetworkPolicy",
+        "PodDisruptionBudget", "PrometheusRule", "Secret", "Service", "ServiceAccount",
+        "ServiceMonitor",
+    }  # fmt: skip
+
+
+def test_every_crd_is_in_the_chart_and_stays_when_it_is_uninstalled(tmp_path: Path) -> None:
+    rendered = {
+        o["metadata"]["name"]: o
+        for o in render({}, tmp_path)
+        if o["kind"] == "CustomResourceDefinition"
+    }
+    source = {crd["metadata"]["name"]: crd for crd in map(_load, CRDS)}
+    assert rendered.keys() == source.keys()
+    for name, crd in rendered.items():
+        assert crd["spec"] == source[name]["spec"]
+        assert source[name]["metadata"]["labels"].items() <= crd["metadata"]["labels"].items()
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_permissions_are_those_of_management_rbac(tmp_path: Path) -> None:
+    """Only labels are added."""
+    text = (CHART.parent / "management-rbac.yaml").read_text(encoding="utf-8")
+    source = [o for o in objects(text) if o["kind"] in ROLES]
+    rendered = [o for o in render({}, tmp_path) if o["kind"] in ROLES]
+    for each in rendered:
+        del each["metadata"]["labels"]
+    assert sorted(rendered, key=str) == sorted(source, key=str)
+
+
+def test_secrets_of_chosen_namespaces_only(tmp_path: Path) -> None:
+    rendered = render({"rbac": {"secretNamespaces": ["team-a", "team-b"]}}, tmp_path)
+    cluster_wide = {r for rule in only(rendered, "ClusterRole")["rules"] for r in rule["resources"]}
+    assert "secrets" not in cluster_wide
+    roles = [o for o in rendered if o["kind"] == "Role" and o["metadata"]["name"] != RELEASE]
+    assert {o["metadata"]["namespace"] for o in roles} == {"team-a", "team-b"}
+    for role in roles:
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+
+
+def test_watched_namespace_limits_flag_and_secrets(tmp_path: Path) -> None:
+    rendered = render({"watchNamespace": "team-a"}, tmp_path)
+    assert parse_arguments(container(rendered)["args"]).namespace == "team-a"
+    role = only(rendered, "Role", f"{RELEASE}-secrets")
+    assert role["metadata"]["namespace"] == "team-a"
+
+
+def test_infrastructure_groups_are_flags_and_permissions(tmp_path: Path) -> None:
+    groups = ["infrastructure.cluster.x-k8s.io", "infra.example.com"]
+    rendered = render({"infrastructureGroups": groups}, tmp_path)
+    assert parse_arguments(container(rendered)["args"]).infrastructure_groups == groups
+    assert any(rule["apiGroups"] == groups for rule in only(rendered, "ClusterRole")["rules"])
+
+
+def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
+    arguments = parse_arguments(container(render({}, tmp_path))["args"])
+    assert arguments.command == "run"
+    assert arguments.policy == Path("/etc/node-attestation/policies/policy.yaml")
+
+
+def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
+    config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
+    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
+    assert policy.trust is TrustMode.REGISTERED
+    assert policy.clusters is None
+
+
+def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
+    strict = {"policies": [{"name": "default", "spec": {"pcrs": {"mode": "Record"}}}]}
+    first, second = render({}, tmp_path), render(strict, tmp_path)
+    assert _pod_annotations(first) != _pod_annotations(second)
+
+
+def test_image_by_digest_or_tag(tmp_path: Path) -> None:
+    digest = f"sha256:{'a' * 64}"
+    image = {"repository": "registry.example/signer", "tag": "v1"}
+    assert container(render({"image": image}, tmp_path))["image"] == "registry.example/signer:v1"
+    pinned = container(render({"image": {**image, "digest": digest}}, tmp_path))
+    assert pinned["image"] == f"registry.example/signer@{digest}"
+
+
+def test_volume_of_trust_anchors_is_mounted(tmp_path: Path) -> None:
+    rendered = render(EVERYTHING, tmp_path)
+    mounts = {mount["mountPath"] for mount in container(rendered)["volumeMounts"]}
+    assert "/etc/node-attestation/trust/vendors" in mounts
+    volumes = only(rendered, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "trust-vendors", "configMap": {"name": "tpm-vendors"}} in volumes
+
+
+def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> None:
+    """An ingress rule without peers would allow everything."""
+    spec = only(render({}, tmp_path), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert spec["ingress"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"replica": 2}, "replica"),
+        ({"replicas": "two"}, "replicas"),
+        ({"image": {"digest": "sha256:abc"}}, "digest"),
+        ({"logLevel": "trace"}, "logLevel"),
+        ({"policies": []}, "policies"),
+        ({"metrics": {"port": 80}}, "port"),
+        ({"trustAnchors": {"vendors": {}}}, "vendors"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name must be set"),
+        ({"serviceMonitor": {"enabled": True}}, "networkPolicy.metricsFrom must name the pods"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_path: Path) -> None:
+    with pytest.raises(HelmFailed, match=re.escape(message)):
+        render(values, tmp_path, version=version)
+
+
+def test_rendered_manifests_are_current(tmp_path: Path) -> None:
+    """Run `make manifests` after a change of the chart, the CRDs or the permissions."""
+    chart.write_manifests(CHART, tmp_path)
+    for name in chart.VALUES:
+        committed = (chart.SOURCE / name).read_text(encoding="utf-8")
+        assert committed == (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_version_is_that_of_the_project() -> None:
+    description = _load(CHART / "Chart.yaml")
+    assert description["version"] == description["appVersion"] == semantic_version()
+
+
+def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: Path) -> None:
+    image = f"registry.example:5000/team/signer@sha256:{'b' * 64}"
+    builds = [tmp_path / "first", tmp_path / "second"]
+    for directory in builds:
+        chart.write_release(directory, image)
+    first, second = ({f.name: f.read_bytes() for f in d.iterdir()} for d in builds)
+    assert first == second
+    package = f"{RELEASE}-{semantic_version()}.tgz"
+    assert first.keys() == {
+        package, "addon-components.yaml", "install.yaml", "metadata.yaml", "workload-rbac.yaml"
+    }  # fmt: skip
+    for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
+        assert container(objects(text))["image"] == image
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
+    names = _metric_names()
+    for file in ("alerts.yaml", "dashboard.json"):
+        text = (CHART / "files" / file).read_text(encoding="utf-8")
+        used = set(re.findall(r"\bnode_attestation_\w+", text))
+        assert used
+        assert used <= names
+
+
+def test_alert_names_every_reason_that_raises_an_alarm() -> None:
+    alerts = _load(CHART / "files/alerts.yaml")["groups"][0]["rules"]
+    [expression] = [a["expr"] for a in alerts if a["alert"] == "NodeAttestationSignerAlarm"]
+    match = re.search(r'reason=~"([^"]+)"', expression)
+    assert match is not None
+    leaves = [
+        leaf
+        for module in (common.errors, signer.errors)
+        for leaf in vars(module).values()
+        if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.alarm
+    ]
+    assert set(match[1].split("|")) == {leaf.reason for leaf in leaves}
+
+
+def _load(file: Path) -> Any:  # noqa: ANN401 - YAML
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def _metric_names() -> set[str]:
+    state = QueueState(pending={}, busy_workers={}, open_breakers=frozenset())
+    registry = metrics.build_registry(
+        lambda: TrustBundleFiles((), {}), lambda: state, MemoryBudget()
+    )
+    families = registry.collect()
+    return {f.name + ("_total" if f.type == "counter" else "") for f in families}
+
+
+def _pod_annotations(rendered: Sequence[Object]) -> Object:
+    answer: Object = only(rendered, "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    return answer

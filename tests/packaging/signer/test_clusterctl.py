@@ -1,0 +1,288 @@
+"""The real clusterctl installs the components from a local repository, and upgrades them."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from signer.arguments import parse_arguments
+from tests.controlplane import pins, provide
+from tests.harness import objects
+from tests.harness.client import Object
+from tests.harness.controlplane import ApiServer
+from tests.packaging.signer.chart import SOURCE
+from tests.packaging.signer.helm import NAMESPACE, RELEASE
+from tests.packaging.signer.version import semantic_version
+
+VERSION: Final = f"v{semantic_version()}"
+NEXT_VERSION: Final = "v0.1.9"
+LABEL: Final = "addon-node-attestation"
+DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+KEYS: Final = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
+NODES: Final = "/apis/attestation.cluster.x-k8s.io/v1alpha1/attestednodes"
+TEAM: Final = "team-a"
+KEY: Final = "5" * 64
+
+
+class Clusterctl:
+    """clusterctl with a local repository that has this provider and Cluster API's CRDs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._home = directory
+        self._repository = directory / "repository"
+        self._add_core()
+        self.add_version(VERSION)
+        self._config = directory / "clusterctl.yaml"
+        self._config.write_text(
+            yaml.safe_dump(
+                {
+                    "providers": [
+                        {
+                            "name": "cluster-api",
+                            "type": "CoreProvider",
+                            "url": str(
+                                self._repository
+                                / "cluster-api"
+                                / pins.cluster_api().cluster_api
+                                / "core-components.yaml"
+                            ),
+                        },
+                        {
+                            "name": "node-attestation",
+                            "type": "AddonProvider",
+                            "url": str(
+                                self._repository / LABEL / VERSION / "addon-components.yaml"
+                            ),
+                        },
+                    ]
+                }
+            )
+        )
+
+    def add_version(self, version: str) -> None:
+        """Add a version of this provider to the repository."""
+        directory = self._repository / LABEL / version
+        directory.mkdir(parents=True)
+        shutil.copy(SOURCE / "metadata.yaml", directory)
+        text = (SOURCE / "addon-components.yaml").read_text(encoding="utf-8")
+        text = text.replace(f"signer:{semantic_version()}", f"signer:{version.removeprefix('v')}")
+        (directory / "addon-components.yaml").write_text(text, encoding="utf-8")
+
+    def run(self, *arguments: str, **variables: str) -> str:
+        """Run clusterctl and return what it printed."""
+        done = subprocess.run(
+            [provide.tool("clusterctl"), *arguments, "--config", self._config],
+            env={
+                "HOME": str(self._home),
+                "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
+                "GOPROXY": "off",
+                **variables,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _add_core(self) -> None:
+        """Add a core provider that consists of Cluster API's own CRDs."""
+        version = pins.cluster_api().cluster_api
+        namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: capi-system}\n"
+        crds = [
+            # As Cluster API's installation does: the label names the version of references.
+            file.read_text(encoding="utf-8").replace(
+                "\nmetadata:\n", "\nmetadata:\n  labels: {cluster.x-k8s.io/v1beta2: v1beta2}\n", 1
+            )
+            for file in sorted(provide.crds()[0].glob("*.yaml"))
+        ]
+        major, minor, _ = pins.parse(version)
+        metadata = {
+            "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
+            "kind": "Metadata",
+            "releaseSeries": [{"major": major, "minor": minor, "contract": "v1beta2"}],
+        }
+        directory = self._repository / "cluster-api" / version
+        directory.mkdir(parents=True)
+        # clusterctl replaces variables, so `$` is `$$`.
+        components = "---\n".join([namespace, *crds]).replace("$", "$$")
+        (directory / "core-components.yaml").write_text(components, encoding="utf-8")
+        (directory / "metadata.yaml").write_text(yaml.safe_dump(metadata), encoding="utf-8")
+
+
+@pytest.fixture
+def clusterctl(tmp_path: Path) -> Clusterctl:
+    """Return clusterctl with its own repository."""
+    return Clusterctl(tmp_path)
+
+
+@pytest.fixture
+def management_clusters(assets: Path, tmp_path: Path) -> Iterator[tuple[ApiServer, ApiServer]]:
+    """Run two API servers that have the kinds of cert-manager, which clusterctl requires."""
+    first, second = (ApiServer(name, tmp_path / name, assets) for name in ("first", "second"))
+    with first, second:
+        for cluster in (first, second):
+            for kind in ("Issuer", "Certificate"):
+                cluster.kubectl("create", "-f", "-", stdin=json.dumps(_certificate_crd(kind)))
+        yield first, second
+
+
+def init(clusterctl: Clusterctl, cluster: ApiServer) -> None:
+    """Install the core provider and this one."""
+    clusterctl.run(
+        "init", f"--kubeconfig={cluster.admin_config}",
+        f"--core=cluster-api:{pins.cluster_api().cluster_api}",
+        "--bootstrap=-", "--control-plane=-", f"--addon=node-attestation:{VERSION}",
+    )  # fmt: skip
+
+
+def generate(clusterctl: Clusterctl, **variables: str) -> list[Object]:
+    """Return the components as clusterctl would install them."""
+    text = clusterctl.run(
+        "generate", "provider", "--addon", f"node-attestation:{VERSION}", **variables
+    )
+    return [document for document in yaml.safe_load_all(text) if document is not None]
+
+
+def only(rendered: list[Object], kind: str) -> Object:
+    """Return the one object of a kind."""
+    [found] = [o for o in rendered if o["kind"] == kind]
+    return found
+
+
+def test_components_keep_the_rules_of_clusterctl(clusterctl: Clusterctl) -> None:
+    rendered = generate(clusterctl)
+    assert only(rendered, "Namespace")["metadata"]["name"] == NAMESPACE
+    for each in rendered:
+        assert each["metadata"]["labels"]["cluster.x-k8s.io/provider"] == LABEL
+        assert each["metadata"].get("namespace", NAMESPACE) == NAMESPACE
+    [container] = only(rendered, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == "manager"
+    assert "namespace" in vars(parse_arguments(container["args"]))
+
+
+def test_replaced_variables_do_not_change_the_crds(clusterctl: Clusterctl) -> None:
+    """Their patterns have dollar signs."""
+    source = {
+        crd["metadata"]["name"]: crd["spec"]
+        for crd in map(_load, sorted((SOURCE.parent / "crds").glob("*.yaml")))
+    }
+    installed = {
+        o["metadata"]["name"]: o["spec"]
+        for o in generate(clusterctl)
+        if o["kind"] == "CustomResourceDefinition"
+    }
+    assert installed == source
+
+
+def test_variables_set_what_they_name(clusterctl: Clusterctl) -> None:
+    rendered = generate(
+        clusterctl,
+        NODE_ATTESTATION_REPLICAS="3",
+        NODE_ATTESTATION_LOG_LEVEL="debug",
+        NODE_ATTESTATION_INFRASTRUCTURE_GROUP="infra.example.com",
+        NODE_ATTESTATION_POLICY_CONFIGMAP="ours",
+    )
+    deployment = only(rendered, "Deployment")["spec"]
+    pod = deployment["template"]["spec"]
+    arguments = parse_arguments(pod["containers"][0]["args"])
+    assert deployment["replicas"] == 3
+    assert arguments.log_level == "debug"
+    assert arguments.infrastructure_groups == ["infra.example.com"]
+    assert {"name": "policies", "configMap": {"name": "ours"}} in pod["volumes"]
+    rules = only(rendered, "ClusterRole")["rules"]
+    assert any(rule["apiGroups"] == ["infra.example.com"] for rule in rules)
+
+
+def test_metadata_has_the_series_of_the_version() -> None:
+    series = _load(SOURCE / "metadata.yaml")["releaseSeries"]
+    major, minor, *_ = pins.parse(VERSION)
+    assert (major, minor) in {(each["major"], each["minor"]) for each in series}
+
+
+def test_claims_survive_upgrade_and_move(
+    clusterctl: Clusterctl, management_clusters: tuple[ApiServer, ApiServer]
+) -> None:
+    first, second = management_clusters
+    for cluster in management_clusters:
+        init(clusterctl, cluster)
+    assert first.admin.get(DEPLOYMENT)["spec"]["replicas"] == 2
+    create_claims(first)
+    before = claims(first)
+    assert len(before) == 2
+
+    clusterctl.add_version(NEXT_VERSION)
+    plan = clusterctl.run("upgrade", "plan", f"--kubeconfig={first.admin_config}")
+    [row] = [line.split() for line in plan.splitlines() if line.startswith(LABEL)]
+    assert row[-2:] == [VERSION, NEXT_VERSION]
+    target = f"--addon={NAMESPACE}/node-attestation:{NEXT_VERSION}"
+    for cluster in management_clusters:
+        clusterctl.run("upgrade", "apply", f"--kubeconfig={cluster.admin_config}", target)
+    pod = first.admin.get(DEPLOYMENT)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"].endswith(f":{NEXT_VERSION.removeprefix('v')}")
+    assert claims(first) == before
+
+    ends = f"--kubeconfig={first.admin_config}", f"--to-kubeconfig={second.admin_config}"
+    clusterctl.run("move", *ends, "--namespace", TEAM)
+    assert claims(second) == before
+    assert not first.admin.list(NODES)
+
+
+def create_claims(cluster: ApiServer) -> None:
+    """Create a Cluster and the two objects of a claim, with the labels that the signer sets."""
+    cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": TEAM}})
+    body = objects.cluster("workload", endpoint="https://192.0.2.1:6443", annotations={})
+    del body["spec"]["infrastructureRef"]
+    path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{TEAM}/clusters"
+    cluster.admin.create(path, body)
+    cluster.admin.patch(f"{path}/workload/status", {"status": body["status"]})
+    api = {"apiVersion": "attestation.cluster.x-k8s.io/v1alpha1"}
+    labels = {"clusterctl.cluster.x-k8s.io/move": ""}
+    metadata = {"name": KEY, "labels": labels}
+    cluster.admin.create(KEYS, {**api, "kind": "EndorsementKey", "metadata": metadata, "spec": {}})
+    node = {
+        "clusterName": "workload",
+        "nodeName": "node-1",
+        "providerID": "test://node-1",
+        "machineName": "machine-1",
+        "endorsementKey": KEY,
+        "notAfter": "2030-01-01T00:00:00Z",
+        "lastAttested": "2029-12-25T00:00:00Z",
+    }
+    metadata = {"name": "node-1.workload", "labels": labels}
+    cluster.admin.create(
+        f"{NODES[: NODES.rindex('/')]}/namespaces/{TEAM}/attestednodes",
+        {**api, "kind": "AttestedNode", "metadata": metadata, "spec": node},
+    )
+
+
+def claims(cluster: ApiServer) -> list[Object]:
+    """Return the specs of all claims."""
+    return [each["spec"] for path in (KEYS, NODES) for each in cluster.admin.list(path)]
+
+
+def _certificate_crd(kind: str) -> Object:
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.cert-manager.io"},
+        "spec": {
+            "group": "cert-manager.io",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def _load(file: Path) -> Object:
+    answer: Object = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return answer

@@ -1,0 +1,151 @@
+"""The image has what the signer needs and nothing else, and the chart's pod runs in it."""
+
+import json
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.management import ManagementCluster
+from tests.harness.process import free_port
+from tests.harness.signer import opt_in
+from tests.packaging.signer import image
+from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, helm
+from tests.packaging.signer.pod import Pod
+from tests.packaging.signer.version import PROJECT
+
+DIST: Final = PROJECT / "dist"
+PROGRAMS: Final = {"python3", "python3.13", "node-attestation-signer"}
+
+
+@pytest.fixture(scope="session")
+def archive() -> Path:
+    """Return the archive that `make image` has written."""
+    [path] = DIST.glob(f"{image.NAME}-*.oci.tar")
+    return path
+
+
+@pytest.fixture(scope="session")
+def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the root file system of the image."""
+    path = tmp_path_factory.mktemp("image") / "root"
+    image.unpack_root(archive, path)
+    return path
+
+
+def run_in(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the root file system as the user of the image."""
+    return subprocess.run(
+        ["/usr/sbin/chroot", "--userspec=65532:65532", root, "/usr/bin/python3", "-I", *arguments],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_image_starts_the_signer_as_another_user_than_root(archive: Path) -> None:
+    config = image.read_config(archive)["config"]
+    assert config["User"] == "65532:65532"
+    assert config["Entrypoint"][-1] == "/usr/local/bin/node-attestation-signer"
+    assert "Cmd" not in config
+
+
+def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
+    """No shell, no package manager, no program of the nodes."""
+    programs = {
+        path.name
+        for path in _files(root)
+        if path.stat().st_mode & stat.S_IXUSR and path.suffix != ".py" and _is_program(path)
+    }
+    assert programs <= PROGRAMS
+    assert not list(root.glob("usr/local/lib/python3.*/dist-packages/authenticator"))
+
+
+def test_no_file_gains_rights_or_can_be_changed_by_the_signer(root: Path) -> None:
+    special = stat.S_ISUID | stat.S_ISGID
+    assert not [path for path in _files(root) if path.stat().st_mode & (special | stat.S_IWOTH)]
+
+
+def test_every_library_is_there(root: Path) -> None:
+    """Each extension module of the standard library and of the packages can be imported."""
+    script = (
+        "import importlib.util, pathlib, sys, sysconfig\n"
+        "failed = []\n"
+        "for path in pathlib.Path(sysconfig.get_path('stdlib'), 'lib-dynload').glob('*.so'):\n"
+        "    name = path.name.partition('.')[0]\n"
+        "    if name.startswith(('_test', '_xxtest', 'xx')): continue\n"
+        "    try: importlib.import_module(name)\n"
+        "    except ImportError as e: failed.append(str(e))\n"
+        "import _cffi_backend, cryptography.hazmat.bindings._rust, msgspec, yaml._yaml\n"
+        "sys.exit('\\n'.join(failed) or 0)\n"
+    )
+    done = run_in(root, "-c", f"import importlib\n{script}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_modules_are_compiled(root: Path) -> None:
+    """The file system is read-only, so each start would compile them again."""
+    sources = [
+        path
+        for pattern in ("usr/lib/python3.*/*.py", "usr/local/lib/python3.*/**/signer/**/*.py")
+        for path in root.glob(pattern)
+    ]
+    assert len(sources) > 200
+    for path in sources:
+        assert list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc")), path
+
+
+def test_sbom_lists_what_is_installed(archive: Path) -> None:
+    file = archive.with_name(archive.name.replace(".oci.tar", ".cdx.json"))
+    components = json.loads(file.read_text(encoding="utf-8"))["components"]
+    names = {component["name"] for component in components}
+    assert {"libc6", "libssl3t64", "cryptography", "msgspec", "node-attestation"} <= names
+    locked = (PROJECT / "requirements/signer.txt").read_text(encoding="utf-8")
+    for component in components:
+        if component["purl"].startswith("pkg:pypi/") and component["name"] != "node-attestation":
+            assert f"{component['name']}=={component['version']}" in locked
+
+
+@pytest.fixture
+def installed(fleet: Fleet) -> Iterator[ManagementCluster]:
+    """Replace the permissions that the harness applies by the chart, installed by Helm."""
+    management = fleet.management
+    roles = "clusterrole,clusterrolebinding"
+    management.kubectl("delete", roles, RELEASE)
+    management.kubectl("delete", "role,rolebinding,serviceaccount", RELEASE, "-n", NAMESPACE)
+    access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig", management.admin_config]
+    port = f"metrics.port={free_port()}"
+    helm("helm4", "install", RELEASE, CHART, *access, "--set", "crds.install=false", "--set", port)
+    yield management
+    helm("helm4", "uninstall", RELEASE, *access)
+
+
+def test_node_joins_through_the_signer_of_the_chart(
+    installed: ManagementCluster, fleet: Fleet, machines: Machines, root: Path, tmp_path: Path
+) -> None:
+    """The image's file system, the chart's arguments, user and volumes, and the chart's RBAC."""
+    opt_in(fleet, fleet.first)
+    pod = Pod(installed, NAMESPACE, RELEASE, root=root, directory=tmp_path)
+    entrypoint = ["/usr/bin/python3", "-I", "/usr/local/bin/node-attestation-signer"]
+    with pod.running(entrypoint):
+        call = machines.registered().call()
+        assert call.status == 0, (call.complaint, pod.log_lines)
+    assert "Forbidden" not in pod.log_lines
+    assert '"signer stopped"' in pod.log_lines
+
+
+def _files(root: Path) -> Iterator[Path]:
+    return (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _is_program(path: Path) -> bool:
+    if ".so" in path.name:
+        return False
+    with path.open("rb") as file:
+        return file.read(4).startswith((b"\x7fELF", b"#!"))

@@ -1,0 +1,148 @@
+"""Install, run, upgrade and remove the package under a real systemd, with real API servers."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.debian_root import SUITES, overlay
+from tests.harness.fleet import Fleet
+from tests.harness.process import wait_until
+from tests.packaging import joined_node, packages
+from tests.packaging.joined_node import JoinedNode
+from tests.packaging.packages import DEB, DIRECTORY, Kind
+from tests.systemd import units
+
+System = tuple[Kind, tuple[Path, ...]]
+BYTECODE = f"find {DIRECTORY} -name '*.pyc'"
+
+
+@pytest.fixture
+def node(
+    request: pytest.FixtureRequest, system: System, fleet: Fleet, tmp_path: Path
+) -> Iterator[JoinedNode]:
+    """Return a node that has joined."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-50:].strip("-")
+    with joined_node.prepared(system[1], fleet, name, tmp_path) as prepared:
+        prepared.start_kubelet()
+        yield prepared
+
+
+def test_installed_node_joins_renews_and_serves_from_its_cache(node: JoinedNode) -> None:
+    machine = node.machine
+    assert f"{DIRECTORY}/bin/" in machine.run("cat", units.KUBECONFIG)
+    machine.run("systemctl", "start", units.RENEW)
+    node.disable_full_program()
+    served = node.cached_call()
+    assert served.returncode == 0, served.stderr
+    assert json.loads(served.stdout)["status"]["clientCertificateData"]
+    assert machine.state() == "running"
+
+
+def test_installed_program_starts_its_background_run(node: JoinedNode) -> None:
+    """`python -m authenticator.cli` finds no modules: only the program's own script does."""
+    served = node.suspicious_call()
+    assert (served.returncode, served.stderr) == (0, "")
+    runs = f"{units.STATE}/runs.jsonl"
+    wait_until(
+        lambda: '"unauthorized-suspected"' in node.machine.run("cat", runs),
+        what="the background run writes its record",
+    )
+
+
+def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, newer: Path) -> None:
+    machine, (kind, _) = node.machine, system
+    package = copy_into(node, packages.find(newer, kind))
+    before = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
+    machine.write("/srv/call", f"#!/bin/sh\n{node.shell_command()}\n", mode=0o755)
+    machine.write(
+        "/srv/calls",
+        "#!/bin/sh\nwhile :; do\n"
+        "if /srv/call >/run/served; then echo served; else echo failed; fi >>/run/calls\ndone\n",
+        mode=0o755,
+    )
+    machine.run("systemd-run", "--unit=calls", "/srv/calls")
+    wait_until(lambda: len(calls(node)) > 2, what="calls are served before the upgrade")
+    machine.run(*kind.upgrade, package)
+    during = len(calls(node))
+    wait_until(lambda: len(calls(node)) > during + 2, what="calls are served after the upgrade")
+    assert set(calls(node)) == {"served"}, machine.journal("calls")
+    after = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
+    assert after == before
+    assert "join" in machine.run("cat", kind.defaults).lower()
+    machine.run("systemctl", "start", units.RENEW)
+    machine.run(units.PROGRAM, "status")
+
+
+def calls(node: JoinedNode) -> list[str]:
+    """Return the results of the calls so far."""
+    return node.machine.call("cat", "/run/calls").stdout.split()
+
+
+def copy_into(node: JoinedNode, package: Path) -> str:
+    """Copy a package into the machine, and return its path there."""
+    target = Path(f"/proc/{node.machine.first}/root/srv") / package.name
+    shutil.copy(package, target)
+    return f"/srv/{package.name}"
+
+
+def test_removal_leaves_nothing_but_the_state(node: JoinedNode, system: System) -> None:
+    machine, (kind, _) = node.machine, system
+    timer = f"{units.RENEW}.timer"
+    machine.run("systemctl", "enable", "--now", timer)
+    warning = machine.call(*kind.remove, packages.NAME)
+    assert warning.returncode == 0, warning.stderr
+    assert "kubelet.conf runs the removed program" in warning.stderr
+    left = machine.call("ls", "-d", units.PROGRAM, DIRECTORY, f"{units.UNITS}/{timer}")
+    assert left.stdout == ""
+    assert machine.call("systemctl", "is-active", timer).stdout == "inactive\n"
+    assert machine.call("find", "/etc/systemd/system", "-name", timer).stdout == ""
+    assert machine.state() == "running"
+    assert machine.call("test", "-e", joined_node.CREDENTIAL).returncode == 0
+
+
+def test_purge_removes_keys_and_settings(node: JoinedNode, system: System) -> None:
+    machine, (kind, _) = node.machine, system
+    if kind is DEB:
+        machine.run("dpkg", "--purge", packages.NAME)
+        assert machine.call("ls", "-d", units.STATE, kind.defaults).stdout == ""
+    else:  # rpm has no purge: docs/node.md names the directory
+        machine.run(*kind.remove, packages.NAME)
+        assert machine.call("test", "-e", units.STATE).returncode == 0
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path) -> Iterator[tuple[Path, ...]]:
+    """Return a system whose distribution was upgraded under the files of the old installation."""
+    old_directory, new_directory = tmp_path / "old", tmp_path / "new"
+    with (
+        packages.installed_package(SUITES[0], DEB, old_directory) as old,
+        packages.installed_package(SUITES[1], DEB, new_directory) as new,
+    ):
+        upper = tmp_path / "upper"
+        with overlay(tmp_path / "mounts", upper, new) as merged:
+            program = merged / DIRECTORY.lstrip("/")
+            shutil.rmtree(program)
+            shutil.copytree(old[0] / DIRECTORY.lstrip("/"), program, symlinks=True)
+        yield upper, *new
+
+
+def test_program_survives_a_feature_upgrade_of_python(
+    upgraded: tuple[Path, ...], fleet: Fleet, tmp_path: Path
+) -> None:
+    """Without a new installation: neither bytecode nor paths are those of the new Python."""
+    name = "feature-upgrade"
+    with joined_node.prepared(upgraded, fleet, name, tmp_path) as node:
+        machine = node.machine
+        installed = machine.run("sh", "-c", BYTECODE)
+        assert "cpython-311" in installed
+        tag = machine.run("python3", "-c", "import sys; print(sys.implementation.cache_tag)")
+        assert tag.strip() not in installed
+        node.start_kubelet()
+        machine.run("systemctl", "start", units.RENEW)
+        assert tag.strip() in machine.run("sh", "-c", BYTECODE), "Python has written its bytecode"
+        node.disable_full_program()
+        assert node.cached_call().returncode == 0

@@ -1,0 +1,76 @@
+"""The command line of operators: commands, completion, and what the processes import."""
+
+import subprocess
+import sys
+
+import pytest
+
+from signer.operator_cli import arguments, cli, dispatch
+from tests.harness.programs import SCRIPTS
+
+
+def test_every_command_can_be_dispatched() -> None:
+    assert dispatch.COMMANDS.keys() == arguments.COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["re"], ["register", "replace", "release"]),
+        (["ban", "--re"], ["--reason"]),
+        (["nodes", "-o", ""], ["table", "wide", "json", "yaml"]),
+        (["policy", "c"], ["check"]),
+        (["ban", "$(reboot) '", "--re"], ["--reason"]),
+    ],
+    ids=" ".join,
+)
+def test_words_are_completed(words: list[str], expected: list[str]) -> None:
+    """As kubectl asks for them; the last line excludes names of files."""
+    done = subprocess.run(
+        [SCRIPTS / "kubectl_complete-attestation", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [*expected, ":4"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "signer.cli",
+        "authenticator.cli",
+        "authenticator.launcher",
+        "signer.operator_cli.arguments",
+    ],
+)
+def test_process_does_not_import_the_official_client(module: str) -> None:
+    """Neither the signer nor the node is installed with it; completion would be slow with it."""
+    program = (
+        f"import sys, {module}; print('kubernetes' in sys.modules, 'signer.cli' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[0] == "False"
+
+
+def test_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An installation without the extra has the script, but not the client."""
+    for name in ("signer.operator_cli.management", "signer.operator_cli.dispatch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("signer.operator_cli.dispatch", raising=False)
+    monkeypatch.delattr("signer.operator_cli.management", raising=False)
+    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
+    assert cli.main() == 2
+    assert "install the project with the extras `signer` and `operator`" in capsys.readouterr().err
+
+
+def test_mistyped_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        arguments.parse_arguments(["regsiter"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'regsiter'" in capsys.readouterr().err

@@ -1,0 +1,22 @@
+"""The tables of docs/architecture.md have every package of both programs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("heading", "program"),
+    [("Packages of the node's program", "authenticator"), ("Packages of the signer", "signer")],
+)
+def test_architecture_has_every_package_of_a_program(heading: str, program: str) -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    listed = [name for row in rows for name in row.split(", ")]
+    packages = {f"{path.parent.name}/" for path in (ROOT / program).glob("*/__init__.py")}
+    modules = {path.name for path in (ROOT / program).glob("[!_]*.py")}
+    assert sorted(name.strip("`") for name in listed) == sorted(packages | modules)
