@@ -20,6 +20,10 @@ PERMISSIONS: Final = (
     ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
+    (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
+    (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
+    ("cluster.x-k8s.io", "machines/status", ("patch",)),
+    ("", "events", ("create",)),
 )
 """What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
 OWN_SECRETS: Final = ("create", "update")
@@ -28,7 +32,7 @@ OWN_SECRETS: Final = ("create", "update")
 
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
     """Yield a finding for each CRD, and for the permissions of the signer."""
-    for plural in ("attestednodes", "endorsementkeys"):
+    for plural in ("attestednodes", "endorsementkeys", "kubeletattestationpolicies"):
         yield _guard(lambda: _check_crd(api, plural), "CRD", f"{plural}.{API_GROUP}")  # noqa: B023
     account = f"{signer_namespace}/{ACCOUNT}"
     yield _guard(lambda: _check_account(api, signer_namespace), "signer's permissions", account)
