@@ -1,6 +1,7 @@
 """The entry point of `kubectl-attestation`; only this module reads argv and environment."""
 
 import sys
+import traceback
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ def main() -> int:
     try:
         # The client is an extra: the node and the signer are installed without it.
         from signer.operator_cli import dispatch, management  # noqa: PLC0415
+        from signer.operator_cli.output import printable  # noqa: PLC0415
         from signer.operator_cli.session import Session  # noqa: PLC0415
     except ModuleNotFoundError as e:
         sys.stderr.write(
@@ -41,13 +43,16 @@ def main() -> int:
         return dispatch.run(session)
     except CommandError as e:
         for line in e.message.splitlines():
-            sys.stderr.write(f"{program}: {line}\n")
+            sys.stderr.write(f"{program}: {printable(line)}\n")
         if e.hint:
-            sys.stderr.write(f"next step: {e.hint}\n")
+            sys.stderr.write(f"next step: {printable(e.hint)}\n")
         return e.status
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
+        return EXIT_UNDECIDED
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which means no
+        traceback.print_exc()
         return EXIT_UNDECIDED

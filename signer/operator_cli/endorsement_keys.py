@@ -60,7 +60,7 @@ def find_key(api: ManagementApi, text: str) -> str:
 
 
 def read_key_body(api: ManagementApi, name: str) -> KeyBody | None:
-    """Return the stored EndorsementKey, `None` if there is none."""
+    """Return the stored EndorsementKey, `None` if it does not exist."""
     response = api.find(_path(name))
     if response is None:
         return None
@@ -69,7 +69,7 @@ def read_key_body(api: ManagementApi, name: str) -> KeyBody | None:
 
 
 def change_key(api: ManagementApi, name: str, change: Change, *, pem: str | None = None) -> str:
-    """Apply a change to an EndorsementKey, which is created where there is none.
+    """Apply a change to an EndorsementKey, and create the object if it does not exist.
 
     Returns what was done: `created`, `changed` or `unchanged`. Raises `CommandError`.
     """

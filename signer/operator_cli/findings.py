@@ -12,7 +12,7 @@ class Result(Enum):
 
     OK = "ok"
     WARNING = "warning"
-    """Not wrong by itself: an operator decides."""
+    """It may be intended: an operator decides."""
     PROBLEM = "problem"
     UNKNOWN = "unknown"
     """The check could not be made."""

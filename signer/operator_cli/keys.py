@@ -65,7 +65,7 @@ def parse_key(text: str, source: str) -> PublicEndorsementKey:
     """Read one key: a digest, PEM, a manifest, or what `endorsement-key` prints in any format.
 
     Raises:
-        InputInvalid: the text is none of them, or has several keys.
+        InputInvalid: the text has another form, or several keys.
 
     """
     digest = parse_digest(text)

@@ -154,7 +154,7 @@ def connect(kubeconfig: str | None, context: str | None) -> ManagementApi:
             )
         except (ConfigException, OSError, ValueError, KeyError, TypeError) as e:
             raise ServerUnavailable(
-                f"the kubeconfig cannot be used: {e}",
+                f"the kubeconfig {kubeconfig or 'of this user'} cannot be used: {e}",
                 hint="name a kubeconfig with --kubeconfig or KUBECONFIG, a context with --context",
             ) from e
     _require_credential(configuration, errors)

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from common.names import API_GROUP
+from signer.kube.access_review import read_access_review
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.findings import Finding, Result
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
+_PLURALS: Final = ("attestednodes", "endorsementkeys", "kubeletattestationpolicies")
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -27,15 +30,15 @@ PERMISSIONS: Final = (
 )
 """What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
 OWN_SECRETS: Final = ("create", "update")
-"""What it needs on Secrets of its own namespace, besides."""
+"""Verbs that it also needs on the Secrets of its namespace."""
 
 
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
     """Yield a finding for each CRD, and for the permissions of the signer."""
-    for plural in ("attestednodes", "endorsementkeys", "kubeletattestationpolicies"):
-        yield _guard(lambda: _check_crd(api, plural), "CRD", f"{plural}.{API_GROUP}")  # noqa: B023
+    for plural in _PLURALS:
+        yield _guard(partial(_check_crd, api, plural), "CRD", f"{plural}.{API_GROUP}")
     account = f"{signer_namespace}/{ACCOUNT}"
-    yield _guard(lambda: _check_account(api, signer_namespace), "signer's permissions", account)
+    yield _guard(partial(_check_account, api, signer_namespace), "signer's permissions", account)
 
 
 def _guard(check: Callable[[], Finding], title: str, name: str) -> Finding:
@@ -101,4 +104,4 @@ def _is_allowed(api: ManagementApi, account_namespace: str, **attributes: str) -
             "resourceAttributes": attributes,
         },
     }
-    return bool(json.loads(api.create(_REVIEWS, body).content)["status"]["allowed"])
+    return api.create(_REVIEWS, body).read(read_access_review)

@@ -14,7 +14,7 @@ import yaml
 Document = Mapping[str, Any]
 _SEPARATOR: Final = "   "
 SHORT_KEY: Final = 12
-"""Hex digits of a key in a table: enough to tell keys apart, and accepted by all commands."""
+"""Hex digits of a key in a table. All commands accept them."""
 
 
 @dataclass(frozen=True, slots=True)

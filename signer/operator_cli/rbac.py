@@ -1,12 +1,14 @@
 """Finds who holds rights that lead around the attestation of a workload cluster.
 
-Reads Roles and bindings as RBAC evaluates them: wildcards, resource names, aggregated ClusterRoles
-(their rules are stored in the object). Sources: KEP-5284 for `impersonate:*-node`, and the signer
-verbs of the certificates API.
+Reads ClusterRoles and bindings as RBAC evaluates them: wildcards, resource names, aggregated
+ClusterRoles (their rules are stored in the object). The API server is a tenant's, so a field of an
+unexpected type counts as absent. Sources: KEP-5284 for `impersonate:*-node`, and the signer verbs
+of the certificates API.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -76,7 +78,7 @@ def find_holders(cluster_roles: Iterable[Body], bindings: Iterable[Body]) -> Seq
     """
     titles = defaultdict(list)
     for role in cluster_roles:
-        rules = role.get("rules") or ()
+        rules = _rules(role)
         if not any(_allows_everything(rule) for rule in rules):
             titles[role["metadata"]["name"]] = [
                 right.title for right in RIGHTS if any(allows(rule, right) for rule in rules)
@@ -84,7 +86,7 @@ def find_holders(cluster_roles: Iterable[Body], bindings: Iterable[Body]) -> Seq
     return [
         Holder(subject=subject, right=title, role=role)
         for binding in bindings
-        for role in [str((binding.get("roleRef") or {}).get("name"))]
+        for role in [_role_of(binding)]
         for subject in _subjects(binding)
         for title in titles[role]
     ]
@@ -95,13 +97,13 @@ def find_administrators(cluster_roles: Iterable[Body], bindings: Iterable[Body])
     everything = {
         role["metadata"]["name"]
         for role in cluster_roles
-        if any(_allows_everything(rule) for rule in role.get("rules") or ())
+        if any(_allows_everything(rule) for rule in _rules(role))
     }
     return sorted(
         {
             subject
             for binding in bindings
-            if (binding.get("roleRef") or {}).get("name") in everything
+            if _role_of(binding) in everything
             for subject in _subjects(binding)
         }
     )
@@ -110,19 +112,19 @@ def find_administrators(cluster_roles: Iterable[Body], bindings: Iterable[Body])
 def allows(rule: Body, right: Right) -> bool:
     """Return whether a rule gives the right, at least for one object."""
     return (
-        _meets(rule.get("verbs"), right.verbs)
-        and _meets(rule.get("apiGroups"), {right.group})
-        and _meets(rule.get("resources"), right.resources)
-        and _names_one(rule.get("resourceNames") or (), right)
+        _meets(rule, "verbs", right.verbs)
+        and _meets(rule, "apiGroups", {right.group})
+        and _meets(rule, "resources", right.resources)
+        and _names_one(_strings(rule, "resourceNames"), right)
     )
 
 
-def _meets(values: Iterable[str] | None, expected: Iterable[str]) -> bool:
-    given = set(values or ())
+def _meets(rule: Body, field: str, expected: Iterable[str]) -> bool:
+    given = _strings(rule, field)
     return _ALL in given or not given.isdisjoint(expected)
 
 
-def _names_one(given: Sequence[str], right: Right) -> bool:
+def _names_one(given: AbstractSet[str], right: Right) -> bool:
     if not given or not (right.names or right.prefix):
         return True
     return any(
@@ -131,13 +133,33 @@ def _names_one(given: Sequence[str], right: Right) -> bool:
 
 
 def _allows_everything(rule: Body) -> bool:
-    values = (rule.get("verbs"), rule.get("apiGroups"), rule.get("resources"))
-    return all(_ALL in (value or ()) for value in values) and not rule.get("resourceNames")
+    fields = ("verbs", "apiGroups", "resources")
+    return all(_ALL in _strings(rule, field) for field in fields) and not _strings(
+        rule, "resourceNames"
+    )
+
+
+def _role_of(binding: Body) -> str:
+    role = binding.get("roleRef")
+    return str(role.get("name")) if isinstance(role, dict) else ""
+
+
+def _rules(role: Body) -> list[Body]:
+    return _objects(role.get("rules"))
 
 
 def _subjects(binding: Body) -> Iterator[str]:
-    for subject in binding.get("subjects") or ():
+    for subject in _objects(binding.get("subjects")):
         kind, name = str(subject.get("kind")), str(subject.get("name"))
         if (kind, name) not in _EXPECTED:
             namespace = subject.get("namespace")
             yield f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _objects(value: object) -> list[Body]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
+def _strings(rule: Body, field: str) -> AbstractSet[str]:
+    value = rule.get(field)
+    return {v for v in value if isinstance(v, str)} if isinstance(value, list) else set()

@@ -15,6 +15,7 @@ from signer.inventory.cluster_secret import (
     require_label_and_type,
 )
 from signer.issue.authority import parse_authority
+from signer.kube.access_review import read_access_review
 from signer.kube.client import ApiClient
 from signer.kube.secrets import Secret
 from signer.operator_cli.errors import CommandError
@@ -160,8 +161,7 @@ def _may(client: ApiClient, verb: str, group: str, resource: str, subresource: s
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    review = json.loads(client.create(_REVIEWS, body).content)
-    return isinstance(review, dict) and (review.get("status") or {}).get("allowed") is True
+    return client.create(_REVIEWS, body).read(read_access_review)
 
 
 def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:

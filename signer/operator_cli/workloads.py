@@ -23,6 +23,7 @@ from signer.operator_cli.management import FIELD_MANAGER, ManagementApi
 from signer.operator_cli.session import Session
 
 V = TypeVar("V")
+Body = dict[str, Any]
 _AT_ONCE: Final = 8
 _PAGE_SIZE: Final = 250
 _MAX_OBJECTS: Final = 10_000
@@ -59,17 +60,33 @@ def connect_workload(api: ManagementApi, cluster: ClusterObject) -> ApiClient:
     )
 
 
-def list_workload(client: ApiClient, path: str) -> list[dict[str, Any]]:
-    """Return all objects of a collection. Raises `AttestationError`."""
-    items: list[dict[str, Any]] = []
+def list_workload(client: ApiClient, path: str) -> list[Body]:
+    """Return all objects of a collection, each with a name. Raises `AttestationError`."""
+    items: list[Body] = []
     try:
         for page in list_pages(client, path, _PAGE_SIZE, {}):
-            items += [json.loads(bytes(item)) for item in page.items or ()]
+            items += [parse_object(bytes(item)) for item in page.items or ()]
             if len(items) > _MAX_OBJECTS:
                 raise ApiServerUnavailable(f"it has more than {_MAX_OBJECTS} objects at {path}")
-    except (Expired, ValueError, RecursionError) as e:
-        raise ApiServerUnavailable(f"the list {path} cannot be read") from e
+    except Expired as e:
+        raise ApiServerUnavailable(f"the list {path} expired before its end") from e
     return items
+
+
+def parse_object(content: bytes) -> Body:
+    """Return an object of a workload cluster, whose API server may send anything.
+
+    Raises `ApiServerUnavailable` unless it is a JSON object with a name in its metadata.
+    """
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as e:
+        raise ApiServerUnavailable("the API server's answer cannot be read") from e
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise ApiServerUnavailable("the API server's answer has an object without a name")
+    result: Body = body
+    return result
 
 
 def for_each_workload(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from signer.operator_cli.management import connect
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
@@ -481,6 +482,12 @@ def test_kubeconfig_with_an_exec_plugin_and_files_works(
     plugin = script(tmp_path / "plugin", f"cat {tmp_path / 'credential.json'}")
     by_exec = kubeconfig_with(operator, tmp_path / "exec.conf", exec_user(plugin))
     assert by_exec.call("status", "-o", "json").document["user"] == "kubernetes-admin"
+
+
+def test_official_client_is_served_by_the_exec_plugin_of_a_node(machines: Machines) -> None:
+    """It is the second client that runs the plugin, besides client-go."""
+    node = machines.registered()
+    assert connect(str(node.kubeconfig()), None).username == f"system:node:{node.name}"
 
 
 def test_failed_exec_plugin_sends_no_anonymous_request(operator: Operator, tmp_path: Path) -> None:

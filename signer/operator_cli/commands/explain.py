@@ -7,7 +7,7 @@ same with files.
 import json
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from common.errors import AttestationError
@@ -27,12 +27,17 @@ from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.output import printable
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
-from signer.operator_cli.workloads import connect_workload, list_workload, read_named_secret
+from signer.operator_cli.workloads import (
+    Body,
+    connect_workload,
+    list_workload,
+    parse_object,
+    read_named_secret,
+)
 
 _NODES: Final = "/api/v1/nodes"
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _SERVICE: Final = "/api/v1/namespaces/default/services/kubernetes"
-Body = dict[str, Any]
 
 
 def run(session: Session) -> int:
@@ -54,8 +59,10 @@ def run(session: Session) -> int:
             now=session.now,
             json=arguments.output == "json",
         )
-    except (FilesInvalid, ConfigError) as e:
+    except ConfigError as e:
         raise InputInvalid("\n".join(e.problems)) from e
+    except FilesInvalid as e:
+        raise ServerUnavailable("\n".join(e.problems)) from e
     if arguments.output == "table":
         # The flag of `verify` has another name. Names in the report are the tenant's.
         report = report.replace("(--challenge-key-secret)", "(--challenge-keys)")
@@ -93,7 +100,8 @@ def _workload_bodies(client: ApiClient) -> Iterator[Body]:
             yield {**body, "apiVersion": version, "kind": kind}
     service = client.get(_SERVICE, accepted=(200, 404))
     if service.status == HTTPStatus.OK:
-        yield json.loads(service.content)
+        # Its kind is fixed here: the answer must not add an object of the management cluster.
+        yield {**parse_object(service.content), "apiVersion": "v1", "kind": "Service"}
 
 
 def _management_bodies(api: ManagementApi, cluster: ClusterKey) -> Iterator[Body]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 
@@ -67,6 +68,20 @@ def test_missing_extra_is_named(
     monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
     assert cli.main() == 2
     assert "install the project with the extras `signer` and `operator`" in capsys.readouterr().err
+
+
+def test_defect_of_the_program_is_not_a_no(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python would end with 1, which a script takes for the answer."""
+
+    def fail(_: object) -> int:
+        raise KeyError("defect")
+
+    monkeypatch.setitem(cast("dict[str, object]", dispatch.COMMANDS), "status", fail)
+    monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
+    assert cli.main() == 3
+    assert "KeyError: 'defect'" in capsys.readouterr().err
 
 
 def test_mistyped_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:

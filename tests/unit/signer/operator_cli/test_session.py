@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 class Screen(io.StringIO):
-    """Standard error that tells when something was written."""
+    """Standard error that sets an event when it is flushed."""
 
     def __init__(self) -> None:
         super().__init__()
