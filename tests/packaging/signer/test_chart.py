@@ -161,9 +161,9 @@ def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
 
 def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
     config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
-    [policy] = load_policies(config_map["data"]["policy.yaml"]).all()
+    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
     assert policy.trust is TrustMode.REGISTERED
-    assert policy.cluster is None
+    assert policy.clusters is None
 
 
 def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
     assert _pod_annotations(first) != _pod_annotations(second)
 
 
-def test_without_policies_the_signer_reads_no_file(tmp_path: Path) -> None:
+def test_without_policies_the_signer_reads_objects(tmp_path: Path) -> None:
     rendered = render({"policies": []}, tmp_path)
+    assert parse_arguments(container(rendered)["args"]).policy is None
     assert "volumeMounts" not in container(rendered)
-    assert not [a for a in container(rendered)["args"] if a.startswith("--policy")]
     assert "ConfigMap" not in {o["kind"] for o in rendered}
 
 
@@ -280,7 +280,9 @@ def _load(file: Path) -> Any:  # noqa: ANN401 - YAML
 
 def _metric_names() -> set[str]:
     state = QueueState(pending={}, busy_workers={}, open_breakers=frozenset())
-    registry = metrics.build_registry(TrustBundleFiles((), {}), lambda: state, MemoryBudget())
+    registry = metrics.build_registry(
+        lambda: TrustBundleFiles((), {}), lambda: state, MemoryBudget()
+    )
     families = registry.collect()
     return {f.name + ("_total" if f.type == "counter" else "") for f in families}
 
