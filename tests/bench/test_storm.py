@@ -1,7 +1,7 @@
 """Many nodes ask for a certificate at once: certificates a second, latency, CPU and API calls.
 
-    make bench ARGS=tests/bench/test_storm.py
-    STORM_NODES=2000 STORM_AUTHORITY=ec make bench ARGS=tests/bench/test_storm.py
+    make bench ARGS='-k storm'
+    make bench ARGS='-k stand_in' STORM_NODES=2000 STORM_AUTHORITY=ec
 
 The nodes have software evidence that the signer verifies. One form runs against a stand-in for the
 API servers (`stand_in.py`), so that the signer's own capacity shows. The other runs against real
