@@ -56,6 +56,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process of ours has not ended; one that has is a zombie."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 def peak_mebibytes(pid: int) -> float:
     """Return the peak of a process's resident memory."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")

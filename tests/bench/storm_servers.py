@@ -26,7 +26,7 @@ from common.names import (
 )
 from tests.bench.software_node import SoftwareNode
 from tests.bench.stand_in_server import CSRS
-from tests.bench.storm import AUTHORITY, ENDORSEMENT, NODES, TIMEOUT, Phase, cpu_seconds
+from tests.bench.storm import AUTHORITY, ENDORSEMENT, NODES, TIMEOUT, Phase, cpu_seconds, is_running
 from tests.controlplane import pins, provide
 from tests.harness import objects, pki, process
 from tests.harness.controlplane import ApiServer
@@ -99,9 +99,12 @@ class RealServers:
         exchanges = [self._exchange(n, renewal=renewal) for n in range(NODES)]
         storm = Storm({exchange.user: exchange for exchange in exchanges})
         self._file_all(storm, CLIENT_SIGNER)
-        return self._measure(
-            name, storm, lambda: self._opt_in(OPT_IN), pid=signer.pid, alive=signer.is_running
-        )
+
+        def start() -> int:
+            self._opt_in(OPT_IN)
+            return signer.pid
+
+        return self._measure(name, storm, start, spent=cpu_seconds(signer.pid))
 
     def controller_manager(self, name: str, *flags: str) -> Phase:
         """File a plain request for each node, and start kube-controller-manager to sign them."""
@@ -120,34 +123,28 @@ class RealServers:
             "--secure-port=0",
             *flags,
         ]
+        log = self._directory / "controller-manager.log"
         with ExitStack() as stack:
-            pid = 0
-
-            def start() -> None:
-                nonlocal pid
-                log = self._directory / "controller-manager.log"
-                pid = stack.enter_context(process.running(argv, log=log)).pid
-
-            title = f"kube-controller-manager, {name}"
-            return self._measure(title, storm, start, pid=lambda: pid, alive=lambda: True)
+            return self._measure(
+                f"kube-controller-manager, {name}",
+                storm,
+                lambda: stack.enter_context(process.running(argv, log=log)).pid,
+            )
 
     def _measure(
-        self,
-        name: str,
-        storm: Storm,
-        start: Callable[[], None],
-        *,
-        pid: int | Callable[[], int],
-        alive: Callable[[], bool],
+        self, name: str, storm: Storm, start: Callable[[], int], *, spent: float = 0.0
     ) -> Phase:
-        before = 0.0 if callable(pid) else cpu_seconds(pid)
+        """Call `start`, which returns a process ID, and wait for all certificates.
+
+        The process has `spent` some CPU seconds before.
+        """
         servers = self._servers_cpu()
         threading.Thread(target=self._follow, args=(storm,), daemon=True).start()
         storm.started = time.monotonic()
-        start()
+        pid = start()
         deadline = time.monotonic() + TIMEOUT
         while not storm.done.wait(1.0):
-            assert alive(), "the program that signs has ended"
+            assert is_running(pid), "the program that signs has ended"
             assert time.monotonic() < deadline, f"{len(storm.latencies())} certificates"
         latencies = storm.latencies()
         return Phase(
@@ -155,7 +152,7 @@ class RealServers:
             # Without the time that a program takes to start.
             seconds=latencies[-1] - latencies[0],
             latencies=latencies,
-            cpu=cpu_seconds(pid() if callable(pid) else pid) - before,
+            cpu=cpu_seconds(pid) - spent,
             servers_cpu=self._servers_cpu() - servers,
         )
 

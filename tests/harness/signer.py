@@ -135,10 +135,6 @@ class Signer:
         """Send SIGKILL."""
         process.kill(self._process)
 
-    def is_running(self) -> bool:
-        """Return whether the process has not ended."""
-        return self._process.poll() is None
-
     def __enter__(self) -> Self:
         self.start()
         return self
