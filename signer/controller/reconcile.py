@@ -158,9 +158,9 @@ class Reconciler:
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
 
-    def reconcile(self, csr: Csr, side: ClusterContext) -> Result:
+    def reconcile(self, csr: Csr, cluster: ClusterContext) -> Result:
         """Verify a CSR from the cache and write the verdict; never raises."""
-        reconciliation = _Reconciliation(self, side, csr)
+        reconciliation = _Reconciliation(self, cluster, csr)
         try:
             return reconciliation.run()
         except (ChallengeKeyUnknown, NotOptedIn) as e:
@@ -178,8 +178,8 @@ class Reconciler:
         except Exception:
             # An exception outside the error tree is a bug: it is never a verdict.
             fields = {
-                "cluster": f"{side.key.namespace}/{side.key.name}",
-                "namespace": side.key.namespace,
+                "cluster": f"{cluster.key.namespace}/{cluster.key.name}",
+                "namespace": cluster.key.namespace,
                 "csr": csr.name,
             }
             _logger.exception("reconciliation failed", extra={"fields": fields})
@@ -189,21 +189,21 @@ class Reconciler:
 class _Reconciliation:
     """One reconciliation of one CSR."""
 
-    def __init__(self, common: Reconciler, side: ClusterContext, csr: Csr) -> None:
+    def __init__(self, common: Reconciler, cluster: ClusterContext, csr: Csr) -> None:
         self._common = common
-        self._side = side
+        self._cluster = cluster
         self._csr = csr
-        self._audit = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
+        self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
         self._rules: PolicyInForce
         """Set first of all: later steps use one policy, also when another one replaces it."""
 
     def run(self) -> Result:
         try:
-            self._rules = self._common.policies.for_cluster(self._side.key)
+            self._rules = self._common.policies.for_cluster(self._cluster.key)
             policy = self._rules.policy
             kind = self._recognize(policy)
-            self._side.shares.verify_share(self._csr.username)
+            self._cluster.shares.verify_share(self._csr.username)
             self._parsed = parse_request(self._csr, kind)
             return self._verify_parsed(kind, self._parsed, policy)
         except Denied as e:
@@ -218,7 +218,7 @@ class _Reconciliation:
         audit.log_verdict(self._audit, outcome, seconds=seconds, error=error, new=new)
 
     def _recognize(self, policy: Policy) -> CsrKind:
-        return recognize_csr(self._csr, self._side.inventory.cluster(), policy)
+        return recognize_csr(self._csr, self._cluster.inventory.cluster(), policy)
 
     def _verify_parsed(self, kind: CsrKind, parsed: ParsedRequest, policy: Policy) -> Result:
         self._audit.node_name = parsed.request.node_name
@@ -247,11 +247,11 @@ class _Reconciliation:
         if state is ChallengeState.CURRENT:
             self._clear_pending_reason()
             return DONE
-        common.rate_limiter.acquire((self._side.key, self._csr.username))
+        common.rate_limiter.acquire((self._cluster.key, self._csr.username))
         challenge = make_challenge(
             challengeable,
             self._csr,
-            cluster=self._side.inventory.cluster(),
+            cluster=self._cluster.inventory.cluster(),
             policy=policy,
             challenge_keys=challenge_keys,
             now=now,
@@ -260,7 +260,7 @@ class _Reconciliation:
         values: dict[str, str | None] = {CHALLENGE_ANNOTATION: challenge}
         if PENDING_REASON_ANNOTATION in self._csr.annotations:
             values[PENDING_REASON_ANNOTATION] = None
-        self._side.csrs.annotate(self._csr, values)
+        self._cluster.csrs.annotate(self._csr, values)
         self.record("challenged")
         return DONE
 
@@ -270,7 +270,7 @@ class _Reconciliation:
         return challenge_state(
             self._csr.annotations.get(CHALLENGE_ANNOTATION),
             self._csr,
-            cluster=self._side.inventory.cluster(),
+            cluster=self._cluster.inventory.cluster(),
             policy=policy,
             challenge_keys=challenge_keys,
             now=now,
@@ -281,7 +281,7 @@ class _Reconciliation:
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
         common, now = self._common, self._common.now()
-        authority = common.authorities.authority(self._side.key)
+        authority = common.authorities.authority(self._cluster.key)
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
@@ -305,7 +305,7 @@ class _Reconciliation:
 
     def _write_certificate(self, certificate: bytes) -> None:
         """Approve the CSR unless it is approved, and write the certificate."""
-        csrs = self._side.csrs
+        csrs = self._cluster.csrs
         self._clear_pending_reason()
         if "Approved" not in self._csr.conditions:
             self._csr = csrs.approve(self._csr, ATTESTED, "the TPM proved itself")
@@ -317,7 +317,7 @@ class _Reconciliation:
         A write conflicted, so the cache lacks a change, perhaps a verdict of another signer. What
         was verified is in `spec`, which is immutable while the UID is the same.
         """
-        csr = self._side.csrs.read(self._csr.name)
+        csr = self._cluster.csrs.read(self._csr.name)
         if csr is None or csr.uid != self._csr.uid:
             raise CsrChanged("the CSR was deleted")
         self._csr = csr
@@ -338,7 +338,7 @@ class _Reconciliation:
 
     def _context(self, policy: Policy, now: datetime) -> VerificationContext:
         return VerificationContext(
-            inventory=self._side.inventory,
+            inventory=self._cluster.inventory,
             policy=policy,
             anchors=self._rules.anchors,
             now=now,
@@ -371,13 +371,13 @@ class _Reconciliation:
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
         message = "the names are those of the node's Machine"
-        self._side.csrs.approve(self._clear_pending_reason(), ATTESTED, message)
+        self._cluster.csrs.approve(self._clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
-        csrs, csr = self._side.csrs, self._clear_pending_reason()
+        csrs, csr = self._cluster.csrs, self._clear_pending_reason()
         if isinstance(error, UnsupportedVersion):
             with contextlib.suppress(AnnotationsFull):
                 csr = csrs.annotate(csr, {SUPPORTED_VERSIONS_ANNOTATION: self._versions()})
@@ -422,14 +422,14 @@ class _Reconciliation:
 
     def _write_pending_reason(self, error: AttestationError) -> None:
         values = {PENDING_REASON_ANNOTATION: _pending_reason(error)}
-        self._csr = self._side.csrs.annotate(self._csr, values)
+        self._csr = self._cluster.csrs.annotate(self._csr, values)
 
     def _clear_pending_reason(self) -> Csr:
         """Remove the reason of an earlier wait; return the CSR as it is then."""
         if PENDING_REASON_ANNOTATION in self._csr.annotations:
             with contextlib.suppress(AnnotationsFull):
                 values = {PENDING_REASON_ANNOTATION: None}
-                self._csr = self._side.csrs.annotate(self._csr, values)
+                self._csr = self._cluster.csrs.annotate(self._csr, values)
         return self._csr
 
     def _report(self, error: AttestationError) -> None:
@@ -440,11 +440,11 @@ class _Reconciliation:
         """
         with contextlib.suppress(Unavailable):
             now = self._common.now()
-            self._side.csrs.record_event(self._csr, error.reason, error.message, now)
+            self._cluster.csrs.record_event(self._csr, error.reason, error.message, now)
         provider_id = self._audit.provider_id
         if provider_id and error.check[:1] not in _CHECKS_OF_REQUESTER:
             with contextlib.suppress(Unavailable):
-                machines = self._side.inventory.machines(provider_id)
+                machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     self._note_machine(machines[0], error.reason, error.message, attested=False)
 
@@ -453,7 +453,7 @@ class _Reconciliation:
             return
         self._common.note_machine(
             MachineCondition(
-                namespace=self._side.key.namespace,
+                namespace=self._cluster.key.namespace,
                 name=machine.name,
                 uid=machine.uid,
                 attested=attested,

@@ -167,9 +167,9 @@ def test_a_version_that_this_signer_replaced_is_not_verified_again(
     workload.writer = csrs  # type: ignore[assignment] # the part of it that is called
     reconciled: list[str] = []
 
-    def reconcile(_: Reconciler, csr: Csr, side: ClusterContext) -> Result:
+    def reconcile(_: Reconciler, csr: Csr, cluster: ClusterContext) -> Result:
         reconciled.append(csr.resource_version)
-        side.csrs.annotate(csr, {"a": str(len(reconciled))})
+        cluster.csrs.annotate(csr, {"a": str(len(reconciled))})
         return DONE
 
     monkeypatch.setattr(Reconciler, "reconcile", reconcile)

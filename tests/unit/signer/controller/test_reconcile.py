@@ -118,7 +118,7 @@ class ReconcilerFixture:
         self.keys = Keys(known=self.scenario.challenge_keys, live=self.scenario.challenge_keys)
 
     @property
-    def side(self) -> ClusterContext:
+    def cluster(self) -> ClusterContext:
         return ClusterContext(
             key=HOME, inventory=self.scenario.inventory, csrs=self.csrs, shares=self.shares
         )
@@ -139,7 +139,7 @@ class ReconcilerFixture:
 
     def reconcile(self, csr: Csr) -> Result:
         """Reconcile a CSR once, as the cache has it."""
-        return self.reconciler().reconcile(csr, self.side)
+        return self.reconciler().reconcile(csr, self.cluster)
 
     def file(self, csr: Csr) -> Csr:
         """File a CSR."""
@@ -678,7 +678,7 @@ def test_a_cluster_without_exactly_one_valid_policy_waits(
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.offer_csr())
     source = FixedPolicies(policies=policies, anchors={"a": NO_ANCHORS, "b": NO_ANCHORS})
-    result = replace(fixture.reconciler(), policies=source).reconcile(csr, fixture.side)
+    result = replace(fixture.reconciler(), policies=source).reconcile(csr, fixture.cluster)
     assert result.requeue is Requeue.ON_CHANGE
     pending = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert pending.partition(":")[0] == (reason or "PolicyMissing")
