@@ -19,7 +19,7 @@ from common.errors import ApiServerUnavailable
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import client_context, deadline_socket
+from signer.kube.tls import DeadlineExceeded, client_context, deadline_socket
 
 V = TypeVar("V")
 
@@ -45,6 +45,8 @@ _MAX_IDLE_CONNECTIONS: Final = 64
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
+"""JSON is YAML."""
 
 # TCP detects after half a minute that the peer no longer answers, also during an idle watch.
 _SOCKET_OPTIONS: Final = (
@@ -160,6 +162,14 @@ class ApiClient:
         request = _Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
         return self._call(request, accepted)
 
+    def apply(
+        self, path: str, body: Json, *, manager: str, accepted: Container[int] = (200,)
+    ) -> Response:
+        """Own the fields in `body` as `manager` (server-side apply); others stay as they are."""
+        query = {"fieldManager": manager, "force": "true"}
+        request = _Request(method="PATCH", path=path, query=query, body=body, media=_APPLY_PATCH)
+        return self._call(request, accepted)
+
     def delete(
         self, path: str, preconditions: Mapping[str, str], *, accepted: Container[int] = (200,)
     ) -> Response:
@@ -181,7 +191,7 @@ class ApiClient:
                 if response.status != HTTPStatus.OK:
                     content = self._read_content(response)
                     raise _unexpected_status(request, response.status, content)
-                yield from _lines(response.stream(_CHUNK, decode_content=False))
+                yield from _lines(_until_silent(response))
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
         except PageTooLarge as e:
@@ -271,6 +281,20 @@ def _pool(
     )
 
 
+def _until_silent(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield the chunks of a watch until it ends, or is silent for `_SILENCE_SECONDS`.
+
+    Silence is a normal end. An API server that has had no event of the kind sends no bookmark
+    either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server that hangs does not answer
+    the next request. A server that sends bytes until `_WATCH_SECONDS` are over is not silent.
+    """
+    try:
+        yield from response.stream(_CHUNK, decode_content=False)
+    except urllib3.exceptions.ReadTimeoutError as e:
+        if isinstance(e.__cause__, DeadlineExceeded):
+            raise
+
+
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines that are not empty, in time proportional to the bytes.
 
@@ -292,10 +316,12 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _unexpected_status(request: _Request, status: int, content: bytes) -> ApiServerUnavailable:
     text = content[:500].decode(errors="replace")
-    return ApiServerUnavailable(
+    error = ApiServerUnavailable(
         f"the API server answered with status {status}",
         detail=f"{request.method} {request.path}: {text}",
     )
+    error.status = status
+    return error
 
 
 def _unreachable(error: Exception) -> ApiServerUnavailable:

@@ -149,9 +149,9 @@ def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
 
 def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
     config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
-    [policy] = load_policies(config_map["data"]["policy.yaml"]).all()
+    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
     assert policy.trust is TrustMode.REGISTERED
-    assert policy.cluster is None
+    assert policy.clusters is None
 
 
 def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
@@ -261,7 +261,9 @@ def _load(file: Path) -> Any:  # noqa: ANN401 - YAML
 
 def _metric_names() -> set[str]:
     state = QueueState(pending={}, busy_workers={}, open_breakers=frozenset())
-    registry = metrics.build_registry(TrustBundleFiles((), {}), lambda: state, MemoryBudget())
+    registry = metrics.build_registry(
+        lambda: TrustBundleFiles((), {}), lambda: state, MemoryBudget()
+    )
     families = registry.collect()
     return {f.name + ("_total" if f.type == "counter" else "") for f in families}
 
