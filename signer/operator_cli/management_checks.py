@@ -12,7 +12,7 @@ from signer.operator_cli.findings import Finding, Result
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
-_PLURALS: Final = ("attestednodes", "endorsementkeys")
+_PLURALS: Final = ("attestednodes", "endorsementkeys", "kubeletattestationpolicies")
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -23,8 +23,15 @@ PERMISSIONS: Final = (
     ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
+    (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
+    (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
+    ("cluster.x-k8s.io", "machines/status", ("patch",)),
+    ("", "events", ("create",)),
 )
-"""What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
+"""What the signer needs in all namespaces: API group, resource or subresource, and verbs.
+
+Those of infrastructure objects depend on the kinds.
+"""
 OWN_SECRETS: Final = ("create", "update")
 """Verbs that it also needs on the Secrets of its namespace."""
 
@@ -89,7 +96,11 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
     )
 
 
-def _is_allowed(api: ManagementApi, account_namespace: str, **attributes: str) -> bool:
+def _is_allowed(
+    api: ManagementApi, account_namespace: str, *, resource: str, **attributes: str
+) -> bool:
+    resource, _, subresource = resource.partition("/")
+    attributes |= {"resource": resource, "subresource": subresource}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{account_namespace}"]
     body = {
         "apiVersion": "authorization.k8s.io/v1",
