@@ -1,8 +1,9 @@
 """Writes the condition KubeletAttested of Machines, and Events about them.
 
 In v1beta2 it is in `status.conditions`. A management cluster that prefers v1beta1 has the same list
-in `status.v1beta2.conditions` (Cluster API's proposal for v1beta2 conditions). Server-side apply
-owns this one condition, so those of Cluster API stay as they are.
+in `status.v1beta2.conditions` (Cluster API's proposal for v1beta2 conditions). The list is replaced
+under the resource version that was read, so the conditions of Cluster API stay as they are. Its own
+controllers write conditions in the same way.
 """
 
 from collections.abc import Mapping
@@ -14,27 +15,21 @@ from urllib.parse import quote
 
 import msgspec
 
+from common.errors import ApiServerUnavailable
 from signer.kube.client import ApiClient
-from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, Text, decode
+from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode
 from signer.kube.discovery import collection_path
 from signer.kube.events import EventRecorder, ObjectReference
 
 CONDITION: Final = "KubeletAttested"
 _CAPI: Final = "cluster.x-k8s.io"
-_MANAGER: Final = "node-attestation-signer"
 _OLD_VERSION: Final = "v1beta1"
 _MAX_MESSAGE: Final = 1024
+_MAX_ATTEMPTS: Final = 3
+"""Cluster API may write the Machine between a read and a write."""
 
 
-class _Condition(Fields):
-    type: MaybeText = None
-    status: MaybeText = None
-    reason: MaybeText = None
-    message: Annotated[str, msgspec.Meta(max_length=32 << 10)] | None = None
-    last_transition_time: MaybeText = None
-
-
-_Conditions = Annotated[list[_Condition], msgspec.Meta(max_length=MAX_ENTRIES)] | None
+_Conditions = Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MAX_ENTRIES)] | None
 
 
 class _NewStatus(Fields):
@@ -48,6 +43,7 @@ class _Status(Fields):
 
 class _Meta(Fields):
     uid: Text
+    resource_version: Text
 
 
 class _Machine(Fields):
@@ -88,16 +84,33 @@ class MachineStatusClient:
             f"/apis/{version}/namespaces/{quote(condition.namespace, safe='')}"
             f"/{plural}/{quote(condition.name, safe='')}"
         )
+        for _ in range(_MAX_ATTEMPTS):
+            status = self._write_once(path, condition, now, old=version.endswith(_OLD_VERSION))
+            if status == HTTPStatus.OK:
+                self._record_event(condition, version, now)
+            if status != HTTPStatus.CONFLICT:
+                return
+        raise ApiServerUnavailable("the Machine changes too often")
+
+    def _write_once(
+        self, path: str, condition: MachineCondition, now: datetime, *, old: bool
+    ) -> int | None:
+        """Write the condition; return the status of the write, `None` if there is none."""
         response = self._api.get(path, accepted=(200, 404))
         if response.status == HTTPStatus.NOT_FOUND:
-            return
+            return None
         machine = response.read(_read_machine)
-        earlier = _earlier(machine, old=version.endswith(_OLD_VERSION))
+        conditions = _conditions(machine, old=old)
+        earlier = next((c for c in conditions if c.get("type") == CONDITION), {})
         if machine.metadata.uid != condition.uid or _stays(earlier, condition):
-            return
-        body = _body(condition, version, _since(earlier, condition, now))
-        self._api.apply(f"{path}/status", body, manager=_MANAGER, accepted=(200, 404, 409))
-        self._record_event(condition, version, now)
+            return None
+        others = [c for c in conditions if c.get("type") != CONDITION]
+        written = {"conditions": [*others, _entry(condition, _since(earlier, condition, now))]}
+        body = {
+            "metadata": {"resourceVersion": machine.metadata.resource_version},
+            "status": {"v1beta2": written} if old else written,
+        }
+        return self._api.merge_patch(f"{path}/status", body, accepted=(200, 404, 409)).status
 
     def _record_event(self, condition: MachineCondition, version: str, now: datetime) -> None:
         regarding = ObjectReference(
@@ -116,43 +129,34 @@ def _read_machine(source: Source) -> _Machine:
     return decode(source, _Machine)
 
 
-def _earlier(machine: _Machine, *, old: bool) -> _Condition:
+def _conditions(machine: _Machine, *, old: bool) -> list[dict[str, Any]]:
     status = machine.status or _Status()
-    conditions = status.conditions
     if old:
-        conditions = status.v1beta2.conditions if status.v1beta2 else None
-    return next((c for c in conditions or () if c.type == CONDITION), _Condition())
+        return (status.v1beta2.conditions if status.v1beta2 else None) or []
+    return status.conditions or []
 
 
-def _stays(earlier: _Condition, condition: MachineCondition) -> bool:
+def _stays(earlier: Mapping[str, Any], condition: MachineCondition) -> bool:
     """Return whether nothing has to be written."""
-    if earlier.status == "True" and not condition.attested:
+    if earlier.get("status") == "True" and not condition.attested:
         return True
-    new = (str(condition.attested), condition.reason, condition.message[:_MAX_MESSAGE])
-    return (earlier.status, earlier.reason, earlier.message) == new
+    keys = ("type", "status", "reason", "message")
+    new = _entry(condition, "")
+    return all(earlier.get(key) == new[key] for key in keys)
 
 
-def _since(earlier: _Condition, condition: MachineCondition, now: datetime) -> str:
-    if earlier.status == str(condition.attested) and earlier.last_transition_time:
-        return earlier.last_transition_time
+def _since(earlier: Mapping[str, Any], condition: MachineCondition, now: datetime) -> str:
+    since = earlier.get("lastTransitionTime")
+    if isinstance(since, str) and earlier.get("status") == str(condition.attested):
+        return since
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _body(condition: MachineCondition, version: str, since: str) -> Mapping[str, Any]:
-    conditions: dict[str, Any] = {
-        "conditions": [
-            {
-                "type": CONDITION,
-                "status": str(condition.attested),
-                "reason": condition.reason,
-                "message": condition.message[:_MAX_MESSAGE],
-                "lastTransitionTime": since,
-            }
-        ]
-    }
+def _entry(condition: MachineCondition, since: str) -> dict[str, str]:
     return {
-        "apiVersion": version,
-        "kind": "Machine",
-        "metadata": {"name": condition.name, "uid": condition.uid},
-        "status": {"v1beta2": conditions} if version.endswith(_OLD_VERSION) else conditions,
+        "type": CONDITION,
+        "status": str(condition.attested),
+        "reason": condition.reason,
+        "message": condition.message[:_MAX_MESSAGE],
+        "lastTransitionTime": since,
     }

@@ -45,8 +45,6 @@ _MAX_IDLE_CONNECTIONS: Final = 64
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
-_APPLY_PATCH: Final = "application/apply-patch+yaml"
-"""JSON is YAML."""
 
 # TCP detects after half a minute that the peer no longer answers, also during an idle watch.
 _SOCKET_OPTIONS: Final = (
@@ -160,14 +158,6 @@ class ApiClient:
     ) -> Response:
         """Change single places of an object (JSON patch, RFC 6902)."""
         request = _Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
-        return self._call(request, accepted)
-
-    def apply(
-        self, path: str, body: Json, *, manager: str, accepted: Container[int] = (200,)
-    ) -> Response:
-        """Own the fields in `body` as `manager` (server-side apply); others stay as they are."""
-        query = {"fieldManager": manager, "force": "true"}
-        request = _Request(method="PATCH", path=path, query=query, body=body, media=_APPLY_PATCH)
         return self._call(request, accepted)
 
     def delete(

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from common.names import PENDING_REASON_ANNOTATION
-from signer.inventory import machine_status
 from signer.inventory.machine_status import MachineCondition, MachineStatusClient
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import parse_kubeconfig
@@ -21,8 +20,8 @@ from tests.integration.scripted_node import Script
 CLUSTER_API = "/apis/cluster.x-k8s.io"
 
 
-def machine_of(fleet: Fleet, node: Node, version: str = "v1beta2") -> Object:
-    path = f"{CLUSTER_API}/{version}/namespaces/{node.tenant.namespace}/machines/{node.name}"
+def machine_of(fleet: Fleet, node: Node) -> Object:
+    path = f"{CLUSTER_API}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
     return fleet.management.admin.get(path)
 
 
@@ -94,17 +93,14 @@ def test_stranger_does_not_change_a_machine_that_has_attested(
     assert conditions(machine_of(fleet, node))["KubeletAttested"] == ("True", "Attested")
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_condition_is_in_its_place_in_both_versions(
-    fleet: Fleet, machines: Machines, monkeypatch: pytest.MonkeyPatch, version: str
+def test_condition_is_written_once_next_to_the_status_of_others(
+    fleet: Fleet, machines: Machines
 ) -> None:
-    """A management cluster that prefers v1beta1 has it in `status.v1beta2`."""
+    """The CRDs of the harness have no conversion: v1beta1 has a unit test."""
     node = machines.known()
-    before = machine_of(fleet, node, version)["status"]
+    before = machine_of(fleet, node)["status"]
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
     client = MachineStatusClient(ApiClient("management", connection, user_agent="test"))
-    path = f"{CLUSTER_API}/{version}/machines"
-    monkeypatch.setattr(machine_status, "collection_path", lambda *_: path)
     uid = machine_of(fleet, node)["metadata"]["uid"]
     waits = MachineCondition(
         namespace=node.tenant.namespace,
@@ -116,9 +112,8 @@ def test_condition_is_in_its_place_in_both_versions(
     )
     for _ in range(2):
         client.write(waits, datetime(2026, 11, 22, 12, tzinfo=UTC))
-    status = machine_of(fleet, node, version)["status"]
-    where = status["v1beta2"] if version == "v1beta1" else status
-    [condition] = [c for c in where["conditions"] if c["type"] == "KubeletAttested"]
+    status = machine_of(fleet, node)["status"]
+    [condition] = [c for c in status["conditions"] if c["type"] == "KubeletAttested"]
     assert condition == {
         "type": "KubeletAttested",
         "status": "False",

@@ -147,6 +147,13 @@ def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
     assert arguments.policy == Path("/etc/node-attestation/policies/policy.yaml")
 
 
+def test_policy_objects_replace_the_policy_file(tmp_path: Path) -> None:
+    rendered = render({"policyObjects": True, "policies": []}, tmp_path)
+    assert parse_arguments(container(rendered)["args"]).policy is None
+    assert all(each["kind"] != "ConfigMap" for each in rendered)
+    assert "policies" not in [mount["name"] for mount in container(rendered)["volumeMounts"] or ()]
+
+
 def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
     config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
     [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
