@@ -95,7 +95,7 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
-	$(PYTEST) tests/packaging --ignore=tests/packaging/signer $(ARGS)
+	$(PYTEST) tests/packaging/node $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the fast tests only
@@ -197,11 +197,11 @@ wheel: setup ## Build the source distribution and the wheel into dist/
 dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
 	packaging/release/build-twice.sh $(VENV) $(RELEASE_TARGETS)
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) $(RELEASE_TARGETS)
+		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) --image "$(IMAGE)" $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
 .PHONY: test-node-images
-test-node-images: setup ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
+test-node-images: packages ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)
 
 .PHONY: clean

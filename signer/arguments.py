@@ -15,7 +15,7 @@ COMMANDS: Final = {
     "run": "watch the workload clusters and sign until SIGTERM or SIGINT (the default)",
     "check-config": "check the flags and files of run, then exit; connect to nothing",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
-    "verify": "explain offline, check by check, how the signer judges stored requests",
+    "verify": "explain offline, check by check, what the signer decides on stored requests",
 }
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
 _LEVELS: Final = ("debug", "info", "warning", "error")
@@ -163,7 +163,7 @@ def _add_verify_flags(command: argparse.ArgumentParser) -> None:
         "--now",
         type=_time,
         metavar="TIME",
-        help="judge as of this time, such as 2026-11-21T09:30:00Z (default: now)",
+        help="verify as of this time, such as 2026-11-21T09:30:00Z (default: now)",
     )
     command.add_argument(
         "--output", choices=("text", "json"), default="text", help="format (%(default)s)"

@@ -18,10 +18,12 @@ mkdir -p build/python
 "$python" -c 'import setuptools.build_meta as backend; backend.build_sdist("build/python"); backend.build_wheel("dist")' \
   >build/python/log 2>&1 || { cat build/python/log >&2; exit 1; }
 
-# setuptools dates the files that it generates, and their directories, with the time of the build.
 for archive in build/python/*.tar.gz; do
   tar --extract --gzip --file "$archive" --directory build/python
   name=$(basename "$archive" .tar.gz)
+  # setuptools leaves out links to directories.
+  git ls-files -z | tar --create --null --files-from=- | tar --extract --directory "build/python/$name"
+  # setuptools dates the files that it generates, and their directories, with the time of the build.
   tar --create --directory build/python --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
     --numeric-owner --mode='u+rw,go=u,go-w' "$name" | gzip --no-name --best >"dist/$name.tar.gz"
 done

@@ -60,7 +60,7 @@ class ClaimDeleter(Protocol):
     ) -> MachineState:
         """Return the state of the Machine of that Cluster with this name and provider ID."""
 
-    def delete_attested_node(self, dead: AttestedNodeObject) -> None:
+    def delete_attested_node(self, node: AttestedNodeObject) -> None:
         """Delete an AttestedNode, if it has not changed since it was read."""
 
 

@@ -46,7 +46,8 @@ from signer.issue.certificate import CertificateAuthority, certificate_not_after
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory, Machine
 from signer.policy import Policy
-from signer.verify.answer import VerifiedAnswer, make_claims, verify_answer
+from signer.verify.answer import VerifiedAnswer, verify_answer
+from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving

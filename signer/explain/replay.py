@@ -14,7 +14,8 @@ from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import Policy, PolicySet
-from signer.verify.answer import make_claims, verify_answer
+from signer.verify.answer import verify_answer
+from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer

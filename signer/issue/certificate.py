@@ -19,7 +19,7 @@ from common.csr import node_subject
 from signer.errors import AuthorityUnavailable
 from signer.model import Csr
 from signer.policy import Policy
-from signer.verify.answer import ClaimedAnswer
+from signer.verify.claimed_answer import ClaimedAnswer
 from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import ServingNames
 

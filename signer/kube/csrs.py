@@ -216,7 +216,7 @@ class CsrClient:
         preconditions = {"uid": csr.uid, "resourceVersion": csr.resource_version}
         response = self._api.delete(_path(csr.name), preconditions, accepted=_CHANGED)
         if response.status == HTTPStatus.CONFLICT:
-            raise CsrChanged("the CSR was changed since it was judged")
+            raise CsrChanged("the CSR was changed since it was verified")
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event about the CSR, unless the same one exists."""
@@ -250,7 +250,7 @@ def _preconditions(csr: Csr) -> dict[str, Any]:
 
 def _written(response: Response) -> Csr:
     if response.status != HTTPStatus.OK:
-        raise CsrChanged("the CSR was changed since it was judged")
+        raise CsrChanged("the CSR was changed since it was verified")
     return response.read(read_csr)
 
 

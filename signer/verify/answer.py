@@ -1,4 +1,4 @@
-"""Verifies an answer, then writes the claims that its certificate needs.
+"""Verifies an answer: its TPM proved itself, and inventory and policy allow the certificate.
 
 Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
 
@@ -12,9 +12,9 @@ Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
 8. E3: the key is not banned, and no claim in this Cluster conflicts.
 9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
 
-`make_claims` then runs K1, K2 and K3 against the API server. R0, R1 and P come first:
-signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests to the API server
-for answers that are proved.
+`make_claims` (signer/verify/claimed_answer.py) then runs K1, K2 and K3 against the API server. R0,
+R1 and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
+to the API server for answers that are proved.
 """
 
 from dataclasses import dataclass
@@ -28,17 +28,14 @@ from common.strict_json import parse_time
 from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (
-    AttestedNodeObject,
     BootCounters,
     ChallengeKeys,
-    ClaimStore,
     Csr,
     KeyHolder,
     Machine,
-    attested_node_name,
 )
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import ClaimRequest, verify_no_conflicting_claim, write_claims
+from signer.verify.claims import verify_no_conflicting_claim
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
@@ -86,14 +83,6 @@ class _Proof:
     boot: BootCounters
     pcrs: Pcrs
     measured_boot: MeasuredBoot | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedAnswer:
-    """A verified answer whose claims are written; only `make_claims` creates one."""
-
-    verified: VerifiedAnswer
-    not_after: datetime
 
 
 def verify_answer(
@@ -261,44 +250,3 @@ def _boot_counters(attest: Attest) -> BootCounters:
         restart_count=attest.clock_info.restart_count,
         firmware_version=attest.firmware_version,
     )
-
-
-def make_claims(
-    verified: VerifiedAnswer,
-    context: VerificationContext,
-    *,
-    claims: ClaimStore,
-    not_after: datetime,
-) -> ClaimedAnswer:
-    """Write the node's claims through the API server (K1 to K3).
-
-    Raises:
-        Denied, Waiting: another claim conflicts.
-        ClaimConflict: other writers won every attempt; retry with backoff.
-        ApiServerUnavailable: from the store, or a cache has not been filled yet.
-
-    """
-    holder = verified.holder
-    node = AttestedNodeObject(
-        name=attested_node_name(holder.cluster, holder.node_name),
-        resource_version="",
-        cluster=holder.cluster,
-        node_name=holder.node_name,
-        provider_id=holder.provider_id,
-        # The name of a MachinePool is not that of a Machine.
-        machine_name="" if verified.machine.is_pool_member else verified.machine.name,
-        machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
-        endorsement_key=verified.endorsement_key.name,
-        not_after=not_after,
-        last_attested=context.now,
-        boot=verified.boot,
-    )
-    request = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
-    write_claims(
-        request,
-        inventory=context.inventory,
-        claims=claims,
-        reuse=context.policy.name_reuse,
-        now=context.now,
-    )
-    return ClaimedAnswer(verified=verified, not_after=not_after)

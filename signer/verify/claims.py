@@ -197,7 +197,7 @@ def write_claims(
 ) -> None:
     """Write the claims through the API server (K1 to K3); after a conflict, start again from K1.
 
-    The first attempt takes key and name from the caches of `inventory` if nobody else has either
+    The first attempt takes key and name from the caches of `inventory` if no other node has either
     there. A cache may be old, but each object is written once under the resourceVersion that was
     cached, or created, before this returns. So an object that has changed since causes a conflict,
     and the next attempt reads it from the API server, as does a contest in the caches.

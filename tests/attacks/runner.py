@@ -36,7 +36,8 @@ from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.requester_share import RequesterShares
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
-from signer.verify.answer import make_claims, verify_answer
+from signer.verify.answer import verify_answer
+from signer.verify.claimed_answer import make_claims
 from signer.verify.claims import is_complete_claim
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 
 from signer.issue.certificate import issue_certificate
-from signer.verify.answer import make_claims
+from signer.verify.claimed_answer import make_claims
 from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
@@ -72,7 +72,7 @@ def cpu(call: Callable[[], None]) -> int:
 def answered(node: Node) -> None:
     """Judge the answer. If its certificate is measured, also claim and issue."""
     world = node.world
-    verified = world.judge_answer(node.csr)
+    verified = world.verify_answer(node.csr)
     if node.authority is None:
         return
     claims = FakeClaimStore(store=StoredClaims(machines=world.store.machines))

@@ -288,22 +288,22 @@ class Scenario:
             inventory=self.inventory, policy=self.policy, anchors=self.anchors, now=self.now
         )
 
-    def judge_offer(self, csr: Csr | None = None) -> VerifiedOffer:
-        """Parse and judge CSR A."""
+    def verify_offer(self, csr: Csr | None = None) -> VerifiedOffer:
+        """Parse and verify CSR A."""
         csr = self.offer_csr() if csr is None else csr
         parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedOffer)
         return verify_offer(csr, self.kind, parsed, self.context())
 
-    def judge_answer(self, csr: Csr | None = None) -> VerifiedAnswer:
-        """Parse and judge CSR B."""
+    def verify_answer(self, csr: Csr | None = None) -> VerifiedAnswer:
+        """Parse and verify CSR B."""
         csr = self.answer_csr() if csr is None else csr
         parsed = parse_request(csr, self.kind)
         assert isinstance(parsed, ParsedAnswer)
         return verify_answer(csr, self.kind, parsed, self.context(), self.challenge_keys)
 
-    def judge_builtin(self, csr: Csr) -> VerifiedServing:
-        """Parse and judge a request to the built-in serving signer."""
+    def verify_builtin(self, csr: Csr) -> VerifiedServing:
+        """Parse and verify a request to the built-in serving signer."""
         parsed = parse_request(csr, CsrKind.BUILTIN_SERVING)
         assert isinstance(parsed, ParsedKubeletServing)
         return verify_kubelet_serving(csr, parsed, self.context())

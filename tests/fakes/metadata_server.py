@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log nothing: some tests close the connection early."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     """One request with its answer. Without the headers in `asks` the answer is 400."""
@@ -36,7 +41,7 @@ class Recorded:
     @contextmanager
     def running(self) -> Iterator[str]:
         """Serve on a port of loopback, and return the base URL."""
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        server = _Server(("127.0.0.1", 0), self._handler())
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

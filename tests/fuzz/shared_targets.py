@@ -226,7 +226,7 @@ def _challenge(data: bytes) -> None:
 def _challenges() -> list[bytes]:
     world = scenario()
     challenge = make_challenge(
-        world.judge_offer(),
+        world.verify_offer(),
         world.offer_csr(),
         cluster=world.cluster,
         policy=world.policy,

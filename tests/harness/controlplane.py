@@ -93,6 +93,10 @@ class ApiServer:
         """Stop the API server; port and data stay the same."""
         self._end("kube-apiserver")
 
+    def pids(self) -> list[int]:
+        """Return the process IDs of its programs."""
+        return [program.pid for program in self._running.values()]
+
     def client(self, common_name: str, *organisations: str) -> Client:
         """Return a client with a new certificate."""
         pair = self.client_authority.client(common_name, *organisations)

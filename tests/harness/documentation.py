@@ -1,6 +1,7 @@
 """The blocks of code in the documentation, and how each is held by a test.
 
-An HTML comment before a block of commands says what runs it:
+An HTML comment before a block of commands says what runs it. Before YAML, it says who reads it if
+our own readers and the API server do not:
 
 - `<!-- run -->`: tests/integration/test_documentation.py runs it as it is, as an operator;
 - `<!-- run on a node -->`: the same test runs it with the settings of a node;

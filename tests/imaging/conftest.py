@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.debian_root import debian_root, overlay
+from tests.harness.debian_root import APT_INSTALL, clean_root, overlay
 from tests.harness.wire import output
 
 PACKAGES = ("ansible-core", "cloud-init", "python3-apt")
@@ -19,18 +19,13 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the root directory of the system, which ends with the test run."""
     directory = tmp_path_factory.mktemp("imaging")
     with ExitStack() as stack:
-        layer = overlay(directory / "overlay", directory / "upper", (debian_root("bookworm"),))
+        clean = clean_root("bookworm", ("ca-certificates",), PACKAGES)
+        layer = overlay(directory / "overlay", directory / "upper", (clean,))
         root = stack.enter_context(layer)
         for place in ("proc", "dev"):
             output("mount", "--bind", f"/{place}", root / place)
             stack.callback(output, "umount", "--lazy", root / place)
-        policy = root / "usr/sbin/policy-rc.d"
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-        run = runner(root)
-        run("apt-get", "update", "--quiet", check=True)
-        install = ("apt-get", "install", "--quiet", "--yes", "--no-install-recommends")
-        run(*install, *PACKAGES, check=True)
+        runner(root)(*APT_INSTALL, *PACKAGES, check=True)
         yield root
 
 

@@ -8,12 +8,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.harness.wire import output
+from tests.harness.debian_root import PROJECT
 from tests.imaging.conftest import Run
+from tests.packaging import packages
 
-PACKAGING: Final = Path(__file__).parents[2] / "packaging"
-IMAGE_BUILDER: Final = PACKAGING / "image-builder"
-NAME: Final = "node-attestation-authenticator"
+IMAGE_BUILDER: Final = PROJECT / "packaging/image-builder"
 PLAYBOOK: Final = """\
 - hosts: localhost
   connection: local
@@ -22,38 +21,9 @@ PLAYBOOK: Final = """\
 """
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a deb with the name and the files of the real one, and a stand-in for the program.
-
-    The role is under test here. tests/packaging installs the real package.
-    """
-    root = tmp_path_factory.mktemp("deb") / NAME
-    contents = {
-        "DEBIAN/control": (
-            f"Package: {NAME}\nVersion: 1.2.3\nArchitecture: all\n"
-            "Maintainer: Tests <tests@example.com>\nDescription: stand-in\n"
-        ),
-        "usr/bin/kubelet-authenticator-tpm": "#!/bin/sh\necho 1.2.3\n",
-    }
-    for name, content in contents.items():
-        (root / name).parent.mkdir(parents=True)
-        (root / name).write_text(content, encoding="utf-8")
-    (root / "usr/bin/kubelet-authenticator-tpm").chmod(0o755)
-    drop_ins = root / "usr/lib/systemd/system/kubelet.service.d"
-    program = root / "usr/lib/kubelet-authenticator-tpm"
-    for directory in (drop_ins, program):
-        directory.mkdir(parents=True)
-    shutil.copy(PACKAGING / "node/systemd/zz-20-kubelet-authenticator-tpm.conf", drop_ins)
-    shutil.copy(PACKAGING / "node/kubelet.env", program)
-    output("dpkg-deb", "--root-owner-group", "--build", root)
-    return root.with_name(f"{NAME}.deb")
-
-
 @pytest.fixture
-def playbook(system: Path, package: Path) -> str:
+def playbook(system: Path) -> str:
     """Return the path, in the system, of a playbook with the role."""
-    shutil.copy(package, system / "srv")
     shutil.copytree(IMAGE_BUILDER / "roles", system / "srv/roles", dirs_exist_ok=True)
     (system / "srv/playbook.yaml").write_text(PLAYBOOK, encoding="utf-8")
     return "/srv/playbook.yaml"
@@ -90,9 +60,11 @@ def test_role_installs_the_package_and_writes_the_settings(
     system: Path, run: Run, playbook: str
 ) -> None:
     assert failed_checks(run, system)
+    package = packages.find(PROJECT / "dist", packages.DEB)
+    shutil.copy(package, system / "srv")
     played = play(
         run, playbook,
-        f"--extra-vars=node_attestation_package=/srv/{NAME}.deb",
+        f"--extra-vars=node_attestation_package=/srv/{package.name}",
         "--extra-vars={'node_attestation_join_args': '--provider=aws'}",
     )  # fmt: skip
     assert played.returncode == 0, played.stdout

@@ -88,7 +88,7 @@ def test_tpm_is_replaced_with_the_documented_steps(machines: Machines, fleet: Fl
 
 
 def test_new_machine_takes_over_the_name_of_a_deleted_one(machines: Machines, fleet: Fleet) -> None:
-    """K2: the claim of a Machine that is gone is dead, and another Machine takes it over."""
+    """K2: the claim of a Machine that is gone is not live, and another Machine takes it over."""
     node = machines.registered()
     assert node.call().status == 0
     successor = machines.power_on(name=node.name)

@@ -228,7 +228,7 @@ def test_unchanged_write_still_makes_earlier_readers_conflict(world: ClaimWorld)
 
 
 def test_confirmed_name_makes_earlier_readers_conflict(world: ClaimWorld) -> None:
-    """K2 too: a dead claim whose name was confirmed meanwhile is not deleted or taken over."""
+    """K2 too: a stale claim whose name was confirmed meanwhile is not deleted or taken over."""
     made = claimant(world)
     created = world.claims.create_attested_node(made.node)
     again = world.claims.replace_attested_node(created, made.node)

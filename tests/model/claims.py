@@ -1,7 +1,7 @@
 """K1 to K3 of section 5: reads and writes, one API call per step.
 
 A verdict begins at `K1_CACHED`, where it may take both objects from a cache that is too old. After
-a conflict it begins again at `K1_READ`, with reads from the API server.
+a conflict it starts over at `K1_READ`, with reads from the API server.
 
 Each function makes the next API call of a verdict and returns the state after it. In that state the
 verdict is at its following call, or is gone because it has to wait. Otherwise the function returns
@@ -74,7 +74,7 @@ def restart(state: State, verdict: Verdict) -> State:
 
 
 def blocks(model: Model, *, live: bool, rule: Rule) -> bool:
-    """Return whether a rival's claim blocks this one: a live claim does, a dead one does not."""
+    """Return whether a rival's claim blocks this one: a live claim does, a stale one does not."""
     return model.keeps(rule) and (live or not model.keeps(Rule.DEAD_CLAIMS_FREED))
 
 
@@ -113,7 +113,7 @@ def k1_read(model: Model, state: State, verdict: Verdict) -> State | str:
 
 
 def k1_holder(model: Model, state: State, verdict: Verdict) -> State | str:
-    """Confirm the node's existing claim, take over a dead one, or yield to a live one."""
+    """Confirm the node's existing claim, take over a stale one, or yield to a live one."""
     rival = verdict.rival
     assert isinstance(rival, Held)
     named = claim(state, rival.place.node)
@@ -152,7 +152,7 @@ def k2_read(_model: Model, state: State, verdict: Verdict) -> State:
 
 
 def k2_holder(model: Model, state: State, verdict: Verdict) -> State | str:
-    """Take over a dead name, or yield to a live claim."""
+    """Take over a stale name, or yield to a live claim."""
     rival = verdict.rival
     assert isinstance(rival, Named)
     held = holder(state, rival.key)

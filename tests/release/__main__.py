@@ -31,6 +31,7 @@ def main() -> int:
     commands = parser.add_subparsers(required=True)
     describe = commands.add_parser("describe", help="write SBOM, provenance, checksums to dist/")
     describe.add_argument("--builder-id", required=True, help="URI of the system that builds")
+    describe.add_argument("--image", default="", help="container image that the manifests pull")
     describe.add_argument("targets", nargs="+", help="make targets that built the artifacts")
     describe.set_defaults(run=_describe)
     notes = commands.add_parser("notes", help="print the release notes of a tag")
@@ -55,6 +56,7 @@ def _describe(arguments: argparse.Namespace) -> None:
         commit=_git("rev-parse", "HEAD"),
         source_date_epoch=int(os.environ["SOURCE_DATE_EPOCH"]),
         targets=tuple(arguments.targets),
+        image=arguments.image,
         locks={
             path.relative_to(ROOT).as_posix(): _sha256(path)
             for path in sorted((ROOT / "requirements").glob("*.txt"))

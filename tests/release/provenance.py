@@ -16,11 +16,15 @@ BUILD_TYPE: Final = "urn:x-node-attestation:make-dist:v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """What a build depends on. `locks` maps the path of each lock to its SHA-256."""
+    """What a build depends on. `locks` maps the path of each lock to its SHA-256.
+
+    `image` is the name of the container image that the chart and the manifests pull.
+    """
 
     commit: str
     source_date_epoch: int
     targets: tuple[str, ...]
+    image: str
     locks: Mapping[str, str]
     builder_id: str
 
@@ -36,7 +40,7 @@ def make_statement(subjects: Mapping[str, str], build: Build) -> Json:
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"targets": list(build.targets)},
+                "externalParameters": {"targets": list(build.targets), "IMAGE": build.image},
                 "internalParameters": {"SOURCE_DATE_EPOCH": build.source_date_epoch},
                 "resolvedDependencies": [
                     {"name": "source", "digest": {"gitCommit": build.commit}},

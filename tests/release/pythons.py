@@ -48,11 +48,23 @@ def _test(suite: str) -> int:
             stack.callback(output, "umount", "--recursive", "--lazy", merged / place)
         output("git", "clone", "--quiet", PROJECT, f"{merged}{SOURCE}")
         say(f"fast tests in Debian {suite}")
-        pip = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
+        # Without it a test server waits for the name of its address.
+        (merged / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+        # A mirror may be a snapshot that is older than its files say they may be.
+        snapshot = merged / "etc/apt/apt.conf.d/90snapshot"
+        snapshot.write_text('Acquire::Check-Valid-Until "false";\n', encoding="utf-8")
+        environment = (*_ENVIRONMENT, *_package_index())
         return subprocess.run(
-            ["chroot", merged, "/usr/bin/env", "-i", *_ENVIRONMENT, *pip, "sh", "-c", _COMMANDS],
+            ["chroot", merged, "/usr/bin/env", "-i", *environment, "sh", "-c", _COMMANDS],
             check=False,
         ).returncode
+
+
+def _package_index() -> list[str]:
+    """Return this machine's settings of pip, without directories of this machine."""
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    pip.pop("PIP_FIND_LINKS", None)
+    return [f"{name}={value}" for name, value in pip.items()]
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_wheel_has_both_programs_and_no_tests() -> None:
 
 
 def test_source_distribution_holds_every_tracked_file() -> None:
-    """setuptools-scm, which requirements/build.txt locks, adds the files that git tracks."""
+    """Also links to directories, such as the CRDs of the chart."""
     top = f"node_attestation-{VERSION}"
     with tarfile.open(DIST / f"{top}.tar.gz") as archive:
         members = archive.getmembers()

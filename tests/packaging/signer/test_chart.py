@@ -19,9 +19,10 @@ from signer.policy import load_policies
 from signer.policy.policy import TrustMode
 from signer.trust_bundles import TrustBundleFiles
 from tests.harness.client import Object
+from tests.harness.documentation import blocks
 from tests.packaging.signer import chart
 from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
-from tests.packaging.signer.version import semantic_version
+from tests.packaging.signer.version import PROJECT, semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -82,6 +83,17 @@ def test_chart_passes_lint(version: str) -> None:
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_both_versions_of_helm_render_the_same(values: Object, tmp_path: Path) -> None:
     assert render(values, tmp_path, version="helm3") == render(values, tmp_path, version="helm4")
+
+
+def test_values_of_the_guide_are_rendered(tmp_path: Path) -> None:
+    """docs/install-signer.md shows them as a typical file."""
+    [values] = [
+        yaml.safe_load(block.text)
+        for block in blocks()
+        if (block.page, block.language) == ("docs/install-signer.md", "yaml")
+        and "trustAnchors" in block.text
+    ]
+    assert {o["kind"] for o in render(values, tmp_path)} >= {"Deployment", "PrometheusRule"}
 
 
 def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
@@ -209,6 +221,18 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
 def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_path: Path) -> None:
     with pytest.raises(HelmFailed, match=re.escape(message)):
         render(values, tmp_path, version=version)
+
+
+def test_values_in_the_documentation_are_accepted(tmp_path: Path) -> None:
+    text = (PROJECT / "docs/install-signer.md").read_text(encoding="utf-8")
+    [values] = [
+        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "image:" in block
+    ]
+    rendered = render(yaml.safe_load(values), tmp_path)
+    config_map = only(rendered, "ConfigMap", f"{RELEASE}-policies")
+    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
+    mounted = {mount["mountPath"] for mount in container(rendered)["volumeMounts"]}
+    assert set(policy.certificate_authorities) <= mounted
 
 
 def test_rendered_manifests_are_current(tmp_path: Path) -> None:

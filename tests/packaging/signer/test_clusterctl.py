@@ -17,6 +17,7 @@ from tests.harness.client import Object
 from tests.harness.controlplane import ApiServer
 from tests.packaging.signer.chart import SOURCE
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
+from tests.packaging.signer.served import when_served
 from tests.packaging.signer.version import semantic_version
 
 VERSION: Final = f"v{semantic_version()}"
@@ -239,12 +240,13 @@ def create_claims(cluster: ApiServer) -> None:
     body = objects.cluster("workload", endpoint="https://192.0.2.1:6443", annotations={})
     del body["spec"]["infrastructureRef"]
     path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{TEAM}/clusters"
-    cluster.admin.create(path, body)
+    when_served(lambda: cluster.admin.create(path, body))
     cluster.admin.patch(f"{path}/workload/status", {"status": body["status"]})
     api = {"apiVersion": "attestation.cluster.x-k8s.io/v1alpha1"}
     labels = {"clusterctl.cluster.x-k8s.io/move": ""}
     metadata = {"name": KEY, "labels": labels}
-    cluster.admin.create(KEYS, {**api, "kind": "EndorsementKey", "metadata": metadata, "spec": {}})
+    key = {**api, "kind": "EndorsementKey", "metadata": metadata, "spec": {}}
+    when_served(lambda: cluster.admin.create(KEYS, key))
     node = {
         "clusterName": "workload",
         "nodeName": "node-1",
@@ -255,15 +257,16 @@ def create_claims(cluster: ApiServer) -> None:
         "lastAttested": "2029-12-25T00:00:00Z",
     }
     metadata = {"name": "node-1.workload", "labels": labels}
-    cluster.admin.create(
-        f"{NODES[: NODES.rindex('/')]}/namespaces/{TEAM}/attestednodes",
-        {**api, "kind": "AttestedNode", "metadata": metadata, "spec": node},
-    )
+    body = {**api, "kind": "AttestedNode", "metadata": metadata, "spec": node}
+    path = f"{NODES[: NODES.rindex('/')]}/namespaces/{TEAM}/attestednodes"
+    when_served(lambda: cluster.admin.create(path, body))
 
 
 def claims(cluster: ApiServer) -> list[Object]:
     """Return the specs of all claims."""
-    return [each["spec"] for path in (KEYS, NODES) for each in cluster.admin.list(path)]
+    keys = when_served(lambda: cluster.admin.list(KEYS))
+    nodes = when_served(lambda: cluster.admin.list(NODES))
+    return [each["spec"] for each in (*keys, *nodes)]
 
 
 def _certificate_crd(kind: str) -> Object:

@@ -1,6 +1,7 @@
 """Real API servers accept the chart and the manifests, and keep the CRDs when they are removed."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,57 +10,69 @@ import yaml
 from tests.controlplane import pins
 from tests.harness.client import ApiError, Object
 from tests.harness.controlplane import ApiServer
-from tests.harness.process import wait_until
 from tests.packaging.signer.chart import SOURCE
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, VERSIONS, helm
+from tests.packaging.signer.served import when_served
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    "/endorsementkeys.attestation.cluster.x-k8s.io"
+)
 KEYS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 
 
-def release(cluster: ApiServer, version: str, command: str, *options: str) -> str:
+def run(cluster: ApiServer, version: str, command: str, *options: str | Path) -> str:
     """Run a command of Helm on the release."""
-    chart: list[str | Path] = [] if command == "uninstall" else [CHART]
     access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig", cluster.admin_config]
-    return helm(version, command, RELEASE, *chart, *access, *options)
+    return helm(version, command, RELEASE, *options, *access)
 
 
-def create_key(cluster: ApiServer, digest: str) -> None:
-    """Create an EndorsementKey when the API server serves the kind."""
+def older_chart(directory: Path) -> Path:
+    """Return a chart whose CRD of EndorsementKeys does not have the field `releasedFrom` yet."""
+    chart = directory / "older"
+    shutil.copytree(CHART, chart)
+    file = chart / "files/crds/endorsementkeys.yaml"
+    crd = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del _properties(crd)["spec"]["properties"]["releasedFrom"]
+    file.write_text(yaml.safe_dump(crd), encoding="utf-8")
+    return chart
 
-    def is_created() -> bool:
-        key = {
-            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-            "kind": "EndorsementKey",
-            "metadata": {"name": digest},
-            "spec": {},
-        }
-        try:
-            cluster.admin.create(KEYS, key)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
 
-    wait_until(is_created, what="the CRDs are served")
+def _properties(crd: Object) -> Object:
+    answer: Object = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return answer
+
+
+def create_key(cluster: ApiServer, name: str) -> None:
+    """Create an EndorsementKey."""
+    api = "attestation.cluster.x-k8s.io/v1alpha1"
+    metadata = {"name": name}
+    key = {"apiVersion": api, "kind": "EndorsementKey", "metadata": metadata, "spec": {}}
+    when_served(lambda: cluster.admin.create(KEYS, key))
+
+
+def keys(cluster: ApiServer) -> list[Object]:
+    """Return all EndorsementKeys."""
+    return when_served(lambda: cluster.admin.list(KEYS))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_upgrade_and_removal_keep_the_claims(version: str, empty_cluster: ApiServer) -> None:
-    """An upgrade changes the CRDs as well, which Helm never does to a chart's directory crds/."""
-    cluster = empty_cluster
-    release(cluster, version, "install", "--create-namespace")
-    create_key(cluster, ("3" if version == "helm3" else "4") * 64)
-    before = cluster.admin.list(KEYS)
-    release(cluster, version, "upgrade", "--set", "replicas=3")
-    assert cluster.admin.get(DEPLOYMENT)["spec"]["replicas"] == 3
-    assert cluster.admin.list(KEYS) == before
-    release(cluster, version, "uninstall")
+def test_upgrade_changes_the_crds_and_removal_keeps_the_claims(
+    version: str, empty_cluster: ApiServer, tmp_path: Path
+) -> None:
+    """Helm never changes what is in a chart's directory crds/."""
+    run(empty_cluster, version, "install", older_chart(tmp_path), "--create-namespace")
+    create_key(empty_cluster, version.removeprefix("helm") * 64)
+    before = keys(empty_cluster)
+    assert "releasedFrom" not in _properties(empty_cluster.admin.get(CRD))["spec"]["properties"]
+    run(empty_cluster, version, "upgrade", CHART, "--set", "replicas=3")
+    assert "releasedFrom" in _properties(empty_cluster.admin.get(CRD))["spec"]["properties"]
+    assert empty_cluster.admin.get(DEPLOYMENT)["spec"]["replicas"] == 3
+    run(empty_cluster, version, "uninstall")
     with pytest.raises(ApiError, match="404"):
-        cluster.admin.get(DEPLOYMENT)
-    assert cluster.admin.list(KEYS) == before
+        empty_cluster.admin.get(DEPLOYMENT)
+    assert keys(empty_cluster) == before
 
 
 @pytest.mark.parametrize("name", ["install.yaml", "management-rbac.yaml", "crds"])
@@ -75,20 +88,20 @@ def test_api_server_accepts_the_manifests(name: str, empty_cluster: ApiServer) -
 
 
 def test_pods_satisfy_the_restricted_pod_security_standard(empty_cluster: ApiServer) -> None:
-    cluster = empty_cluster
     documents = yaml.safe_load_all((SOURCE / "install.yaml").read_text(encoding="utf-8"))
-    rendered = [document for document in documents if document]
-    [namespace] = [o for o in rendered if o["kind"] == "Namespace"]
-    [account] = [o for o in rendered if o["kind"] == "ServiceAccount"]
-    [deployment] = [o for o in rendered if o["kind"] == "Deployment"]
-    cluster.admin.apply(f"/api/v1/namespaces/{NAMESPACE}", namespace)
-    path = f"/api/v1/namespaces/{NAMESPACE}"
-    cluster.admin.apply(f"{path}/serviceaccounts/{RELEASE}", account)
-    pod: Object = {"metadata": {"name": "signer"}, "spec": deployment["spec"]["template"]["spec"]}
-    cluster.admin.create(f"{path}/pods?dryRun=All", pod)
-    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    rendered = {document["kind"]: document for document in documents if document}
+    path = "/api/v1/namespaces/restricted"
+    namespace, account = rendered["Namespace"], rendered["ServiceAccount"]
+    # Helm does not install over objects of others, so this test has its own namespace.
+    namespace["metadata"]["name"] = account["metadata"]["namespace"] = "restricted"
+    empty_cluster.admin.apply(path, namespace)
+    empty_cluster.admin.apply(f"{path}/serviceaccounts/{RELEASE}", account)
+    spec: Object = rendered["Deployment"]["spec"]["template"]["spec"]
+    pod: Object = {"metadata": {"name": "signer"}, "spec": spec}
+    empty_cluster.admin.create(f"{path}/pods?dryRun=All", pod)
+    spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
-        cluster.admin.create(f"{path}/pods?dryRun=All", pod)
+        empty_cluster.admin.create(f"{path}/pods?dryRun=All", pod)
 
 
 def test_oldest_supported_kubernetes_is_the_oldest_that_is_tested() -> None:

@@ -1,7 +1,7 @@
 """The full program: its output, its background runs, and its exit codes.
 
 Whole exchanges are in tests/integration; here the TPM never answers or does not exist. Tests of
-what a process inherits or leaves behind start the installed program, others call it.
+what a process inherits, or of background runs, start the installed program; others call it.
 """
 
 import base64

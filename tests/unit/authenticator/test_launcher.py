@@ -23,6 +23,9 @@ from authenticator.state.credential import Credential, encode, encode_exec_crede
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
+PACKAGED = Path(__file__).parents[3] / "packaging/node/package/kubelet-authenticator-tpm"
+"""The launcher of the node packages."""
+
 FULL_PROGRAM_RAN = 77
 BUILT_IN = frozenset(sys.builtin_module_names)
 
@@ -133,6 +136,27 @@ def test_cached_path_imports_only_builtin_modules(call: Call) -> None:
     )
     assert json.loads(result.stdout)
     assert set(result.stderr.decode().split()) <= BUILT_IN
+
+
+def test_script_of_the_node_packages_serves_from_the_cache(call: Call, tmp_path: Path) -> None:
+    """With the source of this checkout in place of the installed one."""
+    text = PACKAGED.read_text(encoding="utf-8")
+    directory = "/usr/lib/kubelet-authenticator-tpm/lib/authenticator"
+    assert text.startswith("#!/usr/bin/python3 -IS\n")
+    assert directory in text
+    credential = call.fresh()
+    call.store(credential)
+    script = tmp_path / "script"
+    script.write_text(
+        text.replace(directory, str(Path(launcher.__file__).parent)), encoding="utf-8"
+    )
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", script, *call.arguments],
+        env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
+        capture_output=True,
+        check=False,
+    )
+    assert served(result, credential)
 
 
 def test_state_directory_of_the_exec_extension_is_used(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ BUILD = Build(
     commit="c" * 40,
     source_date_epoch=1,
     targets=("wheel",),
+    image="registry.example/signer:1.2.3",
     locks={"requirements/node.txt": "a" * 64},
     builder_id="urn:x-node-attestation:local",
 )
@@ -19,7 +20,10 @@ def test_statement_has_the_fields_of_slsa_provenance() -> None:
         "predicate": {
             "buildDefinition": {
                 "buildType": "urn:x-node-attestation:make-dist:v1",
-                "externalParameters": {"targets": ["wheel"]},
+                "externalParameters": {
+                    "targets": ["wheel"],
+                    "IMAGE": "registry.example/signer:1.2.3",
+                },
                 "internalParameters": {"SOURCE_DATE_EPOCH": 1},
                 "resolvedDependencies": [
                     {"name": "source", "digest": {"gitCommit": "c" * 40}},

@@ -66,7 +66,9 @@ def test_no_expression_is_expanded_into_a_shell_command(path: Path) -> None:
 @each_workflow
 def test_make_targets_exist(path: Path) -> None:
     text = "\n".join(commands(path))
-    targets = set(re.findall(r"\bmake ([a-z-]+)(?=$| )", text, re.MULTILINE)) - {"python"}
+    targets = set(re.findall(r"\bmake ([a-z-]+)(?=$| )", text, re.MULTILINE))
+    matrices = [job.get("strategy", {}).get("matrix", {}) for job in load(path)["jobs"].values()]
+    targets |= {target for matrix in matrices for target in matrix.get("target", ())}
     assert targets <= set(re.findall(r"^\.PHONY: (\S+)$", MAKEFILE, re.MULTILINE))
 
 
@@ -76,3 +78,10 @@ def test_ci_covers_the_supported_versions() -> None:
     assert versions is not None
     assert jobs["test"]["strategy"]["matrix"]["kubernetes"] == versions[1].split()
     assert jobs["python"]["strategy"]["matrix"]["python"] == ["3.12", "3.13", "3.14"]
+
+
+def test_dependabot_watches_directories_that_exist() -> None:
+    config = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))
+    [modules] = [u for u in config["updates"] if u["package-ecosystem"] == "gomod"]
+    for directory in modules["directories"]:
+        assert (ROOT / directory.lstrip("/") / "go.mod").is_file(), directory

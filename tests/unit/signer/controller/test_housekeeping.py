@@ -80,8 +80,8 @@ class StaleClaims:
             raise ApiServerUnavailable("a Machine cannot be read")
         return FakeClaimStore(store=self.scenario.store).machine_state(*arguments)  # type: ignore[arg-type]
 
-    def delete_attested_node(self, dead: AttestedNodeObject) -> None:
-        self.deleted.append(dead.node_name)
+    def delete_attested_node(self, node: AttestedNodeObject) -> None:
+        self.deleted.append(node.node_name)
 
     def run_round(self, *, cached: bool = False) -> list[str]:
         nodes = list(self.scenario.store.nodes.values())

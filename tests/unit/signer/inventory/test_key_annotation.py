@@ -13,8 +13,9 @@ from cryptography.x509.oid import NameOID
 from common.pem import encode_block
 from common.public_keys import spki_sha256
 from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
+from tests.builders.software_tpm import rsa_key
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+KEY = rsa_key()
 OTHER = ec.generate_private_key(ec.SECP256R1())
 DIGEST = spki_sha256(KEY.public_key())
 OTHER_DIGEST = spki_sha256(OTHER.public_key())

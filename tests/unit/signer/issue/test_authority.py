@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import parse_authority
 from tests.builders.der import INTEGER, SEQUENCE, encode
+from tests.builders.software_tpm import rsa_key
 from tests.harness import pki
 
 E = 65537
@@ -78,7 +79,7 @@ def composites(bits: int) -> tuple[int, int]:
     return p, q
 
 
-@pytest.mark.parametrize("key", [pki.ec_key(), pki.rsa_key()])
+@pytest.mark.parametrize("key", [pki.ec_key(), rsa_key()])
 def test_authorities_as_kubeadm_makes_them_are_accepted(key: pki.PrivateKey) -> None:
     authority = parse_authority(pair(key))
     assert authority.certificate.public_key() == key.public_key()
@@ -100,7 +101,7 @@ def test_a_secret_without_certificate_or_key_is_refused(missing: str) -> None:
             parse_authority(data)
 
 
-@pytest.mark.parametrize("key", [pki.ec_key(), pki.rsa_key()])
+@pytest.mark.parametrize("key", [pki.ec_key(), rsa_key()])
 def test_a_key_of_another_pair_is_refused(key: pki.PrivateKey) -> None:
     """An operator who replaces certificate and key in two steps writes such a Secret in between."""
     with pytest.raises(AuthorityUnavailable, match="not that of its certificate"):
@@ -157,7 +158,7 @@ def test_an_authority_key_is_not_tested_for_primes_but_for_its_signature() -> No
 @pytest.mark.parametrize("changed", ["d", "dmp1", "dmq1", "iqmp"])
 def test_an_authority_key_whose_parts_do_not_fit_is_refused(changed: str) -> None:
     """OpenSSL would compute with exponents of any size."""
-    key = pki.rsa_key().private_numbers()
+    key = rsa_key().private_numbers()
     parse_authority(rsa_pair(key.p, key.q))
     data = rsa_pair(key.p, key.q, **{changed: getattr(key, changed) + (1 << 8192)})
     with pytest.raises(AuthorityUnavailable, match="do not belong together"):

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from signer.errors import AuthorityUnavailable
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.policy import Policy
-from signer.verify.answer import ClaimedAnswer
+from signer.verify.claimed_answer import ClaimedAnswer
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
@@ -45,7 +45,7 @@ def authority(
 
 def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
     """Return the certificate for a verified answer."""
-    claimed = ClaimedAnswer(verified=scenario.judge_answer(), not_after=NOW + timedelta(hours=168))
+    claimed = ClaimedAnswer(verified=scenario.verify_answer(), not_after=NOW + timedelta(hours=168))
     pem = issue_certificate(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
     assert pem.count(b"-----BEGIN CERTIFICATE-----") == 1
     return x509.load_pem_x509_certificate(pem)
@@ -128,7 +128,7 @@ def test_i1_serial_numbers_are_random() -> None:
 def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
     """One is added to the random number, so that it is never 0."""
     claimed = ClaimedAnswer(
-        verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=168)
+        verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=168)
     )
     pem = issue_certificate(
         claimed, authority=authority(), now=NOW, random=lambda size: byte * size
@@ -153,7 +153,7 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
         .not_valid_after(NOW + timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
-    claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    claimed = ClaimedAnswer(verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=1))
     signing_authority = CertificateAuthority(certificate=certificate, private_key=key)
     pem = issue_certificate(
         claimed, authority=signing_authority, now=NOW, random=Random(0).randbytes
@@ -168,7 +168,7 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
 
 def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
     """Certificate and key of a Secret may be replaced in two steps."""
-    claimed = ClaimedAnswer(verified=Scenario().judge_answer(), not_after=NOW + timedelta(hours=1))
+    claimed = ClaimedAnswer(verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=1))
     other = replace(authority(), private_key=ec.generate_private_key(ec.SECP256R1()))
     with pytest.raises(AuthorityUnavailable):
         issue_certificate(claimed, authority=other, now=NOW, random=Random(0).randbytes)

@@ -32,7 +32,7 @@ def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
     """Verify the offer, and return its challenge."""
     csr = scenario.offer_csr() if csr is None else csr
     return make_challenge(
-        scenario.judge_offer(csr),
+        scenario.verify_offer(csr),
         csr,
         cluster=scenario.cluster,
         policy=scenario.policy,
@@ -214,7 +214,7 @@ def test_e2_an_unregistered_endorsement_key_gets_no_challenge() -> None:
     scenario = Scenario()
     scenario.store.machines[scenario.cluster.key] = [machine()]
     with pytest.raises(EndorsementKeyNotRegistered):
-        scenario.judge_offer()
+        scenario.verify_offer()
 
 
 def test_a1_an_attestation_key_that_can_leave_its_tpm_gets_no_challenge() -> None:
@@ -225,4 +225,4 @@ def test_a1_an_attestation_key_that_can_leave_its_tpm_gets_no_challenge() -> Non
     )
     scenario.ak = TpmKey(private=scenario.ak.private, public=public)
     with pytest.raises(AttestationKeyAttributesNotAllowed):
-        scenario.judge_offer()
+        scenario.verify_offer()

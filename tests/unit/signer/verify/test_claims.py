@@ -25,7 +25,8 @@ from signer.model import (
     TrustBasis,
 )
 from signer.policy import NameReuse, Policy
-from signer.verify.answer import ClaimedAnswer, VerifiedAnswer, make_claims
+from signer.verify.answer import VerifiedAnswer
+from signer.verify.claimed_answer import ClaimedAnswer, make_claims
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -66,7 +67,7 @@ def make(
     claims: FakeClaimStore | None = None,
 ) -> ClaimedAnswer:
     """Verify the answer and make its claims."""
-    verified = scenario.judge_answer() if verified is None else verified
+    verified = scenario.verify_answer() if verified is None else verified
     return make_claims(
         replace(verified, holder=replace(verified.holder, basis=basis)),
         replace(scenario.context(), policy=policy, now=NOW),
@@ -95,13 +96,13 @@ def assert_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) ->
 
 
 def test_e3_first_claim_has_no_conflict(scenario: Scenario) -> None:
-    scenario.judge_offer()
-    scenario.judge_answer()
+    scenario.verify_offer()
+    scenario.verify_answer()
 
 
 def test_e3_own_claim_does_not_stop_a_renewal(scenario: Scenario) -> None:
     scenario.put_claim()
-    scenario.judge_offer()
+    scenario.verify_offer()
 
 
 def held_by_other(scenario: Scenario, basis: TrustBasis = TrustBasis.RECORD) -> None:
@@ -166,8 +167,8 @@ def test_e3_claim_that_is_not_live_or_weaker_does_not_stop_a_request(
 ) -> None:
     """Without a Machine, incomplete, without a record, or of another Cluster."""
     change(scenario)
-    scenario.judge_offer()
-    scenario.judge_answer()
+    scenario.verify_offer()
+    scenario.verify_answer()
 
 
 # K: live
@@ -221,7 +222,7 @@ def test_k3_crash_does_not_give_one_tpm_to_two_nodes(scenario: Scenario) -> None
     a third takes the first one's request up again, and finds the claim whole.
     """
     home = scenario.holder()
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     scenario.put_key(key_name(scenario.ek), held_by=home)
     abroad = replace(verified, holder=replace(verified.holder, cluster=ABROAD))
 
@@ -325,7 +326,7 @@ def test_k2_recreated_machine_keeps_key_and_name(scenario: Scenario) -> None:
 
 
 def test_k2_certificate_does_not_replace_the_live_claim_of_a_name(scenario: Scenario) -> None:
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     scenario.put_claim(OTHER_KEY, basis=TrustBasis.FIRST_USE)
     with pytest.raises(NodeNameInUse):
         make(scenario, verified=verified, basis=TrustBasis.CERTIFICATE)
@@ -453,7 +454,7 @@ def test_k1_machine_on_the_same_hardware_takes_over_the_key(
 ) -> None:
     """Its node was denied as long as the Cluster existed, since the provider ID was there."""
     old_claim(scenario, *old)
-    scenario.judge_offer()
+    scenario.verify_offer()
     make(scenario)
     assert_claimed(scenario)
 
@@ -474,14 +475,14 @@ def test_k1_machine_on_the_same_hardware_waits_while_the_old_one_is_deleted(
     scenario.store.machines[HOME].append(
         machine(name="machine-0", uid="machine-uid-0", deleting=True)
     )
-    for judge in (scenario.judge_offer, scenario.judge_answer):
+    for verify in (scenario.verify_offer, scenario.verify_answer):
         with pytest.raises(EndorsementKeyHolderDeleting):
-            judge()
+            verify()
 
 
 def test_k1_one_machine_has_one_node_name(scenario: Scenario) -> None:
     """E3 reads a cache, which may not contain the claim yet."""
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     old_claim(scenario, "machine-1", "machine-uid-1")
     with pytest.raises(EndorsementKeyRecordConflict):
         make(scenario, verified=verified)
@@ -514,7 +515,7 @@ def test_k2_new_machine_on_the_same_hardware_takes_the_old_name_with_another_key
 ) -> None:
     """Mainboard and Machine were replaced, the node name stays."""
     scenario.put_claim(OTHER_KEY, machine=("machine-0", "machine-uid-0"))
-    scenario.judge_offer()
+    scenario.verify_offer()
     make(scenario)
     assert_claimed(scenario)
 
@@ -528,7 +529,7 @@ def test_k2_claim_names_the_machine_and_its_uid(scenario: Scenario) -> None:
 
 def test_k2_claim_of_a_pool_member_names_no_machine(scenario: Scenario) -> None:
     """A pool's name is not that of a Machine, which the member may get later."""
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     member = replace(verified.machine, name="pool-1", is_pool_member=True)
     make(scenario, verified=replace(verified, machine=member))
     node = scenario.store.find_node(HOME, NODE)
@@ -577,7 +578,7 @@ def test_k1_next_owner_takes_a_key_that_was_released_from_the_former_tenant(
 ) -> None:
     """It waited as long as the former tenant kept a Machine with the old provider ID."""
     former_tenant(scenario, release)
-    scenario.judge_offer()
+    scenario.verify_offer()
     make(scenario, policy=policy)
     assert_claimed(scenario)
     assert scenario.store.keys[key_name(scenario.ek)].released_from == (release,)
@@ -604,7 +605,7 @@ def test_k1_key_that_was_released_a_moment_ago_is_denied(
 ) -> None:
     """E3 reads a cache, which may not contain the release yet."""
     key, _ = scenario.put_claim()
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     release = Release(cluster=HOME, provider_id=provider_id)
     scenario.store.put_key(replace(key, released_from=(release,)))
     with pytest.raises(EndorsementKeyReleased):
@@ -623,7 +624,7 @@ def test_k2_release_frees_the_node_name_too(scenario: Scenario) -> None:
 def test_k3_release_that_comes_between_k1_and_k3_counts(scenario: Scenario) -> None:
     """The operator's write changes the resourceVersion, so K3 conflicts and K1 reads again."""
     key, _ = scenario.put_claim()
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
 
     def release() -> None:
         entry = Release(cluster=HOME, provider_id=None)

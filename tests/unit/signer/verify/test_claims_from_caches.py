@@ -15,7 +15,8 @@ from signer.errors import (
     NodeNameInUse,
 )
 from signer.model import Release, TrustBasis
-from signer.verify.answer import VerifiedAnswer, make_claims
+from signer.verify.answer import VerifiedAnswer
+from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -44,7 +45,7 @@ def make_with_old_caches(
     scenario: Scenario, change: Callable[[Scenario], object], basis: TrustBasis
 ) -> FakeClaimStore:
     """Verify an answer, change the API server's objects but no cache, and make the claims."""
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     verified = replace(verified, holder=replace(verified.holder, basis=basis))
     scenario.inventory.store = deepcopy(scenario.store)
     change(scenario)
@@ -53,14 +54,14 @@ def make_with_old_caches(
 
 def test_a_first_claim_reads_nothing_from_the_api_server() -> None:
     scenario = Scenario()
-    claims = make(scenario, scenario.judge_answer())
+    claims = make(scenario, scenario.verify_answer())
     assert (claims.reads, len(claims.writes)) == ([], 3)
 
 
 def test_a_renewal_reads_nothing_from_the_api_server() -> None:
     scenario = Scenario()
     scenario.put_claim()
-    claims = make(scenario, scenario.judge_answer())
+    claims = make(scenario, scenario.verify_answer())
     assert (claims.reads, len(claims.writes)) == ([], 2)
 
 

@@ -46,9 +46,9 @@ def own(scenario: Scenario) -> RegisteredKey:
 
 def check(scenario: Scenario, error: type[AttestationError]) -> None:
     """Expect the reason on the offer and on the answer."""
-    for judge in (scenario.judge_offer, scenario.judge_answer):
+    for verify in (scenario.verify_offer, scenario.verify_answer):
         with pytest.raises(error):
-            judge()
+            verify()
 
 
 @pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
@@ -56,8 +56,8 @@ def test_e2_a_key_on_record_is_trusted(trust: TrustMode) -> None:
     """One of several records is enough, and the basis is the record."""
     scenario = scenario_of(trust)
     scenario.change_machine(registered_keys=(record_of(OTHER), own(scenario)))
-    scenario.judge_offer()
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    scenario.verify_offer()
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 @pytest.mark.parametrize("trust", list(TrustMode))
@@ -81,7 +81,7 @@ def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> 
     scenario.change_machine(
         registered_keys=(own(scenario),), registered_keys_error="infrastructure object: no PEM"
     )
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
@@ -103,8 +103,8 @@ def test_e2_an_operators_registration_is_a_record(entry: Registration) -> None:
     """Whatever names the Machine."""
     scenario = scenario_of(TrustMode.REGISTERED)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
-    scenario.judge_offer()
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    scenario.verify_offer()
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 FOREIGN: dict[str, Registration] = {
@@ -129,8 +129,8 @@ def test_e2_registration_for_something_else_does_not_register_the_key(entry: Reg
 def test_e2_a_first_use_claims_where_nothing_speaks_against_it() -> None:
     """Bootstrapper with the Machine's own token, no nodeRef, no Node."""
     scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.judge_offer()
-    assert scenario.judge_answer().holder.basis is TrustBasis.FIRST_USE
+    scenario.verify_offer()
+    assert scenario.verify_answer().holder.basis is TrustBasis.FIRST_USE
 
 
 def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
@@ -138,7 +138,7 @@ def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
     scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.change_machine(bootstrap_token_id=None)
     scenario.username = "system:bootstrap:zzzzzz"
-    scenario.judge_answer()
+    scenario.verify_answer()
 
 
 UNSAFE: dict[str, Change] = {
@@ -159,7 +159,7 @@ def test_e2_conditions_of_a_first_use_do_not_stop_a_registered_key(change: Chang
     scenario = scenario_of(TrustMode.FIRST_USE)
     scenario.change_machine(registered_keys=(own(scenario),))
     change(scenario)
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_after_the_first_claim_the_claim_binds() -> None:
@@ -169,7 +169,7 @@ def test_e2_after_the_first_claim_the_claim_binds() -> None:
     scenario.as_node()
     scenario.change_machine(node_ref=NODE)
     scenario.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
-    assert scenario.judge_answer().holder.basis is TrustBasis.FIRST_USE
+    assert scenario.verify_answer().holder.basis is TrustBasis.FIRST_USE
 
 
 def test_e2_a_claim_of_an_earlier_machine_does_not_bind_a_new_one() -> None:
@@ -233,22 +233,22 @@ def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
     scenario = Scenario()
     scenario.put_claim()
     scenario.put_key(key_name(OTHER), registered_for=(entry,))
-    scenario.judge_offer()
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    scenario.verify_offer()
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
     scenario = Scenario()
     scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_a_machine_may_be_called_as_another_ones_node() -> None:
     """Whose key is registered for the Machine of that name, and not for the node name."""
     scenario = Scenario()
     scenario.put_key(key_name(OTHER), registered_for=(registered(machine_name=NODE),))
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 @pytest.mark.parametrize("name", ["0" * 64, "f" * 64])
@@ -272,11 +272,11 @@ def test_e2_a_name_that_was_given_to_this_machine_is_claimed_by_any_key_on_recor
     """The Machine's annotation and an operator name two TPMs: any record will do, as ever."""
     scenario = Scenario()
     scenario.put_key(key_name(OTHER), registered_for=(entry,))
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
     scenario = Scenario()
     for key in (OTHER, scenario.ek):
         scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
-    assert scenario.judge_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD

@@ -40,15 +40,15 @@ def add_machine(scenario: Scenario, *, deleting: bool = False) -> None:
 
 def check(scenario: Scenario, error: type[AttestationError]) -> None:
     """Expect the reason on the offer and on the answer."""
-    for judge in (scenario.judge_offer, scenario.judge_answer):
+    for verify in (scenario.verify_offer, scenario.verify_answer):
         with pytest.raises(error):
-            judge()
+            verify()
 
 
 def passes(scenario: Scenario) -> None:
     """Expect that offer and answer pass."""
-    scenario.judge_offer()
-    scenario.judge_answer()
+    scenario.verify_offer()
+    scenario.verify_answer()
 
 
 def test_m1_machine_under_deletion_does_not_count_next_to_a_live_one() -> None:
@@ -238,7 +238,7 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
     scenario = Scenario()
     scenario.change_machine(node_ref=node_ref)
     scenario.inventory.nodes.extend(nodes)
-    assert len(scenario.judge_answer().alarms) == alarms
+    assert len(scenario.verify_answer().alarms) == alarms
 
 
 # A provider ID that names hardware: the Machines on it follow one another

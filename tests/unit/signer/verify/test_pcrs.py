@@ -30,7 +30,7 @@ def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
     scenario.pcrs = pcr_values(selection)
-    assert scenario.judge_answer().pcrs == pcr_values(selection)
+    assert scenario.verify_answer().pcrs == pcr_values(selection)
 
 
 def test_q3_order_of_banks_and_values_does_not_matter() -> None:
@@ -63,14 +63,14 @@ def test_q4_allowed_values_pass() -> None:
     """One of several for each PCR."""
     scenario = Scenario()
     enforcing(scenario, exactly(scenario, bytes(32)))
-    scenario.judge_answer()
+    scenario.verify_answer()
 
 
 def test_q4_mode_record_accepts_all_values() -> None:
     """Operators draft a policy from the recorded values."""
     scenario = Scenario()
     scenario.pcrs = pcr_values(ASKED, b"other firmware")
-    assert scenario.judge_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
+    assert scenario.verify_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
 
 
 def test_q4_values_are_checked_before_the_machine() -> None:
@@ -79,7 +79,7 @@ def test_q4_values_are_checked_before_the_machine() -> None:
     enforcing(scenario, {})
     scenario.store.machines.clear()
     with pytest.raises(PcrPolicyMismatch):
-        scenario.judge_answer()
+        scenario.verify_answer()
 
 
 @pytest.mark.parametrize("index", ASKED["sha256"])
@@ -90,7 +90,7 @@ def test_q4_other_value_in_any_pcr_is_denied(index: int) -> None:
     allowed["sha256"][index] = frozenset({bytes(32)})
     enforcing(scenario, allowed)
     with pytest.raises(PcrPolicyMismatch) as caught:
-        scenario.judge_answer()
+        scenario.verify_answer()
     value = scenario.pcrs["sha256"][index].hex()
     assert caught.value.detail == f"sha256:{index} is {value}, allowed {bytes(32).hex()}"
     assert value not in caught.value.message
@@ -115,7 +115,7 @@ def test_q4_values_of_another_bank_do_not_count(bank: str) -> None:
     del allowed[bank]
     enforcing(scenario, allowed)
     with pytest.raises(PcrPolicyMismatch):
-        scenario.judge_answer()
+        scenario.verify_answer()
 
 
 def test_q4_variant_applies_to_machines_with_its_labels() -> None:
@@ -126,13 +126,13 @@ def test_q4_variant_applies_to_machines_with_its_labels() -> None:
     workers = PcrVariant(match_labels={"pool": "workers"}, allowed=good)
     edge = PcrVariant(match_labels={"pool": "workers", "site": "edge"}, allowed=bad)
     enforcing(scenario, bad, edge, workers)
-    scenario.judge_answer()
+    scenario.verify_answer()
     scenario.change_machine(labels={"pool": "workers", "site": "edge"})
     with pytest.raises(PcrPolicyMismatch):
-        scenario.judge_answer()
+        scenario.verify_answer()
     scenario.change_machine(labels={})
     with pytest.raises(PcrPolicyMismatch):
-        scenario.judge_answer()
+        scenario.verify_answer()
 
 
 def test_q3_digest_uses_the_hash_of_the_signature_scheme() -> None:
@@ -142,4 +142,4 @@ def test_q3_digest_uses_the_hash_of_the_signature_scheme() -> None:
     scenario.policy = replace(scenario.policy, pcr_selection=selection)
     scenario.pcrs = pcr_values(selection)
     assert len(attest(scenario.pcrs, b"", TPM_ALG_SHA256).pcr_digest) == 32
-    scenario.judge_answer()
+    scenario.verify_answer()

@@ -27,7 +27,7 @@ def test_answer_passes_with_every_type_of_attestation_key(scheme: str) -> None:
     """The key determines signature scheme and hash."""
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
     scenario.policy = replace(scenario.policy, attestation_key_schemes=frozenset({scheme}))
-    verified = scenario.judge_answer()
+    verified = scenario.verify_answer()
     assert (verified.holder.node_name, verified.holder.provider_id) == (
         scenario.node_name,
         scenario.provider_id,
@@ -39,9 +39,9 @@ def test_answer_passes_with_every_type_of_attestation_key(scheme: str) -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_answer_passes_with_every_endorsement_key_template(number: int) -> None:
     scenario = Scenario(ek=endorsement_key(number))
-    scenario.judge_offer()
+    scenario.verify_offer()
     assert (
-        scenario.judge_answer().endorsement_key.name
+        scenario.verify_answer().endorsement_key.name
         == scenario.machine.registered_keys[0].spki_sha256.hex()
     )
 
@@ -52,7 +52,7 @@ def test_c1_answer_in_time_passes(seconds: int) -> None:
     scenario = Scenario()
     csr = scenario.answer_csr()
     scenario.now += timedelta(seconds=seconds)
-    scenario.judge_answer(csr)
+    scenario.verify_answer(csr)
 
 
 def test_c1_previous_challenge_key_is_accepted() -> None:
@@ -62,7 +62,7 @@ def test_c1_previous_challenge_key_is_accepted() -> None:
     scenario.challenge_keys = ChallengeKeys(
         current=sha256(b"next"), previous=scenario.challenge_keys.current
     )
-    scenario.judge_answer(csr)
+    scenario.verify_answer(csr)
 
 
 def test_challenge_keys_are_not_in_their_repr() -> None:
@@ -86,7 +86,7 @@ def test_q1_both_pss_salt_lengths_of_tpms_are_accepted(size: int) -> None:
         value=key.sign(answer.quote, pss, hashes.SHA256()),
     )
     answer = replace(answer, signature=signature.encode())
-    assert scenario.judge_answer(scenario.answer_csr(answer)).holder.node_name
+    assert scenario.verify_answer(scenario.answer_csr(answer)).holder.node_name
 
 
 def test_q2_and_q3_errors_contain_no_expected_value() -> None:
@@ -95,10 +95,10 @@ def test_q2_and_q3_errors_contain_no_expected_value() -> None:
     expected = scenario.extra_data("kubelet-tpm-b").hex()
     answer = scenario.answer(scenario.attest(extra_data=bytes(32)))
     with pytest.raises(AnswerNotBound) as bound:
-        scenario.judge_answer(scenario.answer_csr(answer))
+        scenario.verify_answer(scenario.answer_csr(answer))
     wrong = scenario.answer(scenario.attest(pcr_digest=bytes(32)))
     with pytest.raises(PcrDigestMismatch) as digest:
-        scenario.judge_answer(scenario.answer_csr(wrong))
+        scenario.verify_answer(scenario.answer_csr(wrong))
     for error in (bound.value, digest.value):
         assert expected not in error.message + error.detail
         assert scenario.attest().pcr_digest.hex() not in error.message + error.detail

@@ -54,9 +54,9 @@ def test_p6_the_policys_minimum_version_holds(monkeypatch: pytest.MonkeyPatch) -
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, minimum_version="v2")
     monkeypatch.setattr("signer.policy.policy.SUPPORTED_VERSIONS", ("v1", "v2"))
-    for judge in (scenario.judge_offer, scenario.judge_answer):
+    for verify in (scenario.verify_offer, scenario.verify_answer):
         with pytest.raises(UnsupportedVersion):
-            judge()
+            verify()
     assert scenario.policy.versions == ("v2",)
 
 

@@ -146,8 +146,8 @@ def test_our_serving_signer_runs_the_same_exchange() -> None:
     """By the node itself, with the names in the request."""
     scenario = Scenario()
     scenario.for_serving(NODE, "192.0.2.11")
-    scenario.judge_offer()
-    names = scenario.judge_answer().serving_names
+    scenario.verify_offer()
+    names = scenario.verify_answer().serving_names
     assert names is not None
     assert (names.dns, names.addresses) == ((NODE,), (IPv4Address("192.0.2.11"),))
 
@@ -156,9 +156,9 @@ def test_our_serving_signer_checks_the_names_of_the_answer_alone() -> None:
     """The names of an offer are not checked: nothing has proved its sender yet."""
     scenario = Scenario()
     scenario.for_serving("192.0.2.12")
-    scenario.judge_offer()
+    scenario.verify_offer()
     with pytest.raises(AddressNotOfMachine):
-        scenario.judge_answer()
+        scenario.verify_answer()
 
 
 # the built-in signer
@@ -189,7 +189,7 @@ def attested() -> Scenario:
 def test_builtin_an_attested_node_is_approved() -> None:
     """The Machine is that of its claim."""
     scenario = attested()
-    verified = scenario.judge_builtin(builtin(scenario, NODE, "192.0.2.11"))
+    verified = scenario.verify_builtin(builtin(scenario, NODE, "192.0.2.11"))
     assert (verified.node_name, verified.machine.name) == (NODE, "machine-1")
 
 
@@ -217,7 +217,7 @@ def test_builtin_others_are_not(change: Change, error: type[AttestationError]) -
     change(scenario)
     csr = builtin(scenario, NODE, "192.0.2.11")
     with pytest.raises(error):
-        scenario.judge_builtin(csr)
+        scenario.verify_builtin(csr)
 
 
 def test_builtin_by_policy_a_node_without_claim_is_found_by_node_ref() -> None:
@@ -229,10 +229,10 @@ def test_builtin_by_policy_a_node_without_claim_is_found_by_node_ref() -> None:
     for other in ("a-node", "z-node"):
         made = machine(name=other, uid=other, provider_id=other, node_ref=other, addresses=())
         scenario.store.machines[HOME].append(made)
-    assert scenario.judge_builtin(builtin(scenario, NODE)).machine.provider_id == PROVIDER_ID
+    assert scenario.verify_builtin(builtin(scenario, NODE)).machine.provider_id == PROVIDER_ID
     scenario.store.machines[HOME].append(machine(name="machine-2", uid="uid-2", node_ref=NODE))
     with pytest.raises(NodeNameUnknown):
-        scenario.judge_builtin(builtin(scenario, NODE))
+        scenario.verify_builtin(builtin(scenario, NODE))
 
 
 def test_builtin_node_ref_is_no_way_around_a_broken_claim() -> None:
@@ -242,4 +242,4 @@ def test_builtin_node_ref_is_no_way_around_a_broken_claim() -> None:
     scenario.change_machine(node_ref=NODE)
     scenario.policy = replace(scenario.policy, serving_by_node_ref=True)
     with pytest.raises(NodeNameUnknown):
-        scenario.judge_builtin(builtin(scenario, NODE))
+        scenario.verify_builtin(builtin(scenario, NODE))

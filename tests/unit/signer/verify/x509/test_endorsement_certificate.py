@@ -679,23 +679,23 @@ def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenari
 
 def test_e2_certificate_is_the_basis_of_a_first_claim() -> None:
     scenario = certified(TrustMode.CERTIFIED, recorded=False)
-    scenario.judge_offer()
-    assert scenario.judge_answer().holder.basis is TrustBasis.CERTIFICATE
+    scenario.verify_offer()
+    assert scenario.verify_answer().holder.basis is TrustBasis.CERTIFICATE
 
 
 @pytest.mark.parametrize("trust", [TrustMode.CERTIFIED, TrustMode.REGISTERED_AND_CERTIFIED])
 def test_e2_record_is_the_basis_if_there_is_also_a_certificate(trust: TrustMode) -> None:
     """A record names the machine of the TPM."""
-    assert certified(trust, recorded=True).judge_answer().holder.basis is TrustBasis.RECORD
+    assert certified(trust, recorded=True).verify_answer().holder.basis is TrustBasis.RECORD
 
 
 def test_e2_registered_key_with_the_certificate_of_another_key_is_denied() -> None:
     """The policy requires both for the same key."""
     other = leaf(BELOW, ECC_KEY)
     with pytest.raises(EndorsementCertificateMismatch):
-        certified(TrustMode.REGISTERED_AND_CERTIFIED, other, recorded=True).judge_answer()
+        certified(TrustMode.REGISTERED_AND_CERTIFIED, other, recorded=True).verify_answer()
 
 
 @pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
 def test_e2_other_policies_ignore_certificates(trust: TrustMode) -> None:
-    certified(trust, b"junk", recorded=trust is TrustMode.REGISTERED).judge_answer()
+    certified(trust, b"junk", recorded=trust is TrustMode.REGISTERED).verify_answer()

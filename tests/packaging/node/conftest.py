@@ -1,8 +1,9 @@
 """Systems with the installed package, and a control plane to join."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,27 +12,36 @@ from tests.controlplane import pins, provide
 from tests.harness.fleet import Fleet
 from tests.harness.netns import NetworkNamespace
 from tests.harness.signer import serving_all
-from tests.packaging import packages
-from tests.packaging.packages import Kind
+from tests.packaging.node import packages
+from tests.packaging.node.packages import Kind
+
+Installer = Callable[[str, Kind], tuple[Path, ...]]
 
 
 @pytest.fixture(scope="session")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with packages of the same files and a newer version."""
+    """Return a directory with packages of a newer version."""
     directory = tmp_path_factory.mktemp("newer")
-    packages.pack(directory, version=packages.NEWER)
+    packages.pack_newer(directory)
     return directory
 
 
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installer:
+    """Return a function that returns a system with the package, as layers of an overlay."""
+
+    @cache
+    def install(suite: str, kind: Kind) -> tuple[Path, ...]:
+        return packages.install(suite, kind, tmp_path_factory.mktemp(f"{suite}-{kind}"))
+
+    return install
+
+
 @pytest.fixture(scope="session", params=packages.SYSTEMS, ids=lambda pair: f"{pair[0]}-{pair[1]}")
-def system(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Kind, tuple[Path, ...]]]:
-    """Return a format, and a system with the package as layers of an overlay."""
+def system(request: pytest.FixtureRequest, installed: Installer) -> tuple[Kind, tuple[Path, ...]]:
+    """Return a format, and a system with the package of that format."""
     suite, kind = request.param
-    directory = tmp_path_factory.mktemp(f"{suite}-{kind}")
-    with packages.installed_package(suite, kind, directory) as layers:
-        yield kind, layers
+    return kind, installed(suite, kind)
 
 
 @pytest.fixture(scope="session")

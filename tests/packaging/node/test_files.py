@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.harness.wire import output
-from tests.packaging import packages
-from tests.packaging.packages import BUILD, DEB, DIRECTORY, PROJECT, RPM, TREE, Kind
+from tests.packaging.node import packages
+from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, PROJECT, RPM, TREE, Kind
 
 PROGRAM = TREE / DIRECTORY.lstrip("/")
 OBJECTS = sorted(PROGRAM.rglob("*.so"))

@@ -12,7 +12,7 @@ from tests.harness.objects import Machine
 from tests.harness.systemd_machine import SystemdMachine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import MANIFESTS
-from tests.packaging.packages import FULL_PROGRAM
+from tests.packaging.node.packages import FULL_PROGRAM
 from tests.systemd import units
 
 CREDENTIAL: Final = f"{units.STATE}/credential.pem"

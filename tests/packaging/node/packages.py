@@ -1,10 +1,7 @@
 """The built packages, and how a system installs, upgrades and removes them."""
 
-import os
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +9,7 @@ from typing import Final
 from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
 from tests.harness.wire import output
 
-PROJECT: Final = Path(__file__).parents[2]
+PROJECT: Final = Path(__file__).parents[3]
 BUILD: Final = PROJECT / "packaging/node/package"
 TREE: Final = PROJECT / "build/node"
 """The root directory with the files that `make packages` has packed."""
@@ -59,13 +56,13 @@ RPM: Final = Kind(
 SYSTEMS: Final = (*((suite, DEB) for suite in SUITES), (SUITES[0], RPM))
 
 
-def pack(directory: Path, *, version: str | None = None) -> None:
-    """Pack the tree again into a directory, as another version if one is given."""
-    environment = dict(os.environ) | ({"VERSION": version} if version else {})
-    words = [f"{name}={value}" for name, value in environment.items() if name == "VERSION"]
+def pack_newer(directory: Path) -> None:
+    """Pack a newer version into a directory. One module has one more line."""
     tree = directory / "tree"
     shutil.copytree(TREE, tree, symlinks=True)
-    output("env", *words, str(BUILD / "pack.sh"), str(tree), str(directory))
+    with (tree / DIRECTORY.lstrip("/") / "lib/authenticator/__init__.py").open("a") as module:
+        module.write(f'VERSION = "{NEWER}"\n')
+    output("env", f"VERSION={NEWER}", BUILD / "pack.sh", tree, directory)
     shutil.rmtree(tree)
 
 
@@ -76,8 +73,7 @@ def find(directory: Path, kind: Kind) -> Path:
     return package
 
 
-@contextmanager
-def installed_package(suite: str, kind: Kind, directory: Path) -> Iterator[tuple[Path, ...]]:
+def install(suite: str, kind: Kind, directory: Path) -> tuple[Path, ...]:
     """Install the package over a clean root. Return the layers, uppermost first."""
     root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
     upper = directory / "installed"
@@ -91,7 +87,7 @@ def installed_package(suite: str, kind: Kind, directory: Path) -> Iterator[tuple
             output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
         import_everything(merged)
         _apt_install(merged, _TCTI)
-    yield upper, root
+    return upper, root
 
 
 def _apt_install(root: Path, *packages: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,21 @@ import pytest
 from tests.harness.debian_root import SUITES, overlay
 from tests.harness.fleet import Fleet
 from tests.harness.process import wait_until
-from tests.packaging import joined_node, packages
-from tests.packaging.joined_node import JoinedNode
-from tests.packaging.packages import DEB, DIRECTORY, Kind
+from tests.packaging.node import joined_node, packages
+from tests.packaging.node.joined_node import JoinedNode
+from tests.packaging.node.packages import DEB, DIRECTORY, Kind
 from tests.systemd import units
 
+Installer = Callable[[str, Kind], tuple[Path, ...]]
 System = tuple[Kind, tuple[Path, ...]]
 BYTECODE = f"find {DIRECTORY} -name '*.pyc'"
+
+PRINT_VERSION = f"""
+import sys
+sys.path.insert(0, "{DIRECTORY}/lib")
+import authenticator
+print(authenticator.VERSION)
+"""
 
 
 @pytest.fixture
@@ -74,7 +82,7 @@ def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, ne
     assert after == before
     assert "join" in machine.run("cat", kind.defaults).lower()
     machine.run("systemctl", "start", units.RENEW)
-    machine.run(units.PROGRAM, "status")
+    assert machine.run("python3", "-IS", "-c", PRINT_VERSION).strip() == packages.NEWER
 
 
 def calls(node: JoinedNode) -> list[str]:
@@ -115,19 +123,15 @@ def test_purge_removes_keys_and_settings(node: JoinedNode, system: System) -> No
 
 
 @pytest.fixture
-def upgraded(tmp_path: Path) -> Iterator[tuple[Path, ...]]:
+def upgraded(installed: Installer, tmp_path: Path) -> tuple[Path, ...]:
     """Return a system whose distribution was upgraded under the files of the old installation."""
-    old_directory, new_directory = tmp_path / "old", tmp_path / "new"
-    with (
-        packages.installed_package(SUITES[0], DEB, old_directory) as old,
-        packages.installed_package(SUITES[1], DEB, new_directory) as new,
-    ):
-        upper = tmp_path / "upper"
-        with overlay(tmp_path / "mounts", upper, new) as merged:
-            program = merged / DIRECTORY.lstrip("/")
-            shutil.rmtree(program)
-            shutil.copytree(old[0] / DIRECTORY.lstrip("/"), program, symlinks=True)
-        yield upper, *new
+    old, new = (installed(suite, DEB) for suite in SUITES)
+    upper = tmp_path / "upper"
+    with overlay(tmp_path / "mounts", upper, new) as merged:
+        program = merged / DIRECTORY.lstrip("/")
+        shutil.rmtree(program)
+        shutil.copytree(old[0] / DIRECTORY.lstrip("/"), program, symlinks=True)
+    return upper, *new
 
 
 def test_program_survives_a_feature_upgrade_of_python(
