@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from threading import Lock
 from typing import Final
 
@@ -23,8 +24,8 @@ RESERVED: Final = 4 << 20
 """Bytes that every owner may use even when others have used the total up."""
 
 
-_LEAVES: Final = (str, bytes, int, datetime, type(None))
-"""Types of most values. Each further check costs as much as the size itself."""
+_LEAVES: Final = frozenset({str, bytes, int, bool, datetime, type(None)})
+"""Types of most values. To look for their parts would cost more than their size."""
 
 
 class MemoryBudget:
@@ -86,13 +87,24 @@ def deep_size(value: object) -> int:
     The size in memory is not the size on the wire: of the 20 KB of a Node, 200 bytes are stored,
     and a string with one character outside ASCII may use four times its bytes.
     """
-    size = sys.getsizeof(value)
-    if isinstance(value, _LEAVES):
-        return size
-    if isinstance(value, dict):
-        return size + sum(deep_size(k) + deep_size(v) for k, v in value.items())
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return size + sum(map(deep_size, value))
-    if dataclasses.is_dataclass(value):
-        return size + sum(deep_size(getattr(value, f.name)) for f in dataclasses.fields(value))
+    size, rest = 0, [value]
+    while rest:
+        part = rest.pop()
+        size += sys.getsizeof(part)
+        if type(part) in _LEAVES:
+            continue
+        if isinstance(part, dict):
+            rest += part.keys()
+            rest += part.values()
+        elif isinstance(part, (tuple, list, set, frozenset)):
+            rest += part
+        else:
+            names = _field_names(type(part))  # type: ignore[arg-type] # mypy sees no hash of a type
+            rest += [getattr(part, name) for name in names]
     return size
+
+
+@cache
+def _field_names(kind: type[object]) -> tuple[str, ...]:
+    """Return the fields of a dataclass; of any other type none."""
+    return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
