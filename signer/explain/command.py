@@ -1,6 +1,6 @@
 """`node-attestation-signer verify`: reads the files, replays the requests, writes the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,8 @@ from signer.inventory.lister import CachedInventory
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
 from signer.model import ChallengeKeys, ClusterKey, Csr
+from signer.policy import PolicySet
+from signer.verify.x509.trust_anchors import TrustAnchors
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")
 _SECRET = ("", "Secret")
@@ -46,11 +48,14 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
     csrs = _csrs(files.requests)
     dump = Dump([body for path in files.objects for body in read_objects(path)])
     keys = files.challenge_key_secret
+    cluster = _cluster(files.cluster, dump)
+    contents = load_policy_file(files.policy)
     return explain_requests(
         csrs,
         dump,
-        policy=files.policy,
-        cluster=_cluster(files.cluster, dump),
+        policies=contents.policies,
+        anchors=contents.anchors,
+        cluster=cluster,
         challenge_keys=None if keys is None else _challenge_keys(keys, now),
         now=now,
         json=json,
@@ -61,7 +66,8 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
     csrs: Sequence[Csr],
     dump: Dump,
     *,
-    policy: Path,
+    policies: PolicySet,
+    anchors: Mapping[str, TrustAnchors],
     cluster: ClusterKey,
     challenge_keys: ChallengeKeys | None,
     now: datetime,
@@ -69,17 +75,16 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
 ) -> tuple[str, int]:
     """Replay requests against these objects; return the report and the exit status.
 
-    Raises as `explain`.
+    `anchors` has the trust anchors by the name of the policy. Raises `FilesInvalid`.
     """
-    policy_file = load_policy_file(policy)
     found = dump.clusters.get(cluster_key(cluster))
     inputs = ReplayInputs(
         cluster=cluster,
         labels={} if found is None else found.labels,
         inventory=CachedInventory(dump, dump.workload(cluster)),
         claims=OfflineClaimStore(dump),
-        policies=policy_file.policies,
-        anchors=policy_file.anchors,
+        policies=policies,
+        anchors=anchors,
         challenge_keys=challenge_keys,
         now=now,
     )

@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
-    "policy": "check a policy file",
+    "policy": "check policies",
     "check": "examine the installation, the Clusters, and rights that avoid the attestation",
 }
 _KEY_HELP: Final = (
@@ -164,7 +164,10 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(
-        "--policy", type=Path, required=True, metavar="FILE", help="the signer's policy file"
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="the signer's policy file (default: the KubeletAttestationPolicies)",
     )
     command.add_argument(
         "--challenge-keys",
@@ -185,11 +188,19 @@ def _add_signer_namespace(command: argparse.ArgumentParser) -> None:
 
 def _add_policy(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
-    what = "read a policy file as the signer does, and compare it with the Clusters"
+    what = "read policies as the signer does, and compare them with the Clusters"
     check = actions.add_parser("check", help=what, description=f"{what[0].upper()}{what[1:]}.")
     _add_read_flags(check)
-    check.add_argument("file", type=Path, metavar="FILE", help="the policy file")
-    check.add_argument("--offline", action="store_true", help="do not compare it with the Clusters")
+    check.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="the policy file (default: the KubeletAttestationPolicies)",
+    )
+    check.add_argument(
+        "--offline", action="store_true", help="do not compare FILE with the Clusters"
+    )
 
 
 def _add_check(command: argparse.ArgumentParser) -> None:

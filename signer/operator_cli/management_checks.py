@@ -28,7 +28,10 @@ PERMISSIONS: Final = (
     ("cluster.x-k8s.io", "machines/status", ("patch",)),
     ("", "events", ("create",)),
 )
-"""What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
+"""What the signer needs in all namespaces: API group, resource or subresource, and verbs.
+
+Those of infrastructure objects depend on the kinds.
+"""
 OWN_SECRETS: Final = ("create", "update")
 """Verbs that it also needs on the Secrets of its namespace."""
 
@@ -93,7 +96,11 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
     )
 
 
-def _is_allowed(api: ManagementApi, account_namespace: str, **attributes: str) -> bool:
+def _is_allowed(
+    api: ManagementApi, account_namespace: str, *, resource: str, **attributes: str
+) -> bool:
+    resource, _, subresource = resource.partition("/")
+    attributes |= {"resource": resource, "subresource": subresource}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{account_namespace}"]
     body = {
         "apiVersion": "authorization.k8s.io/v1",

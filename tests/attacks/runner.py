@@ -378,8 +378,8 @@ def _assert_recorded_once(traces: Outcome, csr: Csr, outcome: str) -> None:
         assert after.conditions[kind].reason == traces.reason
     if outcome == "waiting":
         assert after.annotations[PENDING_REASON_ANNOTATION].startswith(f"{traces.reason}: ")
-    if csr.uid == OFFER_UID or outcome != "waiting":
-        assert not traces.events
+    is_shown = outcome in {"denied", "failed", "waiting"}
+    assert traces.events == [(csr.name, traces.reason)] * is_shown
     if outcome in {"ignored", "retried"}:
         assert replace(after, resource_version=csr.resource_version) == csr
 

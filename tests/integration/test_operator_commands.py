@@ -22,6 +22,7 @@ from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN
 from tests.integration import csrs
 from tests.integration.operator_calls import Call, Operator, cluster_of, policy_file
+from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -272,6 +273,30 @@ def test_policy_check_compares_the_file_with_the_clusters(
     call = operator.call("policy", "check", file)
     assert (call.status, call.output) == (2, "")
     assert "mode" in call.complaint
+
+
+def test_policy_objects_are_checked_and_used_by_explain(
+    machines: Machines, operator: Operator, fleet: Fleet
+) -> None:
+    node = machines.known()
+    offer = Script(node)
+    offer.waiting_for("EndorsementKeyNotRegistered")
+    flags = ("explain", offer.offer, "--cluster", cluster_of(node.tenant))
+    with stored_policy(fleet, "everything", {}):
+        [policy] = operator.list("policy", "check")
+        assert policy["policy"] == "everything"
+        assert {cluster_of(t) for t in fleet.tenants} <= set(policy["clusters"])
+        assert "would wait: EndorsementKeyNotRegistered" in operator.call(*flags).output
+        reference = {"namespace": node.tenant.namespace, "name": node.tenant.name}
+        with stored_policy(fleet, "misspelt", {"clusterRef": reference, "trsut": "Certified"}):
+            check, explained = operator.call("policy", "check"), operator.call(*flags)
+    assert check.status == 1
+    assert "is invalid: spec.trsut" in check.output
+    assert f"Cluster {cluster_of(node.tenant)} gets no certificate: PolicyInvalid" in (
+        check.complaint
+    )
+    assert explained.status == 3
+    assert "PolicyInvalid" in explained.output
 
 
 @contextmanager

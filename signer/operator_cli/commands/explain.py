@@ -11,7 +11,6 @@ from typing import Final
 from urllib.parse import quote
 
 from common.errors import AttestationError
-from signer.config import ConfigError
 from signer.explain.command import explain_requests
 from signer.explain.manifests import FilesInvalid
 from signer.explain.offline_inventory import Dump
@@ -22,9 +21,10 @@ from signer.kube.client import ApiClient
 from signer.kube.csrs import CSRS, read_csr
 from signer.kube.discovery import collection_path
 from signer.model import ChallengeKeys, ClusterKey, Csr
-from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
+from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.output import printable
+from signer.operator_cli.policies import load_for_cluster, read_policy_file
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
 from signer.operator_cli.workloads import (
@@ -49,18 +49,22 @@ def run(session: Session) -> int:
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
         dump = _dump([*_management_bodies(session.api, cluster.key), *workload])
         keys = _challenge_keys(session) if arguments.challenge_keys else None
+        loaded = (
+            load_for_cluster(session.api, cluster)
+            if arguments.policy is None
+            else read_policy_file(arguments.policy)
+        )
     try:
         report, status = explain_requests(
             [csr],
             dump,
-            policy=arguments.policy,
+            policies=loaded.policies,
+            anchors=loaded.anchors,
             cluster=cluster.key,
             challenge_keys=keys,
             now=session.now,
             json=arguments.output == "json",
         )
-    except ConfigError as e:
-        raise InputInvalid("\n".join(e.problems)) from e
     except FilesInvalid as e:
         raise ServerUnavailable("\n".join(e.problems)) from e
     if arguments.output == "table":

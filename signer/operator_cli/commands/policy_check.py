@@ -1,15 +1,15 @@
-"""`policy check`: reads a policy file as the signer does, and compares it with the Clusters."""
+"""`policy check`: reads policies as the signer does, and compares them with the Clusters."""
 
 from collections.abc import Mapping, Sequence
 
 from common.errors import AttestationError
-from signer.config import ConfigError, load_policy_file
 from signer.inventory.cluster import ClusterObject
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
+from signer.operator_cli.policies import read_policy_file, read_policy_objects
 from signer.operator_cli.session import Session
-from signer.policy import Policy, PolicySet
+from signer.policy import Policy, PolicySet, RefusedPolicy
 
 _COLUMNS = (
     Column("POLICY", field("policy")),
@@ -21,10 +21,7 @@ _COLUMNS = (
 
 def run(session: Session) -> int:
     """Print each policy with the opted-in Clusters that it is for."""
-    try:
-        policies = load_policy_file(session.arguments.file).policies
-    except ConfigError as e:
-        raise InputInvalid("\n".join(e.problems)) from e
+    policies = _read(session)
     if session.arguments.offline:
         session.show_list([_document(p, None) for p in policies.accepted], _COLUMNS)
         return EXIT_OK
@@ -36,9 +33,19 @@ def run(session: Session) -> int:
         _document(policy, [key for key, other in chosen.items() if other is policy])
         for policy in policies.accepted
     ]
+    documents += map(_refused_document, policies.refused)
     session.show_list(documents, _COLUMNS)
     has_problem = None in chosen.values() or any(d["problem"] for d in documents)
     return EXIT_NEGATIVE if has_problem else EXIT_OK
+
+
+def _read(session: Session) -> PolicySet:
+    file = session.arguments.file
+    if file is not None:
+        return read_policy_file(file).policies
+    if session.arguments.offline:
+        raise InputInvalid("--offline needs a FILE")
+    return read_policy_objects(session.api)
 
 
 def _choose(session: Session, policies: PolicySet, cluster: ClusterObject) -> Policy | None:
@@ -62,3 +69,8 @@ def _document(policy: Policy, clusters: Sequence[ClusterKey] | None) -> Document
     problem = "is for no opted-in Cluster: check its selector and the opt-in" if unused else None
     names = [f"{key.namespace}/{key.name}" for key in clusters]
     return {**document, "clusters": names, "problem": problem}
+
+
+def _refused_document(policy: RefusedPolicy) -> Document:
+    problem = f"is invalid: {'; '.join(policy.problems)}"
+    return {"policy": policy.name, "trust": None, "clusters": [], "problem": problem}
