@@ -20,8 +20,11 @@ from distutils.command.build_scripts import build_scripts  # isort: skip
 
 SOURCE: Final = Path("authenticator", "launcher.py")
 NAME: Final = "kubelet-authenticator-tpm"
-MARSHAL_VERSION: Final = 2
-"""The last without references, which differ from build to build."""
+MARSHAL_VERSION: Final = 2 if sys.version_info < (3, 14) else 5
+"""2 is the last without references, which differ from build to build.
+
+Python 3.14 compiles `[1:]` to a constant slice, which only 5 can hold.
+"""
 
 TEMPLATE: Final = """\
 #!{python} -IS

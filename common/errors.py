@@ -151,6 +151,9 @@ class UnsupportedVersion(Denied, check="P6"):
 class ApiServerUnavailable(Unavailable):
     """The API server cannot be reached, or answers with a server error."""
 
+    status: int = 0
+    """The HTTP status of an answer that was not expected; 0 without an answer."""
+
 
 # Raised on the node: its exchange
 

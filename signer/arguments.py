@@ -63,7 +63,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_run_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--policy", type=Path, required=True, metavar="FILE", help="read the policies from FILE"
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="read the policies from FILE, and again when it changes (default: the"
+        " KubeletAttestationPolicies of the management cluster)",
     )
     command.add_argument(
         "--kubeconfig",

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,12 +16,20 @@ from threading import Event
 from typing import Final, TextIO
 
 from signer.arguments import PROGRAM, parse_arguments
-from signer.config import DEFAULT_INFRASTRUCTURE_GROUP, Config, ConfigError, Flags, load
+from signer.config import (
+    DEFAULT_INFRASTRUCTURE_GROUP,
+    Config,
+    ConfigError,
+    Flags,
+    PolicyFileContents,
+    load,
+)
 from signer.controller.audit import JsonFormatter
 from signer.controller.controller import Controller
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
+from signer.policy import ClusterSelector
 from signer.policy.learn import LearnError, draft_policy
 
 _EXIT_FAILED: Final = 1
@@ -148,14 +156,28 @@ def _describe(config: Config) -> str:
         f"watched namespace: {config.watched_namespace or 'all'}",
         f"infrastructure groups: {', '.join(config.infrastructure_groups)}",
     ]
-    for policy in config.policies.all():
-        cluster = policy.cluster
-        clusters = f"{cluster.namespace}/{cluster.name}" if cluster else "every other Cluster"
-        lines.append(f"policy {policy.name}: {clusters}, trust {policy.trust.value}")
-        anchors = config.anchors[policy.name]
-        lines.extend(f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
-        lines.extend(
+    if config.policy_file is None:
+        lines.append("policies: the KubeletAttestationPolicies of the management cluster")
+    else:
+        lines.extend(_describe_policies(config.policy_file))
+    return "\n".join(lines) + "\n"
+
+
+def _describe_policies(file: PolicyFileContents) -> Iterator[str]:
+    for policy in file.policies.accepted:
+        yield f"policy {policy.name}: {_clusters(policy.clusters)}, trust {policy.trust.value}"
+        anchors = file.anchors[policy.name]
+        yield from (f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
+        yield from (
             f"policy {policy.name}: no authority has signed {source}"
             for source in anchors.unmatched_lists
         )
-    return "\n".join(lines) + "\n"
+
+
+def _clusters(selector: ClusterSelector | None) -> str:
+    if selector is None:
+        return "every other Cluster"
+    if selector.cluster is not None:
+        return f"{selector.cluster.namespace}/{selector.cluster.name}"
+    labels = "".join(f", {key}={value}" for key, value in sorted(selector.match_labels.items()))
+    return f"Clusters of {', '.join(sorted(selector.namespaces))}{labels}"

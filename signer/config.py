@@ -38,7 +38,8 @@ class ConfigError(Exception):
 class Flags:
     """The flags of `run` and `check-config`, and what the environment adds to them."""
 
-    policy: Path
+    policy: Path | None
+    """`None`: the policies are objects of the management cluster."""
     kubeconfig: Path | None
     in_cluster_endpoint: tuple[str, str] | None
     """Host and port of the API server of the cluster that the signer runs in."""
@@ -52,8 +53,18 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFileContents:
+    """The policies of a file."""
+
+    path: Path
+    policies: PolicySet
+    anchors: Mapping[str, TrustAnchors]
+    """The trust anchors of the policies, by the name of the policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The configuration that the signer starts with; only trust anchors change while it runs."""
+    """The configuration that the signer starts with."""
 
     management: Connection
     own_namespace: str
@@ -62,9 +73,8 @@ class Config:
     """The namespace of the Clusters that are served; empty for all."""
     infrastructure_groups: tuple[str, ...]
     """API groups of infrastructure objects that are watched."""
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-    """The trust anchors at the start, by the name of the policy."""
+    policy_file: PolicyFileContents | None
+    """The policies at the start; `None`: they are objects of the management cluster."""
     metrics_address: tuple[str, int] | None
 
 
@@ -82,40 +92,40 @@ def load(flags: Flags) -> Config:
         _check(_NAMESPACE, flags.watched_namespace, "--namespace", "a namespace", problems)
     for group in flags.infrastructure_groups:
         _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
-    policies, anchors = _policies_and_anchors(flags.policy, problems)
+    policy_file = None if flags.policy is None else _policy_file(flags.policy, problems)
     metrics_address = _metrics_address(flags.metrics_address, problems)
-    if problems or connection is None or policies is None:
+    if problems or connection is None:
         raise ConfigError(tuple(problems))
     return Config(
         management=connection,
         own_namespace=own_namespace,
         watched_namespace=flags.watched_namespace,
         infrastructure_groups=flags.infrastructure_groups,
-        policies=policies,
-        anchors=MappingProxyType(anchors),
+        policy_file=policy_file,
         metrics_address=metrics_address,
     )
 
 
-def load_policy_file(path: Path) -> tuple[PolicySet, Mapping[str, TrustAnchors]]:
-    """Read policies and the trust anchors that they name, by the name of the policy.
+def load_policy_file(path: Path) -> PolicyFileContents:
+    """Read policies and the trust anchors that they name.
 
     Raises:
         ConfigError: with every problem.
 
     """
     problems: list[str] = []
-    policies, anchors = _policies_and_anchors(path, problems)
-    if problems or policies is None:
+    contents = _policy_file(path, problems)
+    if problems or contents is None:
         raise ConfigError(tuple(problems))
-    return policies, anchors
+    return contents
 
 
-def _policies_and_anchors(
-    path: Path, problems: list[str]
-) -> tuple[PolicySet | None, dict[str, TrustAnchors]]:
+def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
     policies = _policies(path, problems)
-    return policies, {p.name: _anchors(p, problems) for p in (policies.all() if policies else ())}
+    if policies is None:
+        return None
+    anchors = {p.name: _anchors(p, problems) for p in policies.accepted}
+    return PolicyFileContents(path=path, policies=policies, anchors=MappingProxyType(anchors))
 
 
 def _connection(flags: Flags, problems: list[str]) -> Connection | None:

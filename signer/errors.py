@@ -13,6 +13,14 @@ class PolicyMissing(Waiting, check="R0", alarm=True):
     """No policy is configured for the Cluster."""
 
 
+class PolicyConflict(Waiting, check="R0", alarm=True):
+    """Several policies select the Cluster."""
+
+
+class PolicyInvalid(Waiting, check="R0", alarm=True):
+    """The policy that selects the Cluster is invalid, and no earlier version of it is in force."""
+
+
 class MultipleClientSigners(Waiting, check="R0", alarm=True):
     """The Cluster names more than one client signer."""
 

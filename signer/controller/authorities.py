@@ -15,12 +15,13 @@ from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.errors import AuthorityShared, AuthorityUnavailable, PolicyMissing
+from common.errors import Waiting
+from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.issue.authority import parse_authority
 from signer.issue.certificate import CertificateAuthority
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
-from signer.policy import PolicySet
+from signer.policy import Policy
 
 _MAX_CACHED: Final = 2048
 """Authorities in memory, with about 10 KiB each."""
@@ -55,10 +56,15 @@ class ClusterAuthorities:
     """The certificate authorities of all clusters; for any number of threads."""
 
     def __init__(
-        self, secrets: SecretReader, policies: PolicySet, *, monotonic: Callable[[], float]
+        self,
+        secrets: SecretReader,
+        policy_of: Callable[[ClusterKey], Policy],
+        *,
+        monotonic: Callable[[], float],
     ) -> None:
+        """Find a Cluster's policy with `policy_of`; it raises `Waiting` if there is not one."""
         self._secrets = secrets
-        self._policies = policies
+        self._policy_of = policy_of
         self._monotonic = monotonic
         self._lock = Lock()
         self._cached: OrderedDict[ClusterKey, _Cached] = OrderedDict()
@@ -91,7 +97,7 @@ class ClusterAuthorities:
             cached = self._cached.get(cluster)
         if cached is not None and now - cached.read_at < max_age:
             return cached
-        secret = self._secrets.read(cluster.namespace, f"{cluster.name}-ca")
+        secret = self._secrets.read(cluster.namespace, authority_secret(cluster))
         if secret is None:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
         version = (secret.uid, secret.resource_version)
@@ -127,8 +133,8 @@ class ClusterAuthorities:
 
     def _may_share(self, cluster: ClusterKey) -> bool:
         try:
-            return self._policies.for_cluster(cluster).allow_shared_authority
-        except PolicyMissing:
+            return self._policy_of(cluster).allow_shared_authority
+        except Waiting:
             return False
 
     def _still_has_key(self, cluster: ClusterKey, spki_sha256: bytes) -> bool:
@@ -142,6 +148,11 @@ class ClusterAuthorities:
             with self._lock:
                 self._cached.pop(cluster, None)
             return False
+
+
+def authority_secret(cluster: ClusterKey) -> str:
+    """Return the name of the Secret with the authority of a Cluster."""
+    return f"{cluster.name}-ca"
 
 
 def _require_cluster_api_secret(secret: Secret, cluster: ClusterKey) -> None:

@@ -4,21 +4,26 @@ Threads: the workers; for each workload cluster its watches and its maintenance;
 cluster the watches, the maintenance, the trust bundles and the list of workload clusters.
 """
 
+import contextlib
 import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from threading import Event, Thread
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from common.errors import AttestationError, Unavailable
+from common.errors import ApiServerUnavailable, AttestationError, Unavailable, Waiting
 from signer.config import Config
 from signer.controller import metrics
-from signer.controller.authorities import ClusterAuthorities
+from signer.controller.active_policies import ActivePolicies
+from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.housekeeping import (
@@ -30,21 +35,34 @@ from signer.controller.housekeeping import (
 )
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.machine_reports import MachineReports
+from signer.controller.policy_file import PolicyFile
+from signer.controller.policy_objects import PolicyObjects
+from signer.controller.policy_status import PolicyStatuses, build_status
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.requester_share import RequesterShares
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
+from signer.inventory.caches import cluster_key
 from signer.inventory.challenge_keys import ChallengeKeyStore
+from signer.inventory.cluster import ClusterObject
 from signer.inventory.lister import CachedInventory
+from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
+from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import WorkloadClusters
+from signer.inventory.workload_clusters import (
+    CONNECTING,
+    FORBIDDEN,
+    ConnectionProblem,
+    WorkloadClusters,
+)
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
+from signer.kube.events import EventRecorder
 from signer.kube.secrets import SecretClient
 from signer.model import AttestedNodeObject, ClusterKey, Csr, EndorsementKeyObject, Node
-from signer.trust_bundles import TrustBundleFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -54,7 +72,8 @@ _MAX_WORKERS_PER_CLUSTER: Final = 16
 waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
 a second, sixteen of 64 issued 37."""
 _SYNC_INTERVAL: Final = 1.0
-_TRUST_BUNDLE_INTERVAL: Final = 1.0
+_POLICY_INTERVAL: Final = 1.0
+_REPORT_INTERVAL: Final = 2.0
 _MAINTENANCE_INTERVAL: Final = 60.0
 _MAINTENANCE_RETRY: Final = 5.0
 _MIN_MAINTENANCE_INTERVAL: Final = 5.0
@@ -73,7 +92,7 @@ class Controller:
     def __init__(self, config: Config, *, agent: str) -> None:
         api = ApiClient("management", config.management, user_agent=agent)
         self._config = config
-        self._anchors = TrustBundleFiles(config.policies.all(), config.anchors)
+        self._agent = agent
         self._stop = Event()
         self._queue = WorkQueue(
             workers=_WORKERS,
@@ -89,6 +108,13 @@ class Controller:
             budget=self._budgets.memory,
             infrastructure_groups=config.infrastructure_groups,
             namespace=config.watched_namespace,
+            watch_policies=config.policy_file is None,
+        )
+        self._policies = ActivePolicies(self._labels_of)
+        self._policy_objects = PolicyObjects(self._policies)
+        self._policy_statuses = PolicyStatuses(PolicyClient(api), time.monotonic)
+        self._policy_file = (
+            None if config.policy_file is None else PolicyFile(config.policy_file, self._policies)
         )
         self._claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
         self._challenge_keys = ChallengeKeyStore(
@@ -101,18 +127,29 @@ class Controller:
             budgets=self._budgets,
             opened=self._on_cluster_added,
         )
+        self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
+        self._reporter = ClusterReporter(
+            self._policies,
+            _Connections(self._clusters, self._problems),
+            EventRecorder(api),
+            now=_now,
+            monotonic=time.monotonic,
+        )
         self._authorities = ClusterAuthorities(
-            SecretClient(api), config.policies, monotonic=time.monotonic
+            SecretClient(api), self._policies.policy_of, monotonic=time.monotonic
         )
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
+        self._machine_reports = MachineReports(
+            MachineStatusClient(api), now=_now, monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
-            policies=config.policies,
-            anchors=self._anchors.current,
+            policies=self._policies,
             claims=self._claims,
             challenge_keys=self._challenge_keys,
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
+            note_machine=self._machine_reports.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -130,9 +167,10 @@ class Controller:
         for worker in self._workers:
             worker.start()
         Thread(target=self._maintain_management, name="maintenance", daemon=True).start()
-        Thread(target=self._maintain_trust_bundles, name="trust bundles", daemon=True).start()
+        Thread(target=self._maintain_policies, name="policies", daemon=True).start()
         Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
-        _logger.info("signer started")
+        Thread(target=self._report, name="reports", daemon=True).start()
+        _logger.info("signer started", extra={"fields": self._describe()})
         stop.wait()
         self._stop.set()
         self._clusters.stop()
@@ -144,10 +182,24 @@ class Controller:
             self._http_server.stop()
         _logger.info("signer stopped")
 
+    def _describe(self) -> dict[str, object]:
+        file = self._config.policy_file
+        return {
+            "version": self._agent.rpartition("/")[2],
+            "policySource": "KubeletAttestationPolicies" if file is None else str(file.path),
+            "managementCluster": self._config.management.server,
+            "namespace": self._config.watched_namespace or "all",
+        }
+
     def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
         if address is None:
             return None
-        registry = metrics.build_registry(self._anchors, self._queue.state, self._budgets.memory)
+        registry = metrics.build_registry(
+            lambda: self._policies.bundles,
+            self._queue.state,
+            self._budgets.memory,
+            self._reporter.all,
+        )
         app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
         return HttpServer(address, app)
 
@@ -158,6 +210,8 @@ class Controller:
         """Connect the caches of a workload cluster with the queue; start its maintenance."""
         key = workload.key
         shares = self._shares[workload] = RequesterShares()
+        # Until its first maintenance has succeeded.
+        self._problems[workload] = CONNECTING
         handled = self._handled[workload] = HandledVersions()
 
         def csr_changed(name: str, before: Csr | None, after: Csr | None) -> None:
@@ -233,34 +287,81 @@ class Controller:
             step = partial(self._maintain_workload_once, workload)
             succeeded = _run_step(step, "maintenance of a cluster", workload.key)
             workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
-            workload.maintenance_due.wait(
-                _MAINTENANCE_INTERVAL if succeeded else _MAINTENANCE_RETRY
-            )
+            healthy = succeeded and workload not in self._problems
+            workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if healthy else _MAINTENANCE_RETRY)
             workload.maintenance_due.clear()
         self._queue.reset_circuit_breaker(workload.key)
 
     def _maintain_workload_once(self, workload: WorkloadCluster) -> None:
-        workload.read_hosts()
+        try:
+            workload.read_hosts()
+            self._maintain_requests(workload)
+        except ApiServerUnavailable as e:
+            if e.status == HTTPStatus.FORBIDDEN:
+                request, _, _ = e.detail.partition(": ")
+                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
+                self._add_problem(workload, FORBIDDEN, message)
+            raise
+        error = check_authority(workload.key, self._authorities.authority)
+        if error is None:
+            self._problems.pop(workload, None)
+        else:
+            secret = authority_secret(workload.key)
+            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
+
+    def _maintain_requests(self, workload: WorkloadCluster) -> None:
         if workload.bindings.has_synced:
-            policy = self._config.policies.for_cluster(workload.key)
-            bindings = workload.bindings.all()
-            enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
+            # Without a policy, nothing says what to do with bindings: its requests report that.
+            with contextlib.suppress(Waiting):
+                policy = self._policies.policy_of(workload.key)
+                bindings = workload.bindings.all()
+                enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.has_synced:
             delete_expired_offers(workload.csrs.all(), workload.writer, _now())
-        check_authority(workload.key, self._authorities.authority)
+
+    def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
+        self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
 
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
             _run_step(self._clusters.sync, "sync of the workload clusters")
 
-    def _maintain_trust_bundles(self) -> None:
-        while not self._stop.wait(_TRUST_BUNDLE_INTERVAL):
-            _run_step(self._reload_trust_bundles, "reload of the trust bundles")
+    def _maintain_policies(self) -> None:
+        while not self._stop.wait(_POLICY_INTERVAL):
+            _run_step(self._reload_policies, "reload of policies and trust bundles")
 
-    def _reload_trust_bundles(self) -> None:
-        if self._anchors.reload():
-            # CSRs that wait for a revocation list can be decided now.
+    def _reload_policies(self) -> None:
+        if self._policy_file is not None:
+            changed = self._policy_file.reload()
+        else:
+            cache = self._management.policies
+            changed = cache.has_synced and self._policy_objects.sync(cache.all())
+        if self._policies.reload_bundles() or changed:
+            # CSRs that wait for a policy or a revocation list can be decided now.
             self._queue.notify(None, None)
+
+    def _report(self) -> None:
+        while not self._stop.wait(_REPORT_INTERVAL):
+            _run_step(self._machine_reports.flush, "report on the Machines")
+            if self._management.clusters.has_synced and self._policies.bundles is not None:
+                _run_step(self._report_clusters, "report on the Clusters")
+                _run_step(self._report_policies, "status of the policies")
+
+    def _report_clusters(self) -> None:
+        self._reporter.update(self._management.clusters.all())
+
+    def _report_policies(self) -> None:
+        policies = self._management.policies.all() if self._policy_file is None else ()
+        for policy in policies:
+            state = self._policy_objects.states.get(policy.uid)
+            if state is not None:
+                status = build_status(policy, state, self._reporter.all(), _now())
+                self._policy_statuses.write(policy, status)
+        self._policy_statuses.forget_others(policies)
+
+    def _labels_of(self, key: ClusterKey) -> Mapping[str, str]:
+        cluster = self._management.clusters.get(cluster_key(key))
+        return {} if cluster is None else cluster.labels
 
     def _maintain_management(self) -> None:
         steps = (
@@ -294,6 +395,22 @@ class Controller:
     def _is_claimed(self, key: EndorsementKeyObject) -> bool:
         """Return whether an AttestedNode in the caches names the key."""
         return bool(self._management.nodes.by_index("endorsement key", key.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Connections:
+    """Why Clusters are not served: their connections, and what their maintenance found."""
+
+    clusters: WorkloadClusters
+    maintenance: Mapping[WorkloadCluster, ConnectionProblem]
+
+    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
+        return self.clusters.opted_in_signers(cluster)
+
+    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        workload = self.clusters.get(key)
+        found = None if workload is None else self.maintenance.get(workload)
+        return self.clusters.problem(key) or found
 
 
 def _now() -> datetime:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from common.errors import Denied, Unavailable
+from common.errors import AttestationError, Denied, Unavailable
 from signer.errors import AuthorityShared, CsrChanged
 from signer.model import (
     AttestedNodeObject,
@@ -164,8 +164,10 @@ def enforce_auto_approve_policy(
                 _logger.warning("binding removed", extra={"fields": fields})
 
 
-def check_authority(cluster: ClusterKey, load: Callable[[ClusterKey], object]) -> None:
-    """I1: load the cluster's certificate authority, and raise the alarm if another one has it.
+def check_authority(
+    cluster: ClusterKey, load: Callable[[ClusterKey], object]
+) -> AttestationError | None:
+    """I1: load the cluster's certificate authority; return why it cannot sign, `None` if it can.
 
     Otherwise the first of two Clusters with one authority would get certificates until the second
     one asks for its first.
@@ -173,17 +175,17 @@ def check_authority(cluster: ClusterKey, load: Callable[[ClusterKey], object]) -
     try:
         load(cluster)
     except AuthorityShared as e:
-        fields = {
-            "cluster": f"{cluster.namespace}/{cluster.name}",
+        fields = _fields(cluster) | {
             "reason": e.reason,
             "check": e.check,
             "detail": e.detail,
             "alarm": True,
         }
         _logger.warning("certificate authority is shared", extra={"fields": fields})
-    except Unavailable:
-        # Requests that need the authority report this.
-        return
+        return e
+    except Unavailable as e:
+        return e
+    return None
 
 
 def _is_offer(csr: Csr) -> bool:

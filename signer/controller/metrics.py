@@ -5,9 +5,9 @@ content of a request is a label. A tenant may create Clusters without limit, so 
 clusters that get a label of their own is limited.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from threading import Lock
 from typing import Final
 
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from signer.controller.cluster_report import ClusterReport
 from signer.controller.workqueue import QueueState
 from signer.kube.budget import MemoryBudget
 from signer.model import ClusterKey
@@ -26,7 +27,7 @@ _PREFIX: Final = "node_attestation"
 _FINGERPRINT: Final = 16
 """Hex digits of a certificate's SHA-256. They distinguish a root from its successor."""
 _MAX_CLUSTERS: Final = 1000
-"""Clusters that get a label of their own, the first ones to have a verdict."""
+"""Clusters that get a label of their own: the first ones to have a verdict, or not to be served."""
 _MAX_OWNERS: Final = 100
 """Clusters and namespaces in the metrics of the queue, those with the largest values."""
 _NAMES: Final = {
@@ -67,14 +68,18 @@ cluster_label: Final = _ClusterLabels().label
 
 
 def build_registry(
-    files: TrustBundleFiles, queue_state: Callable[[], QueueState], budget: MemoryBudget
+    bundles: Callable[[], TrustBundleFiles | None],
+    queue_state: Callable[[], QueueState],
+    budget: MemoryBudget,
+    clusters: Callable[[], Iterable[ClusterReport]] = tuple,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     registry = CollectorRegistry()
     registry.register(VERDICTS)
     registry.register(_Queue(queue_state))
     registry.register(_Budget(budget))
-    registry.register(_Anchors(files))
+    registry.register(_Anchors(bundles))
+    registry.register(_Clusters(clusters))
     return registry
 
 
@@ -137,11 +142,39 @@ def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
     return key.namespace, f"{key.namespace}/{key.name}"
 
 
+class _Clusters(Collector):
+    """Which Clusters are served; of very many, those first that are not."""
+
+    def __init__(self, reports: Callable[[], Iterable[ClusterReport]]) -> None:
+        self._reports = reports
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        served = GaugeMetricFamily(
+            f"{_PREFIX}_cluster_served",
+            "1 if requests of a Cluster that a policy selects or that has opted in are decided.",
+            labels=("namespace", "cluster", "reason"),
+        )
+        reachable = GaugeMetricFamily(
+            f"{_PREFIX}_cluster_reachable",
+            "1 if the API server of an opted-in Cluster answers the signer.",
+            labels=("namespace", "cluster"),
+        )
+        for report in nsmallest(_MAX_CLUSTERS, self._reports(), key=_unserved_first):
+            labels = _cluster_labels(report.key)
+            served.add_metric((*labels, "" if report.served else report.state), report.served)
+            reachable.add_metric(labels, report.reachable)
+        yield from (served, reachable)
+
+
+def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:
+    return report.served, *_cluster_labels(report.key)
+
+
 class _Anchors(Collector):
     """Expiry of the trust anchors that are in use."""
 
-    def __init__(self, files: TrustBundleFiles) -> None:
-        self._files = files
+    def __init__(self, bundles: Callable[[], TrustBundleFiles | None]) -> None:
+        self._bundles = bundles
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         expiry = GaugeMetricFamily(
@@ -164,13 +197,14 @@ class _Anchors(Collector):
             "Configured revocation lists of a policy that none of its authorities has signed.",
             labels=("policy",),
         )
-        for policy, anchors in sorted(self._files.current.items()):
+        files = self._bundles()
+        for policy, anchors in sorted(files.current.items()) if files is not None else ():
             for anchor in (*anchors.roots, *anchors.intermediates):
                 labels = (policy, _subject(anchor), _fingerprint(anchor))
                 expiry.add_metric(labels, anchor.fields.not_after.timestamp())
             for crl in anchors.revocation_lists:
                 update.add_metric((policy, crl.source), _next_update(crl))
-            invalid.add_metric((policy,), float(policy in self._files.invalid))
+            invalid.add_metric((policy,), float(files is not None and policy in files.invalid))
             unmatched.add_metric((policy,), len(anchors.unmatched_lists))
         yield from (expiry, update, invalid, unmatched)
 

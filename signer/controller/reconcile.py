@@ -27,20 +27,25 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from signer.controller import audit
+from signer.controller.active_policies import PolicyInForce
 from signer.controller.audit import AuditContext
+from signer.controller.machine_reports import ATTESTED
 from signer.controller.requester_share import RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
     AnnotationsFull,
+    AuthorityUnavailable,
+    ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
     CsrChanged,
     NotOptedIn,
     ServingRequestExpired,
 )
+from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
-from signer.policy import Policy, PolicySet
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory, Machine
+from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
@@ -55,13 +60,14 @@ from signer.verify.parse import (
     parse_request,
 )
 from signer.verify.recognize import CsrKind, recognize_csr
-from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_ATTESTED: Final = "Attested"
-"""Reason of the condition Approved."""
+_LASTING_FAILURES: Final = (AuthorityUnavailable, ChallengeKeyUnavailable)
+"""Failures that last until an operator ends them, and in which a CSR can be annotated."""
+_CHECKS_OF_REQUESTER: Final = frozenset({"R", "P"})
+"""Checks on requester and form: until they pass, the provider ID in the request means nothing."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
 minutes and files another (client-go, util/certificate: certificateWaitTimeout); Kubernetes deletes
@@ -74,8 +80,11 @@ class CsrWriter(Protocol):
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
 
-    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
-        """Write annotations; raises `AnnotationsFull` if the API server refuses their size."""
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
+        """Write annotations, and remove those whose value is `None`.
+
+        Raises `AnnotationsFull` if the API server refuses their size.
+        """
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add the condition Approved."""
@@ -91,6 +100,13 @@ class CsrWriter(Protocol):
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event, unless one with this reason exists for this CSR."""
+
+
+class PolicySource(Protocol):
+    """The policies in force."""
+
+    def for_cluster(self, key: ClusterKey) -> PolicyInForce:
+        """Return the policy of a Cluster. Raises `Waiting` if it does not have exactly one."""
 
 
 class ChallengeKeySource(Protocol):
@@ -131,13 +147,13 @@ class ClusterContext:
 class Reconciler:
     """Dependencies of all reconciliations, of all clusters."""
 
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-    """By policy name."""
+    policies: PolicySource
     claims: ClaimStore
     challenge_keys: ChallengeKeySource
     authorities: AuthoritySource
     rate_limiter: RateLimiter
+    note_machine: Callable[[MachineCondition], None]
+    """Remembers what became of a Machine; another thread writes it."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
@@ -157,6 +173,7 @@ class Reconciler:
             return DONE
         except Unavailable as e:
             reconciliation.record("retried", e)
+            reconciliation.explain_retry(e)
             return RETRY
         except Exception:
             # An exception outside the error tree is a bug: it is never a verdict.
@@ -178,10 +195,13 @@ class _Reconciliation:
         self._csr = csr
         self._audit = AuditContext(cluster=side.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._rules: PolicyInForce
+        """Set first of all: later steps use one policy, also when another one replaces it."""
 
     def run(self) -> Result:
         try:
-            policy = self._common.policies.for_cluster(self._side.key)
+            self._rules = self._common.policies.for_cluster(self._side.key)
+            policy = self._rules.policy
             kind = self._recognize(policy)
             self._side.shares.verify_share(self._csr.username)
             self._parsed = parse_request(self._csr, kind)
@@ -225,6 +245,7 @@ class _Reconciliation:
         if state is ChallengeState.UNKNOWN_KEY:
             return Result(requeue=Requeue.ON_CHANGE)
         if state is ChallengeState.CURRENT:
+            self._clear_pending_reason()
             return DONE
         common.rate_limiter.acquire((self._side.key, self._csr.username))
         challenge = make_challenge(
@@ -236,7 +257,10 @@ class _Reconciliation:
             now=now,
             random=common.random,
         )
-        self._side.csrs.annotate(self._csr, {CHALLENGE_ANNOTATION: challenge})
+        values: dict[str, str | None] = {CHALLENGE_ANNOTATION: challenge}
+        if PENDING_REASON_ANNOTATION in self._csr.annotations:
+            values[PENDING_REASON_ANNOTATION] = None
+        self._side.csrs.annotate(self._csr, values)
         self.record("challenged")
         return DONE
 
@@ -275,13 +299,16 @@ class _Reconciliation:
             self._read_live(policy)
             self._write_certificate(certificate)
         self.record("issued")
+        message = "the TPM of the machine attested, and its node has a certificate"
+        self._note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
 
     def _write_certificate(self, certificate: bytes) -> None:
         """Approve the CSR unless it is approved, and write the certificate."""
         csrs = self._side.csrs
+        self._clear_pending_reason()
         if "Approved" not in self._csr.conditions:
-            self._csr = csrs.approve(self._csr, _ATTESTED, "the TPM proved itself")
+            self._csr = csrs.approve(self._csr, ATTESTED, "the TPM proved itself")
         csrs.set_certificate(self._csr, certificate)
 
     def _read_live(self, policy: Policy) -> None:
@@ -313,7 +340,7 @@ class _Reconciliation:
         return VerificationContext(
             inventory=self._side.inventory,
             policy=policy,
-            anchors=self._common.anchors[policy.name],
+            anchors=self._rules.anchors,
             now=now,
             trace=self._record_check,
         )
@@ -344,13 +371,13 @@ class _Reconciliation:
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
         message = "the names are those of the node's Machine"
-        self._side.csrs.approve(self._csr, _ATTESTED, message)
+        self._side.csrs.approve(self._clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
-        csrs, csr = self._side.csrs, self._csr
+        csrs, csr = self._side.csrs, self._clear_pending_reason()
         if isinstance(error, UnsupportedVersion):
             with contextlib.suppress(AnnotationsFull):
                 csr = csrs.annotate(csr, {SUPPORTED_VERSIONS_ANNOTATION: self._versions()})
@@ -360,35 +387,85 @@ class _Reconciliation:
         else:
             csrs.deny(csr, error.reason, error.message)
             self.record("denied", error)
+        self._report(error)
         return DONE
 
     def _versions(self) -> str:
-        return ",".join(self._common.policies.for_cluster(self._side.key).versions)
+        return ",".join(self._rules.policy.versions)
 
     def _wait(self, error: Waiting) -> Result:
-        """Leave the CSR pending and write the reason to it; requeue on change of its topics.
-
-        For an answer or a serving request it also creates an Event. An offer gets none, since it is
-        not proved: a stolen bootstrap token suffices to file offers.
-        """
+        """Leave the CSR pending and report the reason; requeue on change of its topics."""
         if self._is_expired_serving_request():
             detail = f"it waited for: {error.reason}: {error.message}"
             return self._deny(ServingRequestExpired("the kubelet has given up", detail=detail))
-        text = f"{error.reason}: {error.message}"
-        new = self._csr.annotations.get(PENDING_REASON_ANNOTATION) != text
+        new = self._is_new_reason(error)
         if new:
             try:
-                self._csr = self._side.csrs.annotate(self._csr, {PENDING_REASON_ANNOTATION: text})
+                self._write_pending_reason(error)
             except AnnotationsFull as e:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._deny(e)
-            if isinstance(self._parsed, (ParsedAnswer, ParsedKubeletServing)):
-                now = self._common.now()
-                self._side.csrs.record_event(self._csr, error.reason, error.message, now)
+            self._report(error)
         self.record("waiting", error, new=new)
         names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 
+    def explain_retry(self, error: Unavailable) -> None:
+        """Report a failure that an operator may have to end; never raises."""
+        if isinstance(error, _LASTING_FAILURES) and self._is_new_reason(error):
+            with contextlib.suppress(Unavailable, AnnotationsFull):
+                self._write_pending_reason(error)
+                self._report(error)
+
+    def _is_new_reason(self, error: AttestationError) -> bool:
+        return self._csr.annotations.get(PENDING_REASON_ANNOTATION) != _pending_reason(error)
+
+    def _write_pending_reason(self, error: AttestationError) -> None:
+        values = {PENDING_REASON_ANNOTATION: _pending_reason(error)}
+        self._csr = self._side.csrs.annotate(self._csr, values)
+
+    def _clear_pending_reason(self) -> Csr:
+        """Remove the reason of an earlier wait; return the CSR as it is then."""
+        if PENDING_REASON_ANNOTATION in self._csr.annotations:
+            with contextlib.suppress(AnnotationsFull):
+                values = {PENDING_REASON_ANNOTATION: None}
+                self._csr = self._side.csrs.annotate(self._csr, values)
+        return self._csr
+
+    def _report(self, error: AttestationError) -> None:
+        """Create an Event about the CSR, and note the reason for its Machine.
+
+        Anyone who may file CSRs causes these, one for each CSR and reason: `RequesterShares` limits
+        the CSRs. The verdict does not depend on them.
+        """
+        with contextlib.suppress(Unavailable):
+            now = self._common.now()
+            self._side.csrs.record_event(self._csr, error.reason, error.message, now)
+        provider_id = self._audit.provider_id
+        if provider_id and error.check[:1] not in _CHECKS_OF_REQUESTER:
+            with contextlib.suppress(Unavailable):
+                machines = self._side.inventory.machines(provider_id)
+                if len(machines) == 1:
+                    self._note_machine(machines[0], error.reason, error.message, attested=False)
+
+    def _note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
+        if machine.is_pool_member:
+            return
+        self._common.note_machine(
+            MachineCondition(
+                namespace=self._side.key.namespace,
+                name=machine.name,
+                uid=machine.uid,
+                attested=attested,
+                reason=reason,
+                message=message,
+            )
+        )
+
     def _is_expired_serving_request(self) -> bool:
         age = self._common.now() - self._csr.created
         return isinstance(self._parsed, ParsedKubeletServing) and age > _MAX_SERVING_WAIT
+
+
+def _pending_reason(error: AttestationError) -> str:
+    return f"{error.reason}: {error.message}"

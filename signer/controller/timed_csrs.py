@@ -31,7 +31,7 @@ class TimedCsrWriter:
         """Return the CSR as it is now."""
         return self._time(lambda: self._writer.read(name))
 
-    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations."""
         after = self._write(csr, lambda: self._writer.annotate(csr, values))
         self.accepted |= CHALLENGE_ANNOTATION in values

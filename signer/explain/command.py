@@ -12,6 +12,7 @@ from signer.explain.offline_claims import OfflineClaimStore
 from signer.explain.offline_inventory import Dump
 from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, exit_status
+from signer.inventory.caches import cluster_key
 from signer.inventory.challenge_keys import keys_from_secret
 from signer.inventory.lister import CachedInventory
 from signer.kube.csrs import read_csr
@@ -70,13 +71,15 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
 
     Raises as `explain`.
     """
-    policies, anchors = load_policy_file(policy)
+    policy_file = load_policy_file(policy)
+    found = dump.clusters.get(cluster_key(cluster))
     inputs = ReplayInputs(
         cluster=cluster,
+        labels={} if found is None else found.labels,
         inventory=CachedInventory(dump, dump.workload(cluster)),
         claims=OfflineClaimStore(dump),
-        policies=policies,
-        anchors=anchors,
+        policies=policy_file.policies,
+        anchors=policy_file.anchors,
         challenge_keys=challenge_keys,
         now=now,
     )

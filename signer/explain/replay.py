@@ -76,6 +76,8 @@ class ReplayInputs:
     """Everything that the verdict depends on, except the request."""
 
     cluster: ClusterKey
+    labels: Mapping[str, str]
+    """Of the Cluster; a policy may select by them."""
     inventory: Inventory
     claims: ClaimStore
     policies: PolicySet
@@ -133,7 +135,8 @@ class _Replay:
         """For an answer without challenge keys: all checks that it needs."""
 
     def verify(self) -> Verdict:
-        inputs, policy = self._inputs, self._inputs.policies.for_cluster(self._inputs.cluster)
+        inputs = self._inputs
+        policy = inputs.policies.for_cluster(inputs.cluster, inputs.labels)
         cluster = inputs.inventory.cluster()
         self._order = _ENTRY
         kind = recognize_csr(self._csr, cluster, policy)

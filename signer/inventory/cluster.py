@@ -4,7 +4,7 @@ Source: the proposal's fields where a CRD has them (`spec.security.kubeletAuthen
 infrastructure cluster's `status.kubeletClientCertificateSigner`), else the annotation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -14,7 +14,7 @@ import msgspec
 
 from common.names import ANNOTATION_PREFIX
 from signer.inventory.machine import Reference, ReferenceFields, build_reference
-from signer.kube.decode import Fields, MaybeText, Source, Text, Texts, Time, decode, texts
+from signer.kube.decode import Fields, Labels, MaybeText, Source, Text, Texts, Time, decode, texts
 from signer.model import Cluster, ClusterKey
 
 CLIENT_SIGNER_ANNOTATION: Final = ANNOTATION_PREFIX + "client-signer"
@@ -30,6 +30,7 @@ class ClusterObject:
     key: ClusterKey
     uid: str
     created: datetime | None
+    labels: Mapping[str, str]
     paused: bool
     authentication: bool | None
     """`spec.security.kubeletAuthentication`; `None` where the CRD does not have it."""
@@ -50,6 +51,7 @@ class _Meta(Fields):
     namespace: Text
     uid: Text
     creation_timestamp: Time | None = None
+    labels: Labels = None
     annotations: _Annotations | None = None
 
 
@@ -93,6 +95,7 @@ def read_cluster(source: Source) -> ClusterObject:
         key=ClusterKey(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,
         created=metadata.creation_timestamp,
+        labels=metadata.labels or {},
         paused=bool(spec.paused) or annotations.paused is not None,
         authentication=spec.security.kubelet_authentication if spec.security else None,
         annotated_signers=frozenset(s.strip() for s in signers if s.strip()),

@@ -23,6 +23,7 @@ from signer.inventory.machine import (
     read_machine,
     read_pool,
 )
+from signer.inventory.policy_object import POLICY, PolicyObject, read_policy
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache, EventHandler
 from signer.kube.client import ApiClient
@@ -41,7 +42,7 @@ _CAPI: Final = "cluster.x-k8s.io"
 class ManagementCluster(ManagementCaches):
     """The caches of the management cluster, and the reflectors that fill them."""
 
-    def __init__(  # noqa: PLR0913 - the last three are options
+    def __init__(  # noqa: PLR0913 - the last four are options
         self,
         api: ApiClient,
         stop: Event,
@@ -50,12 +51,16 @@ class ManagementCluster(ManagementCaches):
         budget: MemoryBudget,
         infrastructure_groups: Iterable[str] = INFRASTRUCTURE_GROUPS,
         namespace: str = "",
+        watch_policies: bool = False,
     ) -> None:
         """Watch one namespace, or all if `namespace` is empty.
 
         Infrastructure objects of groups other than `infrastructure_groups` are not watched.
         """
         super().__init__(budget)
+        # Only administrators write policies, so no budget may refuse one.
+        self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
+        self._watch_policies = watch_policies
         self._api = api
         self._namespace = namespace
         self._stop = stop
@@ -86,12 +91,16 @@ class ManagementCluster(ManagementCaches):
         self._watch_path(
             "AttestedNodes", lambda: self._scoped(ATTESTED_NODES), read_attested_node, self.nodes
         )
+        if self._watch_policies:
+            path = partial(collection_path, self._api, *POLICY)
+            self._watch_path("KubeletAttestationPolicies", path, read_policy, self.policies)
         self._infrastructure.start()
 
     def has_synced(self) -> bool:
-        """Return whether Clusters, Machines and claims have been listed once."""
+        """Return whether Clusters, Machines, claims and policies have been listed once."""
         caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
-        return all(cache.has_synced for cache in caches)
+        policies_synced = self.policies.has_synced or not self._watch_policies
+        return all(cache.has_synced for cache in caches) and policies_synced
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object, `None` if it does not exist.

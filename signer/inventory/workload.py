@@ -7,9 +7,10 @@ of other owners: what it does costs no other cluster anything.
 from collections.abc import Callable
 from http import HTTPStatus
 from threading import Event, Thread
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from common.errors import ApiServerUnavailable
 from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
 from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
@@ -57,6 +58,7 @@ class WorkloadCluster(WorkloadCaches):
         )
         self.writer = CsrClient(self._api)
         self._stop = Event()
+        self._reflectors: list[Reflector[Any]] = []
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
 
@@ -83,6 +85,17 @@ class WorkloadCluster(WorkloadCaches):
         """Return the event that is set once this cluster is closed."""
         return self._stop
 
+    @property
+    def has_synced(self) -> bool:
+        """Return whether every watched collection has been listed once."""
+        return all(cache.has_synced for cache in (self.csrs, self.nodes, self.bindings))
+
+    @property
+    def failure(self) -> tuple[str, ApiServerUnavailable] | None:
+        """Return the plural of a collection whose last list or watch failed, and the error."""
+        failed = ((r.plural, r.failure) for r in self._reflectors)
+        return next(((plural, error) for plural, error in failed if error is not None), None)
+
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
         response = self._api.get("/api/v1/namespaces/default/services/kubernetes")
@@ -104,5 +117,6 @@ class WorkloadCluster(WorkloadCaches):
     ) -> None:
         resource = ResourceSpec(plural=plural, path=lambda: path, read=read, page_size=page_size)
         reflector = Reflector(self._api, resource, cache, self._stop)
+        self._reflectors.append(reflector)
         name = f"watch {self._api.name} {plural}"
         Thread(target=reflector.run, name=name, daemon=True).start()

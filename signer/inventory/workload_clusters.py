@@ -9,8 +9,10 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from threading import Event, Thread
 from typing import Any, Final, Protocol
 
@@ -45,6 +47,19 @@ _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
 _REFRESH_INTERVAL: Final = 15.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
+FORBIDDEN: Final = "Forbidden"
+"""Reason of a problem: RBAC does not allow the signer what it needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionProblem:
+    """Why an opted-in Cluster is not served."""
+
+    reason: str
+    message: str
+    """The next step of the operator; it may be shown in the Cluster's namespace."""
+    reachable: bool = False
+    """Whether its API server answers."""
 
 
 class KubeconfigSecrets(Protocol):
@@ -52,6 +67,32 @@ class KubeconfigSecrets(Protocol):
 
     def read(self, namespace: str, name: str) -> Secret | None:
         """Return the Secret, `None` if it does not exist."""
+
+
+CONNECTING: Final = ConnectionProblem(
+    reason="Connecting", message="the signer has not read the workload cluster's objects yet"
+)
+_TOO_MANY: Final = ConnectionProblem(
+    reason="TooManyClusters",
+    message=f"the signer serves {_MAX_CLUSTERS} Clusters of one namespace at most: use others too",
+)
+
+
+def kubeconfig_secret(key: ClusterKey) -> str:
+    """Return the name of the Secret with the kubeconfig of a Cluster."""
+    return f"{key.name}-kubeconfig"
+
+
+def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProblem:
+    if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return ConnectionProblem(
+            reason=FORBIDDEN,
+            message=f"the workload cluster forbids the signer to list and watch {plural}: apply"
+            " workload-rbac.yaml there, and check the user of the kubeconfig Secret",
+            reachable=True,
+        )
+    message = f"{error.message}: check the server in the kubeconfig Secret and the network"
+    return ConnectionProblem(reason=error.reason, message=message, reachable=error.status != 0)
 
 
 def read_connection(secret: Secret | None, cluster: ClusterObject) -> Connection:
@@ -98,7 +139,7 @@ class ClusterConnector:
         self._opened = opened
         self._stop = Event()
         self._failures = 0
-        self._last_error = ""
+        self._problem: ConnectionProblem | None = None
 
     def run(self) -> None:
         """Refresh the connection until `stop` is called."""
@@ -121,13 +162,19 @@ class ClusterConnector:
         try:
             self._connect()
         except KubeconfigRefused as e:
-            self._report_error(f"the kubeconfig Secret is refused: {e.message}")
+            self._report_problem(e.reason, f"the kubeconfig Secret is refused: {e.message}")
+        except ApiServerUnavailable as e:
+            reason, message = e.reason, e.message
+            if e.status == HTTPStatus.FORBIDDEN:
+                reason = FORBIDDEN
+                message = "the signer may not read this Secret: grant it get in the namespace"
+            self._report_problem(reason, message, e.detail)
         except AttestationError as e:
-            self._report_error(e.message, e.detail)
+            self._report_problem(e.reason, e.message, e.detail)
         except Exception:
             _logger.exception("cluster not opened", extra=self._fields())
         else:
-            self._failures, self._last_error = 0, ""
+            self._failures, self._problem = 0, None
             return _REFRESH_INTERVAL
         pause = _BACKOFF.delay(self._failures, random.random())  # noqa: S311 # spreads load
         self._failures += 1
@@ -135,7 +182,7 @@ class ClusterConnector:
 
     def _connect(self) -> None:
         key = self.cluster.key
-        secret = self._secrets.read(key.namespace, f"{key.name}-kubeconfig")
+        secret = self._secrets.read(key.namespace, kubeconfig_secret(key))
         connection = read_connection(secret, self.cluster)
         if self.workload is None or self.workload.connection != connection:
             self._open(connection)
@@ -161,10 +208,24 @@ class ClusterConnector:
             workload.stop()
         _logger.info("cluster opened", extra=self._fields(server=connection.server))
 
-    def _report_error(self, message: str, detail: str = "") -> None:
-        if self._last_error != message:
-            self._last_error = message
-            fields = self._fields(message=message, detail=detail, alarm=True)
+    def problem(self) -> ConnectionProblem | None:
+        """Return why the Cluster is not served now, `None` if it is."""
+        workload, problem = self.workload, self._problem
+        if workload is None:
+            return problem or CONNECTING
+        if workload.failure is not None:
+            return _watch_problem(*workload.failure)
+        # A Secret that was spoilt leaves the open connection as it is, and the Cluster served.
+        return None if workload.has_synced else CONNECTING
+
+    def _report_problem(self, reason: str, message: str, detail: str = "") -> None:
+        secret = kubeconfig_secret(self.cluster.key)
+        problem = ConnectionProblem(reason=reason, message=f"Secret {secret}: {message}")
+        if self._problem != problem:
+            self._problem = problem
+            fields = self._fields(
+                reason=reason, secret=secret, message=message, detail=detail, alarm=True
+            )
             _logger.warning("cluster not reachable", extra=fields)
 
     def _fields(self, **more: object) -> dict[str, Any]:
@@ -203,6 +264,13 @@ class WorkloadClusters:
         connector = self._connectors.get(key)
         return connector.workload if connector else None
 
+    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        """Return why an opted-in Cluster is not served now, `None` if it is."""
+        connector = self._connectors.get(key)
+        if connector is not None:
+            return connector.problem()
+        return _TOO_MANY if key.namespace in self._over_limit else CONNECTING
+
     def sync(self) -> None:
         """Start a connector for each opted-in Cluster; stop those of all others."""
         if not self._management.clusters.has_synced:
@@ -221,13 +289,19 @@ class WorkloadClusters:
             _, connector = self._connectors.popitem()
             connector.stop()
 
+    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
+        """Return the client signers of a Cluster.
+
+        Raises `ApiServerUnavailable` while its infrastructure cluster is not known.
+        """
+        return client_signers(cluster, infrastructure_signer(cluster, self._management))
+
     def _has_opted_in(self, cluster: ClusterObject) -> bool:
         """Return whether the Cluster has opted in; a Cluster stays open while that is unknown."""
         try:
-            infrastructure = infrastructure_signer(cluster, self._management)
+            return CLIENT_SIGNER in self.opted_in_signers(cluster)
         except ApiServerUnavailable:
             return cluster.key in self._connectors
-        return CLIENT_SIGNER in client_signers(cluster, infrastructure)
 
     def _start_new(self, opted_in: Mapping[ClusterKey, ClusterObject]) -> None:
         """Start connectors, the oldest Clusters' first, up to the limit of each owner."""

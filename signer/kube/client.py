@@ -19,7 +19,7 @@ from common.errors import ApiServerUnavailable
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import client_context, deadline_socket
+from signer.kube.tls import DeadlineExceeded, client_context, deadline_socket
 
 V = TypeVar("V")
 
@@ -181,7 +181,7 @@ class ApiClient:
                 if response.status != HTTPStatus.OK:
                     content = self._read_content(response)
                     raise _unexpected_status(request, response.status, content)
-                yield from _lines(response.stream(_CHUNK, decode_content=False))
+                yield from _lines(_until_silent(response))
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise _unreachable(e) from e
         except PageTooLarge as e:
@@ -271,6 +271,20 @@ def _pool(
     )
 
 
+def _until_silent(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield the chunks of a watch until it ends, or is silent for `_SILENCE_SECONDS`.
+
+    Silence is a normal end. An API server that has had no event of the kind sends no bookmark
+    either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server that hangs does not answer
+    the next request. A server that sends bytes until `_WATCH_SECONDS` are over is not silent.
+    """
+    try:
+        yield from response.stream(_CHUNK, decode_content=False)
+    except urllib3.exceptions.ReadTimeoutError as e:
+        if isinstance(e.__cause__, DeadlineExceeded):
+            raise
+
+
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines that are not empty, in time proportional to the bytes.
 
@@ -292,10 +306,12 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _unexpected_status(request: _Request, status: int, content: bytes) -> ApiServerUnavailable:
     text = content[:500].decode(errors="replace")
-    return ApiServerUnavailable(
+    error = ApiServerUnavailable(
         f"the API server answered with status {status}",
         detail=f"{request.method} {request.path}: {text}",
     )
+    error.status = status
+    return error
 
 
 def _unreachable(error: Exception) -> ApiServerUnavailable:

@@ -7,7 +7,6 @@ the write fails and the CSR is verified again.
 import base64
 from collections.abc import Mapping
 from datetime import datetime
-from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -36,17 +35,16 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import Condition, Csr
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-_EVENTS: Final = "/api/v1/namespaces/default/events"
 _SIGNERS: Final = frozenset({CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER})
 _SETTLED: Final = frozenset({"Denied", "Failed"})
 _MAX_MESSAGE: Final = 32 << 10
 """Characters of a condition's message: as metav1.Condition allows."""
 _Annotation = Annotated[str, msgspec.Meta(max_length=256 << 10)] | None
 """Kubernetes allows 256 KiB for all annotations of an object."""
-_COMPONENT: Final = "node-attestation-signer"
 _CHANGED: Final = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
@@ -165,14 +163,15 @@ class CsrClient:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
+        self._events = EventRecorder(api)
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR from the API server, `None` if it does not exist."""
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 
-    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
-        """Write annotations.
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
+        """Write annotations, and remove those whose value is `None`.
 
         Raises `AnnotationsFull` when the requester's annotations leave no room for them.
         """
@@ -220,29 +219,15 @@ class CsrClient:
             raise CsrChanged("the CSR was changed since it was verified")
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
-        """Write one Event about the CSR. A second one for the same reason has the same name."""
-        digest = sha256(f"{csr.uid}/{reason}".encode()).hexdigest()
-        when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"csr.{digest[:40]}", "namespace": "default"},
-            "involvedObject": {
-                "apiVersion": "certificates.k8s.io/v1",
-                "kind": "CertificateSigningRequest",
-                "name": csr.name,
-                "uid": csr.uid,
-            },
-            "type": "Warning",
-            "reason": reason,
-            "message": message,
-            "source": {"component": _COMPONENT},
-            "reportingComponent": _COMPONENT,
-            "firstTimestamp": when,
-            "lastTimestamp": when,
-            "count": 1,
-        }
-        self._api.create(_EVENTS, event, accepted=(HTTPStatus.CREATED, HTTPStatus.CONFLICT))
+        """Create an Event about the CSR, unless the same one exists."""
+        regarding = ObjectReference(
+            api_version="certificates.k8s.io/v1",
+            kind="CertificateSigningRequest",
+            namespace="",
+            name=csr.name,
+            uid=csr.uid,
+        )
+        self._events.record(regarding, reason, message, now)
 
     def _condition(self, csr: Csr, subresource: str, kind: str, reason: str, message: str) -> Csr:
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
+class DeadlineExceeded(TimeoutError):
+    """An answer is not whole in time; unlike a silent server, this one may still send bytes."""
+
+
 def deadline_socket(whole: float, pause: Callable[[], float] = lambda: 0.0) -> type[ssl.SSLSocket]:
     """Return a socket class that ends each answer after `whole` seconds, whatever its timeout.
 
@@ -41,9 +45,14 @@ def deadline_socket(whole: float, pause: Callable[[], float] = lambda: 0.0) -> t
                 time.sleep(max(0.0, min(seconds, left)))
                 left = self._until - time.monotonic()
             if left <= 0:
-                raise TimeoutError("the answer takes too long")
+                raise DeadlineExceeded("the answer takes too long")
             super().settimeout(left if self._silence is None else min(left, self._silence))
-            return super().recv_into(buffer, nbytes, flags)
+            try:
+                return super().recv_into(buffer, nbytes, flags)
+            except TimeoutError as e:
+                if time.monotonic() < self._until:
+                    raise
+                raise DeadlineExceeded("the answer takes too long") from e
 
     return Bounded
 

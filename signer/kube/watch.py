@@ -6,8 +6,10 @@ A reflector survives server restarts, connections that die silently, resource ve
 
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from threading import Event
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -30,6 +32,9 @@ _MAX_FAILURES: Final = 6
 """After which everything is listed again: the server may never have had the version."""
 _ABSENT_SECONDS: Final = 60.0
 """Until the next request for a kind that the API server does not have."""
+_LONG_WATCH: Final = 30.0
+"""Seconds after which the end of a watch is no failure, even if it brought no event."""
+_FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class ListerWatcher(Protocol):
@@ -89,10 +94,17 @@ class Reflector(Generic[V]):
         self._version: str | None = None
         """Where the next watch continues; `None` when everything has to be listed."""
         self._failures = 0
+        self.failure: ApiServerUnavailable | None = None
+        """Why the last list or watch failed; `None` once one has succeeded."""
         self._over_budget: set[str] = set()
         """Owners of whom an object exceeded the budget, since the last list."""
         self._decode_failed = False
         """Whether an object could not be read, since the last list."""
+
+    @property
+    def plural(self) -> str:
+        """Return the plural of the watched kind."""
+        return self._resource.plural
 
     def run(self) -> None:
         """Keep the cache equal to the collection until `stop` is set."""
@@ -102,7 +114,8 @@ class Reflector(Generic[V]):
             except Expired:
                 self._version = None
             except ApiServerUnavailable as e:
-                fields = {"message": e.message, "detail": e.detail}
+                self.failure = e
+                fields = {"message": self._message(e), "detail": e.detail}
                 _logger.warning("watch interrupted", extra=self._fields(**fields))
                 if self._failures >= _MAX_FAILURES:
                     self._version = None
@@ -127,6 +140,7 @@ class Reflector(Generic[V]):
         path = self._resource.path()
         if path is None:
             self._cache.replace({})
+            self.failure = None
             return None
         self._path = path
         self._over_budget.clear()
@@ -134,6 +148,7 @@ class Reflector(Generic[V]):
         versions: list[str] = []
         self._cache.load(self._listed(versions))
         self._report_refusals()
+        self.failure = None
         return versions[-1]
 
     def _listed(self, versions: list[str]) -> Iterator[tuple[str, V]]:
@@ -159,10 +174,14 @@ class Reflector(Generic[V]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
+        started = time.monotonic()
         for line in self._source.watch(self._path, query):
             if self._stop.is_set():
                 break
             self._version = self._apply_event(line)
+            self._failures, self.failure = 0, None
+        self.failure = None
+        if time.monotonic() - started > _LONG_WATCH:
             self._failures = 0
         if self._over_budget:
             # The budget may have room at the next list.
@@ -213,6 +232,11 @@ class Reflector(Generic[V]):
             fields = {"namespace": owner, "alarm": True}
             _logger.warning("objects exceed the memory budget", extra=self._fields(**fields))
             self._over_budget.add(owner)
+
+    def _message(self, error: ApiServerUnavailable) -> str:
+        if error.status in _FORBIDDEN:
+            return f"the API server forbids the signer to list and watch {self._resource.plural}"
+        return error.message
 
     def _fields(self, **more: object) -> dict[str, Any]:
         fields = {"cluster": self._source.name, "objects": self._resource.plural, **more}

@@ -12,7 +12,7 @@ from signer.operator_cli.findings import Finding, Result
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
-_PLURALS: Final = ("attestednodes", "endorsementkeys")
+_PLURALS: Final = ("attestednodes", "endorsementkeys", "kubeletattestationpolicies")
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -23,6 +23,10 @@ PERMISSIONS: Final = (
     ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
+    (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
+    (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
+    ("cluster.x-k8s.io", "machines/status", ("patch",)),
+    ("", "events", ("create",)),
 )
 """What the signer needs in all namespaces; those of infrastructure objects depend on the kinds."""
 OWN_SECRETS: Final = ("create", "update")

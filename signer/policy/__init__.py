@@ -1,12 +1,13 @@
 """Policies: their values, how they are loaded from text, and how one is drafted from a log.
 
-Imports only `signer.model`, `signer.errors` and `common`, and does no I/O. A file with any problem
-is refused as a whole, and a Cluster without a policy gets no certificate.
+Imports only `signer.model`, `signer.errors` and `common`, and does no I/O. A policy with any
+problem is refused as a whole, and a Cluster without exactly one policy gets no certificate.
 """
 
-from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
     AutoApproveBindings,
+    ClusterSelector,
     EventLogRules,
     KubeletServingMode,
     NameReuse,
@@ -15,11 +16,13 @@ from signer.policy.policy import (
     PcrVariant,
     Policy,
     PolicySet,
+    RefusedPolicy,
     TrustMode,
 )
 
 __all__ = [
     "AutoApproveBindings",
+    "ClusterSelector",
     "EventLogRules",
     "KubeletServingMode",
     "NameReuse",
@@ -29,6 +32,8 @@ __all__ = [
     "Policy",
     "PolicyFileInvalid",
     "PolicySet",
+    "RefusedPolicy",
     "TrustMode",
     "load_policies",
+    "load_spec",
 ]

@@ -1,4 +1,4 @@
-"""Loads policies from YAML text, in the schema that the policy CRD will have.
+"""Loads policies from YAML text and from the objects of the API, both in one schema.
 
 Refuses unknown and repeated keys, empty lists and contradictory rules, and reports all problems at
 once. Does not open the files that a policy names.
@@ -12,7 +12,16 @@ from common import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.model import ClusterKey
 from signer.policy.pcr_rules import read_allowed, read_event_log, read_selection, read_variants
-from signer.policy.policy import SCHEMES, KubeletServingMode, PcrMode, Policy, PolicySet, TrustMode
+from signer.policy.policy import (
+    SCHEMES,
+    ClusterSelector,
+    KubeletServingMode,
+    PcrMode,
+    Policy,
+    PolicySet,
+    RefusedPolicy,
+    TrustMode,
+)
 from signer.policy.section import Section
 
 POLICY_KIND: Final = "KubeletAttestationPolicy"
@@ -41,13 +50,24 @@ def load_policies(text: str) -> PolicySet:
     if not policies:
         problems.append("the file must hold a policy")
     _require_unique((p.name for p in policies), "policies with the name {}", problems)
-    _require_unique((p.cluster for p in policies), "policies for {}", problems)
+    _require_unique(
+        (p.clusters.cluster for p in policies if p.clusters and p.clusters.cluster),
+        "policies for {}",
+        problems,
+    )
+    _require_unique((None for p in policies if p.clusters is None), "policies for {}", problems)
     if problems:
         raise PolicyFileInvalid(tuple(problems))
-    return PolicySet(
-        by_cluster={p.cluster: p for p in policies if p.cluster is not None},
-        default=next((p for p in policies if p.cluster is None), None),
-    )
+    return PolicySet(accepted=tuple(policies))
+
+
+def load_spec(name: str, spec: object) -> Policy | RefusedPolicy:
+    """Load the `spec` of one policy, as Python values; never raises."""
+    problems: list[str] = []
+    policy = _whole_spec(name, Section(spec, "spec", problems))
+    if not problems:
+        return policy
+    return RefusedPolicy(name=name, clusters=policy.clusters, problems=tuple(problems))
 
 
 def _documents(text: str) -> list[object]:
@@ -84,10 +104,14 @@ def _policy(document: object, problems: list[str]) -> Policy:
     metadata.reject_unknown_keys()
     if "spec" not in root:
         root.add_problem("is required", "spec")
-    spec = root.section("spec")
+    policy = _whole_spec(name, root.section("spec"))
+    root.reject_unknown_keys()
+    return policy
+
+
+def _whole_spec(name: str, spec: Section) -> Policy:
     policy = _spec(name, spec)
     spec.reject_unknown_keys()
-    root.reject_unknown_keys()
     return policy
 
 
@@ -106,7 +130,7 @@ def _spec(name: str, spec: Section) -> Policy:
     lifetime, shared = _certificate(spec.section("certificate"))
     return Policy(
         name=name,
-        cluster=_cluster(spec),
+        clusters=_clusters(spec),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
@@ -131,13 +155,24 @@ def _spec(name: str, spec: Section) -> Policy:
     )
 
 
-def _cluster(spec: Section) -> ClusterKey | None:
-    if "clusterRef" not in spec:
+def _clusters(spec: Section) -> ClusterSelector | None:
+    if "clusterRef" in spec:
+        if spec.value("clusterSelector") is not None:
+            spec.add_problem("must be absent with clusterRef", "clusterSelector")
+        reference = spec.section("clusterRef")
+        key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
+        reference.reject_unknown_keys()
+        return ClusterSelector(cluster=key)
+    if "clusterSelector" not in spec:
         return None
-    reference = spec.section("clusterRef")
-    key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
-    reference.reject_unknown_keys()
-    return key
+    selector = spec.section("clusterSelector")
+    namespaces = frozenset(selector.strings("namespaces", ()))
+    if "namespaces" not in selector:
+        # Tenants write the labels of their Clusters: labels alone could choose any policy.
+        selector.add_problem("is required", "namespaces")
+    labels = selector.mapping("matchLabels") if "matchLabels" in selector else {}
+    selector.reject_unknown_keys()
+    return ClusterSelector(namespaces=namespaces, match_labels=labels) if namespaces else None
 
 
 def _minimum_version(spec: Section) -> str:

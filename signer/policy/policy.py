@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from common.names import SUPPORTED_VERSIONS
-from signer.errors import PolicyMissing
+from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey, Machine
 
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
@@ -83,6 +83,26 @@ class KubeletServingMode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSelector:
+    """The Clusters that a policy is for: one by name, or those of some namespaces and labels.
+
+    Tenants write the labels of their Clusters. So a policy lists the namespaces whose owners may
+    choose it by a label; the reader requires the list.
+    """
+
+    cluster: ClusterKey | None = None
+    namespaces: frozenset[str] = frozenset()
+    """Not empty, unless `cluster` is given."""
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, key: ClusterKey, labels: Mapping[str, str]) -> bool:
+        """Return whether the policy selects the Cluster with these labels."""
+        if self.cluster is not None:
+            return self.cluster == key
+        return key.namespace in self.namespaces and self.match_labels.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PcrVariant:
     """The allowed values of Machines that have all of these labels."""
 
@@ -105,10 +125,11 @@ class EventLogRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules for one Cluster, or (`cluster` is `None`) for all Clusters without their own."""
+    """The rules for some Clusters."""
 
     name: str
-    cluster: ClusterKey | None = None
+    clusters: ClusterSelector | None = None
+    """`None`: every Cluster that no other policy selects."""
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
@@ -152,25 +173,52 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPolicy:
+    """A policy with problems: the Clusters that it selects get no certificate.
+
+    A refused policy without a selector, or with one that cannot be read, holds up those Clusters
+    only that have no accepted policy: a misspelt key must not stop the whole fleet.
+    """
+
+    name: str
+    clusters: ClusterSelector | None
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """All policies of a file, at most one for each Cluster."""
+    """The policies of a file or of the management cluster."""
 
-    by_cluster: Mapping[ClusterKey, Policy]
-    default: Policy | None
+    accepted: tuple[Policy, ...]
+    refused: tuple[RefusedPolicy, ...] = ()
 
-    def for_cluster(self, key: ClusterKey) -> Policy:
-        """Return the policy of the Cluster, or the default policy.
+    def selecting(
+        self, key: ClusterKey, labels: Mapping[str, str]
+    ) -> tuple[Policy | RefusedPolicy, ...]:
+        """Return the policies that select a Cluster; if there are none, those for all others."""
+        every: tuple[Policy | RefusedPolicy, ...] = (*self.accepted, *self.refused)
+        return (
+            tuple(p for p in every if p.clusters and p.clusters.matches(key, labels))
+            or tuple(p for p in self.accepted if p.clusters is None)
+            or tuple(p for p in self.refused if p.clusters is None)
+        )
+
+    def for_cluster(self, key: ClusterKey, labels: Mapping[str, str]) -> Policy:
+        """Return the one policy of the Cluster.
 
         Raises:
-            PolicyMissing: there is neither.
+            PolicyMissing: no policy is for this Cluster.
+            PolicyConflict: several policies are; choosing one of them would be a guess.
+            PolicyInvalid: the policy is refused; another one could demand less than this one.
 
         """
-        policy = self.by_cluster.get(key, self.default)
-        if policy is None:
+        found = self.selecting(key, labels)
+        if not found:
             raise PolicyMissing("no policy is configured for this Cluster")
+        if len(found) > 1:
+            names = ", ".join(sorted(p.name for p in found))
+            raise PolicyConflict("several policies select this Cluster", detail=names)
+        [policy] = found
+        if isinstance(policy, RefusedPolicy):
+            raise PolicyInvalid("the policy of this Cluster is invalid", detail=policy.name)
         return policy
-
-    def all(self) -> tuple[Policy, ...]:
-        """Return every policy once."""
-        policies = tuple(self.by_cluster.values())
-        return policies if self.default is None else (*policies, self.default)

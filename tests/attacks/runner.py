@@ -36,7 +36,6 @@ from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.requester_share import RequesterShares
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
-from signer.policy import PolicySet
 from signer.verify.answer import verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.claims import is_complete_claim
@@ -47,6 +46,7 @@ from signer.verify.recognize import recognize_csr
 from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
+from tests.fakes.policies import FixedPolicies
 
 Mutation = Callable[[Scenario], Csr | Sequence[Csr] | None]
 """Return hostile CSRs, or change the scenario so that its offer and answer are hostile (`None`)."""
@@ -195,12 +195,12 @@ def reconcile_once(
 
 def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
     return Reconciler(
-        policies=PolicySet(by_cluster={scenario.cluster.key: scenario.policy}, default=None),
-        anchors={scenario.policy.name: scenario.anchors},
+        policies=FixedPolicies.for_all(scenario.policy, scenario.anchors),
         claims=claims,
         challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
         authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
+        note_machine=lambda _: None,
         now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,

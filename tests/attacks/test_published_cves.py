@@ -528,7 +528,7 @@ def test_approvers_broken_configuration_that_approves(text: str) -> None:
     with pytest.raises(PolicyFileInvalid):
         load_policies(text)
     with pytest.raises(AttestationError, match="no policy"):
-        PolicySet(by_cluster={}, default=None).for_cluster(HOME)
+        PolicySet(accepted=()).for_cluster(HOME, {})
     with pytest.raises(ValueError, match="no root"):
         load_trust_anchors({}, {})
 

@@ -36,10 +36,11 @@ class FakeCsrs:
         self.reads.append(name)
         return self.stored.get(name)
 
-    def annotate(self, csr: Csr, values: Mapping[str, str]) -> Csr:
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, within the API server's limit."""
         current = self._begin(f"annotate {','.join(values)}", csr)
-        wanted = {**current.annotations, **values}
+        merged = {**current.annotations, **values}
+        wanted = {key: value for key, value in merged.items() if value is not None}
         if sum(len(key) + len(value) for key, value in wanted.items()) > self.annotations_size:
             raise AnnotationsFull("too long")
         return self.put(replace(current, annotations=wanted))

@@ -128,7 +128,7 @@ def _yamls() -> list[bytes]:
 
 
 def _policies(data: bytes) -> None:
-    policies = load_policies(data.decode("utf-8", "replace")).all()
+    policies = load_policies(data.decode("utf-8", "replace")).accepted
     assert policies
     for policy in policies:
         assert policy.bootstrap_groups

@@ -169,7 +169,7 @@ def _learn(data: bytes) -> None:
     """
     log = [*io.StringIO(data.decode("utf-8", "replace")), _issued("node-2", "cd" * 32).decode()]
     for nodes in (("node-1",), ("node-1", "node-2")):
-        [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).all()
+        [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).accepted
         assert policy.pcr_mode is PcrMode.ENFORCE
 
 

@@ -52,15 +52,21 @@ class Signer:
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
         self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
+        self._policy_flags: list[str | Path] = ["--policy", self._policy]
         self._namespace = namespace
         self._process: Any = None
+
+    def use_policy_objects(self) -> Self:
+        """Read the policies from KubeletAttestationPolicies, not from a file."""
+        self._policy_flags = []
+        return self
 
     def start(self) -> None:
         """Start the process; `wait_until_ready` waits until it watches the clusters."""
         self._process = process.start(
             [
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
-                "--policy", self._policy, "--own-namespace", NAMESPACE,
+                *self._policy_flags, "--own-namespace", NAMESPACE,
                 "--namespace", self._namespace,
                 "--metrics-address", self._address,
             ],
@@ -87,6 +93,10 @@ class Signer:
             self.stop()
             self._policy.write_text(previous, encoding="utf-8")
             self.start()
+
+    def write_policy(self, text: str) -> None:
+        """Replace the policy file of a running signer."""
+        self._policy.write_text(text, encoding="utf-8")
 
     def ask(self, path: str) -> requests.Response:
         """Get a path of its metrics address; status 503 if nothing listens there."""

@@ -2,13 +2,12 @@
 
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.harness.chroot import command_in
 from tests.harness.debian_root import APT_INSTALL, clean_root, overlay
-from tests.harness.wire import output
 
 PACKAGES = ("ansible-core", "cloud-init", "python3-apt")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -18,13 +17,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the root directory of the system, which ends with the test run."""
     directory = tmp_path_factory.mktemp("imaging")
-    with ExitStack() as stack:
-        clean = clean_root("bookworm", ("ca-certificates",), PACKAGES)
-        layer = overlay(directory / "overlay", directory / "upper", (clean,))
-        root = stack.enter_context(layer)
-        for place in ("proc", "dev"):
-            output("mount", "--bind", f"/{place}", root / place)
-            stack.callback(output, "umount", "--lazy", root / place)
+    clean = clean_root("bookworm", ("ca-certificates",), PACKAGES)
+    with overlay(directory / "overlay", directory / "upper", (clean,)) as root:
         runner(root)(*APT_INSTALL, *PACKAGES, check=True)
         yield root
 
@@ -33,9 +27,7 @@ def runner(root: Path) -> Run:
     """Return a function that runs a program in a root directory."""
 
     def run(*argv: str, check: bool = False) -> subprocess.CompletedProcess[str]:
-        environment = ("DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "HOME=/root")
-        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        command = ("chroot", str(root), "/usr/bin/env", "-i", path, *environment, *argv)
+        command = command_in(root, *argv)
         return subprocess.run(command, check=check, capture_output=True, text=True)
 
     return run

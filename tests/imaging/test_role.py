@@ -10,7 +10,7 @@ import yaml
 
 from tests.harness.debian_root import PROJECT
 from tests.imaging.conftest import Run
-from tests.packaging import packages
+from tests.packaging.node import packages
 
 IMAGE_BUILDER: Final = PROJECT / "packaging/image-builder"
 PLAYBOOK: Final = """\

@@ -265,7 +265,7 @@ def test_policy_check_compares_the_file_with_the_clusters(
     policy_file(file, clusterRef={"namespace": "team-a", "name": "worklaod"})
     call = operator.call("policy", "check", file)
     assert call.status == 1
-    assert "is for no opted-in Cluster: check clusterRef and the opt-in" in call.output
+    assert "is for no opted-in Cluster: check its selector and the opt-in" in call.output
     assert "Cluster team-a/workload gets no certificate: PolicyMissing" in call.complaint
     assert operator.call("policy", "check", file, "--offline").status == 0
     policy_file(file, clusterRef={"namespace": "team-a"}, mode="Enforce")

@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.controlplane.progress import say
+from tests.harness.chroot import command_in
 from tests.harness.debian_root import PROJECT, debian_root, overlay
 from tests.harness.wire import output
 
 SOURCE: Final = "/srv/source"
-_ENVIRONMENT: Final = (
-    "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
-    "DEBIAN_FRONTEND=noninteractive",
-)  # fmt: skip
 _COMMANDS: Final = f"""
 set -e
 apt-get update --quiet
@@ -43,9 +40,6 @@ def _test(suite: str) -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="python-")))
         merged = stack.enter_context(overlay(directory / "overlay", directory / "upper", (root,)))
-        for place in ("proc", "sys", "dev"):
-            output("mount", "--rbind", "--make-rslave", f"/{place}", merged / place)
-            stack.callback(output, "umount", "--recursive", "--lazy", merged / place)
         output("git", "clone", "--quiet", PROJECT, f"{merged}{SOURCE}")
         say(f"fast tests in Debian {suite}")
         # Without it a test server waits for the name of its address.
@@ -53,18 +47,15 @@ def _test(suite: str) -> int:
         # A mirror may be a snapshot that is older than its files say they may be.
         snapshot = merged / "etc/apt/apt.conf.d/90snapshot"
         snapshot.write_text('Acquire::Check-Valid-Until "false";\n', encoding="utf-8")
-        environment = (*_ENVIRONMENT, *_package_index())
-        return subprocess.run(
-            ["chroot", merged, "/usr/bin/env", "-i", *environment, "sh", "-c", _COMMANDS],
-            check=False,
-        ).returncode
+        command = command_in(merged, "sh", "-c", _COMMANDS, environment=_package_index())
+        return subprocess.run(command, check=False).returncode
 
 
-def _package_index() -> list[str]:
+def _package_index() -> tuple[str, ...]:
     """Return this machine's settings of pip, without directories of this machine."""
     pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     pip.pop("PIP_FIND_LINKS", None)
-    return [f"{name}={value}" for name, value in pip.items()]
+    return tuple(f"{name}={value}" for name, value in pip.items())
 
 
 if __name__ == "__main__":

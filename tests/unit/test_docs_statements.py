@@ -51,20 +51,20 @@ def denied(fixture: ReconcilerFixture) -> str:
     return fixture.file(replace(fixture.scenario.offer_csr(), usages=("server auth",))).name
 
 
-def waiting_offer(fixture: ReconcilerFixture) -> str:
+def waiting(fixture: ReconcilerFixture) -> str:
     fixture.scenario.store.machines[HOME] = []
     return fixture.file(fixture.scenario.offer_csr()).name
-
-
-def waiting_answer(fixture: ReconcilerFixture) -> str:
-    fixture.scenario.store.machines[HOME] = []
-    return fixture.file(fixture.scenario.answer_csr()).name
 
 
 def ignored(fixture: ReconcilerFixture) -> str:
     inventory = fixture.scenario.inventory
     inventory.of = replace(inventory.of, client_signers=frozenset())
     return fixture.file(fixture.scenario.offer_csr()).name
+
+
+def without_authority(fixture: ReconcilerFixture) -> str:
+    fixture.authorities.away = True
+    return fixture.file(fixture.scenario.answer_csr()).name
 
 
 def tried_again(fixture: ReconcilerFixture) -> str:
@@ -74,10 +74,12 @@ def tried_again(fixture: ReconcilerFixture) -> str:
 
 FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
     "[Denied](#denied)": denied,
-    "[Waiting](#waiting), an offer": waiting_offer,
-    "[Waiting](#waiting), an answer or a kubelet-serving request": waiting_answer,
+    "[Waiting](#waiting)": waiting,
     "[Ignored](#ignored)": ignored,
-    "[Tried again](#tried-again)": tried_again,
+    "[Tried again](#tried-again), `AuthorityUnavailable` or `ChallengeKeyUnavailable`": (
+        without_authority
+    ),
+    "[Tried again](#tried-again), any other reason": tried_again,
 }
 
 

@@ -84,8 +84,8 @@ class Pod:
         }
 
     def _write_volumes(self, layer: Path) -> None:
-        volumes = {volume["name"]: volume for volume in self._spec["volumes"]}
-        for mount in self._container["volumeMounts"]:
+        volumes = {volume["name"]: volume for volume in self._spec.get("volumes", ())}
+        for mount in self._container.get("volumeMounts", ()):
             directory = layer / mount["mountPath"].lstrip("/")
             directory.mkdir(parents=True)
             name = volumes[mount["name"]]["configMap"]["name"]

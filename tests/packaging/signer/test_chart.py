@@ -22,7 +22,7 @@ from tests.harness.client import Object
 from tests.harness.documentation import blocks
 from tests.packaging.signer import chart
 from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
-from tests.packaging.signer.version import PROJECT, semantic_version
+from tests.packaging.signer.version import semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -161,15 +161,22 @@ def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
 
 def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
     config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
-    [policy] = load_policies(config_map["data"]["policy.yaml"]).all()
+    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
     assert policy.trust is TrustMode.REGISTERED
-    assert policy.cluster is None
+    assert policy.clusters is None
 
 
 def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
     strict = {"policies": [{"name": "default", "spec": {"pcrs": {"mode": "Record"}}}]}
     first, second = render({}, tmp_path), render(strict, tmp_path)
     assert _pod_annotations(first) != _pod_annotations(second)
+
+
+def test_without_policies_the_signer_reads_objects(tmp_path: Path) -> None:
+    rendered = render({"policies": []}, tmp_path)
+    assert parse_arguments(container(rendered)["args"]).policy is None
+    assert "volumeMounts" not in container(rendered)
+    assert "ConfigMap" not in {o["kind"] for o in rendered}
 
 
 def test_image_by_digest_or_tag(tmp_path: Path) -> None:
@@ -202,7 +209,7 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"replicas": "two"}, "replicas"),
         ({"image": {"digest": "sha256:abc"}}, "digest"),
         ({"logLevel": "trace"}, "logLevel"),
-        ({"policies": []}, "policies"),
+        ({"policies": [{"spec": {}}]}, "name"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must be set"),
@@ -214,18 +221,6 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
 def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_path: Path) -> None:
     with pytest.raises(HelmFailed, match=re.escape(message)):
         render(values, tmp_path, version=version)
-
-
-def test_values_in_the_documentation_are_accepted(tmp_path: Path) -> None:
-    text = (PROJECT / "docs/install-signer.md").read_text(encoding="utf-8")
-    [values] = [
-        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "image:" in block
-    ]
-    rendered = render(yaml.safe_load(values), tmp_path)
-    config_map = only(rendered, "ConfigMap", f"{RELEASE}-policies")
-    [policy] = load_policies(config_map["data"]["policy.yaml"]).all()
-    mounted = {mount["mountPath"] for mount in container(rendered)["volumeMounts"]}
-    assert set(policy.certificate_authorities) <= mounted
 
 
 def test_rendered_manifests_are_current(tmp_path: Path) -> None:
@@ -285,7 +280,9 @@ def _load(file: Path) -> Any:  # noqa: ANN401 - YAML
 
 def _metric_names() -> set[str]:
     state = QueueState(pending={}, busy_workers={}, open_breakers=frozenset())
-    registry = metrics.build_registry(TrustBundleFiles((), {}), lambda: state, MemoryBudget())
+    registry = metrics.build_registry(
+        lambda: TrustBundleFiles((), {}), lambda: state, MemoryBudget()
+    )
     families = registry.collect()
     return {f.name + ("_total" if f.type == "counter" else "") for f in families}
 

@@ -187,15 +187,14 @@ def test_variables_set_what_they_name(clusterctl: Clusterctl) -> None:
         NODE_ATTESTATION_REPLICAS="3",
         NODE_ATTESTATION_LOG_LEVEL="debug",
         NODE_ATTESTATION_INFRASTRUCTURE_GROUP="infra.example.com",
-        NODE_ATTESTATION_POLICY_CONFIGMAP="ours",
     )
     deployment = only(rendered, "Deployment")["spec"]
-    pod = deployment["template"]["spec"]
-    arguments = parse_arguments(pod["containers"][0]["args"])
+    [container] = deployment["template"]["spec"]["containers"]
+    arguments = parse_arguments(container["args"])
     assert deployment["replicas"] == 3
     assert arguments.log_level == "debug"
+    assert arguments.policy is None
     assert arguments.infrastructure_groups == ["infra.example.com"]
-    assert {"name": "policies", "configMap": {"name": "ours"}} in pod["volumes"]
     rules = only(rendered, "ClusterRole")["rules"]
     assert any(rule["apiGroups"] == ["infra.example.com"] for rule in rules)
 

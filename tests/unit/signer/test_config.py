@@ -45,6 +45,11 @@ def flags(tmp_path: Path) -> Flags:
     )
 
 
+def policy_of(flags: Flags) -> Path:
+    assert flags.policy is not None
+    return flags.policy
+
+
 def problems(flags: Flags) -> Sequence[str]:
     with pytest.raises(ConfigError) as caught:
         load(flags)
@@ -54,12 +59,17 @@ def problems(flags: Flags) -> Sequence[str]:
 def test_everything_that_the_flags_name_is_loaded(flags: Flags) -> None:
     config = load(flags)
     assert config.management.server == "https://management.example:6443"
-    assert [p.name for p in config.policies.all()] == ["default"]
-    assert set(config.anchors) == {"default"}
+    assert config.policy_file is not None
+    assert [p.name for p in config.policy_file.policies.accepted] == ["default"]
+    assert set(config.policy_file.anchors) == {"default"}
+
+
+def test_without_a_policy_file_the_policies_are_objects(flags: Flags) -> None:
+    assert load(replace(flags, policy=None)).policy_file is None
 
 
 def test_all_problems_are_reported_at_once(flags: Flags, tmp_path: Path) -> None:
-    flags.policy.write_text("spec: {unknown: 1}")
+    policy_of(flags).write_text("spec: {unknown: 1}")
     reported = problems(replace(flags, kubeconfig=tmp_path / "nothing"))
     assert reported[0] == f"{tmp_path / 'nothing'}: No such file or directory"
     assert len(reported) > 2
@@ -135,7 +145,7 @@ def test_a_kubeconfig_that_openssl_cannot_use_is_reported(
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{}"])
 def test_an_empty_or_unreadable_policy_is_refused(flags: Flags, content: bytes) -> None:
     """Broken configuration must not fall back to approving defaults."""
-    flags.policy.write_bytes(content)
+    policy_of(flags).write_bytes(content)
     assert problems(flags)
 
 
@@ -150,18 +160,18 @@ def certified(*authorities: Path) -> str:
 
 
 def test_a_missing_file_of_authorities_is_reported(flags: Flags, tmp_path: Path) -> None:
-    flags.policy.write_text(certified(tmp_path / "nothing.pem"))
+    policy_of(flags).write_text(certified(tmp_path / "nothing.pem"))
     (reported,) = problems(flags)
     assert reported.startswith("policy default: ")
     assert "nothing.pem" in reported
     with pytest.raises(ConfigError) as caught:
-        load_policy_file(flags.policy)
+        load_policy_file(policy_of(flags))
     assert caught.value.problems == (reported,)
 
 
 def test_a_directory_without_authorities_is_refused(flags: Flags, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    flags.policy.write_text(certified(tmp_path / "empty"))
+    policy_of(flags).write_text(certified(tmp_path / "empty"))
     assert problems(flags)
 
 
@@ -174,7 +184,7 @@ def test_a_directory_without_revocation_lists_is_refused(flags: Flags, tmp_path:
     (directory / "root.pem").write_bytes(root)
     document = yaml.safe_load(certified(directory))
     document["spec"]["endorsementKey"]["certificateRevocationLists"] = [str(lists)]
-    flags.policy.write_text(yaml.safe_dump(document))
+    policy_of(flags).write_text(yaml.safe_dump(document))
     assert problems(flags) == (
         "policy default: certificateRevocationLists must name at least one revocation list",
     )
@@ -220,8 +230,8 @@ def test_hidden_files_of_a_mounted_configmap_are_skipped(flags: Flags, tmp_path:
     (directory / "..data").symlink_to("..2026")
     (directory / "root.pem").symlink_to("..data/root.pem")
     (directory / ".hidden").write_text("no certificate")
-    flags.policy.write_text(certified(directory))
-    assert len(load(flags).anchors["default"].roots) == 1
+    policy_of(flags).write_text(certified(directory))
+    assert len(load_policy_file(policy_of(flags)).anchors["default"].roots) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +279,7 @@ def test_check_config_prints_the_configuration_without_secrets(
 def test_an_invalid_configuration_ends_with_2(
     command: list[str], flags: Flags, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags.policy.write_text("")
+    policy_of(flags).write_text("")
     result = run(monkeypatch, *command, *connected(flags))
     assert (result.status, result.stdout) == (2, "")
     assert result.stderr.startswith(f"node-attestation-signer: {flags.policy}")

@@ -49,8 +49,13 @@ app.kubernetes.io/part-of: node-attestation
 {{- end }}
 {{- end }}
 
+{{/* The ConfigMap with the policy file; empty if the signer reads policy objects. */}}
 {{- define "signer.policyConfigMap" -}}
-{{- .Values.policyConfigMap | default (printf "%s-policies" (include "signer.fullname" .)) }}
+{{- if .Values.policyConfigMap }}
+{{- .Values.policyConfigMap }}
+{{- else if .Values.policies }}
+{{- printf "%s-policies" (include "signer.fullname" .) }}
+{{- end }}
 {{- end }}
 
 {{/* The policy file: one document for each policy. */}}

@@ -7,9 +7,9 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.controller import authorities as module
 from signer.controller.authorities import ClusterAuthorities
-from signer.errors import AuthorityShared, AuthorityUnavailable
+from signer.errors import AuthorityShared, AuthorityUnavailable, PolicyMissing
 from signer.model import ClusterKey
-from signer.policy import Policy, PolicySet
+from signer.policy import Policy
 from tests.fakes.secrets import FakeSecrets
 from tests.harness import pki
 
@@ -37,8 +37,14 @@ class Clusters:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        policies = PolicySet(by_cluster=self.policies, default=None)
-        self.authorities = ClusterAuthorities(self.secrets, policies, monotonic=lambda: self.now)
+        self.authorities = ClusterAuthorities(
+            self.secrets, self.policy_of, monotonic=lambda: self.now
+        )
+
+    def policy_of(self, key: ClusterKey) -> Policy:
+        if key not in self.policies:
+            raise PolicyMissing("none")
+        return self.policies[key]
 
     def put(
         self,

@@ -3,7 +3,6 @@
 import time
 from dataclasses import replace
 from threading import Event, Thread
-from types import MappingProxyType
 
 import pytest
 
@@ -20,7 +19,6 @@ from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.model import Csr
-from signer.policy import PolicySet
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import Scenario
 from tests.fakes.csrs import FakeCsrs
@@ -40,8 +38,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         own_namespace="n",
         watched_namespace="",
         infrastructure_groups=(),
-        policies=PolicySet(by_cluster=MappingProxyType({}), default=None),
-        anchors={},
+        policy_file=None,
         metrics_address=None,
     )
     return Controller(config, agent="test")

@@ -63,7 +63,7 @@ class PromptHttpServer(HttpServer):
 def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
     running = RunningServer()
     app = build_app(
-        metrics.build_registry(files, lambda: running.queue, MemoryBudget()),
+        metrics.build_registry(lambda: files, lambda: running.queue, MemoryBudget()),
         healthy=lambda: running.healthy,
         ready=lambda: running.ready,
     )

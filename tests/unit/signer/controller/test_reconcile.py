@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
-from types import MappingProxyType
 
 import pytest
 from cryptography import x509
@@ -26,14 +25,24 @@ from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
+from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
-from signer.policy import AutoApproveBindings, NameReuse, PolicySet
+from signer.policy import (
+    AutoApproveBindings,
+    ClusterSelector,
+    NameReuse,
+    Policy,
+    PolicySet,
+    RefusedPolicy,
+)
 from signer.verify.recognize import CsrKind
+from signer.verify.x509.trust_anchors import NO_ANCHORS
 from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
+from tests.fakes.policies import FixedPolicies
 from tests.harness import pki
 
 APPROVED = Condition(type="Approved", reason="ByHand", message="trust me")
@@ -99,6 +108,7 @@ class ReconcilerFixture:
     keys: Keys = field(init=False)
     authorities: Authorities = field(default_factory=Authorities)
     rate: Rate = field(default_factory=Rate)
+    machines: list[MachineCondition] = field(default_factory=list)
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
@@ -116,12 +126,12 @@ class ReconcilerFixture:
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
         return Reconciler(
-            policies=PolicySet(by_cluster=MappingProxyType({}), default=policy),
-            anchors={policy.name: self.scenario.anchors},
+            policies=FixedPolicies.for_all(policy, self.scenario.anchors),
             claims=self.claims,
             challenge_keys=self.keys,
             authorities=self.authorities,
             rate_limiter=self.rate,
+            note_machine=self.machines.append,
             now=lambda: self.scenario.now,
             monotonic=lambda: 0.0,
             random=self.random,
@@ -247,7 +257,8 @@ def test_a_waiting_offer_whose_annotations_leave_no_room_is_denied() -> None:
     assert fixture.reason(csr) == "Denied AnnotationsFull"
 
 
-def test_a_waiting_offer_gets_a_reason_and_no_event() -> None:
+def test_a_waiting_offer_gets_a_reason_and_an_event() -> None:
+    """Nearly all waits of a first join are on offers."""
     fixture = ReconcilerFixture()
     fixture.scenario.store.machines[HOME] = []
     csr = fixture.file(fixture.scenario.offer_csr())
@@ -255,7 +266,8 @@ def test_a_waiting_offer_gets_a_reason_and_no_event() -> None:
     assert result == Result(requeue=Requeue.ON_CHANGE, topics=frozenset({NODE, PROVIDER_ID}))
     reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert reason.startswith("MachineNotFound: ")
-    assert fixture.csrs.events == []
+    assert fixture.csrs.events == [(csr.name, "MachineNotFound")]
+    assert fixture.machines == []
 
 
 def test_an_unchanged_reason_is_written_once() -> None:
@@ -359,7 +371,102 @@ def test_without_an_authority_nothing_is_claimed() -> None:
     fixture = ReconcilerFixture(authorities=Authorities(away=True))
     csr = fixture.file(fixture.scenario.answer_csr())
     assert fixture.reconcile(csr) == RETRY
-    assert (fixture.csrs.writes, fixture.claims.writes) == ([], [])
+    assert fixture.claims.writes == []
+
+
+def test_a_missing_authority_is_a_reason_on_the_request() -> None:
+    """The node said "no word from the signer", and the reason was in the signer's log alone."""
+    fixture = ReconcilerFixture(authorities=Authorities(away=True))
+    csr = fixture.file(fixture.scenario.answer_csr())
+    for _ in range(2):
+        assert fixture.reconcile(fixture.csrs.stored[csr.name]) == RETRY
+    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert reason.startswith("AuthorityUnavailable: ")
+    assert fixture.csrs.events == [(csr.name, "AuthorityUnavailable")]
+    assert len(fixture.csrs.writes) == 1
+    fixture.authorities.away = False
+    stored = fixture.result(fixture.csrs.stored[csr.name])
+    assert stored.certificate is not None
+    assert PENDING_REASON_ANNOTATION not in stored.annotations
+
+
+def test_a_failure_of_the_api_server_is_no_reason_on_the_request() -> None:
+    """It mostly ends by itself, and the annotation would be one more request."""
+    fixture = ReconcilerFixture()
+    fixture.claims.unavailable = True
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert (fixture.csrs.writes, fixture.csrs.events) == ([], [])
+
+
+def test_the_reason_of_a_wait_is_removed_when_it_is_over() -> None:
+    fixture = ReconcilerFixture()
+    late = fixture.scenario.store.machines.pop(HOME)
+    offer = fixture.file(fixture.scenario.offer_csr())
+    fixture.reconcile(offer)
+    fixture.scenario.store.machines[HOME] = late
+    assert fixture.reconcile(fixture.csrs.stored[offer.name]) == DONE
+    annotations = fixture.csrs.stored[offer.name].annotations
+    assert annotations.keys() == {CHALLENGE_ANNOTATION}
+    assert len(fixture.csrs.writes) == 2
+
+
+def test_the_reason_of_a_wait_is_removed_from_a_request_with_a_challenge() -> None:
+    fixture = ReconcilerFixture()
+    offer = fixture.file(fixture.scenario.offer_csr())
+    fixture.reconcile(offer)
+    stored = fixture.csrs.stored[offer.name]
+    stale = {**stored.annotations, PENDING_REASON_ANNOTATION: "PolicyConflict: over"}
+    fixture.file(replace(stored, annotations=stale))
+    assert fixture.reconcile(fixture.csrs.stored[offer.name]) == DONE
+    assert fixture.csrs.stored[offer.name].annotations == stored.annotations
+
+
+def test_a_denied_request_has_no_reason_of_an_earlier_wait() -> None:
+    fixture = ReconcilerFixture()
+    wrong = fixture.scenario.answer_csr(name="another-name")
+    csr = fixture.file(replace(wrong, annotations={PENDING_REASON_ANNOTATION: "any: reason"}))
+    assert fixture.reason(csr) == "Denied AnswerNotBound"
+    assert fixture.csrs.stored[csr.name].annotations == {}
+
+
+def condition(fixture: ReconcilerFixture) -> tuple[str, bool, str]:
+    [noted] = fixture.machines
+    assert noted.uid == fixture.scenario.machine.uid
+    assert noted.namespace == HOME.namespace
+    return noted.name, noted.attested, noted.reason
+
+
+def test_the_machine_of_a_certificate_is_noted_as_attested() -> None:
+    fixture = ReconcilerFixture()
+    fixture.reconcile(fixture.file(fixture.scenario.answer_csr()))
+    assert condition(fixture) == (fixture.scenario.machine.name, True, "Attested")
+
+
+def test_the_reason_why_a_machine_waits_is_noted() -> None:
+    fixture = ReconcilerFixture()
+    machine = replace(fixture.scenario.machine, bootstrap_ready=False)
+    fixture.scenario.store.machines[HOME] = [machine]
+    fixture.reconcile(fixture.file(fixture.scenario.offer_csr()))
+    assert condition(fixture) == (machine.name, False, "BootstrapNotReady")
+
+
+def test_a_requester_that_is_not_allowed_reports_nothing_to_a_machine() -> None:
+    """Anyone may name any provider ID."""
+    fixture = ReconcilerFixture()
+    csr = replace(fixture.scenario.offer_csr(), username="mallory", groups=frozenset())
+    assert fixture.reason(fixture.file(csr)) == "Denied RequesterNotAllowed"
+    assert fixture.machines == []
+
+
+def test_a_verdict_does_not_depend_on_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ApiServerUnavailable("away")
+
+    monkeypatch.setattr(FakeCsrs, "record_event", fails)
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr(name="another-name"))
+    assert fixture.reason(csr) == "Denied AnswerNotBound"
 
 
 def test_an_invalid_answer_is_denied_without_other_calls() -> None:
@@ -368,7 +475,8 @@ def test_an_invalid_answer_is_denied_without_other_calls() -> None:
     wrong = fixture.scenario.answer_csr(name="another-name")
     csr = fixture.file(wrong)
     assert fixture.reason(csr) == "Denied AnswerNotBound"
-    assert (fixture.authorities.calls, fixture.claims.writes, fixture.csrs.events) == (0, [], [])
+    assert (fixture.authorities.calls, fixture.claims.writes) == (0, [])
+    assert fixture.csrs.events == [(csr.name, "AnswerNotBound")]
 
 
 def test_an_invalid_answer_that_somebody_approved_is_failed() -> None:
@@ -547,16 +655,33 @@ def test_a_bug_is_retried_and_is_no_verdict(caplog: pytest.LogCaptureFixture) ->
     assert record.message == "reconciliation failed"
 
 
-def test_a_cluster_without_a_policy_waits() -> None:
+REFUSED = RefusedPolicy(name="a", clusters=None, problems=("spec.pcr: unknown key",))
+
+
+@pytest.mark.parametrize(
+    ("policies", "reason"),
+    [
+        (PolicySet(accepted=(Policy(name="a", clusters=ClusterSelector(cluster=ABROAD)),)), None),
+        (PolicySet(accepted=(Policy(name="a"), Policy(name="b"))), "PolicyConflict"),
+        (
+            PolicySet(
+                accepted=(), refused=(RefusedPolicy(name="a", clusters=None, problems=("p",)),)
+            ),
+            "PolicyInvalid",
+        ),
+    ],
+    ids=["no policy", "two policies", "an invalid policy"],
+)
+def test_a_cluster_without_exactly_one_valid_policy_waits(
+    policies: PolicySet, reason: str | None
+) -> None:
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.offer_csr())
-    policies = PolicySet(
-        by_cluster=MappingProxyType({ABROAD: fixture.scenario.policy}), default=None
-    )
-    result = replace(fixture.reconciler(), policies=policies).reconcile(csr, fixture.side)
+    source = FixedPolicies(policies=policies, anchors={"a": NO_ANCHORS, "b": NO_ANCHORS})
+    result = replace(fixture.reconciler(), policies=source).reconcile(csr, fixture.side)
     assert result.requeue is Requeue.ON_CHANGE
-    reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
-    assert reason.startswith("PolicyMissing: ")
+    pending = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
+    assert pending.partition(":")[0] == (reason or "PolicyMissing")
 
 
 @pytest.mark.parametrize("mode", [AutoApproveBindings.REMOVE, AutoApproveBindings.WAIT])

@@ -10,7 +10,7 @@ import pytest
 
 from signer.errors import EventLogPolicyMismatch, PcrPolicyMismatch
 from signer.model import ClusterKey
-from signer.policy import PcrMode, Policy, load_policies
+from signer.policy import ClusterSelector, PcrMode, Policy, load_policies
 from signer.policy.learn import LearnError, draft_policy
 from signer.verify.measured_boot import verify_event_log
 from signer.verify.pcrs import verify_pcr_policy
@@ -48,7 +48,7 @@ def issued(node: str, held: Values, *, of: ClusterKey = BLUE, **more: object) ->
 def learned(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> Policy:
     """Draft a policy and load it."""
     text = draft_policy(lines, nodes=nodes, cluster=None)
-    [policy] = load_policies(text).all()
+    [policy] = load_policies(text).accepted
     assert policy.pcr_mode is PcrMode.ENFORCE
     return policy
 
@@ -63,7 +63,7 @@ def accepts(policy: Policy, pcrs: Values) -> bool:
 
 def test_the_draft_accepts_the_values_of_the_node_and_no_other() -> None:
     policy = learned(issued("node-1", values(1)))
-    assert policy.cluster == BLUE
+    assert policy.clusters == ClusterSelector(cluster=BLUE)
     assert policy.pcr_selection == {"sha256": (0, 7)}
     assert accepts(policy, values(1))
     assert not accepts(policy, values(2))
@@ -151,8 +151,8 @@ def test_nodes_of_two_clusters_are_not_mixed() -> None:
         "several Clusters have nodes with these names: tenants/blue, tenants/red; name one with"
         " --cluster"
     )
-    [policy] = load_policies(draft_policy(lines, nodes=["node-1"], cluster=RED)).all()
-    assert policy.cluster == RED
+    [policy] = load_policies(draft_policy(lines, nodes=["node-1"], cluster=RED)).accepted
+    assert policy.clusters == ClusterSelector(cluster=RED)
     assert accepts(policy, values(2))
     assert not accepts(policy, values(1))
 
@@ -173,7 +173,7 @@ def test_node_names_in_the_comment_of_a_draft_are_escaped() -> None:
     name = "node\n  trust: FirstUse"
     text = draft_policy([issued(name, values())], nodes=[name], cluster=None)
     assert '"node\\n  trust: FirstUse", attested "2026-11-21T09:30:00.000+00:00"' in text
-    assert load_policies(text).all()
+    assert load_policies(text).accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def test_learning_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     log.write_text(issued("node-1", values(1)))
     result = run(monkeypatch, "learn", "--log", str(log), "--node", "node-1")
     assert (result.status, result.stderr) == (0, "")
-    [policy] = load_policies(result.stdout).all()
+    [policy] = load_policies(result.stdout).accepted
     assert accepts(policy, values(1))
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from signer.errors import PolicyMissing
+from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
     AutoApproveBindings,
+    ClusterSelector,
     EventLogRules,
     KubeletServingMode,
     NameReuse,
@@ -24,13 +25,14 @@ from signer.policy import (
     Policy,
     PolicyFileInvalid,
     PolicySet,
+    RefusedPolicy,
     TrustMode,
     load_policies,
+    load_spec,
 )
+from tests.builders.policy_specs import BAD_SPECS, EVERY_SETTING, A, B, enforced
 from tests.builders.scenario import ABROAD, HOME
 from tests.builders.software_tpm import AK_KINDS
-
-A, B = "aa" * 32, "bb" * 32
 
 
 def document(name: str = "default", /, **spec: object) -> dict[str, Any]:
@@ -50,8 +52,7 @@ def load(*documents: object) -> PolicySet:
 
 def only(**spec: object) -> Policy:
     """Load a policy for all Clusters."""
-    policy = load(document(**spec)).default
-    assert policy is not None
+    [policy] = load(document(**spec)).accepted
     return policy
 
 
@@ -81,45 +82,13 @@ def test_an_empty_spec_has_the_defaults() -> None:
     assert policy.event_log is None
 
 
-EVERY_SETTING: dict[str, Any] = {
-    "minimumVersion": "v1",
-    "bootstrapGroups": ["joiners"],
-    "endorsementKey": {
-        "trust": "RegisteredAndCertified",
-        "certificateAuthorities": ["/etc/signer/authorities"],
-        "certificateRevocationLists": ["/etc/signer/lists"],
-        "allowCertificatesWithoutUsage": True,
-    },
-    "attestationKey": {"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
-    "pcrs": {
-        "selection": {"sha256": [7, 4], "sha384": [0]},
-        "mode": "Enforce",
-        "allowed": {"sha256": {"4": [A, B], "7": [A.upper()]}, "sha384": {"0": ["cc" * 48]}},
-        "variants": [
-            {
-                "machineSelector": {"matchLabels": {"pool": "edge"}},
-                "allowed": {"sha256": {"4": [B], "7": [B]}, "sha384": {"0": ["dd" * 48]}},
-            }
-        ],
-    },
-    "eventLog": {
-        "secureBoot": True,
-        "platformKeys": [A],
-        "signatureDatabases": [B],
-        "bootLoaders": [A, "ee" * 48],
-    },
-    "nodeNames": {"machineName": True},
-    "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
-    "nameReuse": "AfterCertificate",
-    "autoApproveBindings": "Wait",
-    "serving": {"builtin": "Approve", "nodeRefFallback": True},
-}
-
-
 def test_every_setting_is_loaded() -> None:
     a, b = bytes.fromhex(A), bytes.fromhex(B)
     assert only(**EVERY_SETTING) == Policy(
         name="default",
+        clusters=ClusterSelector(
+            namespaces=frozenset({"team-a", "team-b"}), match_labels={"stage": "test"}
+        ),
         bootstrap_groups=frozenset({"joiners"}),
         trust=TrustMode.REGISTERED_AND_CERTIFIED,
         certificate_authorities=("/etc/signer/authorities",),
@@ -206,246 +175,78 @@ def test_a_cluster_gets_its_own_policy_or_the_default_one() -> None:
     """Namespace and name must both match."""
     own = document("own", clusterRef={"namespace": HOME.namespace, "name": HOME.name})
     policies = load(own, document("default"))
-    assert policies.for_cluster(HOME).name == "own"
-    assert policies.for_cluster(ABROAD).name == "default"
-    assert policies.for_cluster(ClusterKey(namespace="other", name=HOME.name)).name == "default"
-    assert [p.name for p in policies.all()] == ["own", "default"]
+    assert policies.for_cluster(HOME, {}).name == "own"
+    assert policies.for_cluster(ABROAD, {}).name == "default"
+    assert policies.for_cluster(ClusterKey(namespace="other", name=HOME.name), {}).name == "default"
+    assert [p.name for p in policies.accepted] == ["own", "default"]
+
+
+SELECTOR = {"namespaces": [HOME.namespace, "n"], "matchLabels": {"stage": "test"}}
+
+
+@pytest.mark.parametrize(
+    ("key", "labels", "name"),
+    [
+        (HOME, {"stage": "test", "more": "x"}, "selected"),
+        (HOME, {"stage": "production"}, "default"),
+        (HOME, {}, "default"),
+        (ClusterKey(namespace="other", name="blue"), {"stage": "test"}, "default"),
+    ],
+)
+def test_labels_select_only_in_the_namespaces_of_the_policy(
+    key: ClusterKey, labels: dict[str, str], name: str
+) -> None:
+    """A tenant who labels its Cluster gets no policy that is meant for others."""
+    policies = load(document("selected", clusterSelector=SELECTOR), document("default"))
+    assert policies.for_cluster(key, labels).name == name
+
+
+def test_two_policies_for_one_cluster_are_a_conflict() -> None:
+    """Also a name and a selector: the more exact one is no safe guess."""
+    by_name = document("a", clusterRef={"namespace": HOME.namespace, "name": HOME.name})
+    policies = load(by_name, document("b", clusterSelector={"namespaces": [HOME.namespace]}))
+    with pytest.raises(PolicyConflict) as caught:
+        policies.for_cluster(HOME, {})
+    assert caught.value.detail == "a, b"
+    defaults = PolicySet(accepted=(Policy(name="a"), Policy(name="b")))
+    with pytest.raises(PolicyConflict):
+        defaults.for_cluster(HOME, {})
+
+
+def test_a_cluster_that_a_refused_policy_selects_gets_no_other_policy() -> None:
+    spec = {"clusterRef": {"namespace": HOME.namespace, "name": HOME.name}, "trust": "None"}
+    refused = load_spec("strict", spec)
+    assert isinstance(refused, RefusedPolicy)
+    assert refused.problems == ("spec.trust: unknown key",)
+    policies = PolicySet(accepted=(Policy(name="default"),), refused=(refused,))
+    with pytest.raises(PolicyInvalid) as caught:
+        policies.for_cluster(HOME, {})
+    assert caught.value.detail == "strict"
+    assert policies.for_cluster(ABROAD, {}).name == "default"
+
+
+@pytest.mark.parametrize("spec", [{"clusterref": {}}, {"clusterSelector": {}}, []], ids=str)
+def test_a_refused_policy_without_a_selector_stops_only_clusters_without_a_policy(
+    spec: object,
+) -> None:
+    """A misspelt `clusterRef` must not stop the whole fleet."""
+    refused = load_spec("misspelt", spec)
+    assert isinstance(refused, RefusedPolicy)
+    policies = PolicySet(accepted=(Policy(name="default"),), refused=(refused,))
+    assert policies.for_cluster(HOME, {}).name == "default"
+    with pytest.raises(PolicyInvalid):
+        PolicySet(accepted=(), refused=(refused,)).for_cluster(HOME, {})
+
+
+def test_a_valid_spec_is_loaded_as_from_a_file() -> None:
+    assert load_spec("default", deepcopy(EVERY_SETTING)) == only(**EVERY_SETTING)
 
 
 def test_a_cluster_without_a_policy_is_refused() -> None:
     policies = load(document("own", clusterRef={"namespace": "n", "name": "c"}))
-    assert [p.name for p in policies.all()] == ["own"]
+    assert [p.name for p in policies.accepted] == ["own"]
     with pytest.raises(PolicyMissing):
-        policies.for_cluster(HOME)
-
-
-def enforced(**changes: object) -> dict[str, object]:
-    """Return a `pcrs` section in mode Enforce, with changes."""
-    return {
-        "selection": {"sha256": [7]},
-        "mode": "Enforce",
-        "allowed": {"sha256": {"7": [A]}},
-        **changes,
-    }
-
-
-BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
-    "unknown key": ({"pcr": {}}, "spec.pcr: unknown key"),
-    "unknown nested key": ({"certificate": {"life": "1h"}}, "spec.certificate.life: unknown key"),
-    "section is not a mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
-    "section is empty": ({"pcrs": None}, "spec.pcrs: must be a mapping"),
-    "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
-    "no bootstrap groups": (
-        {"bootstrapGroups": []},
-        "spec.bootstrapGroups: must be a non-empty list",
-    ),
-    "bootstrap group twice": (
-        {"bootstrapGroups": ["a", "a"]},
-        "spec.bootstrapGroups: must not repeat a value",
-    ),
-    "bootstrap groups are a string": (
-        {"bootstrapGroups": "joiners"},
-        "spec.bootstrapGroups: must be a non-empty list",
-    ),
-    "bootstrap group is a number": (
-        {"bootstrapGroups": ["a", 1]},
-        "spec.bootstrapGroups: must hold only non-empty strings",
-    ),
-    "bootstrap group is empty": (
-        {"bootstrapGroups": ["a", ""]},
-        "spec.bootstrapGroups: must hold only non-empty strings",
-    ),
-    "unknown trust": (
-        {"endorsementKey": {"trust": "Any"}},
-        f"spec.endorsementKey.trust: must be one of {', '.join(t.value for t in TrustMode)}",
-    ),
-    "Certified without authorities": (
-        {"endorsementKey": {"trust": "Certified"}},
-        "spec.endorsementKey.certificateAuthorities: is required with trust Certified",
-    ),
-    "authorities without Certified": (
-        {"endorsementKey": {"certificateAuthorities": ["/a"]}},
-        "spec.endorsementKey.certificateAuthorities: must be absent with trust Registered",
-    ),
-    "revocation lists without Certified": (
-        {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},
-        "spec.endorsementKey.certificateRevocationLists: must be absent with trust FirstUse",
-    ),
-    "a certificate rule without need": (
-        {"endorsementKey": {"allowCertificatesWithoutUsage": True}},
-        "spec.endorsementKey.allowCertificatesWithoutUsage: must be absent with trust Registered",
-    ),
-    "unknown scheme": (
-        {"attestationKey": {"schemes": ["rsassa-1024-sha1"]}},
-        "spec.attestationKey.schemes: has unknown schemes: rsassa-1024-sha1",
-    ),
-    "no schemes": (
-        {"attestationKey": {"schemes": []}},
-        "spec.attestationKey.schemes: must be a non-empty list",
-    ),
-    "SHA-1 bank": (
-        {"pcrs": {"selection": {"sha256": [0], "sha1": [0]}}},
-        "spec.pcrs.selection.sha1: unknown key",
-    ),
-    "no selection": (
-        {"pcrs": {"selection": {}}},
-        "spec.pcrs.selection: must select PCRs of a bank (sha256, sha384, sha512)",
-    ),
-    "no PCR": (
-        {"pcrs": {"selection": {"sha256": []}}},
-        "spec.pcrs.selection.sha256: must be a non-empty list",
-    ),
-    "PCRs are a number": (
-        {"pcrs": {"selection": {"sha256": 7}}},
-        "spec.pcrs.selection.sha256: must be a non-empty list",
-    ),
-    "PCRs are a mapping": (
-        {"pcrs": {"selection": {"sha256": {7: A}}}},
-        "spec.pcrs.selection.sha256: must be a non-empty list",
-    ),
-    "PCR 24": (
-        {"pcrs": {"selection": {"sha256": [24]}}},
-        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
-    ),
-    "PCR -1": (
-        {"pcrs": {"selection": {"sha256": [-1]}}},
-        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
-    ),
-    "PCR true": (
-        {"pcrs": {"selection": {"sha256": [True]}}},
-        "spec.pcrs.selection.sha256: must hold PCR numbers from 0 to 23",
-    ),
-    "PCR twice": (
-        {"pcrs": {"selection": {"sha256": [7, 7]}}},
-        "spec.pcrs.selection.sha256: must not repeat a PCR",
-    ),
-    "enforced without values": (
-        {"pcrs": {"mode": "Enforce"}},
-        "spec.pcrs.allowed: is required in mode Enforce",
-    ),
-    "a selected PCR without values": (
-        {"pcrs": enforced(selection={"sha256": [4, 7]})},
-        "spec.pcrs.allowed.sha256.4: is required: the PCR is selected",
-    ),
-    "a PCR with an empty list": (
-        {"pcrs": enforced(allowed={"sha256": {"7": []}})},
-        "spec.pcrs.allowed.sha256.7: must be a non-empty list",
-    ),
-    "a PCR that is not selected": (
-        {"pcrs": enforced(allowed={"sha256": {"7": [A], "4": [A]}})},
-        "spec.pcrs.allowed.sha256.4: unknown key",
-    ),
-    "a bank that is not selected": (
-        {"pcrs": enforced(allowed={"sha256": {"7": [A]}, "sha384": {"7": ["aa" * 48]}})},
-        "spec.pcrs.allowed.sha384: unknown key",
-    ),
-    "a digest of another size": (
-        {"pcrs": enforced(allowed={"sha256": {"7": ["aa" * 20]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
-    ),
-    "not hex": (
-        {"pcrs": enforced(allowed={"sha256": {"7": ["zz" * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
-    ),
-    "hex with spaces": (
-        {"pcrs": enforced(allowed={"sha256": {"7": ["aa " * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
-    ),
-    "values in mode Record": (
-        {"pcrs": enforced(mode="Record")},
-        "spec.pcrs.allowed: must be absent in mode Record",
-    ),
-    "variants in mode Record": (
-        {
-            "pcrs": {
-                "selection": {"sha256": [7]},
-                "variants": [
-                    {
-                        "machineSelector": {"matchLabels": {"a": "b"}},
-                        "allowed": {"sha256": {"7": [A]}},
-                    }
-                ],
-            }
-        },
-        "spec.pcrs.variants: must be absent in mode Record",
-    ),
-    "no variants": (
-        {"pcrs": enforced(variants=[])},
-        "spec.pcrs.variants: must be a non-empty list",
-    ),
-    "variants are a number": (
-        {"pcrs": enforced(variants=1)},
-        "spec.pcrs.variants: must be a non-empty list",
-    ),
-    "a variant without values": (
-        {"pcrs": enforced(variants=[{"machineSelector": {"matchLabels": {"a": "b"}}}])},
-        "spec.pcrs.variants[0].allowed: is required in mode Enforce",
-    ),
-    "event log without a rule": (
-        {"eventLog": {"secureBoot": False}},
-        "spec.eventLog: must have a rule",
-    ),
-    "event log of a PCR that is not quoted": (
-        {"pcrs": {"selection": {"sha256": [0]}}, "eventLog": {"secureBoot": True}},
-        "spec.eventLog: needs PCR 7 in pcrs.selection",
-    ),
-    "platform keys of a PCR that is not quoted": (
-        {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"platformKeys": [A]}},
-        "spec.eventLog: needs PCR 7 in pcrs.selection",
-    ),
-    "signature databases of a PCR that is not quoted": (
-        {"pcrs": {"selection": {"sha256": [4]}}, "eventLog": {"signatureDatabases": [A]}},
-        "spec.eventLog: needs PCR 7 in pcrs.selection",
-    ),
-    "boot loaders of a PCR that is not quoted": (
-        {"pcrs": {"selection": {"sha256": [7]}}, "eventLog": {"bootLoaders": [A]}},
-        "spec.eventLog: needs PCR 4 in pcrs.selection",
-    ),
-    "machineName is not a boolean": (
-        {"nodeNames": {"machineName": "yes"}},
-        "spec.nodeNames.machineName: must be true or false",
-    ),
-    "lifetime without unit": (
-        {"certificate": {"lifetime": "168"}},
-        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
-    ),
-    "lifetime is a number": (
-        {"certificate": {"lifetime": 168}},
-        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
-    ),
-    "lifetime is empty": (
-        {"certificate": {"lifetime": ""}},
-        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
-    ),
-    "lifetime is under an hour": (
-        {"certificate": {"lifetime": "59m59s"}},
-        "spec.certificate.lifetime: must be at least 3600s",
-    ),
-    "shared authority is not a boolean": (
-        {"certificate": {"allowSharedAuthority": "yes"}},
-        "spec.certificate.allowSharedAuthority: must be true or false",
-    ),
-    "lifetime is too long": (
-        {"certificate": {"lifetime": "9999999h"}},
-        "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
-    ),
-    "unknown reuse": (
-        {"nameReuse": "Never"},
-        "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
-    ),
-    "fallback with builtin Ignore": (
-        {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
-        "spec.serving.nodeRefFallback: must be absent with builtin Ignore",
-    ),
-    "a cluster that is a number": (
-        {"clusterRef": {"namespace": "n", "name": 1}},
-        "spec.clusterRef.name: must be a non-empty string",
-    ),
-    "a cluster without a namespace": (
-        {"clusterRef": {"name": "blue"}},
-        "spec.clusterRef.namespace: must be a non-empty string",
-    ),
-}
+        policies.for_cluster(HOME, {})
 
 
 @pytest.mark.parametrize(("spec", "problem"), BAD_SPECS.values(), ids=BAD_SPECS)

@@ -1,0 +1,102 @@
+"""Why each Cluster is served or not: pure functions over Clusters, policies and connections.
+
+A Cluster that neither a policy selects nor an annotation names is not the signer's, and has no
+report.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.names import CLIENT_SIGNER
+from signer.errors import MultipleClientSigners, PolicyConflict, PolicyInvalid, PolicyMissing
+from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
+from signer.inventory.workload_clusters import CONNECTING, ConnectionProblem
+from signer.model import ClusterKey
+from signer.policy import PolicySet, RefusedPolicy
+
+SERVED: Final = "Served"
+NOT_OPTED_IN: Final = "NotOptedIn"
+CLIENT_SIGNER_UNKNOWN: Final = "ClientSignerUnknown"
+"""States that are no reason of an error; all states are in docs/policies.md."""
+TRANSIENT: Final = frozenset({CONNECTING.reason})
+"""States that are reported only if they last."""
+_OPT_IN: Final = f"{CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    """Whether one Cluster is served, and the next step of the operator if it is not."""
+
+    key: ClusterKey
+    uid: str
+    policies: tuple[str, ...]
+    """Names of the policies that are for this Cluster; more than one is a conflict."""
+    state: str
+    message: str = ""
+    reachable: bool = False
+    """Whether its API server answers."""
+
+    @property
+    def served(self) -> bool:
+        """Return whether requests of this Cluster are decided."""
+        return self.state == SERVED
+
+
+def report_cluster(
+    cluster: ClusterObject,
+    signers: frozenset[str],
+    policies: PolicySet,
+    connection: ConnectionProblem | None,
+) -> ClusterReport | None:
+    """Return the report of one Cluster; `None` if it does not concern the signer.
+
+    `signers` are the client signers that the Cluster has opted in to. `connection` counts only if
+    the signer of this program is among them.
+    """
+    found = policies.selecting(cluster.key, cluster.labels)
+    names = tuple(sorted(policy.name for policy in found))
+    opted_in = CLIENT_SIGNER in signers
+    if not opted_in and not signers and all(policy.clusters is None for policy in found):
+        return None
+    reachable = opted_in and (connection is None or connection.reachable)
+    if not opted_in:
+        state, message = _not_opted_in(signers)
+    elif len(signers) > 1:
+        state = MultipleClientSigners.reason
+        message = f"the Cluster names several client signers: leave only {CLIENT_SIGNER}"
+    elif len(found) != 1:
+        state, message = _policy_problem(names)
+    elif isinstance(found[0], RefusedPolicy):
+        state = PolicyInvalid.reason
+        message = f"the policy {names[0]} is invalid: {found[0].problems[0]}"
+    elif connection is not None:
+        state, message = connection.reason, connection.message
+    else:
+        state, message = SERVED, ""
+    return ClusterReport(
+        key=cluster.key,
+        uid=cluster.uid,
+        policies=names,
+        state=state,
+        message=message,
+        reachable=reachable,
+    )
+
+
+def _not_opted_in(signers: frozenset[str]) -> tuple[str, str]:
+    if signers:
+        named = ", ".join(sorted(signers))[:200]
+        return CLIENT_SIGNER_UNKNOWN, f"the client signer {named} is unknown: set {_OPT_IN}"
+    return NOT_OPTED_IN, f"a policy selects the Cluster: set the annotation {_OPT_IN}"
+
+
+def _policy_problem(names: tuple[str, ...]) -> tuple[str, str]:
+    if not names:
+        return (
+            PolicyMissing.reason,
+            "no policy is for this Cluster: create a KubeletAttestationPolicy that selects it",
+        )
+    return (
+        PolicyConflict.reason,
+        f"the policies {', '.join(names)} are for this Cluster: change all but one",
+    )

@@ -1,0 +1,167 @@
+"""Reports what becomes of each Cluster: log, Events, metrics and the status of the policies.
+
+Without it, an operator would find a Cluster that is not served only when its nodes do not join.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from common.errors import ApiServerUnavailable
+from signer.controller.active_policies import ActivePolicies
+from signer.controller.cluster_report import TRANSIENT, ClusterReport, report_cluster
+from signer.inventory.cluster import ClusterObject
+from signer.inventory.workload_clusters import ConnectionProblem
+from signer.kube.events import ObjectReference
+from signer.model import ClusterKey
+
+_logger = logging.getLogger(__name__)
+
+_CLUSTER_VERSION: Final = "cluster.x-k8s.io/v1beta2"
+_TRANSIENT_SECONDS: Final = 30.0
+"""How long a Cluster may be in a transient state before that is reported."""
+_REPEAT_SECONDS: Final = 3600.0
+"""Until an Event is written again. The API server keeps Events for an hour."""
+_MAX_CHANGES: Final = 20
+"""Reported changes of one namespace in one round: a tenant may change its Clusters at any rate."""
+
+
+class EventWriter(Protocol):
+    """Writes Events to the management cluster."""
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        reason: str,
+        message: str,
+        now: datetime,
+        *,
+        warning: bool = True,
+    ) -> None:
+        """Create an Event, unless the same one exists."""
+
+
+class Connections(Protocol):
+    """What is known of the connections to workload clusters."""
+
+    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
+        """Return the client signers of a Cluster. Raises `ApiServerUnavailable`."""
+
+    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        """Return why an opted-in Cluster is not served, `None` if it is."""
+
+
+@dataclass(slots=True)
+class _Reported:
+    """What was reported of a Cluster, and since when it is in its present state."""
+
+    present: ClusterReport
+    since: float
+    event: ClusterReport | None = None
+    """The report in the last Event."""
+    written: float = 0.0
+
+
+class ClusterReporter:
+    """The reports of all Clusters; only one thread may call `update`."""
+
+    def __init__(
+        self,
+        policies: ActivePolicies,
+        connections: Connections,
+        events: EventWriter,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._reports: Mapping[ClusterKey, ClusterReport] = {}
+        self._policies = policies
+        self._connections = connections
+        self._events = events
+        self._now = now
+        self._monotonic = monotonic
+        self._reported: dict[str, _Reported] = {}
+        """By the UID of the Cluster."""
+
+    def all(self) -> Iterable[ClusterReport]:
+        """Return the present report of each Cluster."""
+        return self._reports.values()
+
+    def update(self, clusters: Iterable[ClusterObject]) -> None:
+        """Report every Cluster, and write Events about changes.
+
+        Raises `ApiServerUnavailable` before policies are known, and while Events cannot be written.
+        """
+        policies = self._policies.policies
+        reports: dict[ClusterKey, ClusterReport] = {}
+        for cluster in clusters:
+            try:
+                signers = self._connections.opted_in_signers(cluster)
+            except ApiServerUnavailable:
+                continue
+            problem = self._connections.problem(cluster.key)
+            report = report_cluster(cluster, signers, policies, problem)
+            if report is not None:
+                reports[cluster.key] = report
+        self._reports = reports
+        self._report_changes(tuple(reports.values()))
+
+    def _report_changes(self, reports: Sequence[ClusterReport]) -> None:
+        uids = {report.uid for report in reports}
+        self._reported = {uid: r for uid, r in self._reported.items() if uid in uids}
+        changes: Counter[str] = Counter()
+        for report in reports:
+            reported, now = self._reported.get(report.uid), self._monotonic()
+            if reported is None:
+                reported = self._reported[report.uid] = _Reported(report, now)
+            elif reported.present != report:
+                reported.present, reported.since = report, now
+            if _is_due(reported, now) and changes[report.key.namespace] < _MAX_CHANGES:
+                changes[report.key.namespace] += 1
+                self._report(reported, now)
+
+    def _report(self, reported: _Reported, now: float) -> None:
+        report, earlier = reported.present, reported.event
+        if earlier != report:
+            _log(report)
+        if not report.served or earlier is not None:
+            reason = "ClusterServed" if report.served else report.state
+            message = report.message or "the signer serves the Cluster"
+            regarding = _reference(report)
+            self._events.record(regarding, reason, message, self._now(), warning=not report.served)
+        reported.event, reported.written = report, now
+
+
+def _is_due(reported: _Reported, now: float) -> bool:
+    report = reported.present
+    if report.state in TRANSIENT and now - reported.since < _TRANSIENT_SECONDS:
+        return False
+    if reported.event != report:
+        return True
+    return not report.served and now - reported.written > _REPEAT_SECONDS
+
+
+def _reference(report: ClusterReport) -> ObjectReference:
+    return ObjectReference(
+        api_version=_CLUSTER_VERSION,
+        kind="Cluster",
+        namespace=report.key.namespace,
+        name=report.key.name,
+        uid=report.uid,
+    )
+
+
+def _log(report: ClusterReport) -> None:
+    fields: dict[str, object] = {
+        "cluster": f"{report.key.namespace}/{report.key.name}",
+        "namespace": report.key.namespace,
+        "policies": list(report.policies),
+    }
+    if report.served:
+        _logger.info("cluster served", extra={"fields": fields})
+        return
+    fields |= {"reason": report.state, "message": report.message, "alarm": True}
+    _logger.warning("cluster not served", extra={"fields": fields})

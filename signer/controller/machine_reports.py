@@ -1,0 +1,111 @@
+"""Reports what becomes of each Machine: the condition KubeletAttested, and Events.
+
+Workers only note what they decided; one thread writes it. So a verdict neither waits for these
+writes nor depends on them. A request that is not proved, such as one with a stolen bootstrap token,
+may name any Machine of its Cluster. So it never changes a Machine whose node has attested, and one
+Machine is written at most every half a minute.
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from threading import Lock
+from typing import Final, Protocol
+
+from common.errors import Unavailable
+from signer.inventory.machine_status import MachineCondition
+
+_logger = logging.getLogger(__name__)
+
+ATTESTED: Final = "Attested"
+"""Reason of the condition KubeletAttested of a Machine, and of Approved of a CSR."""
+_MIN_INTERVAL: Final = 30.0
+"""Seconds between two writes to one Machine, unless its node attests."""
+_MAX_DUE: Final = 1000
+"""Conditions of one namespace that wait to be written; above it, new ones are dropped."""
+_MAX_WRITTEN: Final = 20_000
+"""Machines of which the last condition is remembered."""
+_BATCH_SIZE: Final = 20
+"""Writes of one round for one namespace."""
+
+
+class ConditionWriter(Protocol):
+    """Writes conditions of Machines."""
+
+    def write(self, condition: MachineCondition, now: datetime) -> None:
+        """Write condition and Event. Raises `ApiServerUnavailable`."""
+
+
+class MachineReports:
+    """The latest condition of each Machine; any thread may call `note`, one `flush`."""
+
+    def __init__(
+        self,
+        writer: ConditionWriter,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._now = now
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._due: dict[str, MachineCondition] = {}
+        """Noted and not yet written, by the UID of the Machine."""
+        self._counts: Counter[str] = Counter()
+        """How many of them each namespace has."""
+        self._written: OrderedDict[str, tuple[MachineCondition | None, float]] = OrderedDict()
+        """What was written last (`None` after a failure), and when that was tried."""
+
+    def note(self, condition: MachineCondition) -> None:
+        """Remember a condition, to be written by the next `flush`; never raises."""
+        with self._lock:
+            written, _ = self._written.get(condition.uid, (None, 0.0))
+            known = self._due.get(condition.uid) or written
+            if known is not None and (known == condition or known.attested):
+                return
+            if condition.uid not in self._due:
+                if self._counts[condition.namespace] >= _MAX_DUE:
+                    return
+                self._counts[condition.namespace] += 1
+            self._due[condition.uid] = condition
+
+    def flush(self) -> None:
+        """Write the conditions that are due, a few of each namespace."""
+        batch: Counter[str] = Counter()
+        with self._lock:
+            due = [condition for condition in self._due.values() if self._may_write(condition)]
+        for condition in due:
+            if batch[condition.namespace] < _BATCH_SIZE:
+                batch[condition.namespace] += 1
+                self._write(condition)
+
+    def _may_write(self, condition: MachineCondition) -> bool:
+        if condition.uid not in self._written:
+            return True
+        last, when = self._written[condition.uid]
+        attests = condition.attested and last is not None
+        return attests or self._monotonic() - when >= _MIN_INTERVAL
+
+    def _write(self, condition: MachineCondition) -> None:
+        written: MachineCondition | None = condition
+        try:
+            self._writer.write(condition, self._now())
+        except Unavailable as e:
+            written = None
+            fields = {
+                "namespace": condition.namespace,
+                "machine": condition.name,
+                "message": e.message,
+                "detail": e.detail,
+            }
+            _logger.warning("machine not reported", extra={"fields": fields})
+        with self._lock:
+            self._written[condition.uid] = (written, self._monotonic())
+            self._written.move_to_end(condition.uid)
+            if len(self._written) > _MAX_WRITTEN:
+                self._written.popitem(last=False)
+            if written is not None and self._due.get(condition.uid) == condition:
+                del self._due[condition.uid]
+                self._counts[condition.namespace] -= 1

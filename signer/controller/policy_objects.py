@@ -1,0 +1,116 @@
+"""Puts the KubeletAttestationPolicies of the management cluster in force.
+
+Each object counts whole or not at all. While an object is invalid, its last valid version stays in
+force. A signer that has seen no valid version lets the Clusters wait that the object selects: the
+policy for all other Clusters could demand less of their nodes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from signer.controller.active_policies import ActivePolicies
+from signer.inventory.policy_object import PolicyObject
+from signer.policy import Policy, PolicySet, RefusedPolicy
+from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
+from signer.verify.x509.trust_anchors import TrustAnchors
+
+_logger = logging.getLogger(__name__)
+
+_INVALID: Final = "PolicyInvalid"
+"""Reason of the alarm in the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyState:
+    """What became of one object."""
+
+    problems: tuple[str, ...]
+    """Why its present version is refused; empty if it is in force."""
+    in_force: int | None
+    """The generation in force; `None` if this signer has seen no valid one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accepted:
+    generation: int
+    policy: Policy
+    anchors: TrustAnchors
+
+
+class PolicyObjects:
+    """The last valid version of each object; only one thread may call `sync`."""
+
+    def __init__(
+        self,
+        active: ActivePolicies,
+        load_anchors: Callable[[Policy], TrustAnchors] = load_trust_bundle,
+    ) -> None:
+        self.states: Mapping[str, PolicyState] = {}
+        """By the UID of the object."""
+        self._active = active
+        self._load_anchors = load_anchors
+        self._accepted: dict[str, _Accepted] = {}
+        """By the UID: an object that is created again does not get the version of the old one."""
+        self._in_force: PolicySet | None = None
+
+    def sync(self, objects: Iterable[PolicyObject]) -> bool:
+        """Use the present objects; return whether the policies in force changed."""
+        objects = sorted(objects, key=lambda found: found.name)
+        states = {found.uid: self._load(found) for found in objects}
+        for found in objects:
+            self._report(found, states[found.uid])
+        self.states = states
+        self._accepted = {uid: self._accepted[uid] for uid in states if uid in self._accepted}
+        policies = PolicySet(
+            accepted=tuple(a.policy for a in map(self._accepted.get, states) if a is not None),
+            refused=tuple(
+                _refused(found, states[found.uid])
+                for found in objects
+                if found.uid not in self._accepted
+            ),
+        )
+        if policies == self._in_force:
+            return False
+        self._in_force = policies
+        self._active.replace(policies, {a.policy.name: a.anchors for a in self._accepted.values()})
+        return True
+
+    def _load(self, found: PolicyObject) -> PolicyState:
+        """Accept the object's version if it is valid; return what became of it."""
+        accepted = self._accepted.get(found.uid)
+        if accepted is not None and accepted.generation == found.generation:
+            return PolicyState(problems=(), in_force=found.generation)
+        in_force = None if accepted is None else accepted.generation
+        if isinstance(found.policy, RefusedPolicy):
+            return PolicyState(problems=found.policy.problems, in_force=in_force)
+        try:
+            anchors = self._load_anchors(found.policy)
+        except TrustBundleInvalid as e:
+            # The files may be mounted later: the next `sync` reads them again.
+            return PolicyState(problems=(str(e),), in_force=in_force)
+        self._accepted[found.uid] = _Accepted(
+            generation=found.generation, policy=found.policy, anchors=anchors
+        )
+        return PolicyState(problems=(), in_force=found.generation)
+
+    def _report(self, found: PolicyObject, state: PolicyState) -> None:
+        if not state.problems or self.states.get(found.uid) == state:
+            return
+        fields = {
+            "policy": found.name,
+            "generation": found.generation,
+            "reason": _INVALID,
+            "detail": "; ".join(state.problems),
+            "message": "its Clusters wait: correct the policy"
+            if state.in_force is None
+            else f"generation {state.in_force} stays in force: correct the policy",
+            "alarm": True,
+        }
+        _logger.warning("policy is invalid", extra={"fields": fields})
+
+
+def _refused(found: PolicyObject, state: PolicyState) -> RefusedPolicy:
+    clusters = found.policy.clusters
+    return RefusedPolicy(name=found.name, clusters=clusters, problems=state.problems)

@@ -1,0 +1,145 @@
+"""The status of a KubeletAttestationPolicy: what became of it, and of the Clusters it is for."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from signer.controller.cluster_report import ClusterReport
+from signer.controller.policy_objects import PolicyState
+from signer.errors import PolicyConflict, PolicyInvalid
+from signer.inventory.policy_object import PolicyObject
+
+_MAX_CLUSTERS: Final = 100
+"""Clusters in a status, which stays below 200 KiB. The counts are of all."""
+_MAX_NAMED: Final = 3
+"""Clusters in the message of a condition."""
+_MAX_TEXT: Final = 1024
+_REPEAT_SECONDS: Final = 300.0
+"""Until a replica writes a status again that another replica has overwritten. Two replicas may
+differ, for example if only one reaches a workload cluster."""
+
+
+class StatusWriter(Protocol):
+    """Writes the status of policies."""
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Replace the status, unless the policy was deleted."""
+
+
+class PolicyStatuses:
+    """Writes each status when it changes; only one thread may call `write`."""
+
+    def __init__(self, writer: StatusWriter, monotonic: Callable[[], float]) -> None:
+        self._writer = writer
+        self._monotonic = monotonic
+        self._written: dict[str, tuple[Mapping[str, Any], float]] = {}
+        """By UID: what was written last without its times, and when."""
+
+    def write(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Write a status, unless the object has it, or another replica has just replaced it."""
+        if policy.status == status:
+            return
+        content, now = _without_times(status), self._monotonic()
+        last, written = self._written.get(policy.uid, ({}, 0.0))
+        if last == content and now - written < _REPEAT_SECONDS:
+            return
+        self._writer.write_status(policy, status)
+        self._written[policy.uid] = (content, now)
+
+    def forget_others(self, policies: Iterable[PolicyObject]) -> None:
+        """Forget the policies that no longer exist."""
+        uids = {policy.uid for policy in policies}
+        self._written = {uid: last for uid, last in self._written.items() if uid in uids}
+
+
+def build_status(
+    policy: PolicyObject, state: PolicyState, reports: Iterable[ClusterReport], now: datetime
+) -> dict[str, Any]:
+    """Return the status of a policy; `reports` are those of all Clusters."""
+    own = sorted(
+        (report for report in reports if policy.name in report.policies),
+        key=lambda report: (report.served, report.key.namespace, report.key.name),
+    )
+    unserved = [report for report in own if not report.served]
+    ready = _ready(policy, state, own)
+    served = ("True", "AllServed", f"{len(own)} Clusters are served")
+    if unserved:
+        served = ("False", "ClustersNotServed", _summarize(unserved))
+    status: dict[str, Any] = {
+        "observedGeneration": policy.generation,
+        "selectedClusters": len(own),
+        "servedClusters": len(own) - len(unserved),
+        "clusters": [_cluster(report) for report in own[:_MAX_CLUSTERS]],
+        "conditions": [
+            _condition(policy, "Ready", ready, now),
+            _condition(policy, "ClustersServed", served, now),
+        ],
+    }
+    if state.in_force is not None:
+        status["activeGeneration"] = state.in_force
+    return status
+
+
+def _ready(
+    policy: PolicyObject, state: PolicyState, own: Sequence[ClusterReport]
+) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition Ready."""
+    if state.problems:
+        rest = (
+            "its Clusters wait"
+            if state.in_force is None
+            else f"generation {state.in_force} stays in force"
+        )
+        return "False", PolicyInvalid.reason, f"{'; '.join(state.problems)}; {rest}"
+    conflicts = [report for report in own if len(report.policies) > 1]
+    if conflicts:
+        return "False", PolicyConflict.reason, _summarize(conflicts)
+    named = policy.policy.clusters and policy.policy.clusters.cluster
+    if named and not own:
+        message = f"no Cluster {named.namespace}/{named.name} exists: correct clusterRef"
+        return "False", "ClusterNotFound", message
+    return "True", "InForce", "the policy is in force"
+
+
+def _summarize(reports: Sequence[ClusterReport]) -> str:
+    named = "; ".join(
+        f"{report.key.namespace}/{report.key.name}: {report.message}"
+        for report in reports[:_MAX_NAMED]
+    )
+    more = len(reports) - _MAX_NAMED
+    return f"{named}; and {more} more in status.clusters" if more > 0 else named
+
+
+def _cluster(report: ClusterReport) -> dict[str, str]:
+    entry = {
+        "namespace": report.key.namespace,
+        "name": report.key.name,
+        "state": report.state,
+    }
+    return entry | ({"message": report.message[:_MAX_TEXT]} if report.message else {})
+
+
+def _condition(
+    policy: PolicyObject, kind: str, content: tuple[str, str, str], now: datetime
+) -> dict[str, Any]:
+    status, reason, message = content
+    since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    for earlier in policy.status.get("conditions") or ():
+        if (earlier.get("type"), earlier.get("status")) == (kind, status):
+            since = earlier.get("lastTransitionTime", since)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[: 32 * _MAX_TEXT],
+        "observedGeneration": policy.generation,
+        "lastTransitionTime": since,
+    }
+
+
+def _without_times(status: Mapping[str, Any]) -> dict[str, Any]:
+    conditions = [
+        {key: value for key, value in condition.items() if key != "lastTransitionTime"}
+        for condition in status["conditions"]
+    ]
+    return {**status, "conditions": conditions}

@@ -1,0 +1,125 @@
+"""The condition KubeletAttested and Events tell with kubectl why a node does not join."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from common.names import PENDING_REASON_ANNOTATION
+from signer.inventory.machine_status import MachineCondition, MachineStatusClient
+from signer.kube.client import ApiClient
+from signer.kube.kubeconfig import parse_kubeconfig
+from tests.harness.client import Object
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.process import wait_until
+from tests.integration import csrs
+from tests.integration.scripted_node import Script
+
+CLUSTER_API = "/apis/cluster.x-k8s.io"
+
+
+def machine_of(fleet: Fleet, node: Node) -> Object:
+    path = f"{CLUSTER_API}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
+    return fleet.management.admin.get(path)
+
+
+def conditions(machine: Object) -> Mapping[str, tuple[str, str]]:
+    """Return status and reason of each condition of a Machine."""
+    return {c["type"]: (c["status"], c["reason"]) for c in machine["status"]["conditions"]}
+
+
+def wait_for(fleet: Fleet, node: Node, status: str, reason: str) -> None:
+    wait_until(
+        lambda: conditions(machine_of(fleet, node)).get("KubeletAttested") == (status, reason),
+        what=f"the Machine has KubeletAttested={status} {reason}",
+    )
+
+
+def events(fleet: Fleet, node: Node) -> set[tuple[str, str]]:
+    """Return type and reason of the Events on the Machine of a node."""
+    path = f"/api/v1/namespaces/{node.tenant.namespace}/events"
+    selector = f"involvedObject.kind=Machine,involvedObject.name={node.name}"
+    found = fleet.management.admin.list(path, fieldSelector=selector)
+    return {(event["type"], event["reason"]) for event in found}
+
+
+@pytest.mark.usefixtures("signer")
+def test_machine_tells_why_its_node_waits_and_that_it_attested(
+    fleet: Fleet, machines: Machines
+) -> None:
+    node = machines.known()
+    others = conditions(machine_of(fleet, node))
+    script = Script(node)
+    script.waiting_for("EndorsementKeyNotRegistered")
+    wait_for(fleet, node, "False", "EndorsementKeyNotRegistered")
+    described = node.tenant.workload.kubectl("describe", "csr", script.offer)
+    assert "EndorsementKeyNotRegistered" in described.partition("Events:")[2]
+    path = f"{CLUSTER_API}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
+    fleet.management.admin.patch(path, {"metadata": {"annotations": node.registration()}})
+    script.challenge()
+    offer = node.tenant.workload.admin.get(f"{csrs.CSRS}/{script.offer}")
+    assert PENDING_REASON_ANNOTATION not in offer["metadata"]["annotations"]
+    name = csrs.new_name()
+    assert script.file(name, script.answer(name)) == {"Approved": "Attested"}
+    wait_for(fleet, node, "True", "Attested")
+    assert conditions(machine_of(fleet, node)).items() >= others.items()
+    wait_until(
+        lambda: (
+            events(fleet, node)
+            == {("Warning", "EndorsementKeyNotRegistered"), ("Normal", "Attested")}
+        ),
+        what="the Events",
+    )
+
+
+@pytest.mark.usefixtures("signer")
+def test_stranger_does_not_change_a_machine_that_has_attested(
+    fleet: Fleet, machines: Machines
+) -> None:
+    """Its offer names the provider ID of the Machine, and comes from another TPM."""
+    node = machines.registered()
+    assert Script(node).attest() == {"Approved": "Attested"}
+    wait_for(fleet, node, "True", "Attested")
+    stranger = Script(machines.power_on(name=node.name))
+    assert stranger.refusal() == "EndorsementKeyMismatch"
+    described = node.tenant.workload.kubectl("describe", "csr", stranger.offer)
+    assert "EndorsementKeyMismatch" in described.partition("Events:")[2]
+    # The reports of a later node are written after those of the stranger.
+    later = machines.known()
+    Script(later).waiting_for("EndorsementKeyNotRegistered")
+    wait_for(fleet, later, "False", "EndorsementKeyNotRegistered")
+    assert conditions(machine_of(fleet, node))["KubeletAttested"] == ("True", "Attested")
+
+
+def test_condition_is_written_once_next_to_the_status_of_others(
+    fleet: Fleet, machines: Machines
+) -> None:
+    """The CRDs of the harness have no conversion: v1beta1 has a unit test."""
+    node = machines.known()
+    before = machine_of(fleet, node)["status"]
+    connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
+    client = MachineStatusClient(ApiClient("management", connection, user_agent="test"))
+    uid = machine_of(fleet, node)["metadata"]["uid"]
+    waits = MachineCondition(
+        namespace=node.tenant.namespace,
+        name=node.name,
+        uid=uid,
+        attested=False,
+        reason="BootstrapNotReady",
+        message="the bootstrap data is not ready",
+    )
+    for _ in range(2):
+        client.write(waits, datetime(2026, 11, 22, 12, tzinfo=UTC))
+    status = machine_of(fleet, node)["status"]
+    [condition] = [c for c in status["conditions"] if c["type"] == "KubeletAttested"]
+    assert condition == {
+        "type": "KubeletAttested",
+        "status": "False",
+        "reason": "BootstrapNotReady",
+        "message": "the bootstrap data is not ready",
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+    }
+    assert before["addresses"] == status["addresses"]
+    assert [c for c in status["conditions"] if c != condition] == before["conditions"]

@@ -1,0 +1,158 @@
+"""Policies as objects of the management cluster, read by a running signer without a file."""
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer, of_cluster, opt_in
+from tests.integration.policies import stored_policy
+
+
+@pytest.fixture(scope="module")
+def running(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+    """Run a signer whose policies are objects, for two Clusters that have opted in."""
+    for tenant in fleet.tenants:
+        opt_in(fleet, tenant)
+    with Signer(fleet, tmp_path_factory.mktemp("signer")).use_policy_objects() as signer:
+        signer.wait_until_ready()
+        yield signer
+
+
+def logged(signer: Signer, event: str, **fields: object) -> bool:
+    """Return whether the log has a line with this event and these fields."""
+    return any(line["event"] == event and fields.items() <= line.items() for line in signer.lines)
+
+
+@pytest.mark.usefixtures("running")
+def test_policy_object_is_in_force_and_shows_its_clusters(fleet: Fleet, machines: Machines) -> None:
+    tenant = fleet.first
+    with stored_policy(fleet, "objects-good", of_cluster(tenant)) as policy:
+        assert policy.wait_for("Ready", "True", "InForce") == "the policy is in force"
+        policy.wait_for("ClustersServed", "True", "AllServed")
+        status = policy.status
+        assert (status["selectedClusters"], status["servedClusters"]) == (1, 1)
+        assert policy.state_of(tenant) == "Served"
+        assert status["activeGeneration"] == status["observedGeneration"] == 1
+        node = machines.registered(tenant)
+        assert node.call().status == 0
+        shown = fleet.management.kubectl("get", "kap", "objects-good").splitlines()
+        assert shown[0].split() == ["NAME", "READY", "REASON", "CLUSTERS", "SERVED", "AGE"]
+        assert shown[1].split()[:5] == ["objects-good", "True", "InForce", "1", "1"]
+
+
+def test_invalid_change_leaves_the_last_valid_version_in_force(
+    fleet: Fleet, running: Signer
+) -> None:
+    tenant = fleet.first
+    with stored_policy(fleet, "objects-changed", of_cluster(tenant)) as policy:
+        policy.wait_for("Ready", "True", "InForce")
+        policy.replace(of_cluster(tenant, nameReuse="AfterCertificate"))
+        policy.wait_for("Ready", "True", "InForce")
+        assert policy.status["activeGeneration"] == 2
+        # The API server stores an unknown key, for the signer to refuse.
+        policy.replace(of_cluster(tenant, nameReuse="AfterMachine", certficate={}))
+        message = policy.wait_for("Ready", "False", "PolicyInvalid")
+        assert message == "spec.certficate: unknown key; generation 2 stays in force"
+        assert policy.status["activeGeneration"] == 2
+        assert policy.state_of(tenant) == "Served"
+        assert logged(running, "policy is invalid", policy="objects-changed", alarm=True)
+        policy.replace(of_cluster(tenant))
+        policy.wait_for("Ready", "True", "InForce")
+        assert policy.status["activeGeneration"] == 4
+
+
+@pytest.mark.usefixtures("running")
+def test_policy_with_missing_authorities_is_refused_and_read_again(
+    fleet: Fleet, machines: Machines
+) -> None:
+    file = machines.directory / "vendors.pem"
+    trust = {"trust": "Certified", "certificateAuthorities": [str(file)]}
+    spec = of_cluster(fleet.first, endorsementKey=trust)
+    with stored_policy(fleet, "objects-certified", spec) as policy:
+        message = policy.wait_for("Ready", "False", "PolicyInvalid")
+        assert message == f"{file}: No such file or directory; its Clusters wait"
+        assert policy.state_of(fleet.first) == "PolicyInvalid"
+        assert "activeGeneration" not in policy.status
+        file.write_bytes(machines.vendor.root)
+        policy.wait_for("Ready", "True", "InForce")
+
+
+@pytest.mark.usefixtures("running")
+def test_two_policies_for_one_cluster_are_a_conflict_that_both_show(fleet: Fleet) -> None:
+    first, second = fleet.tenants
+    namespaces = [first.namespace, second.namespace]
+    selector = {"clusterSelector": {"namespaces": namespaces}}
+    with stored_policy(fleet, "objects-all", selector) as wide:
+        wide.wait_for("ClustersServed", "True", "AllServed")
+        with stored_policy(fleet, "objects-one", of_cluster(first)) as narrow:
+            for policy in (wide, narrow):
+                message = policy.wait_for("Ready", "False", "PolicyConflict")
+                assert message == (
+                    f"{first.namespace}/{first.name}: the policies objects-all, objects-one"
+                    " are for this Cluster: change all but one"
+                )
+                assert policy.state_of(first) == "PolicyConflict"
+            assert wide.state_of(second) == "Served"
+        wide.wait_for("Ready", "True", "InForce")
+
+
+@pytest.mark.usefixtures("running")
+def test_label_selects_a_policy_only_in_its_namespaces(fleet: Fleet) -> None:
+    """The tenant of the second Cluster gives it the label of a policy that is not for it."""
+    first, second = fleet.tenants
+    paths = [
+        f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{t.namespace}/clusters/{t.name}"
+        for t in (first, second)
+    ]
+    selector = {"namespaces": [first.namespace], "matchLabels": {"stage": "objects"}}
+    with stored_policy(fleet, "objects-label", {"clusterSelector": selector}) as policy:
+        policy.wait_for("Ready", "True", "InForce")
+        assert policy.states == {}
+        for path in paths:
+            fleet.management.admin.patch(path, {"metadata": {"labels": {"stage": "objects"}}})
+        wait_until(lambda: bool(policy.states), what="the label selects the policy")
+        assert policy.states == {(first.namespace, first.name): "Served"}
+        for path in paths:
+            fleet.management.admin.patch(path, {"metadata": {"labels": {"stage": None}}})
+        wait_until(lambda: not policy.states, what="the policy selects no Cluster")
+
+
+@pytest.mark.usefixtures("running")
+def test_policy_for_a_cluster_that_does_not_exist_says_so(fleet: Fleet) -> None:
+    reference = {"clusterRef": {"namespace": fleet.first.namespace, "name": "wrkload"}}
+    with stored_policy(fleet, "objects-typo", reference) as policy:
+        message = policy.wait_for("Ready", "False", "ClusterNotFound")
+        assert message == "no Cluster team-a/wrkload exists: correct clusterRef"
+
+
+def test_signer_names_its_version_and_policies_at_the_start(running: Signer) -> None:
+    wait_until(
+        lambda: any("policies" in line for line in running.lines), what="the policies are logged"
+    )
+    started = next(line for line in running.lines if line["event"] == "signer started")
+    assert started["policySource"] == "KubeletAttestationPolicies"
+    assert started["version"]
+
+
+def test_changed_policy_file_is_in_force_without_a_restart(
+    fleet: Fleet, machines: Machines
+) -> None:
+    document = {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "KubeletAttestationPolicy",
+        "metadata": {"name": "changed"},
+        "spec": {},
+    }
+    with Signer(fleet, machines.directory / "file", namespace="nothing") as signer:
+        signer.wait_until_ready()
+        signer.write_policy(yaml.safe_dump({**document, "spec": {"nameReuse": "Never"}}))
+        wait_until(lambda: logged(signer, "policy file is invalid", alarm=True), what="the refusal")
+        assert not logged(signer, "policies in force", policies=["changed"])
+        signer.write_policy(yaml.safe_dump(document))
+        wait_until(
+            lambda: logged(signer, "policies in force", policies=["changed"]), what="the change"
+        )

@@ -1,0 +1,392 @@
+"""Each Cluster that is not served is reported, with the next step of the operator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from common.names import CLIENT_SIGNER
+from signer.controller.active_policies import ActivePolicies
+from signer.controller.cluster_report import ClusterReport, report_cluster
+from signer.controller.cluster_reporter import ClusterReporter
+from signer.controller.policy_objects import PolicyState
+from signer.controller.policy_status import PolicyStatuses, build_status
+from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
+from signer.inventory.policy_object import PolicyObject, read_policy
+from signer.inventory.workload_clusters import CONNECTING, ConnectionProblem
+from signer.kube.events import ObjectReference
+from signer.model import ClusterKey
+from signer.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
+from tests.builders import kube_objects
+from tests.builders.kube_objects import HOME
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+DEFAULT = Policy(name="default")
+OWN = Policy(name="own", clusters=ClusterSelector(cluster=HOME))
+REFUSED = RefusedPolicy(
+    name="own", clusters=ClusterSelector(cluster=HOME), problems=("spec.pcr: unknown key",)
+)
+SECRET_MISSING = ConnectionProblem(
+    reason="KubeconfigRefused", message="Secret blue-kubeconfig: it is missing"
+)
+FORBIDDEN = ConnectionProblem(reason="Forbidden", message="apply the role", reachable=True)
+OURS = frozenset({CLIENT_SIGNER})
+
+
+def cluster(name: str = HOME.name, **labels: str) -> ClusterObject:
+    body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
+    body["metadata"] |= {"name": name, "uid": f"uid of {name}", "labels": labels}
+    return read_cluster(body)
+
+
+def policies(*accepted: Policy, refused: tuple[RefusedPolicy, ...] = ()) -> PolicySet:
+    return PolicySet(accepted=accepted, refused=refused)
+
+
+NOT_SERVED: Mapping[str, tuple[frozenset[str], PolicySet, ConnectionProblem | None, str, str]] = {
+    "not opted in": (
+        frozenset(),
+        policies(OWN),
+        None,
+        "NotOptedIn",
+        (
+            "a policy selects the Cluster: set the annotation"
+            f" {CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
+        ),
+    ),
+    "a typo in the opt-in": (
+        frozenset({"cluster.x-k8s.io/kube-apiserver-client-kublet-tpm"}),
+        policies(DEFAULT),
+        None,
+        "ClientSignerUnknown",
+        (
+            "the client signer cluster.x-k8s.io/kube-apiserver-client-kublet-tpm is unknown: set"
+            f" {CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
+        ),
+    ),
+    "two signers": (
+        OURS | {"another"},
+        policies(DEFAULT),
+        None,
+        "MultipleClientSigners",
+        f"the Cluster names several client signers: leave only {CLIENT_SIGNER}",
+    ),
+    "no policy": (
+        OURS,
+        policies(),
+        None,
+        "PolicyMissing",
+        "no policy is for this Cluster: create a KubeletAttestationPolicy that selects it",
+    ),
+    "two policies": (
+        OURS,
+        policies(DEFAULT, Policy(name="second")),
+        None,
+        "PolicyConflict",
+        "the policies default, second are for this Cluster: change all but one",
+    ),
+    "an invalid policy": (
+        OURS,
+        policies(DEFAULT, refused=(REFUSED,)),
+        None,
+        "PolicyInvalid",
+        "the policy own is invalid: spec.pcr: unknown key",
+    ),
+    "no Secret": (
+        OURS,
+        policies(DEFAULT),
+        SECRET_MISSING,
+        "KubeconfigRefused",
+        SECRET_MISSING.message,
+    ),
+    "no permission": (OURS, policies(DEFAULT), FORBIDDEN, "Forbidden", FORBIDDEN.message),
+}
+
+
+@pytest.mark.parametrize("case", NOT_SERVED)
+def test_reason_and_next_step_are_reported(case: str) -> None:
+    signers, present, connection, state, message = NOT_SERVED[case]
+    report = report_cluster(cluster(), signers, present, connection)
+    assert report is not None
+    assert (report.state, report.message) == (state, message)
+    assert not report.served
+
+
+def test_cluster_without_any_mistake_is_served() -> None:
+    report = report_cluster(cluster(), OURS, policies(DEFAULT), None)
+    assert report is not None
+    assert report.served
+    assert report.reachable
+    assert report.policies == ("default",)
+
+
+def test_cluster_that_nobody_names_has_no_report() -> None:
+    """A policy for all other Clusters does not ask each of them to opt in."""
+    assert report_cluster(cluster(), frozenset(), policies(DEFAULT), None) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "reachable"), [(None, True), (SECRET_MISSING, False), (FORBIDDEN, True)]
+)
+def test_reachable_is_whether_the_api_server_answers(
+    problem: ConnectionProblem | None, *, reachable: bool
+) -> None:
+    report = report_cluster(cluster(), OURS, policies(DEFAULT), problem)
+    assert report is not None
+    assert report.reachable is reachable
+
+
+@dataclass(slots=True)
+class ReporterFixture:
+    """A reporter, and the Events that it writes."""
+
+    problem: ConnectionProblem | None = None
+    seconds: float = 0.0
+    away: bool = False
+    events: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    reporter: ClusterReporter = field(init=False)
+
+    def __post_init__(self) -> None:
+        active = ActivePolicies(lambda _: {})
+        active.replace(policies(DEFAULT), {})
+        self.reporter = ClusterReporter(
+            active, Connected(self), self, now=lambda: NOW, monotonic=lambda: self.seconds
+        )
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        reason: str,
+        message: str,
+        now: datetime,
+        *,
+        warning: bool = True,
+    ) -> None:
+        assert now == NOW
+        if self.away:
+            raise ApiServerUnavailable("away")
+        self.events.append((regarding.name, reason, message, warning))
+
+    def update(self, *clusters: ClusterObject) -> None:
+        self.reporter.update(clusters or (cluster(),))
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Connections as the fixture has them."""
+
+    fixture: ReporterFixture
+
+    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
+        return cluster.annotated_signers
+
+    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        assert key.namespace == HOME.namespace
+        return self.fixture.problem
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [vars(r)["fields"] for r in caplog.records if r.message == "cluster not served"]
+
+
+def test_problem_is_logged_and_becomes_one_event(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = ReporterFixture(problem=SECRET_MISSING)
+    for _ in range(5):
+        fixture.update()
+    assert fixture.events == [("blue", "KubeconfigRefused", SECRET_MISSING.message, True)]
+    [fields] = warnings(caplog)
+    assert fields == {
+        "cluster": "team-a/blue",
+        "namespace": "team-a",
+        "policies": ["default"],
+        "reason": "KubeconfigRefused",
+        "message": SECRET_MISSING.message,
+        "alarm": True,
+    }
+
+
+def test_recovery_is_an_event_and_a_served_cluster_is_none() -> None:
+    fixture = ReporterFixture()
+    fixture.update()
+    assert fixture.events == []
+    fixture.problem = SECRET_MISSING
+    fixture.update()
+    fixture.problem = None
+    fixture.update()
+    assert fixture.events[1:] == [("blue", "ClusterServed", "the signer serves the Cluster", False)]
+
+
+def test_problem_that_lasts_is_an_event_each_hour() -> None:
+    """The API server deletes Events after an hour."""
+    fixture = ReporterFixture(problem=SECRET_MISSING)
+    for _ in range(3):
+        fixture.update()
+        fixture.seconds += 3601
+    assert len(fixture.events) == 3
+
+
+def test_cluster_that_is_being_connected_is_reported_only_if_that_lasts() -> None:
+    fixture = ReporterFixture(problem=CONNECTING)
+    fixture.update()
+    fixture.seconds += 29
+    fixture.update()
+    assert fixture.events == []
+    fixture.seconds += 2
+    fixture.update()
+    assert [event[1] for event in fixture.events] == ["Connecting"]
+
+
+def test_event_that_was_not_written_is_written_later(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = ReporterFixture(problem=SECRET_MISSING, away=True)
+    with pytest.raises(ApiServerUnavailable):
+        fixture.update()
+    assert warnings(caplog)
+    fixture.away = False
+    fixture.update()
+    assert len(fixture.events) == 1
+
+
+def test_tenant_with_many_clusters_delays_only_its_own_events() -> None:
+    fixture = ReporterFixture(problem=SECRET_MISSING)
+    many = [cluster(f"c-{number}") for number in range(30)]
+    fixture.update(*many)
+    assert len(fixture.events) == 20
+    fixture.update(*many)
+    assert {event[0] for event in fixture.events} == {each.key.name for each in many}
+
+
+def policy(spec: dict[str, object] | None = None, **status: object) -> PolicyObject:
+    metadata = {"name": "own", "uid": "uid", "generation": 3}
+    return read_policy({"metadata": metadata, "spec": spec or {}, "status": status})
+
+
+def report(name: str, state: str = "Served", *names: str) -> ClusterReport:
+    return ClusterReport(
+        key=ClusterKey(namespace="team-a", name=name),
+        uid=name,
+        policies=names or ("own",),
+        state=state,
+        message="" if state == "Served" else f"{name} needs help",
+    )
+
+
+GOOD = PolicyState(problems=(), in_force=3)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
+
+
+def test_status_shows_clusters_those_first_that_are_not_served() -> None:
+    reports = [report("a"), report("b", "Forbidden"), report("c", "Served", "other")]
+    status = build_status(policy(), GOOD, reports, NOW)
+    assert status["clusters"] == [
+        {"namespace": "team-a", "name": "b", "state": "Forbidden", "message": "b needs help"},
+        {"namespace": "team-a", "name": "a", "state": "Served"},
+    ]
+    assert (status["selectedClusters"], status["servedClusters"]) == (2, 1)
+    assert (status["observedGeneration"], status["activeGeneration"]) == (3, 3)
+    assert conditions(status) == {
+        "Ready": ("True", "InForce", "the policy is in force"),
+        "ClustersServed": ("False", "ClustersNotServed", "team-a/b: b needs help"),
+    }
+
+
+def test_status_of_many_clusters_is_bounded() -> None:
+    reports = [report(f"c-{number:03}", "Forbidden") for number in range(150)]
+    status = build_status(policy(), GOOD, reports, NOW)
+    assert len(status["clusters"]) == 100
+    assert status["selectedClusters"] == 150
+    assert conditions(status)["ClustersServed"][2].endswith("; and 147 more in status.clusters")
+
+
+@pytest.mark.parametrize(
+    ("spec", "state", "reports", "reason", "message"),
+    [
+        (
+            {},
+            PolicyState(problems=("p", "q"), in_force=2),
+            [],
+            "PolicyInvalid",
+            "p; q; generation 2 stays in force",
+        ),
+        (
+            {},
+            PolicyState(problems=("p",), in_force=None),
+            [],
+            "PolicyInvalid",
+            "p; its Clusters wait",
+        ),
+        (
+            {},
+            GOOD,
+            [report("a", "PolicyConflict", "other", "own")],
+            "PolicyConflict",
+            "team-a/a: a needs help",
+        ),
+        (
+            {"clusterRef": {"namespace": "n", "name": "c"}},
+            GOOD,
+            [],
+            "ClusterNotFound",
+            "no Cluster n/c exists: correct clusterRef",
+        ),
+    ],
+    ids=["changed", "new", "conflict", "no such Cluster"],
+)
+def test_policy_that_is_not_ready_says_why(
+    spec: dict[str, object],
+    state: PolicyState,
+    reports: list[ClusterReport],
+    reason: str,
+    message: str,
+) -> None:
+    status = build_status(policy(spec), state, reports, NOW)
+    assert conditions(status)["Ready"] == ("False", reason, message)
+
+
+def test_transition_time_changes_only_with_the_status() -> None:
+    first = build_status(policy(), GOOD, [report("a")], NOW)
+    later = NOW.replace(hour=13)
+    second = build_status(policy(None, **first), GOOD, [report("a", "Forbidden")], later)
+    times = [c["lastTransitionTime"] for c in second["conditions"]]
+    assert times == ["2026-11-22T12:00:00Z", "2026-11-22T13:00:00Z"]
+
+
+@dataclass(slots=True)
+class Writes:
+    """Statuses that were written."""
+
+    statuses: list[Mapping[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        assert policy.uid == "uid"
+        self.statuses.append(status)
+
+
+def test_status_is_written_only_when_it_changes() -> None:
+    writes = Writes()
+    statuses = PolicyStatuses(writes, lambda: writes.seconds)
+    status = build_status(policy(), GOOD, [], NOW)
+    statuses.write(policy(), status)
+    statuses.write(policy(None, **status), status)
+    assert writes.statuses == [status]
+
+
+def test_two_replicas_that_differ_do_not_write_without_end() -> None:
+    """One reaches a workload cluster, and the other one does not."""
+    writes = Writes()
+    mine = PolicyStatuses(writes, lambda: writes.seconds)
+    own = build_status(policy(), GOOD, [report("a")], NOW)
+    other = build_status(policy(), GOOD, [report("a", "ApiServerUnavailable")], NOW)
+    mine.write(policy(), own)
+    for _ in range(10):
+        mine.write(policy(None, **other), own)
+    assert len(writes.statuses) == 1
+    writes.seconds += 301
+    mine.write(policy(None, **other), own)
+    assert len(writes.statuses) == 2

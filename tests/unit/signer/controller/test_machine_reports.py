@@ -1,0 +1,127 @@
+"""Conditions of Machines: written once, bounded, and never changed by unproved requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.controller import machine_reports
+from signer.controller.machine_reports import MachineReports
+from signer.inventory.machine_status import MachineCondition
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+WAITS = MachineCondition(
+    namespace="team-a",
+    name="machine-1",
+    uid="uid-1",
+    attested=False,
+    reason="BootstrapNotReady",
+    message="the bootstrap data is not ready",
+)
+DENIED = replace(WAITS, reason="EndorsementKeyMismatch", message="another key is on record")
+ATTESTED = replace(WAITS, attested=True, reason="Attested", message="it has a certificate")
+
+
+@dataclass(slots=True)
+class Reports:
+    """Reports, and what was written."""
+
+    seconds: float = 0.0
+    away: bool = False
+    written: list[MachineCondition] = field(default_factory=list)
+    reports: MachineReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reports = MachineReports(self, now=lambda: NOW, monotonic=lambda: self.seconds)
+
+    def write(self, condition: MachineCondition, now: datetime) -> None:
+        assert now == NOW
+        if self.away:
+            raise ApiServerUnavailable("away")
+        self.written.append(condition)
+
+    def note(self, *conditions: MachineCondition) -> None:
+        for condition in conditions:
+            self.reports.note(condition)
+        self.reports.flush()
+
+
+def test_same_condition_is_written_once() -> None:
+    at = Reports()
+    at.note(WAITS, WAITS)
+    at.note(WAITS)
+    assert at.written == [WAITS]
+
+
+def test_two_requests_that_name_one_machine_do_not_write_without_end() -> None:
+    """A stolen bootstrap token and the real node wait for different reasons."""
+    at = Reports()
+    for _ in range(10):
+        at.note(WAITS)
+        at.note(DENIED)
+    assert at.written == [WAITS]
+    at.seconds += 31
+    at.note()
+    assert at.written == [WAITS, DENIED]
+
+
+def test_machine_that_attests_is_written_at_once() -> None:
+    at = Reports()
+    at.note(WAITS)
+    at.note(ATTESTED)
+    assert at.written == [WAITS, ATTESTED]
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_request_does_not_change_a_machine_that_has_attested(*, flush: bool) -> None:
+    at = Reports()
+    at.reports.note(ATTESTED)
+    if flush:
+        at.reports.flush()
+    at.seconds += 31
+    at.note(DENIED)
+    assert at.written == [ATTESTED]
+
+
+@pytest.mark.parametrize("condition", [WAITS, ATTESTED])
+def test_failed_write_is_tried_again_after_a_pause(
+    condition: MachineCondition, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = Reports(away=True)
+    for _ in range(5):
+        at.note(condition)
+    assert [r.message for r in caplog.records] == ["machine not reported"]
+    at.away, at.seconds = False, 31
+    at.note()
+    assert at.written == [condition]
+
+
+def many(count: int, namespace: str) -> list[MachineCondition]:
+    return [replace(WAITS, namespace=namespace, uid=f"{namespace}-{n}") for n in range(count)]
+
+
+def test_namespace_with_many_machines_delays_only_its_own() -> None:
+    at = Reports()
+    at.note(*many(100, "large"), *many(1, "small"))
+    assert len(at.written) == 21
+    assert at.written[-1].namespace == "small"
+
+
+@pytest.mark.parametrize("limit", ["_MAX_DUE", "_MAX_WRITTEN"])
+def test_memory_is_bounded(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_reports, limit, 5)
+    at = Reports()
+    sizes: dict[str, Callable[[], int]] = {
+        "_MAX_DUE": lambda: len(at.reports._due),
+        "_MAX_WRITTEN": lambda: len(at.reports._written),
+    }
+    for condition in many(10, "team-a"):
+        at.reports.note(condition)
+    if limit == "_MAX_WRITTEN":
+        at.reports.flush()
+    assert sizes[limit]() == 5
+    at.reports.flush()
+    assert at.reports._due == {}
+    assert at.reports._counts["team-a"] == 0
