@@ -3,14 +3,13 @@
 The tests read the commands from docs/operations.md and run them.
 """
 
-import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
@@ -21,14 +20,15 @@ from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
 
-OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 FINALIZER = "test.example/node-is-drained"
 
 
 def ban(fleet: Fleet, key: str) -> None:
     """Run the documented command, with the key's name in place of its placeholder."""
-    [command] = re.findall(r"`kubectl (patch endorsementkey .*)`", OPERATIONS.read_text())
-    fleet.management.kubectl(*shlex.split(command.replace("<old>", key)))
+    [command] = [block.script for block in blocks() if '"banned"' in block.script]
+    program, *arguments = shlex.split(command.replace("$OLD", key))
+    assert program == "kubectl"
+    fleet.management.kubectl(*arguments)
 
 
 def key_of(node: Node, fleet: Fleet) -> str:
