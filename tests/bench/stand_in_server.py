@@ -1,4 +1,4 @@
-"""Answers the signer's requests from a store: HTTP/1.1 as far as the signer speaks it."""
+"""Answers the signer's requests from a store: HTTP/1.1 as far as the signer uses it."""
 
 import asyncio
 import json

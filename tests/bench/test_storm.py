@@ -137,7 +137,7 @@ def test_storm_against_a_stand_in(tmp_path: Path, stack: ExitStack) -> None:
 
 
 def test_storm_against_real_servers(tmp_path: Path, stack: ExitStack) -> None:
-    """Beside kube-controller-manager with its default limits, and with raised ones."""
+    """Compare with kube-controller-manager, with its default limits and with raised ones."""
     servers = RealServers(tmp_path / "servers", stack)
     signer = Signer(servers, tmp_path / "signer", policy={"bootstrapGroups": [BOOTSTRAPPERS]})
     with signer:

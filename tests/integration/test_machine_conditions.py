@@ -1,4 +1,4 @@
-"""The condition KubeletAttested and Events tell with kubectl why a node does not join."""
+"""The condition KubeletAttested and Events show with kubectl why a node does not join."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

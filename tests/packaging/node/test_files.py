@@ -35,7 +35,7 @@ def test_there_are_shared_objects_for_each_python() -> None:
 
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.name)
 def test_no_shared_object_has_a_runpath(path: Path) -> None:
-    """A RUNPATH of the building machine is a directory that anybody may create on a node."""
+    """A RUNPATH of the building machine is a directory that any user may create on a node."""
     assert dynamic(path, "RUNPATH") == dynamic(path, "RPATH") == set()
 
 

@@ -196,7 +196,7 @@ SELECTOR = {"namespaces": [HOME.namespace, "n"], "matchLabels": {"stage": "test"
 def test_labels_select_only_in_the_namespaces_of_the_policy(
     key: ClusterKey, labels: dict[str, str], name: str
 ) -> None:
-    """A tenant who labels its Cluster gets no policy that is meant for others."""
+    """A tenant who labels its Cluster gets no policy of other Clusters."""
     policies = load(document("selected", clusterSelector=SELECTOR), document("default"))
     assert policies.for_cluster(key, labels).name == name
 
