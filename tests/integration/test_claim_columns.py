@@ -43,7 +43,7 @@ def test_registered_key_that_has_not_joined_shows_its_machine(
         KEYS, {"metadata": {"name": name}, **body({"registeredFor": [{**cluster, **fields}]})}
     )
     cells = row(fleet, "endorsementkeys", name)
-    assert (cells["REGISTERED FOR"], cells["LAST NODE"]) == (shown, "")
+    assert (cells["REGISTERED FOR"], cells["HELD BY"]) == (shown, "")
 
 
 def body(spec: Mapping[str, object]) -> Mapping[str, object]:
@@ -58,7 +58,7 @@ def test_claims_are_selected_by_the_fields_of_their_node(machines: Machines, fle
     assert node.call().status == 0
     cells = row(fleet, "attestednodes", "-A", f"--field-selector=spec.nodeName={node.name}")
     assert cells["MACHINE"] == node.name
-    assert "CLUSTER" not in cells
+    assert cells["CLUSTER"] == node.tenant.name
     key = csrs.claim(node, fleet.management.admin)["endorsementKey"]
     selector = f"--field-selector=spec.heldBy.nodeName={node.name}"
     assert row(fleet, "endorsementkeys", selector)["NAME"] == key

@@ -26,7 +26,7 @@ FINALIZER = "test.example/node-is-drained"
 def ban(fleet: Fleet, key: str) -> None:
     """Run the documented command, with the key's name in place of its placeholder."""
     [command] = [block.script for block in blocks() if '"banned"' in block.script]
-    program, *arguments = shlex.split(command.replace("$OLD", key))
+    program, *arguments = shlex.split(command.replace("\\\n", "").replace("$OLD", key))
     assert program == "kubectl"
     fleet.management.kubectl(*arguments)
 
