@@ -1,5 +1,6 @@
 """The node of the end-to-end tests: its state in the cluster, and actions of an operator."""
 
+import base64
 import json
 import os
 import subprocess
@@ -97,15 +98,33 @@ class JoinedNode:
         )
 
     def renew(self) -> x509.Certificate:
-        """Run `renew`, as an operator or a timer does, and return the new certificate."""
-        before = self.certificate()
+        """Run `renew`, as an operator or a timer does, and return the new certificate.
+
+        The signer reads a replaced authority up to ten seconds later. So this repeats `renew` until
+        the certificate ends with the authority that is in the Secret now.
+        """
+        ends = self._authority().not_valid_after_utc
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        subprocess.run(
-            [PLUGIN, "renew", "--kubeconfig", self.node.kubeconfig()], check=True, env=environment
-        )
-        after = self.certificate()
-        assert after != before
-        return after
+
+        def is_of_this_authority() -> bool:
+            before = self.certificate()
+            subprocess.run(
+                [PLUGIN, "renew", "--kubeconfig", self.node.kubeconfig()],
+                check=True,
+                env=environment,
+            )
+            assert self.certificate() != before
+            return self.certificate().not_valid_after_utc == ends
+
+        wait_until(is_of_this_authority, what="the signer uses the authority", poll=0.5)
+        return self.certificate()
+
+    def _authority(self) -> x509.Certificate:
+        """Return the certificate of the authority in the Secret of the Cluster."""
+        tenant = self.node.tenant
+        path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-ca"
+        data = self.fleet.management.admin.get(path)["data"]
+        return x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
 
     def hold_short_certificate(self, lifetime: timedelta) -> x509.Certificate:
         """Let the kubelet use a certificate that expires soon, and return it.
