@@ -104,7 +104,10 @@ class Authority:
 
     def _issue(self, builder: x509.CertificateBuilder, key: PrivateKey, *, client: bool) -> Pair:
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
+        # As Go adds it. From Python 3.13 on, the default of OpenSSL's clients requires it.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(issuer, critical=False)
         certificate = builder.sign(self.key, hashes.SHA256())
         return Pair(certificate=_pem(certificate), key=key_pem(key))
 
