@@ -239,7 +239,7 @@ def main() -> None:
     try:
         if arguments.crds:
             directories = crds()
-        elif arguments.need in TOOLS:
+        elif isinstance(arguments.need, str):
             directories = (tool(arguments.need).parent,)
         else:
             directories = (kubernetes(arguments.version, arguments.need),)

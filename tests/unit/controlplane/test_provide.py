@@ -260,3 +260,29 @@ def test_environment_does_not_change_what_is_built(environ: dict[str, str], tmp_
     environ |= {"GOFLAGS": "-race", "GOTOOLCHAIN": "auto", "CGO_ENABLED": "1", "GOOS": "plan9"}
     seen = golang.module_directory(go, "any", cwd=tmp_path, environ=environ)
     assert str(seen) == "-mod=readonly,local,0,"
+
+
+@pytest.mark.parametrize(
+    ("need", "provided"),
+    [("all", provide.ALL), ("etcd,kubectl", ["etcd", "kubectl"]), ("cluster-api", "cluster-api")],
+)
+def test_command_line_provides_programs_and_tools(
+    need: str,
+    provided: Sequence[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`make controlplane` names programs, and tools such as Cluster API's manager."""
+    seen: list[object] = []
+
+    def note(*arguments: object) -> Path:
+        seen.append(arguments[-1])
+        return Path("/provided/program")
+
+    monkeypatch.setattr(provide, "kubernetes", note)
+    monkeypatch.setattr(provide, "tool", note)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["provide", "--need", need])
+    provide.main()
+    assert seen == [provided]
+    assert capsys.readouterr().out.startswith("/provided")
