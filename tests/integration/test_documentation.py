@@ -18,7 +18,9 @@ from tests.builders.certificates import authority
 from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE as SIGNER_NAMESPACE
 from tests.harness.node import Node
+from tests.harness.process import wait_until
 from tests.harness.programs import PLUGIN, SIGNER
 from tests.harness.signer import opt_in
 from tests.integration import csrs
@@ -48,6 +50,7 @@ metadata: {name: default}
 spec: {}
 """
 COMMAND_SECONDS = 90
+SIGNER_SECRETS = f"/api/v1/namespaces/{SIGNER_NAMESPACE}/secrets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +151,13 @@ status=$?
 def test_commands_of_the_page_work_in_their_order(
     page: str, workstation: Workstation, node: Node, fleet: Fleet
 ) -> None:
+    admin = fleet.management.admin
+    # docs/operations.md deletes them, and the signer creates new ones within a minute.
+    wait_until(lambda: admin.list(SIGNER_SECRETS), what="the challenge keys exist", seconds=90)
     if page not in BEFORE_JOINING:
         path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{node.tenant.namespace}/machines"
         annotations = {"metadata": {"annotations": node.registration()}}
-        fleet.management.admin.patch(f"{path}/{node.name}", annotations)
+        admin.patch(f"{path}/{node.name}", annotations)
         workstation.run("kubelet-authenticator-tpm join")
         *_, answer = csrs.of_node(node)
         workstation.environment["CSR"] = answer["metadata"]["name"]
