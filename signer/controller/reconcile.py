@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
@@ -38,13 +39,22 @@ from signer.errors import (
     ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
     CsrChanged,
+    EndorsementKeyNotRegistered,
     NotOptedIn,
     ServingRequestExpired,
 )
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory, Machine
+from signer.model import (
+    ChallengeKeys,
+    ClaimStore,
+    ClusterKey,
+    Csr,
+    Inventory,
+    Machine,
+    OfferedKey,
+)
 from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
@@ -52,6 +62,7 @@ from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
+from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
     ParsedKubeletServing,
@@ -154,6 +165,8 @@ class Reconciler:
     rate_limiter: RateLimiter
     note_machine: Callable[[MachineCondition], None]
     """Remembers what became of a Machine; another thread writes it."""
+    note_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
+    """Remembers an unregistered key of a Machine; another thread writes it."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
@@ -195,6 +208,7 @@ class _Reconciliation:
         self._csr = csr
         self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._endorsement_key: EndorsementKey | None = None
         self._rules: PolicyInForce
         """Set first of all: later steps use one policy, also when another one replaces it."""
 
@@ -352,6 +366,7 @@ class _Reconciliation:
         """
         if isinstance(proved, EndorsementKey):
             self._audit.endorsement_key = proved.name
+            self._endorsement_key = proved
         return proved
 
     def _audit_answer(self, verified: VerifiedAnswer) -> None:
@@ -406,6 +421,8 @@ class _Reconciliation:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._deny(e)
             self._report(error)
+        if isinstance(error, EndorsementKeyNotRegistered):
+            self._note_key_request()
         self.record("waiting", error, new=new)
         names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
@@ -447,6 +464,18 @@ class _Reconciliation:
                 machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     self._note_machine(machines[0], error.reason, error.message, attested=False)
+
+    def _note_key_request(self) -> None:
+        """Note the unregistered key of an offer for the operators."""
+        offer, key = self._parsed, self._endorsement_key
+        if not isinstance(offer, ParsedOffer) or key is None:
+            return
+        context = self._context(self._rules.policy, self._common.now())
+        with contextlib.suppress(Unavailable):
+            machines = self._cluster.inventory.machines(offer.provider_id)
+            if len(machines) == 1 and may_offer_key(self._csr, machines[0]):
+                describe = partial(describe_offered_key, self._csr, offer, key, context)
+                self._common.note_key_request(self._cluster.key, machines[0], key.name, describe)
 
     def _note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
         if machine.is_pool_member:
