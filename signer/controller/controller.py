@@ -23,6 +23,7 @@ from signer.config import Config
 from signer.controller import metrics
 from signer.controller.active_policies import ActivePolicies
 from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
@@ -40,7 +41,7 @@ from signer.controller.policy_file import PolicyFile
 from signer.controller.policy_objects import PolicyObjects
 from signer.controller.policy_status import PolicyStatuses, build_status
 from signer.controller.rate_limit import ChallengeRateLimiter
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue

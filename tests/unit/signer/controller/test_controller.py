@@ -9,9 +9,10 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.config import Config
 from signer.controller import controller
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
