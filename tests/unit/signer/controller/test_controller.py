@@ -152,7 +152,7 @@ def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
 
     monkeypatch.setattr(controller, "_MAINTENANCE_INTERVAL", 0.0)
     monkeypatch.setattr(signer._challenge_keys, "rotate", rotate)
-    monkeypatch.setattr(signer, "_delete_unclaimed_keys", delete_unclaimed_keys)
+    monkeypatch.setattr(signer._cleanup, "delete_unclaimed_keys", delete_unclaimed_keys)
     signer._maintain_management()
     assert steps == ["rotate", "keys"]
 
