@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
-from signer.inventory import kubeconfig_secret
+from signer.inventory import kubeconfig_secret, workload_clusters
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
