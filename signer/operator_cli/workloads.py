@@ -8,13 +8,14 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable, AttestationError
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster import ClusterObject
-from signer.inventory.workload_clusters import read_connection
+from signer.inventory.kubeconfig_secret import find_kubeconfig_secret, read_connection
 from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient, Expired
 from signer.kube.pages import list_pages
 from signer.kube.secrets import Secret, read_secret
@@ -50,7 +51,16 @@ def connect_workload(api: ManagementApi, cluster: ClusterObject) -> ApiClient:
     Raises `AttestationError` when its kubeconfig Secret is refused, and `CommandError`.
     """
     key = cluster.key
-    secret = read_named_secret(api, key.namespace, f"{key.name}-kubeconfig")
+    _, secret = find_kubeconfig_secret(partial(read_named_secret, api), key)
+    return open_client(cluster, secret)
+
+
+def open_client(cluster: ClusterObject, secret: Secret | None) -> ApiClient:
+    """Return a client that connects with a kubeconfig Secret.
+
+    Raises `AttestationError` when the Secret is refused.
+    """
+    key = cluster.key
     connection = read_connection(secret, cluster)
     return ApiClient(
         f"{key.namespace}/{key.name}",
