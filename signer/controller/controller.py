@@ -139,7 +139,9 @@ class Controller:
         self._machine_reports = MachineReports(
             MachineStatusClient(api), now=_now, monotonic=time.monotonic
         )
-        self._key_requests = KeyRequests(self._management, KeyRequestClient(api))
+        self._key_requests = KeyRequests(
+            self._management, KeyRequestClient(api), monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
             claims=claims,

@@ -8,7 +8,7 @@ number of objects. Source: docs/decisions/0033-unknown-tpms-as-requests.md.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -30,6 +30,8 @@ _MAX_DUE: Final = 200
 are reconciled again."""
 _BATCH_SIZE: Final = 20
 """Writes of one round for one namespace."""
+_FAILURE_PAUSE: Final = 30.0
+"""Seconds without a write for a namespace, after a failure."""
 _MAX_FAILURES: Final = 3
 """Namespaces whose writes fail in one round. Each failure may take half a minute."""
 
@@ -64,21 +66,23 @@ class _Round:
     A write that always fails, such as one that the API server refuses, delays only its namespace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, paused: Container[str]) -> None:
+        """Write nothing for the namespaces that are paused."""
+        self._paused = paused
         self._writes: Counter[str] = Counter()
-        self._failed: set[str] = set()
+        self.failed: set[str] = set()
 
     def run(self, namespace: str, write: Callable[[], None]) -> None:
         """Run a write unless its namespace, or the whole round, has had enough; never raises."""
-        if namespace in self._failed or len(self._failed) >= _MAX_FAILURES:
+        if namespace in self._paused or namespace in self.failed:
             return
-        if self._writes[namespace] >= _BATCH_SIZE:
+        if len(self.failed) >= _MAX_FAILURES or self._writes[namespace] >= _BATCH_SIZE:
             return
         self._writes[namespace] += 1
         try:
             write()
         except Unavailable as e:
-            self._failed.add(namespace)
+            self.failed.add(namespace)
             fields = {"namespace": namespace, "message": e.message, "detail": e.detail}
             _logger.warning("endorsement key request not written", extra={"fields": fields})
 
@@ -86,9 +90,18 @@ class _Round:
 class KeyRequests:
     """The requests of all namespaces; any thread may call `note`, one `sync`."""
 
-    def __init__(self, management: ManagementCluster, writer: KeyRequestWriter) -> None:
+    def __init__(
+        self,
+        management: ManagementCluster,
+        writer: KeyRequestWriter,
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
         self._management = management
         self._writer = writer
+        self._monotonic = monotonic
+        self._paused: dict[str, float] = {}
+        """Namespaces whose last write failed, each with the end of its pause."""
         self._lock = Lock()
         self._due: dict[tuple[str, str, str], _Due] = {}
         """By namespace, UID of the Machine, and key."""
@@ -130,13 +143,16 @@ class KeyRequests:
 
         What cannot be written stays due. Raises `ApiServerUnavailable` until the objects are known.
         """
-        round_ = _Round()
+        now = self._monotonic()
+        self._paused = {name: until for name, until in self._paused.items() if until > now}
+        round_ = _Round(self._paused)
         for request in self._settled():
             round_.run(request.cluster.namespace, partial(self._writer.delete, request))
         with self._lock:
             due = list(self._due.items())
         for place, entry in due:
             round_.run(entry.cluster.namespace, partial(self._handle, place, entry))
+        self._paused |= dict.fromkeys(round_.failed, now + _FAILURE_PAUSE)
 
     def _handle(self, place: tuple[str, str, str], due: _Due) -> None:
         """Write a key. After a failure, it comes after all others."""

@@ -65,6 +65,7 @@ class Requests:
     refused: set[str] = field(default_factory=set)
     """Namespaces in which every write fails."""
     writes: int = 0
+    seconds: float = 0.0
     others: Callable[[], object] | None = None
     """Writes of another replica, before the next write."""
 
@@ -76,7 +77,7 @@ class Requests:
         for cache in (self.management.keys, self.management.nodes, self.management.machines):
             cache.replace({})
         self.management.key_requests.replace({})
-        self.requests = KeyRequests(self.management, self)
+        self.requests = KeyRequests(self.management, self, monotonic=lambda: self.seconds)
 
     def add_machine(
         self, name: str = "machine-1", *, cluster: ClusterKey = BLUE, generation: int = 1
@@ -230,8 +231,10 @@ def test_refused_writes_of_one_namespace_do_not_stop_another() -> None:
     at.note(at.add_machine(cluster=OTHER), GENUINE, cluster=OTHER)
     at.requests.sync()
     assert at.keys("team-b/machine-1") == [GENUINE]
+    at.requests.sync()
     assert at.writes == 2
     at.refused.clear()
+    at.seconds += 31
     at.requests.sync()
     assert all(at.keys(f"team-a/machine-{n}") == [GENUINE] for n in range(5))
 
@@ -245,6 +248,7 @@ def test_outage_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     at.requests.sync()
     assert at.writes == 2
     at.refused.clear()
+    at.seconds += 31
     at.requests.sync()
     assert all(at.keys(f"team-{n}/machine-1") == [GENUINE] for n in range(5))
 
