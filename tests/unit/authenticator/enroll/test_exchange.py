@@ -419,6 +419,19 @@ def test_pending_answer_is_kept_over_calls_until_it_is_fifteen_minutes_old() -> 
     assert node.store.pending.answer_name == filed(node)[3]
 
 
+def test_reason_of_a_wait_is_logged_once_and_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A node was silent for 60 seconds although the signer had written the reason."""
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    [record] = [r for r in caplog.records if r.name == "authenticator.enroll.exchange"]
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith(
+        ": the signer waits: MachineNotFound: no Machine has the provider ID"
+    )
+
+
 def test_node_waits_for_its_machine() -> None:
     node = FakeNode()
     node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
