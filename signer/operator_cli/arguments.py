@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "release": "let the next owner of a machine use its endorsement key",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
+    "learn": "print a policy that allows the PCR values of nodes known to be good",
     "check": "examine the installation, the Clusters, and rights that avoid the attestation",
 }
 _KEY_HELP: Final = (
@@ -224,6 +225,29 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_learn(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "--log",
+        required=True,
+        metavar="FILE",
+        help="read the log of the signer from FILE; - is standard input",
+    )
+    command.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="allow the values of this node, which must be known to be good; may be repeated",
+    )
+    _add_cluster(command, "the Cluster of the nodes; required if the log has several with them")
+    command.add_argument(
+        "--add-to",
+        metavar="POLICY",
+        help="print this KubeletAttestationPolicy with the values added (default: a draft)",
+    )
+
+
 def _add_check(command: argparse.ArgumentParser) -> None:
     _add_read_flags(command)
     _add_signer_namespace(command)
@@ -242,6 +266,7 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "release": _add_release,
     "explain": _add_explain,
     "policy": _add_policy,
+    "learn": _add_learn,
     "check": _add_check,
 }
 

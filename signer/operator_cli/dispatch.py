@@ -10,6 +10,7 @@ from signer.operator_cli.commands import (
     check,
     clusters,
     explain,
+    learn,
     nodes,
     pending,
     policy_check,
@@ -34,6 +35,7 @@ COMMANDS: Final[Mapping[str, Callable[[Session], int]]] = {
     "release": release.run,
     "explain": explain.run,
     "policy": policy_check.run,
+    "learn": learn.run,
     "check": check.run,
 }
 
