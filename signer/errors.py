@@ -29,6 +29,10 @@ class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
     """A ClusterRoleBinding lets kube-controller-manager approve unattested client certificates."""
 
 
+class ServingOnly(Waiting, check="R0"):
+    """The policy has the mode ServingOnly: the signer issues no certificates to the Cluster."""
+
+
 class NotOurSigner(Ignored, check="R1"):
     """The CSR names another signer."""
 

@@ -18,6 +18,7 @@ from signer.policy.policy import (
     KubeletServingMode,
     PcrMode,
     Policy,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
@@ -27,6 +28,19 @@ from signer.policy.section import Section
 POLICY_KIND: Final = "KubeletAttestationPolicy"
 _MIN_LIFETIME: Final = timedelta(hours=1)
 _DEFAULTS: Final = Policy(name="defaults")
+_ATTESTATION_RULES: Final = (
+    "endorsementKey",
+    "attestationKey",
+    "pcrs",
+    "eventLog",
+    "bootstrapGroups",
+    "certificate",
+    "nameReuse",
+    "autoApproveBindings",
+    "serving",
+    "minimumVersion",
+)
+"""Keys that have no meaning with mode ServingOnly. A rule that is not in force is refused."""
 
 
 class PolicyFileInvalid(ValueError):
@@ -131,6 +145,7 @@ def _spec(name: str, spec: Section) -> Policy:
     return Policy(
         name=name,
         clusters=_clusters(spec),
+        mode=_mode(spec),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
@@ -153,6 +168,15 @@ def _spec(name: str, spec: Section) -> Policy:
         builtin_serving=builtin,
         serving_by_node_ref=by_node_ref,
     )
+
+
+def _mode(spec: Section) -> PolicyMode:
+    mode = spec.choice("mode", _DEFAULTS.mode)
+    if mode is PolicyMode.SERVING_ONLY:
+        for key in _ATTESTATION_RULES:
+            if key in spec:
+                spec.add_problem("must be absent with mode ServingOnly", key)
+    return mode
 
 
 def _clusters(spec: Section) -> ClusterSelector | None:

@@ -34,6 +34,15 @@ BANKS: Final = ("sha256", "sha384", "sha512")
 """PCR banks that a policy may select; SHA-1 is broken."""
 
 
+class PolicyMode(Enum):
+    """Which certificates the signer decides on."""
+
+    ATTESTATION = "Attestation"
+    SERVING_ONLY = "ServingOnly"
+    """Only requests to `kubernetes.io/kubelet-serving`; other programs issue client certificates
+    of nodes, without attestation."""
+
+
 class TrustMode(Enum):
     """What makes an endorsement key trusted (E2)."""
 
@@ -130,6 +139,7 @@ class Policy:
     name: str
     clusters: ClusterSelector | None = None
     """`None`: every Cluster that no other policy selects."""
+    mode: PolicyMode = PolicyMode.ATTESTATION
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED

@@ -6,6 +6,7 @@ A, B = "aa" * 32, "bb" * 32
 
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
+    "mode": "Attestation",
     "minimumVersion": "v1",
     "bootstrapGroups": ["joiners"],
     "endorsementKey": {
@@ -55,6 +56,25 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown nested key": ({"certificate": {"life": "1h"}}, "spec.certificate.life: unknown key"),
     "section is not a mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
     "section is empty": ({"pcrs": None}, "spec.pcrs: must be a mapping"),
+    "unknown mode": ({"mode": "Off"}, "spec.mode: must be one of Attestation, ServingOnly"),
+    **{
+        f"ServingOnly with {key}": (
+            {"mode": "ServingOnly", key: value},
+            f"spec.{key}: must be absent with mode ServingOnly",
+        )
+        for key, value in {
+            "endorsementKey": {"trust": "FirstUse"},
+            "attestationKey": {"schemes": ["ecdsa-p256-sha256"]},
+            "pcrs": {"mode": "Record"},
+            "eventLog": {"secureBoot": True},
+            "bootstrapGroups": ["joiners"],
+            "certificate": {"lifetime": "1h"},
+            "nameReuse": "AfterMachine",
+            "autoApproveBindings": "Alarm",
+            "serving": {"builtin": "Approve"},
+            "minimumVersion": "v1",
+        }.items()
+    },
     "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
     "no bootstrap groups": (
         {"bootstrapGroups": []},
@@ -323,5 +343,6 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "a long time": {"certificate": {"lifetime": "999999h999999m999999s"}},
     "first use": {"endorsementKey": {"trust": "FirstUse"}},
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
+    "serving only": {"mode": "ServingOnly", "nodeNames": {"machineName": True}},
     "serving ignored": {"serving": {"builtin": "Ignore", "nodeRefFallback": False}},
 }

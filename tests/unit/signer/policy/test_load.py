@@ -24,6 +24,7 @@ from signer.policy import (
     PcrVariant,
     Policy,
     PolicyFileInvalid,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
@@ -67,6 +68,7 @@ def test_an_empty_spec_has_the_defaults() -> None:
     """They require a registered endorsement key."""
     policy = only()
     assert policy == Policy(name="default")
+    assert policy.mode is PolicyMode.ATTESTATION
     assert policy.trust is TrustMode.REGISTERED
     assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     assert policy.pcr_mode is PcrMode.RECORD
