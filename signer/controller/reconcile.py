@@ -299,6 +299,8 @@ class _Reconciliation:
             self._read_live(policy)
             self._write_certificate(certificate)
         self.record("issued")
+        for alarm in verified.alarms:
+            self._record_event(alarm.reason, f"{alarm.message}; the certificate was issued")
         message = "the TPM of the machine attested, and its node has a certificate"
         self._note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
@@ -361,7 +363,8 @@ class _Reconciliation:
         context.boot, context.pcrs = verified.boot, verified.pcrs
         context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
-            self.record("alarm", alarm)
+            self.record(audit.ALARM, alarm)
+        context.alarms = tuple(alarm.reason for alarm in verified.alarms)
 
     def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Verify and approve a request that kube-controller-manager then signs."""
@@ -438,15 +441,17 @@ class _Reconciliation:
         Anyone who may file CSRs causes these, one for each CSR and reason: `RequesterShares` limits
         the CSRs. The verdict does not depend on them.
         """
-        with contextlib.suppress(Unavailable):
-            now = self._common.now()
-            self._cluster.csrs.record_event(self._csr, error.reason, error.message, now)
+        self._record_event(error.reason, error.message)
         provider_id = self._audit.provider_id
         if provider_id and error.check[:1] not in _CHECKS_OF_REQUESTER:
             with contextlib.suppress(Unavailable):
                 machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     self._note_machine(machines[0], error.reason, error.message, attested=False)
+
+    def _record_event(self, reason: str, message: str) -> None:
+        with contextlib.suppress(Unavailable):
+            self._cluster.csrs.record_event(self._csr, reason, message, self._common.now())
 
     def _note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
         if machine.is_pool_member:

@@ -16,7 +16,6 @@ from signer.policy.policy import (
     SCHEMES,
     ClusterSelector,
     KubeletServingMode,
-    PcrMode,
     Policy,
     PolicyMode,
     PolicySet,
@@ -136,9 +135,8 @@ def _spec(name: str, spec: Section) -> Policy:
     pcrs = spec.section("pcrs")
     selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
     mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
-    enforce = mode is PcrMode.ENFORCE
-    variants = read_variants(pcrs, selection, enforce=enforce)
-    allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
+    variants = read_variants(pcrs, selection, mode)
+    allowed = read_allowed(pcrs, selection, mode, needed=not variants)
     pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
     lifetime, shared = _certificate(spec.section("certificate"))

@@ -63,9 +63,10 @@ class TrustMode(Enum):
 
 
 class PcrMode(Enum):
-    """Whether quoted PCR values are only logged, or also checked (Q4)."""
+    """Whether quoted PCR values are only logged, compared with an alarm, or enforced (Q4)."""
 
     RECORD = "Record"
+    WARN = "Warn"
     ENFORCE = "Enforce"
 
 

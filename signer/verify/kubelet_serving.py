@@ -20,7 +20,7 @@ from signer.model import ClusterKey, Csr, Machine
 from signer.policy import PolicyMode
 from signer.verify.claims import is_claim_of, is_complete_claim, require_usable
 from signer.verify.context import VerificationContext
-from signer.verify.machine import find_machine, find_machine_of_node
+from signer.verify.machine import find_machine, verify_unattested_machine
 from signer.verify.parse import ParsedKubeletServing
 from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_requester_name
@@ -59,8 +59,8 @@ def verify_kubelet_serving(
 
     # (M1 M3 M4 M6), or (M3 E3 M1)
     if context.policy.mode is PolicyMode.SERVING_ONLY:
-        machine = find_machine_of_node(node_name, requester, context)
-        trace("M1 M3 M4 M6", machine)
+        verified = verify_unattested_machine(node_name, requester, context)
+        machine = trace("M1 M3 M4 M6", verified).machine
     else:
         machine = trace("M3 E3 M1", _find_attested_machine(node_name, context))
 

@@ -84,10 +84,10 @@ def verify_machine(
     return VerifiedMachine(machine=machine, node_name=node_name, alarms=alarms)
 
 
-def find_machine_of_node(
+def verify_unattested_machine(
     node_name: str, requester: Requester, context: VerificationContext
-) -> Machine:
-    """Return the Machine of a node that has not attested: nodeRef and an address name the node.
+) -> VerifiedMachine:
+    """Verify that nodeRef and an address of one Machine name a node that has not attested.
 
     nodeRef alone is not enough. Cluster API follows the provider ID that the node wrote, so a node
     could choose any Machine that has no Node yet.
@@ -109,7 +109,7 @@ def find_machine_of_node(
     _require_node(machine, node_name, requester, inventory)  # (M4)
     for alarm in _node_ref_alarms(machine, node_name, inventory):  # (M6)
         raise alarm
-    return machine
+    return VerifiedMachine(machine=machine, node_name=node_name, alarms=())
 
 
 def _require_ready(machine: Machine, cluster: Cluster) -> None:

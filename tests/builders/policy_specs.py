@@ -164,6 +164,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"pcrs": {"mode": "Enforce"}},
         "spec.pcrs.allowed: is required in mode Enforce",
     ),
+    "warning without values": (
+        {"pcrs": {"mode": "Warn"}},
+        "spec.pcrs.allowed: is required in mode Warn",
+    ),
     "a selected PCR without values": (
         {"pcrs": enforced(selection={"sha256": [4, 7]})},
         "spec.pcrs.allowed.sha256.4: is required: the PCR is selected",
@@ -320,6 +324,7 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "one cluster": {"clusterRef": {"namespace": "n", "name": "c"}},
     "a namespace": {"clusterSelector": {"namespaces": ["n"]}},
     "enforced": {"pcrs": enforced()},
+    "warning": {"pcrs": enforced(mode="Warn")},
     "enforced with variants alone": {
         "pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [_VARIANT]}
     },

@@ -21,6 +21,7 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from common.pem import encode_block
+from signer.controller.metrics import VERDICTS, cluster_label
 from signer.controller.reconcile import ClusterContext, Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
@@ -32,6 +33,7 @@ from signer.policy import (
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
+    PcrMode,
     Policy,
     PolicySet,
     RefusedPolicy,
@@ -153,6 +155,12 @@ class ReconcilerFixture:
             if result != RETRY:
                 break
         return self.csrs.stored[csr.name]
+
+    @staticmethod
+    def count_of(outcome: str, reason: str) -> float:
+        """Return how many answers were counted with this outcome and reason of Q4."""
+        labels = (cluster_label(HOME), "answer", outcome, reason, "Q4")
+        return float(VERDICTS.labels(*labels)._value.get())
 
     def reason(self, csr: Csr) -> str:
         """Reconcile; return type and reason of the condition Denied or Failed."""
@@ -356,6 +364,28 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     quoted = fixture.scenario.pcrs["sha256"]
     assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
     assert fields["notAfter"] == node.not_after.isoformat()
+
+
+def test_value_that_a_policy_only_warns_about_is_logged_counted_and_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = ReconcilerFixture()
+    policy = fixture.scenario.policy
+    fixture.scenario.policy = replace(policy, pcr_mode=PcrMode.WARN, pcr_allowed={"sha256": {}})
+    csr = fixture.file(fixture.scenario.answer_csr())
+    before = fixture.count_of("alarm", "PcrPolicyMismatch")
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    alarm, issued = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(alarm)["fields"]
+    assert (alarm.levelname, fields["alarm"], fields["outcome"]) == ("WARNING", True, "alarm")
+    assert (fields["reason"], fields["check"]) == ("PcrPolicyMismatch", "Q4")
+    assert fields["detail"].startswith("sha256:0 is ")
+    fields = vars(issued)["fields"]
+    assert (fields["outcome"], fields["alarms"]) == ("issued", ["PcrPolicyMismatch"])
+    assert fixture.csrs.events == [(csr.name, "PcrPolicyMismatch")]
+    assert fixture.count_of("alarm", "PcrPolicyMismatch") == before + 1
 
 
 def test_claims_are_written_before_the_approval() -> None:
