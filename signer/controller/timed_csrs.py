@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
-from signer.controller.reconcile import CsrWriter
+from signer.controller.cluster_context import CsrWriter
 from signer.model import Csr
 
 T = TypeVar("T")

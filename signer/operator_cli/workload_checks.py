@@ -19,7 +19,7 @@ from signer.kube.access_review import read_access_review
 from signer.kube.client import ApiClient
 from signer.kube.secrets import Secret
 from signer.operator_cli.errors import CommandError
-from signer.operator_cli.findings import Finding, Result
+from signer.operator_cli.findings import Finding, Result, permissions_finding
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.rbac import find_administrators, find_holders
 from signer.operator_cli.workloads import Unreachable, list_workload, read_named_secret
@@ -142,16 +142,9 @@ def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
         for verb, group, resource, subresource in PERMISSIONS
         if not _may(client, verb, group, resource, subresource)
     ]
-    check, name = "kubeconfig's permissions", name_of(cluster)
-    if not missing:
-        return Finding(result=Result.OK, check=check, object=name)
-    return Finding(
-        result=Result.PROBLEM,
-        check=check,
-        object=name,
-        message=f"missing: {', '.join(missing)}",
-        next_step="apply packaging/signer/workload-rbac.yaml in the workload cluster",
-    )
+    next_step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
+    check = "kubeconfig's permissions"
+    return permissions_finding(check, name_of(cluster), missing, next_step=next_step)
 
 
 def _may(client: ApiClient, verb: str, group: str, resource: str, subresource: str) -> bool:

@@ -206,7 +206,7 @@ class PolicySet:
     def selecting(
         self, key: ClusterKey, labels: Mapping[str, str]
     ) -> tuple[Policy | RefusedPolicy, ...]:
-        """Return the policies that select a Cluster; if there are none, those for all others."""
+        """Return the policies that select a Cluster, or those without a selector if none does."""
         every: tuple[Policy | RefusedPolicy, ...] = (*self.accepted, *self.refused)
         return (
             tuple(p for p in every if p.clusters and p.clusters.matches(key, labels))

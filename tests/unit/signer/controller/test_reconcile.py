@@ -21,8 +21,9 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from common.pem import encode_block
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.metrics import VERDICTS, cluster_label
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
