@@ -49,6 +49,14 @@ class RequesterNotAllowed(Denied, check="R3"):
     """The requester is neither a bootstrapper nor the node itself."""
 
 
+class AccessNotAllowed(Waiting, check="R4"):
+    """RBAC of the workload cluster does not allow the requester this kind of certificate."""
+
+
+class AccessReviewUnavailable(Unavailable, check="R4"):
+    """The API server did not decide whether RBAC allows the requester its certificate."""
+
+
 class AnnotationsFull(Denied):
     """The requester's annotations leave no space for the signer's."""
 

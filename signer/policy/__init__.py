@@ -6,6 +6,7 @@ problem is refused as a whole, and a Cluster without exactly one policy gets no 
 
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -22,6 +23,7 @@ from signer.policy.policy import (
 )
 
 __all__ = [
+    "AccessReview",
     "AutoApproveBindings",
     "ClusterSelector",
     "EventLogRules",

@@ -163,6 +163,7 @@ def _spec(name: str, spec: Section) -> Policy:
         allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
+        access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         builtin_serving=builtin,
         serving_by_node_ref=by_node_ref,
     )

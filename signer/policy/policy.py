@@ -85,6 +85,13 @@ class AutoApproveBindings(Enum):
     WAIT = "Wait"
 
 
+class AccessReview(Enum):
+    """Whether RBAC of the workload cluster must allow a requester its certificate (R4)."""
+
+    SKIP = "Skip"
+    REQUIRE = "Require"
+
+
 class KubeletServingMode(Enum):
     """What to do with requests to `kubernetes.io/kubelet-serving`."""
 
@@ -163,6 +170,7 @@ class Policy:
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
+    access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False
     """Whether nodeRef may identify the Machine of a node without an AttestedNode.

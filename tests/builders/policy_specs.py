@@ -37,6 +37,7 @@ EVERY_SETTING: dict[str, object] = {
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
     "autoApproveBindings": "Wait",
+    "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
 }
 
@@ -278,6 +279,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
+    "unknown access review": (
+        {"accessReview": True},
+        "spec.accessReview: must be one of Skip, Require",
+    ),
     "fallback with builtin Ignore": (
         {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
         "spec.serving.nodeRefFallback: must be absent with builtin Ignore",
@@ -348,6 +353,10 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "a long time": {"certificate": {"lifetime": "999999h999999m999999s"}},
     "first use": {"endorsementKey": {"trust": "FirstUse"}},
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
-    "serving only": {"mode": "ServingOnly", "nodeNames": {"machineName": True}},
+    "serving only": {
+        "mode": "ServingOnly",
+        "accessReview": "Require",
+        "nodeNames": {"machineName": True},
+    },
     "serving ignored": {"serving": {"builtin": "Ignore", "nodeRefFallback": False}},
 }

@@ -31,6 +31,7 @@ from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
@@ -774,6 +775,49 @@ def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:
     csr = fixture.file(fixture.scenario.offer_csr())
     assert fixture.reconcile(csr) == Result(requeue=Requeue.ON_CHANGE)
     assert fixture.csrs.writes == []
+
+
+def with_access_review(*allowed: str) -> ReconcilerFixture:
+    """Return a reconciler whose policy requires that RBAC allows a certificate."""
+    fixture = ReconcilerFixture(csrs=FakeCsrs(allowed=frozenset(allowed)))
+    policy = replace(fixture.scenario.policy, access_review=AccessReview.REQUIRE)
+    fixture.scenario.policy = policy
+    return fixture
+
+
+def test_access_review_is_asked_once_for_an_answer_and_never_for_an_offer() -> None:
+    """An offer is not proved, and costs no request to an API server but its challenge."""
+    fixture = with_access_review("nodeclient")
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        assert fixture.reconcile(fixture.file(csr)) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    assert fixture.csrs.reads == ["nodeclient"]
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_requester_that_rbac_does_not_allow_waits_without_a_claim(*, serving: bool) -> None:
+    fixture = with_access_review()
+    if serving:
+        fixture.scenario.put_claim()
+    keys = dict(fixture.scenario.store.keys)
+    made = builtin(fixture.scenario, NODE) if serving else fixture.scenario.answer_csr()
+    csr = fixture.file(made)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessNotAllowed: ")
+    assert stored.conditions == {}
+    assert fixture.scenario.store.keys == keys
+
+
+def test_access_review_that_fails_is_neither_yes_nor_no() -> None:
+    fixture = with_access_review()
+    fixture.csrs.allowed = None
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions == {}
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessReviewUnavailable: ")
+    assert fixture.scenario.store.keys == {}
 
 
 def test_kubelet_serving_is_approved_and_not_signed() -> None:

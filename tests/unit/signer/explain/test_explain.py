@@ -197,6 +197,15 @@ def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Dire
     assert status == 1
 
 
+def test_access_review_is_not_decided_offline(directory: Directory) -> None:
+    spec = {"accessReview": "Require"}
+    text, status = directory.report(directory.scenario.answer_csr(), spec=spec)
+    assert "  R4  cannot decide RBAC allows the requester its certificate\n" in text
+    ending = "  cannot be decided: the policy requires an access review, which the workload "
+    assert text.endswith(f"{ending}cluster decides\n")
+    assert status == 3
+
+
 def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -> None:
     """The offer that it repeats is verified; the rest is undecided."""
     text, status = directory.report(directory.scenario.answer_csr(), challenge_key_secret=None)
