@@ -34,6 +34,7 @@ from signer.controller.housekeeping import (
 )
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.key_requests import KeyRequests
 from signer.controller.machine_reports import MachineReports
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
@@ -44,6 +45,7 @@ from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
@@ -137,6 +139,9 @@ class Controller:
         self._machine_reports = MachineReports(
             MachineStatusClient(api), now=_now, monotonic=time.monotonic
         )
+        self._key_requests = KeyRequests(
+            self._management, KeyRequestClient(api), monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
             claims=claims,
@@ -144,6 +149,7 @@ class Controller:
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             note_machine=self._machine_reports.note,
+            note_key_request=self._key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -332,6 +338,8 @@ class Controller:
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             run_step(self._machine_reports.flush, "report on the Machines")
+            if self._management.has_synced() and self._management.key_requests.has_synced:
+                run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 run_step(self._report_clusters, "report on the Clusters")
                 run_step(self._report_policies, "status of the policies")
