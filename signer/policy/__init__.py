@@ -18,6 +18,7 @@ from signer.policy.policy import (
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "PolicySet",
     "RefusedPolicy",
     "TrustMode",
+    "UnknownCredential",
     "load_policies",
     "load_spec",
 ]
