@@ -97,7 +97,7 @@ ANSWER: Final = (
     *("Q1 Q2", "Q3", "Q4", _MACHINE, *_NODE),
 )
 SERVING: Final = (*ANSWER, "S1 S2 S3")
-CLAIM: Final = ("K4 K1 K2 K3",)
+CLAIM: Final = ("K1 K4 K2 K3",)
 BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M3 E3 M1", "S1 S2 S3")
 """The checks of each kind of request in their order; a string has the checks that end together."""
 
@@ -185,7 +185,7 @@ class _Replay:
         not_after = inputs.now + policy.certificate_lifetime
         blank = UnreleasedCertificate(pem=b"", credential_id="", not_after=not_after)
         claimed = make_claims(verified, context, claims=inputs.claims, certificate=blank)
-        self._record_check("K4 K1 K2 K3", claimed)
+        self._record_check("K1 K4 K2 K3", claimed)
         return Verdict.CERTIFIED
 
     def _record_check(self, checks: str, proved: T) -> T:

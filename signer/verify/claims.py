@@ -232,7 +232,7 @@ _Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """One pass over K4, K1, K2 and K3."""
+    """One pass over K1, K4, K2 and K3."""
 
     request: ClaimRequest
     claims: ClaimStore
@@ -268,10 +268,10 @@ class _Attempt:
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
     ) -> tuple[RequesterCredentialUnknown, ...]:
         holder = self.request.holder
-        alarm = self._find_unknown_credential(node)
+        held = self._take_key(key)
+        alarm = self._find_unknown_credential(node)  # (K4)
         if alarm is not None and self.policy.unknown_credential is UnknownCredential.DENY:
             raise alarm
-        held = self._take_key(key)
         self._take_name(node)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
