@@ -323,7 +323,7 @@ class Inventory(Protocol):
 
 
 class ClaimStore(Protocol):
-    """Reads and writes claims in the API server, without a cache (K1 to K3).
+    """Reads and writes claims in the API server, without a cache (K1 to K4).
 
     Writes carry the resourceVersion that was read; a conflict raises `ClaimConflict`.
     """

@@ -297,7 +297,7 @@ class Controller:
                 self._add_problem(workload, FORBIDDEN, message)
             raise
         error = check_authority(workload.key, self._authorities.authority)
-        if error is None:
+        if error is None or self._policies.is_serving_only(workload.key):
             self._problems.pop(workload, None)
         else:
             secret = authority_secret(workload.key)

@@ -33,6 +33,7 @@ from signer.controller.csr_reports import CsrReports
 from signer.controller.machine_reports import ATTESTED
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
+    AccessReviewUnavailable,
     AnnotationsFull,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
@@ -45,7 +46,8 @@ from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine
-from signer.policy import Policy
+from signer.policy import AccessReview, Policy
+from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
@@ -65,7 +67,11 @@ from signer.verify.recognize import CsrKind, recognize_csr
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_LASTING_FAILURES: Final = (AuthorityUnavailable, ChallengeKeyUnavailable)
+_LASTING_FAILURES: Final = (
+    AccessReviewUnavailable,
+    AuthorityUnavailable,
+    ChallengeKeyUnavailable,
+)
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
@@ -264,6 +270,7 @@ class _Reconciliation:
         """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
+        self._verify_access(kind, policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._cluster.key)
         not_after = certificate_not_after(
@@ -274,8 +281,8 @@ class _Reconciliation:
         )
         context = self._context(policy, now)
         claimed = make_claims(verified, context, claims=common.claims, certificate=unreleased)
-        for alarm in claimed.alarms:
-            self._raise_alarm(alarm, verified.machine)
+        for unknown in claimed.alarms:
+            self._raise_alarm(unknown, verified.machine)
         self._audit.not_after, self._audit.issued_credential = not_after, unreleased.credential_id
         try:
             self._write_certificate(claimed.certificate)
@@ -283,6 +290,9 @@ class _Reconciliation:
             self._read_live(policy)
             self._write_certificate(claimed.certificate)
         self.record("issued")
+        for alarm in (*verified.alarms, *claimed.alarms):
+            message = f"{alarm.message}; the certificate was issued"
+            self._reports.record_event(alarm.reason, message)
         message = "the TPM of the machine attested, and its node has a certificate"
         self._reports.note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
@@ -345,7 +355,8 @@ class _Reconciliation:
         context.boot, context.pcrs = verified.boot, verified.pcrs
         context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
-            self.record("alarm", alarm)
+            self.record(audit.ALARM, alarm)
+        context.alarms = tuple(alarm.reason for alarm in verified.alarms)
 
     def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Verify and approve a request that kube-controller-manager then signs."""
@@ -354,10 +365,16 @@ class _Reconciliation:
         context = self._context(policy, self._common.now())
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
+        self._verify_access(CsrKind.BUILTIN_SERVING, policy)
         message = "the names are those of the node's Machine"
         self._cluster.csrs.approve(self._reports.clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
+
+    def _verify_access(self, kind: CsrKind, policy: Policy) -> None:
+        """R4: only for a verified request, since it costs two calls to the API server."""
+        if policy.access_review is AccessReview.REQUIRE:
+            verify_access(self._csr, kind, self._cluster.csrs)
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""

@@ -61,6 +61,10 @@ def _alarms(proved: Any) -> str:  # noqa: ANN401
     return _alarm_texts(proved) or "none"
 
 
+def _unexpected_values(proved: Any) -> str:  # noqa: ANN401
+    return "; ".join(f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms)
+
+
 def _machine(proved: Any) -> str:  # noqa: ANN401
     return str(getattr(proved, "machine", proved).name)
 
@@ -78,6 +82,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "Q1": _boot,
     "Q3": _pcrs,
+    "Q4": _unexpected_values,
     "M1": _machine,
     "M3": lambda proved: getattr(proved, "node_name", ""),
     "M6": _alarms,

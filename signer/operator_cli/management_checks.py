@@ -8,7 +8,7 @@ from typing import Any, Final
 from common.names import API_GROUP
 from signer.kube.access_review import read_access_review
 from signer.operator_cli.errors import CommandError
-from signer.operator_cli.findings import Finding, Result
+from signer.operator_cli.findings import Finding, Result, permissions_finding
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
@@ -85,15 +85,8 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
             api, namespace, verb=verb, group="", resource="secrets", namespace=namespace
         )
     ]
-    if not missing:
-        return Finding(result=Result.OK, check=title, object=name)
-    return Finding(
-        result=Result.PROBLEM,
-        check=title,
-        object=name,
-        message=f"missing: {', '.join(missing)}",
-        next_step="apply packaging/signer/management-rbac.yaml",
-    )
+    next_step = "apply packaging/signer/management-rbac.yaml"
+    return permissions_finding(title, name, missing, next_step=next_step)
 
 
 def _is_allowed(

@@ -6,6 +6,7 @@ problem is refused as a whole, and a Cluster without exactly one policy gets no 
 
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -15,6 +16,7 @@ from signer.policy.policy import (
     PcrValues,
     PcrVariant,
     Policy,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
@@ -22,6 +24,7 @@ from signer.policy.policy import (
 )
 
 __all__ = [
+    "AccessReview",
     "AutoApproveBindings",
     "ClusterSelector",
     "EventLogRules",
@@ -32,6 +35,7 @@ __all__ = [
     "PcrVariant",
     "Policy",
     "PolicyFileInvalid",
+    "PolicyMode",
     "PolicySet",
     "RefusedPolicy",
     "TrustMode",

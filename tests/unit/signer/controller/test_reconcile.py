@@ -23,6 +23,7 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.metrics import VERDICTS, cluster_label
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
@@ -31,9 +32,11 @@ from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClusterKey, Condition, Csr, credential_id
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
+    PcrMode,
     Policy,
     PolicySet,
     RefusedPolicy,
@@ -156,6 +159,12 @@ class ReconcilerFixture:
             if result != RETRY:
                 break
         return self.csrs.stored[csr.name]
+
+    @staticmethod
+    def count_of(outcome: str, reason: str) -> float:
+        """Return how many answers were counted with this outcome and reason of Q4."""
+        labels = (cluster_label(HOME), "answer", outcome, reason, "Q4")
+        return float(VERDICTS.labels(*labels)._value.get())
 
     def reason(self, csr: Csr) -> str:
         """Reconcile; return type and reason of the condition Denied or Failed."""
@@ -456,6 +465,28 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     quoted = fixture.scenario.pcrs["sha256"]
     assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
     assert fields["notAfter"] == node.not_after.isoformat()
+
+
+def test_value_that_a_policy_only_warns_about_is_logged_counted_and_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = ReconcilerFixture()
+    policy = fixture.scenario.policy
+    fixture.scenario.policy = replace(policy, pcr_mode=PcrMode.WARN, pcr_allowed={"sha256": {}})
+    csr = fixture.file(fixture.scenario.answer_csr())
+    before = fixture.count_of("alarm", "PcrPolicyMismatch")
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    alarm, issued = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(alarm)["fields"]
+    assert (alarm.levelname, fields["alarm"], fields["outcome"]) == ("WARNING", True, "alarm")
+    assert (fields["reason"], fields["check"]) == ("PcrPolicyMismatch", "Q4")
+    assert fields["detail"].startswith("sha256:0 is ")
+    fields = vars(issued)["fields"]
+    assert (fields["outcome"], fields["alarms"]) == ("issued", ["PcrPolicyMismatch"])
+    assert fixture.csrs.events == [(csr.name, "PcrPolicyMismatch")]
+    assert fixture.count_of("alarm", "PcrPolicyMismatch") == before + 1
 
 
 def test_claims_are_written_before_the_approval() -> None:
@@ -843,6 +874,49 @@ def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:
     csr = fixture.file(fixture.scenario.offer_csr())
     assert fixture.reconcile(csr) == Result(requeue=Requeue.ON_CHANGE)
     assert fixture.csrs.writes == []
+
+
+def with_access_review(*allowed: str) -> ReconcilerFixture:
+    """Return a reconciler whose policy requires that RBAC allows a certificate."""
+    fixture = ReconcilerFixture(csrs=FakeCsrs(allowed=frozenset(allowed)))
+    policy = replace(fixture.scenario.policy, access_review=AccessReview.REQUIRE)
+    fixture.scenario.policy = policy
+    return fixture
+
+
+def test_access_review_is_asked_once_for_an_answer_and_never_for_an_offer() -> None:
+    """An offer is not proved, and costs no request to an API server but its challenge."""
+    fixture = with_access_review("nodeclient")
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        assert fixture.reconcile(fixture.file(csr)) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    assert fixture.csrs.reads == ["nodeclient"]
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_requester_that_rbac_does_not_allow_waits_without_a_claim(*, serving: bool) -> None:
+    fixture = with_access_review()
+    if serving:
+        fixture.scenario.put_claim()
+    keys = dict(fixture.scenario.store.keys)
+    made = builtin(fixture.scenario, NODE) if serving else fixture.scenario.answer_csr()
+    csr = fixture.file(made)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessNotAllowed: ")
+    assert stored.conditions == {}
+    assert fixture.scenario.store.keys == keys
+
+
+def test_access_review_that_fails_is_neither_yes_nor_no() -> None:
+    fixture = with_access_review()
+    fixture.csrs.allowed = None
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions == {}
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessReviewUnavailable: ")
+    assert fixture.scenario.store.keys == {}
 
 
 def test_kubelet_serving_is_approved_and_not_signed() -> None:
