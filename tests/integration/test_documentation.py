@@ -119,6 +119,7 @@ def workstation(
         "KUBECONFIG": str(fleet.management.admin_config),
         "NAMESPACE": node.tenant.namespace,
         "CLUSTER": node.tenant.name,
+        "ATTESTED_NODE": f"{node.name}.{node.tenant.name}",
         "INFRASTRUCTURE": "testmachines,testclusters",
         **keys,
     }
