@@ -120,6 +120,7 @@ def workstation(
         "NAMESPACE": node.tenant.namespace,
         "CLUSTER": node.tenant.name,
         "INFRASTRUCTURE": "testmachines,testclusters",
+        "KUBELET_AUTHENTICATOR_JOIN_ARGS": "",  # the program on the PATH has the flags
         **keys,
     }
     yield Workstation(directory, environment)
@@ -153,7 +154,9 @@ def test_commands_of_the_page_work_in_their_order(
 ) -> None:
     admin = fleet.management.admin
     # docs/operations.md deletes them, and the signer creates new ones within a minute.
-    wait_until(lambda: admin.list(SIGNER_SECRETS), what="the challenge keys exist", seconds=90)
+    wait_until(
+        lambda: bool(admin.list(SIGNER_SECRETS)), what="the challenge keys exist", seconds=90
+    )
     if page not in BEFORE_JOINING:
         path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{node.tenant.namespace}/machines"
         annotations = {"metadata": {"annotations": node.registration()}}
