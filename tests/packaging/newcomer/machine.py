@@ -132,6 +132,8 @@ def _join_configuration(workload: WorkloadCluster, address: str) -> dict[str, ob
                 "caCertHashes": [f"sha256:{hashlib.sha256(der).hexdigest()}"],
             }
         },
+        # kubeletHealthCheckSeconds in the page's KubeadmConfigTemplate.
+        "timeouts": {"kubeletHealthCheck": "1h0m0s"},
         "nodeRegistration": {
             "criSocket": "unix:///run/containerd/containerd.sock",
             "imagePullPolicy": "Never",
