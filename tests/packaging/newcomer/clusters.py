@@ -17,13 +17,8 @@ from tests.harness.workload import WorkloadCluster
 NAMESPACE: Final = "team-a"
 CLUSTER: Final = "c1"
 PROGRAMS: Final = (
-    "kube-apiserver",
-    "etcd",
-    "kubectl",
-    "kube-controller-manager",
-    "kubeadm",
-    "kubelet",
-)
+    "etcd", "kube-apiserver", "kube-controller-manager", "kubeadm", "kubectl", "kubelet",
+)  # fmt: skip
 
 
 class BareManagementCluster(ManagementCluster):

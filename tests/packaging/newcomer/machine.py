@@ -29,6 +29,8 @@ _SETTINGS: Final = (
 )
 """The last flag is only for software TPMs."""
 _JOIN_CONFIGURATION: Final = "/run/kubeadm/kubeadm-join-config.yaml"
+_PREFLIGHT: Final = ("--ignore-preflight-errors=all",)
+"""Of programs and modules of the kernel that a node without pods does not need."""
 _SHARED_KERNEL: Final = """
 mknod -m 600 /dev/kmsg c 1 3
 mkdir /srv/sysctls
@@ -71,12 +73,7 @@ class NodeMachine:
         configuration = yaml.safe_dump(_join_configuration(workload, self.address))
         self._machine.write(_JOIN_CONFIGURATION, configuration, mode=0o600)
         try:
-            self._machine.run(
-                "kubeadm",
-                "join",
-                f"--config={_JOIN_CONFIGURATION}",
-                "--ignore-preflight-errors=all",
-            )
+            self._machine.run("kubeadm", "join", f"--config={_JOIN_CONFIGURATION}", *_PREFLIGHT)
         except RuntimeError as error:
             raise RuntimeError(f"{error}\n{self._machine.journal('kubelet')}") from error
 

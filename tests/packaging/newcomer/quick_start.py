@@ -16,7 +16,7 @@ from tests.harness.objects import Machine
 from tests.packaging.newcomer import clusters, machine
 from tests.packaging.newcomer.clusters import CLUSTER, NAMESPACE, Clusters
 from tests.packaging.newcomer.machine import NAME, PROVIDER_ID, NodeMachine
-from tests.packaging.newcomer.operator import Workstation
+from tests.packaging.newcomer.workstation import Workstation
 from tests.packaging.signer import helm, image
 from tests.packaging.signer.pod import Pod
 

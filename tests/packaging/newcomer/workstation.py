@@ -1,9 +1,8 @@
-"""The operator's workstation: a directory with the files of a release, kubectl, and kubeconfigs."""
+"""The operator's workstation: the files of a release, kubectl, clusterctl, and a kubeconfig."""
 
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +29,7 @@ class Workstation:
         inherited = {k: v for k, v in os.environ.items() if k.startswith(_PACKAGE_INDEX)}
         self._environment = inherited | {
             # The virtual environment that the page makes comes first.
-            "PATH": f"{directory / 'operator/bin'}:{programs}:{_path_without_checkout()}",
+            "PATH": f"{directory / 'operator/bin'}:{programs}:{os.environ['PATH']}",
             "HOME": str(directory),
             "KUBECONFIG": str(clusters.management.admin_config),
             "NAMESPACE": NAMESPACE,
@@ -56,9 +55,3 @@ class Workstation:
         if done.returncode:
             raise RuntimeError(f"{script}{done.stdout}{done.stderr}")
         return done.stdout
-
-
-def _path_without_checkout() -> str:
-    """Return PATH without the virtual environment of the tests."""
-    scripts = Path(sys.executable).parent
-    return ":".join(each for each in os.environ["PATH"].split(":") if Path(each) != scripts)
