@@ -121,6 +121,7 @@ def workstation(
         "CLUSTER": node.tenant.name,
         "ATTESTED_NODE": f"{node.name}.{node.tenant.name}",
         "INFRASTRUCTURE": "testmachines,testclusters",
+        "KUBELET_AUTHENTICATOR_JOIN_ARGS": "",  # the program on the PATH has the flags
         **keys,
     }
     yield Workstation(directory, environment)
