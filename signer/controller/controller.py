@@ -24,6 +24,7 @@ from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities, authority_secret
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.cluster_report import render_reports
 from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
@@ -207,7 +208,11 @@ class Controller:
             self._reporter.all,
         )
         app = build_app(
-            registry, healthy=self._healthy, ready=self._management.has_synced, access=access
+            registry,
+            healthy=self._healthy,
+            ready=self._management.has_synced,
+            clusters=lambda: render_reports(self._reporter.all()),
+            access=access,
         )
         return HttpServer(config.metrics_address, app, tls)
 
