@@ -1,7 +1,7 @@
 """What the kubelet pays for a credential in the cache, and what others would make it pay.
 
-    make bench ARGS=tests/bench/test_cached_path.py
-    make bench ARGS=tests/bench/test_cached_path.py PEER_EXEC_PLUGIN='/path/to/plugin --its-flags'
+    make bench ARGS='-k cached_path'
+    make bench ARGS='-k cached_path' PEER_EXEC_PLUGIN='/path/to/plugin --its-flags'
 
 A peer gets the same KUBERNETES_EXEC_INFO as the launcher, and has to have something in its cache.
 """
