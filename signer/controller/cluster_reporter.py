@@ -15,7 +15,7 @@ from signer.controller.active_policies import ActivePolicies
 from signer.controller.cluster_report import TRANSIENT, ClusterReport, report_cluster
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.workload_clusters import ConnectionProblem
-from signer.kube.events import ObjectReference
+from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
@@ -27,21 +27,6 @@ _REPEAT_SECONDS: Final = 3600.0
 """Until an Event is written again. The API server keeps Events for an hour."""
 _MAX_CHANGES: Final = 20
 """Reported changes of one namespace in one round: a tenant may change its Clusters at any rate."""
-
-
-class EventWriter(Protocol):
-    """Writes Events to the management cluster."""
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        reason: str,
-        message: str,
-        now: datetime,
-        *,
-        warning: bool = True,
-    ) -> None:
-        """Create an Event, unless the same one exists."""
 
 
 class Connections(Protocol):
@@ -72,7 +57,7 @@ class ClusterReporter:
         self,
         policies: ActivePolicies,
         connections: Connections,
-        events: EventWriter,
+        events: EventRecorder,
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],

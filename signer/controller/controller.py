@@ -9,7 +9,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,35 +18,34 @@ from threading import Event, Thread
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from common.errors import ApiServerUnavailable, AttestationError, Unavailable, Waiting
+from common.errors import ApiServerUnavailable, Unavailable, Waiting
 from signer.config import Config
 from signer.controller import metrics
-from signer.controller.active_policies import ActivePolicies
 from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.claim_cleanup import ClaimCleanup
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
-    delete_stale_claims,
-    delete_unclaimed_keys,
     enforce_auto_approve_policy,
 )
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.key_requests import KeyRequests
 from signer.controller.machine_reports import MachineReports
-from signer.controller.policy_file import PolicyFile
-from signer.controller.policy_objects import PolicyObjects
-from signer.controller.policy_status import PolicyStatuses, build_status
+from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
+from signer.controller.steps import run_step
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
-from signer.inventory.caches import cluster_key
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
@@ -62,7 +61,7 @@ from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder
 from signer.kube.secrets import SecretClient
-from signer.model import AttestedNodeObject, ClusterKey, Csr, EndorsementKeyObject, Node
+from signer.model import ClusterKey, Csr, Node
 
 _logger = logging.getLogger(__name__)
 
@@ -110,13 +109,10 @@ class Controller:
             namespace=config.watched_namespace,
             watch_policies=config.policy_file is None,
         )
-        self._policies = ActivePolicies(self._labels_of)
-        self._policy_objects = PolicyObjects(self._policies)
-        self._policy_statuses = PolicyStatuses(PolicyClient(api), time.monotonic)
-        self._policy_file = (
-            None if config.policy_file is None else PolicyFile(config.policy_file, self._policies)
-        )
-        self._claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
+        self._policy_sync = PolicySync(self._management, PolicyClient(api), config.policy_file)
+        self._policies = self._policy_sync.active
+        claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
+        self._cleanup = ClaimCleanup(self._management, claims, _now)
         self._challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
@@ -143,13 +139,17 @@ class Controller:
         self._machine_reports = MachineReports(
             MachineStatusClient(api), now=_now, monotonic=time.monotonic
         )
+        self._key_requests = KeyRequests(
+            self._management, KeyRequestClient(api), monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
-            claims=self._claims,
+            claims=claims,
             challenge_keys=self._challenge_keys,
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             note_machine=self._machine_reports.note,
+            note_key_request=self._key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -285,7 +285,7 @@ class Controller:
     def _maintain_workload(self, workload: WorkloadCluster) -> None:
         while not workload.stopped.is_set():
             step = partial(self._maintain_workload_once, workload)
-            succeeded = _run_step(step, "maintenance of a cluster", workload.key)
+            succeeded = run_step(step, "maintenance of a cluster", workload.key)
             workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
             healthy = succeeded and workload not in self._problems
             workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if healthy else _MAINTENANCE_RETRY)
@@ -303,7 +303,7 @@ class Controller:
                 self._add_problem(workload, FORBIDDEN, message)
             raise
         error = check_authority(workload.key, self._authorities.authority)
-        if error is None:
+        if error is None or self._policies.is_serving_only(workload.key):
             self._problems.pop(workload, None)
         else:
             secret = authority_secret(workload.key)
@@ -324,77 +324,42 @@ class Controller:
 
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
-            _run_step(self._clusters.sync, "sync of the workload clusters")
+            run_step(self._clusters.sync, "sync of the workload clusters")
 
     def _maintain_policies(self) -> None:
         while not self._stop.wait(_POLICY_INTERVAL):
-            _run_step(self._reload_policies, "reload of policies and trust bundles")
+            run_step(self._sync_policies, "reload of policies and trust bundles")
 
-    def _reload_policies(self) -> None:
-        if self._policy_file is not None:
-            changed = self._policy_file.reload()
-        else:
-            cache = self._management.policies
-            changed = cache.has_synced and self._policy_objects.sync(cache.all())
-        if self._policies.reload_bundles() or changed:
+    def _sync_policies(self) -> None:
+        if self._policy_sync.sync():
             # CSRs that wait for a policy or a revocation list can be decided now.
             self._queue.notify(None, None)
 
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
-            _run_step(self._machine_reports.flush, "report on the Machines")
+            run_step(self._machine_reports.flush, "report on the Machines")
+            if self._management.has_synced() and self._management.key_requests.has_synced:
+                run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
-                _run_step(self._report_clusters, "report on the Clusters")
-                _run_step(self._report_policies, "status of the policies")
+                run_step(self._report_clusters, "report on the Clusters")
+                run_step(self._report_policies, "status of the policies")
 
     def _report_clusters(self) -> None:
         self._reporter.update(self._management.clusters.all())
 
     def _report_policies(self) -> None:
-        policies = self._management.policies.all() if self._policy_file is None else ()
-        for policy in policies:
-            state = self._policy_objects.states.get(policy.uid)
-            if state is not None:
-                status = build_status(policy, state, self._reporter.all(), _now())
-                self._policy_statuses.write(policy, status)
-        self._policy_statuses.forget_others(policies)
-
-    def _labels_of(self, key: ClusterKey) -> Mapping[str, str]:
-        cluster = self._management.clusters.get(cluster_key(key))
-        return {} if cluster is None else cluster.labels
+        self._policy_sync.write_statuses(tuple(self._reporter.all()), _now())
 
     def _maintain_management(self) -> None:
         steps = (
             (self._challenge_keys.rotate, "rotation of the challenge keys"),
-            (self._delete_stale_claims, "deletion of stale claims"),
-            (self._delete_unclaimed_keys, "deletion of unclaimed keys"),
+            (self._cleanup.delete_stale_claims, "deletion of stale claims"),
+            (self._cleanup.delete_unclaimed_keys, "deletion of unclaimed keys"),
         )
         succeeded = True
         while not self._stop.wait(_MAINTENANCE_INTERVAL if succeeded else _MAINTENANCE_RETRY):
-            results = [_run_step(step, name) for step, name in steps]
+            results = [run_step(step, name) for step, name in steps]
             succeeded = all(results)
-
-    def _delete_stale_claims(self) -> None:
-        nodes = self._management.nodes.all()
-        delete_stale_claims(nodes, self._claims, is_live=self._is_live, now=_now())
-
-    def _delete_unclaimed_keys(self) -> None:
-        keys = self._management.keys.all()
-        delete_unclaimed_keys(keys, self._claims, is_claimed=self._is_claimed, now=_now())
-
-    def _is_live(self, node: AttestedNodeObject) -> bool:
-        """Return whether a claim's Machine is in the caches, or its Cluster is paused."""
-        cluster = self._management.clusters.get(f"{node.cluster.namespace}/{node.cluster.name}")
-        index_key = (node.cluster, node.provider_id)
-        machines = self._management.machines.by_index("provider ID", index_key)
-        pools = self._management.pools.by_index("provider ID", index_key)
-        if node.machine_name:
-            machines, pools = [m for m in machines if m.name == node.machine_name], ()
-        return bool(machines or pools) or (cluster is not None and cluster.paused)
-
-    def _is_claimed(self, key: EndorsementKeyObject) -> bool:
-        """Return whether an AttestedNode in the caches names the key."""
-        return bool(self._management.nodes.by_index("endorsement key", key.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,21 +380,3 @@ class _Connections:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _run_step(step: Callable[[], None], name: str, cluster: ClusterKey | None = None) -> bool:
-    """Run a step of a loop; log its exception instead of ending the thread; return success."""
-    fields: dict[str, object] = {"step": name}
-    if cluster is not None:
-        fields |= {"cluster": f"{cluster.namespace}/{cluster.name}"}
-        fields |= {"namespace": cluster.namespace}
-    try:
-        step()
-    except AttestationError as e:
-        fields |= {"message": e.message, "detail": e.detail}
-        _logger.warning("step failed", extra={"fields": fields})
-    except Exception:
-        _logger.exception("step failed", extra={"fields": fields})
-    else:
-        return True
-    return False

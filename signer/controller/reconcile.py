@@ -8,9 +8,10 @@ a crash interrupted, and two signers may reconcile the same CSR. Source: docs/pr
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
@@ -23,35 +24,39 @@ from common.errors import (
 )
 from common.names import (
     CHALLENGE_ANNOTATION,
-    PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 from signer.controller import audit
 from signer.controller.active_policies import PolicyInForce
 from signer.controller.audit import AuditContext
+from signer.controller.cluster_context import ClusterContext
+from signer.controller.csr_reports import CsrReports
 from signer.controller.machine_reports import ATTESTED
-from signer.controller.requester_share import RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
+    AccessReviewUnavailable,
     AnnotationsFull,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
     CsrChanged,
+    EndorsementKeyNotRegistered,
     NotOptedIn,
     ServingRequestExpired,
 )
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory, Machine
-from signer.policy import Policy
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine, OfferedKey
+from signer.policy import AccessReview, Policy
+from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
+from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
     ParsedKubeletServing,
@@ -64,42 +69,16 @@ from signer.verify.recognize import CsrKind, recognize_csr
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_LASTING_FAILURES: Final = (AuthorityUnavailable, ChallengeKeyUnavailable)
+_LASTING_FAILURES: Final = (
+    AccessReviewUnavailable,
+    AuthorityUnavailable,
+    ChallengeKeyUnavailable,
+)
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
-_CHECKS_OF_REQUESTER: Final = frozenset({"R", "P"})
-"""Checks on requester and form: until they pass, the provider ID in the request means nothing."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
 minutes and files another (client-go, util/certificate: certificateWaitTimeout); Kubernetes deletes
 it only after a day. The rest is for clocks that differ."""
-
-
-class CsrWriter(Protocol):
-    """Writes to the CSRs of one cluster. Each raises `CsrChanged` if the CSR has changed since."""
-
-    def read(self, name: str) -> Csr | None:
-        """Return the CSR as it is now."""
-
-    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
-        """Write annotations, and remove those whose value is `None`.
-
-        Raises `AnnotationsFull` if the API server refuses their size.
-        """
-
-    def approve(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Approved."""
-
-    def deny(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Denied."""
-
-    def fail(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Failed."""
-
-    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
-        """Write the certificate."""
-
-    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
-        """Create an Event, unless one with this reason exists for this CSR."""
 
 
 class PolicySource(Protocol):
@@ -134,16 +113,6 @@ class RateLimiter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterContext:
-    """One workload cluster: its inventory, its CSRs and the shares of its requesters."""
-
-    key: ClusterKey
-    inventory: Inventory
-    csrs: CsrWriter
-    shares: RequesterShares
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
     """Dependencies of all reconciliations, of all clusters."""
 
@@ -154,6 +123,8 @@ class Reconciler:
     rate_limiter: RateLimiter
     note_machine: Callable[[MachineCondition], None]
     """Remembers what became of a Machine; another thread writes it."""
+    note_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
+    """Remembers an unregistered key of a Machine; another thread writes it."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
@@ -192,11 +163,17 @@ class _Reconciliation:
     def __init__(self, common: Reconciler, cluster: ClusterContext, csr: Csr) -> None:
         self._common = common
         self._cluster = cluster
-        self._csr = csr
+        self._reports = CsrReports(csr, cluster, note_machine=common.note_machine, now=common.now)
         self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._endorsement_key: EndorsementKey | None = None
         self._rules: PolicyInForce
         """Set first of all: later steps use one policy, also when another one replaces it."""
+
+    @property
+    def _csr(self) -> Csr:
+        """The CSR as last read or written."""
+        return self._reports.csr
 
     def run(self) -> Result:
         try:
@@ -245,7 +222,7 @@ class _Reconciliation:
         if state is ChallengeState.UNKNOWN_KEY:
             return Result(requeue=Requeue.ON_CHANGE)
         if state is ChallengeState.CURRENT:
-            self._clear_pending_reason()
+            self._reports.clear_pending_reason()
             return DONE
         common.rate_limiter.acquire((self._cluster.key, self._csr.username))
         challenge = make_challenge(
@@ -257,9 +234,7 @@ class _Reconciliation:
             now=now,
             random=common.random,
         )
-        values: dict[str, str | None] = {CHALLENGE_ANNOTATION: challenge}
-        if PENDING_REASON_ANNOTATION in self._csr.annotations:
-            values[PENDING_REASON_ANNOTATION] = None
+        values = {CHALLENGE_ANNOTATION: challenge} | self._reports.without_pending_reason()
         self._cluster.csrs.annotate(self._csr, values)
         self.record("challenged")
         return DONE
@@ -280,6 +255,7 @@ class _Reconciliation:
         """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
+        self._verify_access(kind, policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._cluster.key)
         not_after = certificate_not_after(
@@ -299,16 +275,19 @@ class _Reconciliation:
             self._read_live(policy)
             self._write_certificate(certificate)
         self.record("issued")
+        for alarm in verified.alarms:
+            message = f"{alarm.message}; the certificate was issued"
+            self._reports.record_event(alarm.reason, message)
         message = "the TPM of the machine attested, and its node has a certificate"
-        self._note_machine(verified.machine, ATTESTED, message, attested=True)
+        self._reports.note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
 
     def _write_certificate(self, certificate: bytes) -> None:
         """Approve the CSR unless it is approved, and write the certificate."""
         csrs = self._cluster.csrs
-        self._clear_pending_reason()
+        self._reports.clear_pending_reason()
         if "Approved" not in self._csr.conditions:
-            self._csr = csrs.approve(self._csr, ATTESTED, "the TPM proved itself")
+            self._reports.csr = csrs.approve(self._csr, ATTESTED, "the TPM proved itself")
         csrs.set_certificate(self._csr, certificate)
 
     def _read_live(self, policy: Policy) -> None:
@@ -320,7 +299,7 @@ class _Reconciliation:
         csr = self._cluster.csrs.read(self._csr.name)
         if csr is None or csr.uid != self._csr.uid:
             raise CsrChanged("the CSR was deleted")
-        self._csr = csr
+        self._reports.csr = csr
         self._recognize(policy)
 
     def _verify(self, kind: CsrKind, answer: ParsedAnswer, policy: Policy) -> VerifiedAnswer:
@@ -352,6 +331,7 @@ class _Reconciliation:
         """
         if isinstance(proved, EndorsementKey):
             self._audit.endorsement_key = proved.name
+            self._endorsement_key = proved
         return proved
 
     def _audit_answer(self, verified: VerifiedAnswer) -> None:
@@ -361,7 +341,8 @@ class _Reconciliation:
         context.boot, context.pcrs = verified.boot, verified.pcrs
         context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
-            self.record("alarm", alarm)
+            self.record(audit.ALARM, alarm)
+        context.alarms = tuple(alarm.reason for alarm in verified.alarms)
 
     def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Verify and approve a request that kube-controller-manager then signs."""
@@ -370,14 +351,20 @@ class _Reconciliation:
         context = self._context(policy, self._common.now())
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
+        self._verify_access(CsrKind.BUILTIN_SERVING, policy)
         message = "the names are those of the node's Machine"
-        self._cluster.csrs.approve(self._clear_pending_reason(), ATTESTED, message)
+        self._cluster.csrs.approve(self._reports.clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
 
+    def _verify_access(self, kind: CsrKind, policy: Policy) -> None:
+        """R4: only for a verified request, since it costs two calls to the API server."""
+        if policy.access_review is AccessReview.REQUIRE:
+            verify_access(self._csr, kind, self._cluster.csrs)
+
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
-        csrs, csr = self._cluster.csrs, self._clear_pending_reason()
+        csrs, csr = self._cluster.csrs, self._reports.clear_pending_reason()
         if isinstance(error, UnsupportedVersion):
             with contextlib.suppress(AnnotationsFull):
                 csr = csrs.annotate(csr, {SUPPORTED_VERSIONS_ANNOTATION: self._versions()})
@@ -387,7 +374,7 @@ class _Reconciliation:
         else:
             csrs.deny(csr, error.reason, error.message)
             self.record("denied", error)
-        self._report(error)
+        self._reports.report(error, self._audit.provider_id)
         return DONE
 
     def _versions(self) -> str:
@@ -398,74 +385,39 @@ class _Reconciliation:
         if self._is_expired_serving_request():
             detail = f"it waited for: {error.reason}: {error.message}"
             return self._deny(ServingRequestExpired("the kubelet has given up", detail=detail))
-        new = self._is_new_reason(error)
+        new = self._reports.is_new(error)
         if new:
             try:
-                self._write_pending_reason(error)
+                self._reports.write_pending_reason(error)
             except AnnotationsFull as e:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._deny(e)
-            self._report(error)
+            self._reports.report(error, self._audit.provider_id)
+        if isinstance(error, EndorsementKeyNotRegistered):
+            self._note_key_request()
         self.record("waiting", error, new=new)
         names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 
     def explain_retry(self, error: Unavailable) -> None:
         """Report a failure that an operator may have to end; never raises."""
-        if isinstance(error, _LASTING_FAILURES) and self._is_new_reason(error):
+        if isinstance(error, _LASTING_FAILURES) and self._reports.is_new(error):
             with contextlib.suppress(Unavailable, AnnotationsFull):
-                self._write_pending_reason(error)
-                self._report(error)
+                self._reports.write_pending_reason(error)
+                self._reports.report(error, self._audit.provider_id)
 
-    def _is_new_reason(self, error: AttestationError) -> bool:
-        return self._csr.annotations.get(PENDING_REASON_ANNOTATION) != _pending_reason(error)
-
-    def _write_pending_reason(self, error: AttestationError) -> None:
-        values = {PENDING_REASON_ANNOTATION: _pending_reason(error)}
-        self._csr = self._cluster.csrs.annotate(self._csr, values)
-
-    def _clear_pending_reason(self) -> Csr:
-        """Remove the reason of an earlier wait; return the CSR as it is then."""
-        if PENDING_REASON_ANNOTATION in self._csr.annotations:
-            with contextlib.suppress(AnnotationsFull):
-                values = {PENDING_REASON_ANNOTATION: None}
-                self._csr = self._cluster.csrs.annotate(self._csr, values)
-        return self._csr
-
-    def _report(self, error: AttestationError) -> None:
-        """Create an Event about the CSR, and note the reason for its Machine.
-
-        Anyone who may file CSRs causes these, one for each CSR and reason: `RequesterShares` limits
-        the CSRs. The verdict does not depend on them.
-        """
-        with contextlib.suppress(Unavailable):
-            now = self._common.now()
-            self._cluster.csrs.record_event(self._csr, error.reason, error.message, now)
-        provider_id = self._audit.provider_id
-        if provider_id and error.check[:1] not in _CHECKS_OF_REQUESTER:
-            with contextlib.suppress(Unavailable):
-                machines = self._cluster.inventory.machines(provider_id)
-                if len(machines) == 1:
-                    self._note_machine(machines[0], error.reason, error.message, attested=False)
-
-    def _note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
-        if machine.is_pool_member:
+    def _note_key_request(self) -> None:
+        """Note the unregistered key of an offer for the operators."""
+        csr, offer, key = self._reports.csr, self._parsed, self._endorsement_key
+        if not isinstance(offer, ParsedOffer) or key is None:
             return
-        self._common.note_machine(
-            MachineCondition(
-                namespace=self._cluster.key.namespace,
-                name=machine.name,
-                uid=machine.uid,
-                attested=attested,
-                reason=reason,
-                message=message,
-            )
-        )
+        context = self._context(self._rules.policy, self._common.now())
+        with contextlib.suppress(Unavailable):
+            machines = self._cluster.inventory.machines(offer.provider_id)
+            if len(machines) == 1 and may_offer_key(csr, machines[0]):
+                describe = partial(describe_offered_key, csr, offer, key, context)
+                self._common.note_key_request(self._cluster.key, machines[0], key.name, describe)
 
     def _is_expired_serving_request(self) -> bool:
         age = self._common.now() - self._csr.created
         return isinstance(self._parsed, ParsedKubeletServing) and age > _MAX_SERVING_WAIT
-
-
-def _pending_reason(error: AttestationError) -> str:
-    return f"{error.reason}: {error.message}"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from common.names import CHALLENGE_ANNOTATION
 from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
-from signer.controller.reconcile import CsrWriter
+from signer.controller.cluster_context import CsrWriter
 from signer.model import Csr
 
 T = TypeVar("T")
@@ -30,6 +30,10 @@ class TimedCsrWriter:
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
         return self._time(lambda: self._writer.read(name))
+
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs."""
+        return self._time(lambda: self._writer.may_create(csr, subresource))
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations."""

@@ -69,6 +69,8 @@ class MachineStatusClient:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._events = EventRecorder(api)
+        self._collection: str | None = None
+        """Path of the Machines; discovered again after a 404, since an upgrade ends a version."""
 
     def write(self, condition: MachineCondition, now: datetime) -> None:
         """Write the condition and an Event, unless the Machine has this condition or is gone.
@@ -76,10 +78,10 @@ class MachineStatusClient:
         A condition that is true stays: its node has attested, and a request that is not proved may
         name any Machine. Raises `ApiServerUnavailable`.
         """
-        collection = collection_path(self._api, _CAPI, "Machine")
-        if collection is None:
+        self._collection = self._collection or collection_path(self._api, _CAPI, "Machine")
+        if self._collection is None:
             return
-        version, _, plural = collection.removeprefix("/apis/").rpartition("/")
+        version, _, plural = self._collection.removeprefix("/apis/").rpartition("/")
         path = (
             f"/apis/{version}/namespaces/{quote(condition.namespace, safe='')}"
             f"/{plural}/{quote(condition.name, safe='')}"
@@ -98,6 +100,7 @@ class MachineStatusClient:
         """Write the condition; return the status of the write, `None` if there is none."""
         response = self._api.get(path, accepted=(200, 404))
         if response.status == HTTPStatus.NOT_FOUND:
+            self._collection = None
             return None
         machine = response.read(_read_machine)
         conditions = _conditions(machine, old=old)

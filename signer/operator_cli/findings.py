@@ -1,6 +1,6 @@
 """The results of `check`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
@@ -32,6 +32,21 @@ class Finding:
         """Return the finding for the output."""
         fields = asdict(self)
         return {**fields, "result": self.result.value, "nextStep": fields.pop("next_step")}
+
+
+def permissions_finding(
+    check: str, name: str, missing: Sequence[str], *, next_step: str
+) -> Finding:
+    """Return the result of a check of permissions, each of which reads `verb resource`."""
+    if not missing:
+        return Finding(result=Result.OK, check=check, object=name)
+    return Finding(
+        result=Result.PROBLEM,
+        check=check,
+        object=name,
+        message=f"missing: {', '.join(missing)}",
+        next_step=next_step,
+    )
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

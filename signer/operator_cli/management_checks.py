@@ -8,11 +8,16 @@ from typing import Any, Final
 from common.names import API_GROUP
 from signer.kube.access_review import read_access_review
 from signer.operator_cli.errors import CommandError
-from signer.operator_cli.findings import Finding, Result
+from signer.operator_cli.findings import Finding, Result, permissions_finding
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
-_PLURALS: Final = ("attestednodes", "endorsementkeys", "kubeletattestationpolicies")
+_PLURALS: Final = (
+    "attestednodes",
+    "endorsementkeyrequests",
+    "endorsementkeys",
+    "kubeletattestationpolicies",
+)
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -23,6 +28,7 @@ PERMISSIONS: Final = (
     ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
+    (API_GROUP, "endorsementkeyrequests", ("list", "watch", "create", "patch", "delete")),
     (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
     (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
     ("cluster.x-k8s.io", "machines/status", ("patch",)),
@@ -85,15 +91,8 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
             api, namespace, verb=verb, group="", resource="secrets", namespace=namespace
         )
     ]
-    if not missing:
-        return Finding(result=Result.OK, check=title, object=name)
-    return Finding(
-        result=Result.PROBLEM,
-        check=title,
-        object=name,
-        message=f"missing: {', '.join(missing)}",
-        next_step="apply packaging/signer/management-rbac.yaml",
-    )
+    next_step = "apply packaging/signer/management-rbac.yaml"
+    return permissions_finding(title, name, missing, next_step=next_step)
 
 
 def _is_allowed(

@@ -31,8 +31,9 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.rate_limit import ChallengeRateLimiter
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
 from signer.issue.certificate import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
@@ -201,6 +202,7 @@ def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
         authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
         note_machine=lambda _: None,
+        note_key_request=lambda *_: None,
         now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,

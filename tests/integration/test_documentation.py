@@ -153,7 +153,9 @@ def test_commands_of_the_page_work_in_their_order(
 ) -> None:
     admin = fleet.management.admin
     # docs/operations.md deletes them, and the signer creates new ones within a minute.
-    wait_until(lambda: admin.list(SIGNER_SECRETS), what="the challenge keys exist", seconds=90)
+    wait_until(
+        lambda: bool(admin.list(SIGNER_SECRETS)), what="the challenge keys exist", seconds=90
+    )
     if page not in BEFORE_JOINING:
         path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{node.tenant.namespace}/machines"
         annotations = {"metadata": {"annotations": node.registration()}}

@@ -83,8 +83,8 @@ def k1_cached(model: Model, state: State, verdict: Verdict) -> Iterator[State]:
 
     A cache that is current, and a contest, have the outcome of the live reads. A cache that lacks
     the objects has that of a read in a moment when they were absent: K1 creates the key, which
-    conflicts. What is new is a cache that shows the node's own claim of the key as it was once: K1
-    confirms it without a write, K2 writes the name if that is current, and K3 conflicts.
+    conflicts. What is new is a cache that shows an earlier state of the node's own claim of the
+    key: K1 confirms it without a write, K2 writes the name if that is current, and K3 conflicts.
     """
     yield move(state, verdict, At.K1_READ)
     named = claim(state, verdict.answer.place.node)

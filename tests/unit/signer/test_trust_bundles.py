@@ -252,31 +252,25 @@ def test_removed_revocation_lists_stay_in_use(
         load_trust_bundle(policy)
 
 
+@pytest.mark.parametrize("at_the_start", [False, True])
 def test_a_revocation_list_without_its_authority_raises_an_alarm(
-    mounted: MountedBundle, tmp_path: Path
+    mounted: MountedBundle,
+    tmp_path: Path,
+    at_the_start: bool,  # noqa: FBT001 # a parameter of the case
 ) -> None:
     """It revokes nothing: here it is of another vendor."""
     lists = tmp_path / "lists"
     policy = with_lists(mounted, lists)
     (lists / "below.crl").write_bytes(revocation_list(BELOW))
+    other = lists / "other.crl"
+    if at_the_start:
+        other.write_bytes(revocation_list(OTHER))
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
-    for _ in range(2):
+    if not at_the_start:
         files.reload()
-    assert list(mounted.alarms()) == []
-    (lists / "other.crl").write_bytes(revocation_list(OTHER))
+        assert list(mounted.alarms()) == []
+        other.write_bytes(revocation_list(OTHER))
     for _ in range(5):
         files.reload()
-    assert list(mounted.alarms("RevocationListUnmatched")) == [str(lists / "other.crl")]
+    assert list(mounted.alarms("RevocationListUnmatched")) == [str(other)]
     assert files.invalid == set()
-
-
-def test_an_unmatched_revocation_list_of_the_start_raises_an_alarm(
-    mounted: MountedBundle, tmp_path: Path
-) -> None:
-    lists = tmp_path / "lists"
-    policy = with_lists(mounted, lists)
-    (lists / "other.crl").write_bytes(revocation_list(OTHER))
-    files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
-    for _ in range(2):
-        files.reload()
-    assert list(mounted.alarms("RevocationListUnmatched")) == [str(lists / "other.crl")]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from signer.controller.policy_status import PolicyStatuses, build_status
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
 from signer.inventory.policy_object import PolicyObject, read_policy
 from signer.inventory.workload_clusters import CONNECTING, ConnectionProblem
-from signer.kube.events import ObjectReference
+from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import ClusterKey
 from signer.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
 from tests.builders import kube_objects
@@ -152,8 +152,9 @@ class ReporterFixture:
     def __post_init__(self) -> None:
         active = ActivePolicies(lambda _: {})
         active.replace(policies(DEFAULT), {})
+        events = cast("EventRecorder", self)
         self.reporter = ClusterReporter(
-            active, Connected(self), self, now=lambda: NOW, monotonic=lambda: self.seconds
+            active, Connected(self), events, now=lambda: NOW, monotonic=lambda: self.seconds
         )
 
     def record(

@@ -9,9 +9,10 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.config import Config
 from signer.controller import controller
+from signer.controller.cluster_context import ClusterContext
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
-from signer.controller.reconcile import ClusterContext, Reconciler
+from signer.controller.reconcile import Reconciler
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
@@ -151,7 +152,7 @@ def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
 
     monkeypatch.setattr(controller, "_MAINTENANCE_INTERVAL", 0.0)
     monkeypatch.setattr(signer._challenge_keys, "rotate", rotate)
-    monkeypatch.setattr(signer, "_delete_unclaimed_keys", delete_unclaimed_keys)
+    monkeypatch.setattr(signer._cleanup, "delete_unclaimed_keys", delete_unclaimed_keys)
     signer._maintain_management()
     assert steps == ["rotate", "keys"]
 

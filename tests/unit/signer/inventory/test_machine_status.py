@@ -92,6 +92,24 @@ def test_condition_is_added_to_those_of_others(monkeypatch: pytest.MonkeyPatch) 
     assert event["metadata"]["namespace"] == "team-a"
 
 
+def test_path_of_the_machines_is_discovered_again_only_after_a_404(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    discovered: list[str] = []
+
+    def discover(*_: object) -> str:
+        discovered.append("")
+        return "/apis/cluster.x-k8s.io/v1beta2/machines"
+
+    monkeypatch.setattr(machine_status, "collection_path", discover)
+    api = Api()
+    client = MachineStatusClient(cast("ApiClient", api))
+    for conditions, times in (([READY], 1), ([READY], 1), (None, 1), ([READY], 2)):
+        api.conditions = conditions
+        client.write(WAITS, NOW)
+        assert len(discovered) == times
+
+
 def test_condition_of_v1beta1_is_in_its_own_list(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api(version="v1beta1")
     api.write(ATTESTED, monkeypatch)
