@@ -41,6 +41,7 @@ import authenticator.config.bootstrap_credential
 import authenticator.enroll.exchange
 import authenticator.kube.client
 import authenticator.tpm.esapi
+import common.strict_yaml
 """
 
 
