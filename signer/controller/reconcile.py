@@ -34,6 +34,7 @@ from signer.controller.csr_reports import CsrReports
 from signer.controller.machine_reports import ATTESTED
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
+    AccessReviewUnavailable,
     AnnotationsFull,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
@@ -47,13 +48,15 @@ from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine, OfferedKey
-from signer.policy import Policy
+from signer.policy import AccessReview, Policy
+from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
+from signer.verify.credentials import find_unknown_credential
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
-from signer.verify.offer import verify_offer
+from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
@@ -67,7 +70,11 @@ from signer.verify.recognize import CsrKind, recognize_csr
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_LASTING_FAILURES: Final = (AuthorityUnavailable, ChallengeKeyUnavailable)
+_LASTING_FAILURES: Final = (
+    AccessReviewUnavailable,
+    AuthorityUnavailable,
+    ChallengeKeyUnavailable,
+)
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
@@ -219,6 +226,7 @@ class _Reconciliation:
             self._reports.clear_pending_reason()
             return DONE
         common.rate_limiter.acquire((self._cluster.key, self._csr.username))
+        self._check_credential(challengeable)
         challenge = make_challenge(
             challengeable,
             self._csr,
@@ -232,6 +240,25 @@ class _Reconciliation:
         self._cluster.csrs.annotate(self._csr, values)
         self.record("challenged")
         return DONE
+
+    def _check_credential(self, challengeable: VerifiedOffer) -> None:
+        """K4: raise the alarm for an offer, which who copied a node's key cannot answer.
+
+        The answer decides, so a failure to read changes nothing.
+        """
+        with contextlib.suppress(Unavailable):
+            alarm = find_unknown_credential(
+                challengeable.requester_credential,
+                challengeable.offer.request.node_name,
+                self._cluster.inventory,
+                self._common.claims,
+            )
+            if alarm is not None:
+                self._raise_alarm(alarm, challengeable.machine)
+
+    def _raise_alarm(self, alarm: AttestationError, machine: Machine) -> None:
+        self.record(audit.ALARM, alarm)
+        self._reports.note_alarm(machine, alarm)
 
     def _challenge_state(
         self, policy: Policy, challenge_keys: ChallengeKeys, now: datetime
@@ -249,25 +276,29 @@ class _Reconciliation:
         """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
+        self._verify_access(kind, policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._cluster.key)
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
-        claimed = make_claims(
-            verified,
-            self._context(policy, now),
-            claims=common.claims,
-            not_after=not_after,
+        unreleased = issue_certificate(
+            verified, not_after=not_after, authority=authority, now=now, random=common.random
         )
-        certificate = issue_certificate(claimed, authority=authority, now=now, random=common.random)
-        self._audit.not_after = not_after
+        context = self._context(policy, now)
+        claimed = make_claims(verified, context, claims=common.claims, certificate=unreleased)
+        for unknown in claimed.alarms:
+            self._raise_alarm(unknown, verified.machine)
+        self._audit.not_after, self._audit.issued_credential = not_after, unreleased.credential_id
         try:
-            self._write_certificate(certificate)
+            self._write_certificate(claimed.certificate)
         except CsrChanged:
             self._read_live(policy)
-            self._write_certificate(certificate)
+            self._write_certificate(claimed.certificate)
         self.record("issued")
+        for alarm in (*verified.alarms, *claimed.alarms):
+            message = f"{alarm.message}; the certificate was issued"
+            self._reports.record_event(alarm.reason, message)
         message = "the TPM of the machine attested, and its node has a certificate"
         self._reports.note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
@@ -331,7 +362,8 @@ class _Reconciliation:
         context.boot, context.pcrs = verified.boot, verified.pcrs
         context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
-            self.record("alarm", alarm)
+            self.record(audit.ALARM, alarm)
+        context.alarms = tuple(alarm.reason for alarm in verified.alarms)
 
     def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Verify and approve a request that kube-controller-manager then signs."""
@@ -340,10 +372,16 @@ class _Reconciliation:
         context = self._context(policy, self._common.now())
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
+        self._verify_access(CsrKind.BUILTIN_SERVING, policy)
         message = "the names are those of the node's Machine"
         self._cluster.csrs.approve(self._reports.clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
+
+    def _verify_access(self, kind: CsrKind, policy: Policy) -> None:
+        """R4: only for a verified request, since it costs two calls to the API server."""
+        if policy.access_review is AccessReview.REQUIRE:
+            verify_access(self._csr, kind, self._cluster.csrs)
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""

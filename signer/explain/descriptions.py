@@ -53,8 +53,16 @@ def _pcrs(proved: Any) -> str:  # noqa: ANN401
     return " ".join(f"{bank}:{','.join(map(str, proved[bank]))}" for bank in sorted(proved))
 
 
+def _alarm_texts(proved: Any) -> str:  # noqa: ANN401
+    return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms)
+
+
 def _alarms(proved: Any) -> str:  # noqa: ANN401
-    return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms) or "none"
+    return _alarm_texts(proved) or "none"
+
+
+def _unexpected_values(proved: Any) -> str:  # noqa: ANN401
+    return "; ".join(f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms)
 
 
 def _machine(proved: Any) -> str:  # noqa: ANN401
@@ -74,11 +82,13 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "Q1": _boot,
     "Q3": _pcrs,
+    "Q4": _unexpected_values,
     "M1": _machine,
     "M3": lambda proved: getattr(proved, "node_name", ""),
     "M6": _alarms,
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: proved.value,
     "S1": _names,
+    "K4": _alarm_texts,
     "K2": lambda proved: proved.verified.holder.node_name,
 }

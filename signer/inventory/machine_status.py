@@ -63,6 +63,8 @@ class MachineCondition:
     message: str
     by_operator: bool = False
     """Whether an object of an operator causes it; a request, which is not proved, else may."""
+    event_only: bool = False
+    """An alarm: it becomes an Event and changes no condition."""
 
 
 class MachineStatusClient:
@@ -84,6 +86,9 @@ class MachineStatusClient:
         if self._collection is None:
             return
         version, _, plural = self._collection.removeprefix("/apis/").rpartition("/")
+        if condition.event_only:
+            self._record_event(condition, version, now)
+            return
         path = (
             f"/apis/{version}/namespaces/{quote(condition.namespace, safe='')}"
             f"/{plural}/{quote(condition.name, safe='')}"

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from common.csr import MAX_REQUEST
+from common.errors import ApiServerUnavailable
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CHALLENGE_ANNOTATION,
@@ -21,7 +22,8 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SERVING_SIGNER,
 )
-from signer.errors import AnnotationsFull, CsrChanged
+from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
+from signer.kube.access_review import SUBJECT_REVIEWS, read_decided_review, read_requester
 from signer.kube.client import ApiClient, Response
 from signer.kube.decode import (
     MAX_ENTRIES,
@@ -36,9 +38,12 @@ from signer.kube.decode import (
     texts,
 )
 from signer.kube.events import EventRecorder, ObjectReference
-from signer.model import Condition, Csr
+from signer.model import Condition, Csr, is_credential_id
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
+"""Key in a user's `extra` (Kubernetes 1.32 and later). The API server writes `spec.extra` of a CSR
+from its requester, whatever the requester put there."""
 _SIGNERS: Final = frozenset({CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER})
 _SETTLED: Final = frozenset({"Denied", "Failed"})
 _MAX_MESSAGE: Final = 32 << 10
@@ -61,6 +66,12 @@ class _Annotations(Fields):
     pending_reason: _Annotation = msgspec.field(name=PENDING_REASON_ANNOTATION, default=None)
 
 
+class _Extra(Fields):
+    """Of what authenticators add to a user, only the entry for client certificates."""
+
+    credential_id: Texts = msgspec.field(name=CREDENTIAL_ID_KEY, default=None)
+
+
 _NO_ANNOTATIONS: Final = msgspec.Raw(b"null")
 
 
@@ -78,6 +89,7 @@ class _Spec(Fields):
     request: Annotated[bytes, msgspec.Meta(min_length=1, max_length=2 * MAX_REQUEST)]
     username: MaybeText = None
     groups: Texts = None
+    extra: _Extra | None = None
     usages: Texts = None
     expiration_seconds: int | None = None
 
@@ -122,6 +134,7 @@ def read_csr(source: Source) -> Csr:
         signer_name=csr.spec.signer_name,
         username=csr.spec.username or "",
         groups=frozenset(texts(csr.spec.groups)),
+        credential_id=_credential_id(csr.spec.extra),
         usages=texts(csr.spec.usages),
         expiration_seconds=csr.spec.expiration_seconds,
         # One byte too many is enough for P1 to deny it as too large.
@@ -141,6 +154,12 @@ def read_csr(source: Source) -> Csr:
         },
         certificate=status.certificate or None,
     )
+
+
+def _credential_id(extra: _Extra | None) -> str:
+    """Return the ID of a client certificate; empty for other credentials, and for several."""
+    values = texts(extra.credential_id) if extra is not None else ()
+    return values[0] if len(values) == 1 and is_credential_id(values[0]) else ""
 
 
 def read_pending_csr(source: Source) -> Csr | None:
@@ -169,6 +188,29 @@ class CsrClient:
         """Return the CSR from the API server, `None` if it does not exist."""
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
+
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
+
+        Reads the CSR: the cache has neither `uid` nor `extra` of its requester.
+
+        Raises:
+            AccessReviewUnavailable: the API server does not decide.
+
+        """
+        try:
+            response = self._api.get(_path(csr.name), accepted=(200, 404))
+            if response.status == HTTPStatus.NOT_FOUND:
+                raise CsrChanged("the CSR was deleted")
+            uid, requester = response.read(read_requester)
+            if uid != csr.uid:
+                raise CsrChanged("the CSR was created again")
+            review = self._api.create(SUBJECT_REVIEWS, _review(requester, csr, subresource))
+            return review.read(read_decided_review)
+        except ApiServerUnavailable as e:
+            raise AccessReviewUnavailable(
+                f"the SubjectAccessReview failed: {e.message}", detail=e.detail
+            ) from e
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, and remove those whose value is `None`.
@@ -258,3 +300,20 @@ def _path(name: str, subresource: str = "") -> str:
     # CSR names may hold almost any character.
     path = f"{CSRS}/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path
+
+
+def _review(requester: Json, csr: Csr, subresource: str) -> Json:
+    """Return the review of kube-controller-manager's approver, limited to the CSR's signer."""
+    attributes = {
+        "group": "certificates.k8s.io",
+        "version": "*",
+        "resource": "certificatesigningrequests",
+        "subresource": subresource,
+        "name": csr.signer_name,
+        "verb": "create",
+    }
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {**requester, "resourceAttributes": attributes},
+    }

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "ban": "end all certificates of an endorsement key",
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
+    "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
@@ -174,6 +175,13 @@ def _add_release(command: argparse.ArgumentParser) -> None:
     _add_yes(command)
 
 
+def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help="the Cluster to connect to"
+    )
+
+
 def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     command.add_argument(
@@ -264,6 +272,7 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "ban": _add_ban,
     "unban": _add_key,
     "release": _add_release,
+    "kubeconfig": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
     "learn": _add_learn,

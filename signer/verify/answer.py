@@ -12,8 +12,8 @@ Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
 8. E3: the key is not banned, and no claim in this Cluster conflicts.
 9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
 
-`make_claims` (signer/verify/claimed_answer.py) then runs K1, K2 and K3 against the API server. R0,
-R1 and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
+`make_claims` (signer/verify/claimed_answer.py) then runs K1 to K4 against the API server. R0, R1
+and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
 to the API server for answers that are proved.
 """
 
@@ -26,7 +26,7 @@ from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
 from common.tpm.attest import Attest
-from signer.errors import AnswerExpired, NodeRefMismatch
+from signer.errors import AnswerExpired, NodeRefMismatch, PcrPolicyMismatch
 from signer.model import (
     BootCounters,
     ChallengeKeys,
@@ -37,6 +37,7 @@ from signer.model import (
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import verify_no_conflicting_claim
 from signer.verify.context import VerificationContext
+from signer.verify.credentials import requester_credential
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
 from signer.verify.machine import find_machine, verify_machine
@@ -71,18 +72,30 @@ class VerifiedAnswer:
     """Quoted values, bank to index to digest, for the audit record. The node never sees them."""
     measured_boot: MeasuredBoot | None
     """What the event log shows; `None` where the policy asks for no event log."""
-    alarms: tuple[NodeRefMismatch, ...]
-    """Contradictions that M6 found: an operator should check them. The certificate is issued."""
+    requester_credential: str
+    """ID of the certificate with which the node filed the answer; empty if there is none (K4)."""
+    alarms: tuple[NodeRefMismatch | PcrPolicyMismatch, ...]
+    """What Q4 and M6 found: an operator should check it. The certificate is issued."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What the policy says about quoted PCRs and event log (Q4)."""
+
+    boot: MeasuredBoot | None
+    """`None` where the policy asks for no event log."""
+    alarms: tuple[PcrPolicyMismatch, ...]
+    """Values that the policy does not allow, in mode Warn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """What the TPM proved (steps 2 to 5); the fields are those of `VerifiedAnswer`."""
+    """What the TPM proved (steps 2 to 5)."""
 
     endorsement_key: EndorsementKey
     boot: BootCounters
     pcrs: Pcrs
-    measured_boot: MeasuredBoot | None
+    measurements: Measurements
 
 
 def verify_answer(
@@ -139,8 +152,9 @@ def verify_answer(
         endorsement_key=key,
         boot=proof.boot,
         pcrs=proof.pcrs,
-        measured_boot=proof.measured_boot,
-        alarms=machine.alarms,
+        measured_boot=proof.measurements.boot,
+        requester_credential=requester_credential(csr, requester),
+        alarms=(*proof.measurements.alarms, *machine.alarms),
     )
 
 
@@ -180,13 +194,13 @@ def _verify_proof(
     trace("Q3", pcrs)
 
     # (Q4)
-    measured_boot = trace("Q4", _verify_measurements(pcrs, answer, context))
+    measurements = trace("Q4", _verify_measurements(pcrs, answer, context))
 
     return _Proof(
         endorsement_key=endorsement_key,
         boot=_boot_counters(attest),
         pcrs=pcrs,
-        measured_boot=measured_boot,
+        measurements=measurements,
     )
 
 
@@ -232,16 +246,17 @@ def _challenge_inputs(
 
 def _verify_measurements(
     pcrs: Pcrs, answer: ParsedAnswer, context: VerificationContext
-) -> MeasuredBoot | None:
+) -> Measurements:
     """Q4: check PCR values and event log; the Machine's labels may choose the allowed values."""
     policy = context.policy
     allowed = policy.pcr_allowed
     if policy.pcr_variants:
         allowed = policy.pcr_values_for(find_machine(context.inventory, answer.provider_id))
-    verify_pcr_policy(pcrs, allowed, policy)
-    if policy.event_log is None:
-        return None
-    return verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+    alarms = verify_pcr_policy(pcrs, allowed, policy)
+    boot = None
+    if policy.event_log is not None:
+        boot = verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+    return Measurements(boot=boot, alarms=alarms)
 
 
 def _boot_counters(attest: Attest) -> BootCounters:

@@ -37,6 +37,7 @@ from signer.model import (
     MachineState,
     TrustBasis,
     attested_node_name,
+    credential_id,
 )
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims
@@ -182,6 +183,7 @@ def claimant(world: ClaimWorld) -> Claimant:
         machine_name="machine-1",
         machine_uid="uid-1",
         endorsement_key=key,
+        credential_ids=(credential_id(b"first"), credential_id(b"second")),
         not_after=NOW + timedelta(days=7),
         last_attested=NOW,
         boot=BootCounters(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
@@ -351,6 +353,7 @@ class FakeCsrWorld:
             signer_name=CLIENT_SIGNER,
             username="system:bootstrap:abcdef",
             groups=frozenset(),
+            credential_id="",
             usages=("client auth", "digital signature"),
             expiration_seconds=None,
             request=b"",
@@ -423,6 +426,13 @@ def test_annotations_are_added(filing: CsrWorld) -> None:
     assert written.annotations == {CHALLENGE_ANNOTATION: "1", PENDING_REASON_ANNOTATION: "2"}
     assert filing.csrs.read(csr.name) == written
     assert written.resource_version != csr.resource_version
+
+
+@pytest.mark.parametrize("subresource", ["nodeclient", "selfnodeclient", "selfnodeserver"])
+def test_administrator_may_request_every_kind_of_certificate(
+    filing: CsrWorld, subresource: str
+) -> None:
+    assert filing.csrs.may_create(filing.file({}), subresource)
 
 
 def test_annotations_have_a_limit(filing: CsrWorld) -> None:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.binding import challenge_key_id, sha256
 from common.challenge import decode_challenge
@@ -22,20 +23,32 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.metrics import VERDICTS, cluster_label
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
-from signer.model import ChallengeKeys, ClusterKey, Condition, Csr, Machine, OfferedKey
+from signer.model import (
+    ChallengeKeys,
+    ClusterKey,
+    Condition,
+    Csr,
+    Machine,
+    OfferedKey,
+    credential_id,
+)
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
+    PcrMode,
     Policy,
     PolicySet,
     RefusedPolicy,
+    UnknownCredential,
 )
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
@@ -173,6 +186,12 @@ class ReconcilerFixture:
             if result != RETRY:
                 break
         return self.csrs.stored[csr.name]
+
+    @staticmethod
+    def count_of(outcome: str, reason: str) -> float:
+        """Return how many answers were counted with this outcome and reason of Q4."""
+        labels = (cluster_label(HOME), "answer", outcome, reason, "Q4")
+        return float(VERDICTS.labels(*labels)._value.get())
 
     def reason(self, csr: Csr) -> str:
         """Reconcile; return type and reason of the condition Denied or Failed."""
@@ -355,6 +374,103 @@ def test_a_join_takes_six_api_calls_and_a_renewal_five(*, renewal: bool, calls: 
     assert len(csrs.reads + csrs.writes + claims.reads + claims.writes) == calls
 
 
+KNOWN, COPIED = credential_id(b"known"), credential_id(b"copied")
+
+
+def of_a_node(
+    presented: str, reaction: UnknownCredential = UnknownCredential.WARN
+) -> ReconcilerFixture:
+    """Return a node that has one certificate and files its requests with this one."""
+    fixture = ReconcilerFixture()
+    scenario = fixture.scenario
+    scenario.policy = replace(scenario.policy, unknown_credential=reaction)
+    scenario.credential_id = presented
+    scenario.as_node()
+    scenario.put_claim(credential_ids=(KNOWN,))
+    return fixture
+
+
+def alarms(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    """Return the fields of each alarm about a certificate that was logged."""
+    records = [r for r in caplog.records if r.levelno == logging.WARNING]
+    fields = [vars(record)["fields"] for record in records]
+    return [f for f in fields if f["reason"] == "RequesterCredentialUnknown"]
+
+
+def test_the_certificate_that_is_released_is_recorded_in_the_claim(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = of_a_node(KNOWN)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    stored = fixture.result(csr)
+    assert stored.certificate is not None
+    der = x509.load_pem_x509_certificate(stored.certificate).public_bytes(Encoding.DER)
+    node = fixture.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert node.credential_ids == (KNOWN, credential_id(der))
+    (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(record)["fields"]
+    assert fields["requesterCredential"] == KNOWN
+    assert fields["issuedCredential"] == credential_id(der)
+
+
+def test_an_offer_filed_with_a_copied_key_raises_an_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who copied only the key of a node gets no further than an offer."""
+    fixture = of_a_node(COPIED)
+    csr = fixture.file(fixture.scenario.offer_csr())
+    for _ in range(2):
+        assert fixture.reconcile(fixture.csrs.stored[csr.name]) == DONE
+    (alarm,) = alarms(caplog)
+    assert (alarm["outcome"], alarm["requesterCredential"]) == ("alarm", COPIED)
+    (event,) = fixture.machines
+    assert (event.reason, event.event_only) == ("RequesterCredentialUnknown", True)
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+
+
+def test_an_offer_with_the_nodes_certificate_raises_no_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(KNOWN)
+    fixture.reconcile(fixture.file(fixture.scenario.offer_csr()))
+    assert (alarms(caplog), fixture.machines, fixture.claims.reads) == ([], [], [])
+
+
+def test_an_offer_gets_its_challenge_while_its_certificate_cannot_be_compared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED)
+    fixture.claims.unavailable = True
+    assert fixture.reconcile(fixture.file(fixture.scenario.offer_csr())) == DONE
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+    assert alarms(caplog) == []
+
+
+def test_an_answer_with_an_unknown_certificate_raises_an_alarm_and_is_issued(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.result(csr).certificate is not None
+    assert [alarm["outcome"] for alarm in alarms(caplog)] == ["alarm"]
+    assert [m.reason for m in fixture.machines] == ["RequesterCredentialUnknown", "Attested"]
+
+
+def test_an_answer_with_an_unknown_certificate_is_denied_by_policy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED, UnknownCredential.DENY)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reason(csr) == "Denied RequesterCredentialUnknown"
+    assert [alarm["outcome"] for alarm in alarms(caplog)] == ["denied"]
+    assert [m.event_only for m in fixture.machines] == [False, True]
+    node = fixture.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert node.credential_ids == (KNOWN,)
+
+
 def test_the_audit_record_of_a_certificate_says_what_was_attested(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -376,6 +492,28 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     quoted = fixture.scenario.pcrs["sha256"]
     assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
     assert fields["notAfter"] == node.not_after.isoformat()
+
+
+def test_value_that_a_policy_only_warns_about_is_logged_counted_and_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = ReconcilerFixture()
+    policy = fixture.scenario.policy
+    fixture.scenario.policy = replace(policy, pcr_mode=PcrMode.WARN, pcr_allowed={"sha256": {}})
+    csr = fixture.file(fixture.scenario.answer_csr())
+    before = fixture.count_of("alarm", "PcrPolicyMismatch")
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    alarm, issued = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(alarm)["fields"]
+    assert (alarm.levelname, fields["alarm"], fields["outcome"]) == ("WARNING", True, "alarm")
+    assert (fields["reason"], fields["check"]) == ("PcrPolicyMismatch", "Q4")
+    assert fields["detail"].startswith("sha256:0 is ")
+    fields = vars(issued)["fields"]
+    assert (fields["outcome"], fields["alarms"]) == ("issued", ["PcrPolicyMismatch"])
+    assert fixture.csrs.events == [(csr.name, "PcrPolicyMismatch")]
+    assert fixture.count_of("alarm", "PcrPolicyMismatch") == before + 1
 
 
 def test_claims_are_written_before_the_approval() -> None:
@@ -763,6 +901,49 @@ def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:
     csr = fixture.file(fixture.scenario.offer_csr())
     assert fixture.reconcile(csr) == Result(requeue=Requeue.ON_CHANGE)
     assert fixture.csrs.writes == []
+
+
+def with_access_review(*allowed: str) -> ReconcilerFixture:
+    """Return a reconciler whose policy requires that RBAC allows a certificate."""
+    fixture = ReconcilerFixture(csrs=FakeCsrs(allowed=frozenset(allowed)))
+    policy = replace(fixture.scenario.policy, access_review=AccessReview.REQUIRE)
+    fixture.scenario.policy = policy
+    return fixture
+
+
+def test_access_review_is_asked_once_for_an_answer_and_never_for_an_offer() -> None:
+    """An offer is not proved, and costs no request to an API server but its challenge."""
+    fixture = with_access_review("nodeclient")
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        assert fixture.reconcile(fixture.file(csr)) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    assert fixture.csrs.reads == ["nodeclient"]
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_requester_that_rbac_does_not_allow_waits_without_a_claim(*, serving: bool) -> None:
+    fixture = with_access_review()
+    if serving:
+        fixture.scenario.put_claim()
+    keys = dict(fixture.scenario.store.keys)
+    made = builtin(fixture.scenario, NODE) if serving else fixture.scenario.answer_csr()
+    csr = fixture.file(made)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessNotAllowed: ")
+    assert stored.conditions == {}
+    assert fixture.scenario.store.keys == keys
+
+
+def test_access_review_that_fails_is_neither_yes_nor_no() -> None:
+    fixture = with_access_review()
+    fixture.csrs.allowed = None
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions == {}
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessReviewUnavailable: ")
+    assert fixture.scenario.store.keys == {}
 
 
 def test_kubelet_serving_is_approved_and_not_signed() -> None:

@@ -15,6 +15,7 @@ import yaml
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -24,9 +25,11 @@ from signer.policy import (
     PcrVariant,
     Policy,
     PolicyFileInvalid,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
     load_policies,
     load_spec,
 )
@@ -67,6 +70,8 @@ def test_an_empty_spec_has_the_defaults() -> None:
     """They require a registered endorsement key."""
     policy = only()
     assert policy == Policy(name="default")
+    assert policy.mode is PolicyMode.ATTESTATION
+    assert policy.access_review is AccessReview.SKIP
     assert policy.trust is TrustMode.REGISTERED
     assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     assert policy.pcr_mode is PcrMode.RECORD
@@ -120,7 +125,9 @@ def test_every_setting_is_loaded() -> None:
         certificate_lifetime=timedelta(hours=1, minutes=30),
         allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
+        unknown_credential=UnknownCredential.DENY,
         auto_approve_bindings=AutoApproveBindings.WAIT,
+        access_review=AccessReview.REQUIRE,
         builtin_serving=KubeletServingMode.APPROVE,
         serving_by_node_ref=True,
     )
