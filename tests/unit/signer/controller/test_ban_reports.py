@@ -41,6 +41,7 @@ NODE = AttestedNodeObject(
     not_after=datetime(2026, 11, 22, tzinfo=UTC),
     last_attested=datetime(2026, 11, 22, tzinfo=UTC),
     boot=None,
+    credential_ids=(),
 )
 
 
