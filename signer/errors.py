@@ -200,6 +200,10 @@ class RequesterNameMismatch(Denied, check="M5"):
     """A node asks for a name that is not its own."""
 
 
+class MachineNotNew(Waiting, check="M7"):
+    """The policy allows the first join of new Machines only, and this one is not new."""
+
+
 class NodeRefMismatch(Waiting, check="M6", alarm=True):
     """The Machine's nodeRef, or another Node with its provider ID, contradicts a first use."""
 

@@ -92,6 +92,14 @@ class AccessReview(Enum):
     REQUIRE = "Require"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstJoinRules:
+    """Rules of OpenShift's machine-approver on first joins, besides the attestation (M7)."""
+
+    within: timedelta
+    """Maximum age of the Machine."""
+
+
 class KubeletServingMode(Enum):
     """What to do with requests to `kubernetes.io/kubelet-serving`."""
 
@@ -165,6 +173,8 @@ class Policy:
     pcr_variants: tuple[PcrVariant, ...] = ()
     event_log: EventLogRules | None = None
     machine_name_is_node_name: bool = False
+    first_join: FirstJoinRules | None = None
+    """`None`: a Machine may join again, for example after its disk was replaced."""
     certificate_lifetime: timedelta = timedelta(hours=168)
     allow_shared_authority: bool = False
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""

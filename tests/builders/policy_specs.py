@@ -34,6 +34,7 @@ EVERY_SETTING: dict[str, object] = {
         "bootLoaders": [A, "ee" * 48],
     },
     "nodeNames": {"machineName": True},
+    "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
     "autoApproveBindings": "Wait",
@@ -69,6 +70,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "pcrs": {"mode": "Record"},
             "eventLog": {"secureBoot": True},
             "bootstrapGroups": ["joiners"],
+            "firstJoin": {"within": "2h"},
             "certificate": {"lifetime": "1h"},
             "nameReuse": "AfterMachine",
             "autoApproveBindings": "Alarm",
@@ -250,6 +252,11 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "machineName is not a boolean": (
         {"nodeNames": {"machineName": "yes"}},
         "spec.nodeNames.machineName: must be true or false",
+    ),
+    "first join without a limit": ({"firstJoin": {}}, "spec.firstJoin.within: is required"),
+    "first join within seconds": (
+        {"firstJoin": {"within": "59s"}},
+        "spec.firstJoin.within: must be at least 60s",
     ),
     "lifetime without unit": (
         {"certificate": {"lifetime": "168"}},
