@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "ban": "end all certificates of an endorsement key",
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
+    "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
     "check": "examine the installation, the Clusters, and rights that avoid the attestation",
@@ -152,6 +153,13 @@ def _add_release(command: argparse.ArgumentParser) -> None:
     _add_yes(command)
 
 
+def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help="the Cluster to connect to"
+    )
+
+
 def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     command.add_argument(
@@ -218,6 +226,7 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "ban": _add_ban,
     "unban": _add_key,
     "release": _add_release,
+    "kubeconfig": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
     "check": _add_check,
