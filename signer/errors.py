@@ -33,6 +33,10 @@ class ServingOnly(Waiting, check="R0"):
     """The policy has the mode ServingOnly: the signer issues no certificates to the Cluster."""
 
 
+class ApprovalDisabled(Waiting):
+    """The policy disables approvals: the signer verifies the request, and decides nothing."""
+
+
 class NotOurSigner(Ignored, check="R1"):
     """The CSR names another signer."""
 

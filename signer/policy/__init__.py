@@ -7,6 +7,7 @@ problem is refused as a whole, and a Cluster without exactly one policy gets no 
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
     AccessReview,
+    Approval,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -25,6 +26,7 @@ from signer.policy.policy import (
 
 __all__ = [
     "AccessReview",
+    "Approval",
     "AutoApproveBindings",
     "ClusterSelector",
     "EventLogRules",

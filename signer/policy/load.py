@@ -147,6 +147,7 @@ def _spec(name: str, spec: Section) -> Policy:
         name=name,
         clusters=_clusters(spec),
         mode=_mode(spec),
+        approval=spec.choice("approval", _DEFAULTS.approval),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))

@@ -43,6 +43,13 @@ class PolicyMode(Enum):
     of nodes, without attestation."""
 
 
+class Approval(Enum):
+    """Whether the signer writes its verdicts, or only reports them."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class TrustMode(Enum):
     """What makes an endorsement key trusted (E2)."""
 
@@ -156,6 +163,7 @@ class Policy:
     clusters: ClusterSelector | None = None
     """`None`: every Cluster that no other policy selects."""
     mode: PolicyMode = PolicyMode.ATTESTATION
+    approval: Approval = Approval.ENABLED
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED

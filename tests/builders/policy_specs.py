@@ -7,6 +7,7 @@ A, B = "aa" * 32, "bb" * 32
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
     "mode": "Attestation",
+    "approval": "Disabled",
     "minimumVersion": "v1",
     "bootstrapGroups": ["joiners"],
     "endorsementKey": {
@@ -286,6 +287,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
+    "unknown approval": (
+        {"approval": "Off"},
+        "spec.approval: must be one of Enabled, Disabled",
+    ),
     "unknown access review": (
         {"accessReview": True},
         "spec.accessReview: must be one of Skip, Require",
@@ -362,6 +367,7 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
     "serving only": {
         "mode": "ServingOnly",
+        "approval": "Disabled",
         "accessReview": "Require",
         "nodeNames": {"machineName": True},
     },
