@@ -102,6 +102,12 @@ def _add_run_flags(command: argparse.ArgumentParser) -> None:
         " (default: off)",
     )
     command.add_argument(
+        "--metrics-secure",
+        action="store_true",
+        help="serve HTTPS with a self-signed certificate on that address, and /metrics only to"
+        " bearers of a token that may get it (TokenReview and SubjectAccessReview)",
+    )
+    command.add_argument(
         "--log-level", choices=_LEVELS, default="info", help="log from this level (%(default)s)"
     )
 

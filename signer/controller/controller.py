@@ -32,18 +32,22 @@ from signer.controller.housekeeping import (
     delete_expired_offers,
     enforce_auto_approve_policy,
 )
-from signer.controller.http_server import HttpServer, build_app
+from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.key_requests import KeyRequests
 from signer.controller.machine_reports import MachineReports
+from signer.controller.metrics_access import MetricsAccess
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
+from signer.controller.server_certificate import self_signed_context
 from signer.controller.steps import run_step
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
@@ -137,6 +141,9 @@ class Controller:
         self._machine_reports = MachineReports(
             MachineStatusClient(api), now=_now, monotonic=time.monotonic
         )
+        self._key_requests = KeyRequests(
+            self._management, KeyRequestClient(api), monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
             claims=claims,
@@ -144,6 +151,7 @@ class Controller:
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             note_machine=self._machine_reports.note,
+            note_key_request=self._key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -151,7 +159,7 @@ class Controller:
         self._workers = [
             Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
         ]
-        self._http_server = self._make_http_server(config.metrics_address)
+        self._http_server = self._make_http_server(api)
 
     def run(self, stop: Event) -> None:
         """Run until `stop` is set, then let the workers finish what they process."""
@@ -185,17 +193,23 @@ class Controller:
             "namespace": self._config.watched_namespace or "all",
         }
 
-    def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
-        if address is None:
+    def _make_http_server(self, api: ApiClient) -> HttpServer | None:
+        config, access, tls = self._config, None, None
+        if config.metrics_address is None:
             return None
+        if config.metrics_secure:
+            access = MetricsAccess(api, METRICS_PATH, time.monotonic).check
+            tls = self_signed_context(_now(), serial_number=secrets.randbits(64) + 1)
         registry = metrics.build_registry(
             lambda: self._policies.bundles,
             self._queue.state,
             self._budgets.memory,
             self._reporter.all,
         )
-        app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
-        return HttpServer(address, app)
+        app = build_app(
+            registry, healthy=self._healthy, ready=self._management.has_synced, access=access
+        )
+        return HttpServer(config.metrics_address, app, tls)
 
     def _healthy(self) -> bool:
         return all(worker.is_alive() for worker in self._workers)
@@ -332,6 +346,8 @@ class Controller:
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             run_step(self._machine_reports.flush, "report on the Machines")
+            if self._management.has_synced() and self._management.key_requests.has_synced:
+                run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 run_step(self._report_clusters, "report on the Clusters")
                 run_step(self._report_policies, "status of the policies")

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
@@ -40,13 +41,14 @@ from signer.errors import (
     ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
     CsrChanged,
+    EndorsementKeyNotRegistered,
     NotOptedIn,
     ServingRequestExpired,
 )
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine, OfferedKey
 from signer.policy import AccessReview, Approval, Policy
 from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
@@ -55,6 +57,7 @@ from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
+from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
     ParsedKubeletServing,
@@ -121,6 +124,8 @@ class Reconciler:
     rate_limiter: RateLimiter
     note_machine: Callable[[MachineCondition], None]
     """Remembers what became of a Machine; another thread writes it."""
+    note_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
+    """Remembers an unregistered key of a Machine; another thread writes it."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
@@ -162,6 +167,7 @@ class _Reconciliation:
         self._reports = CsrReports(csr, cluster, note_machine=common.note_machine, now=common.now)
         self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._endorsement_key: EndorsementKey | None = None
         self._is_dry_run = False
         """Whether the policy disables approvals."""
         self._rules: PolicyInForce
@@ -333,6 +339,7 @@ class _Reconciliation:
         """
         if isinstance(proved, EndorsementKey):
             self._audit.endorsement_key = proved.name
+            self._endorsement_key = proved
         return proved
 
     def _audit_answer(self, verified: VerifiedAnswer) -> None:
@@ -399,6 +406,8 @@ class _Reconciliation:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._deny(e)
             self._reports.report(error, self._audit.provider_id)
+        if isinstance(error, EndorsementKeyNotRegistered):
+            self._note_key_request()
         self.record("waiting", error, new=new)
         return self._requeue_on_change()
 
@@ -426,6 +435,18 @@ class _Reconciliation:
             with contextlib.suppress(Unavailable, AnnotationsFull):
                 self._reports.write_pending_reason(error)
                 self._reports.report(error, self._audit.provider_id)
+
+    def _note_key_request(self) -> None:
+        """Note the unregistered key of an offer for the operators."""
+        csr, offer, key = self._reports.csr, self._parsed, self._endorsement_key
+        if not isinstance(offer, ParsedOffer) or key is None:
+            return
+        context = self._context(self._rules.policy, self._common.now())
+        with contextlib.suppress(Unavailable):
+            machines = self._cluster.inventory.machines(offer.provider_id)
+            if len(machines) == 1 and may_offer_key(csr, machines[0]):
+                describe = partial(describe_offered_key, csr, offer, key, context)
+                self._common.note_key_request(self._cluster.key, machines[0], key.name, describe)
 
     def _is_expired_serving_request(self) -> bool:
         age = self._common.now() - self._csr.created

@@ -5,6 +5,7 @@ from typing import Final
 
 from common.errors import AttestationError
 from signer.operator_cli.commands import (
+    approve,
     ban,
     check,
     clusters,
@@ -26,6 +27,7 @@ COMMANDS: Final[Mapping[str, Callable[[Session], int]]] = {
     "clusters": clusters.run,
     "nodes": nodes.run,
     "pending": pending.run,
+    "approve": approve.run,
     "register": register.run,
     "replace": replace.run,
     "ban": ban.run_ban,

@@ -1,9 +1,13 @@
 """Metrics and probes of a running signer."""
 
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
@@ -48,3 +52,31 @@ def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:
 
     wait_until(counted, what="the verdicts are counted")
     assert node.name not in signer.ask("/metrics").text
+
+
+def test_secure_metrics_are_served_to_those_that_rbac_allows(fleet: Fleet, tmp_path: Path) -> None:
+    """The readers are ServiceAccounts of the management cluster, one of them with the right."""
+    management = fleet.management
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    tokens = {}
+    for name in ("prometheus", "somebody"):
+        management.admin.create(accounts, {"metadata": {"name": name}})
+        tokens[name] = management.kubectl("create", "token", "-n", NAMESPACE, name).strip()
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    management.admin.create(
+        f"{rbac}/clusterroles", {"metadata": {"name": "metrics-reader"}, "rules": [rule]}
+    )
+    management.kubectl(
+        *("create", "clusterrolebinding", "metrics-reader", "--clusterrole=metrics-reader"),
+        f"--serviceaccount={NAMESPACE}:prometheus",
+    )
+    with Signer(fleet, tmp_path / "secure").use_secure_metrics() as signer:
+        signer.wait_until_ready()
+        assert signer.ask("/healthz").text == "ok\n"
+        assert VERDICTS in signer.ask("/metrics", token=tokens["prometheus"]).text
+        statuses = [
+            signer.ask("/metrics", token=token).status_code
+            for token in (tokens["somebody"], "not-a-token", "")
+        ]
+        assert statuses == [403, 401, 401]

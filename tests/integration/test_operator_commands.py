@@ -156,11 +156,16 @@ def test_pending_shows_the_command_that_lets_a_node_go_on(
     ]
     assert (request["kind"], request["node"], request["machine"]) == ("offer", node.name, node.name)
     assert request["endorsementKey"] == key_of(node)
-    table = operator.call("pending", "-n", node.tenant.namespace).output
-    [command] = [line for line in table.splitlines() if line.endswith(f"--machine {node.name}")]
+
+    def approvals() -> list[str]:
+        table = operator.call("pending", "-n", node.tenant.namespace).output
+        return [line for line in table.splitlines() if line.endswith(f"/{node.name}")]
+
+    wait_until(lambda: bool(approvals()), what="the key is recorded")
+    [command] = approvals()
     words = shlex.split(command)
-    assert words[:3] == ["kubectl", "attestation", "register"]
-    assert operator.call(*words[2:]).status == 0
+    assert words[:3] == ["kubectl", "attestation", "approve"]
+    assert operator.call(*words[2:], "--yes").status == 0
     script.challenge()
     assert not operator.list("pending", "--cluster", cluster_of(operator.fleet.second))
 

@@ -29,7 +29,7 @@ from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
-from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
+from signer.model import ChallengeKeys, ClusterKey, Condition, Csr, Machine, OfferedKey
 from signer.policy import (
     AccessReview,
     Approval,
@@ -43,7 +43,16 @@ from signer.policy import (
 )
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
-from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
@@ -114,6 +123,8 @@ class ReconcilerFixture:
     authorities: Authorities = field(default_factory=Authorities)
     rate: Rate = field(default_factory=Rate)
     machines: list[MachineCondition] = field(default_factory=list)
+    offered_keys: list[tuple[str, OfferedKey]] = field(default_factory=list)
+    """Unregistered keys, each with the name of its Machine."""
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
@@ -137,10 +148,18 @@ class ReconcilerFixture:
             authorities=self.authorities,
             rate_limiter=self.rate,
             note_machine=self.machines.append,
+            note_key_request=self.note_key_request,
             now=lambda: self.scenario.now,
             monotonic=lambda: 0.0,
             random=self.random,
         )
+
+    def note_key_request(
+        self, cluster: ClusterKey, machine: Machine, name: str, describe: Callable[[], OfferedKey]
+    ) -> None:
+        key = describe()
+        assert (cluster, name) == (HOME, key.name)
+        self.offered_keys.append((machine.name, key))
 
     def reconcile(self, csr: Csr) -> Result:
         """Reconcile a CSR once, as the cache has it."""
@@ -968,3 +987,37 @@ def test_kubelet_serving_that_can_be_approved_is_approved_at_any_age() -> None:
     csr = builtin(fixture.scenario, NODE)
     csr = fixture.file(replace(csr, created=fixture.scenario.now - timedelta(hours=3)))
     assert fixture.result(csr).conditions["Approved"].reason == "Attested"
+
+
+def test_unregistered_key_of_an_offer_is_noted_for_operators() -> None:
+    fixture = ReconcilerFixture()
+    scenario = fixture.scenario
+    scenario.change_machine(registered_keys=())
+    fixture.reconcile(fixture.file(scenario.offer_csr()))
+    [(name, key)] = fixture.offered_keys
+    assert (name, key.name) == (scenario.machine.name, key_name(scenario.ek))
+    assert (key.node_name, key.requester) == (NODE, scenario.username)
+
+
+def refuse_for_another_key(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(record_of(endorsement_key(2)),))
+
+
+def use_the_token_of_another_machine(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(), bootstrap_token_id="zyxwvu")
+
+
+def be_a_pool_member(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(), is_pool_member=True)
+
+
+@pytest.mark.parametrize(
+    "change", [refuse_for_another_key, use_the_token_of_another_machine, be_a_pool_member]
+)
+def test_key_that_no_operator_may_approve_is_not_noted(
+    change: Callable[[Scenario], None],
+) -> None:
+    fixture = ReconcilerFixture()
+    change(fixture.scenario)
+    fixture.reconcile(fixture.file(fixture.scenario.offer_csr()))
+    assert fixture.offered_keys == []
