@@ -29,6 +29,10 @@ class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
     """A ClusterRoleBinding lets kube-controller-manager approve unattested client certificates."""
 
 
+class ServingOnly(Waiting, check="R0"):
+    """The policy has the mode ServingOnly: the signer issues no certificates to the Cluster."""
+
+
 class NotOurSigner(Ignored, check="R1"):
     """The CSR names another signer."""
 
@@ -43,6 +47,14 @@ class UsagesNotAllowed(Denied, check="R2"):
 
 class RequesterNotAllowed(Denied, check="R3"):
     """The requester is neither a bootstrapper nor the node itself."""
+
+
+class AccessNotAllowed(Waiting, check="R4"):
+    """RBAC of the workload cluster does not allow the requester this kind of certificate."""
+
+
+class AccessReviewUnavailable(Unavailable, check="R4"):
+    """The API server did not decide whether RBAC allows the requester its certificate."""
 
 
 class AnnotationsFull(Denied):

@@ -184,6 +184,45 @@ class EndorsementKeyObject:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmIdentity:
+    """What an endorsement certificate says about its TPM; empty where it says nothing readable."""
+
+    manufacturer: str = ""
+    model: str = ""
+    firmware: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedKey:
+    """An endorsement key that an offer names for a Machine. The TPM has not proved it."""
+
+    name: str
+    """Name of its EndorsementKey: the digest of its SubjectPublicKeyInfo in hex."""
+    node_name: str
+    requester: str
+    """User name of the requester, such as `system:bootstrap:<token ID>`."""
+    first_seen: datetime
+    certificate: str
+    """`Trusted`, or the reason why the signer does not trust the endorsement certificate."""
+    identity: TpmIdentity
+    """From the certificate; anyone can write it unless `certificate` is `Trusted`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementKeyRequest:
+    """The keys that were offered for a Machine without a key on record; `name` is the Machine's."""
+
+    cluster: ClusterKey
+    name: str
+    uid: str
+    resource_version: str
+    machine_uid: str
+    provider_id: str
+    keys: tuple[OfferedKey, ...]
+    """In the order in which they were first seen; never replaced."""
+
+
 class MachineState(Enum):
     """Whether the Cluster has the Machine of a claim: a complete claim is live only with it."""
 

@@ -8,7 +8,7 @@ import json
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from common.errors import AttestationError
 from signer.controller.metrics import VERDICTS, cluster_label
@@ -17,6 +17,9 @@ from signer.verify.measured_boot import MeasuredBoot
 from signer.verify.pcrs import Pcrs
 
 _logger = logging.getLogger(__name__)
+
+ALARM: Final = "alarm"
+"""Outcome of an error that does not stop the request."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -54,6 +57,8 @@ class AuditContext:
     pcrs: Pcrs | None = None
     measured_boot: MeasuredBoot | None = None
     not_after: datetime | None = None
+    alarms: tuple[str, ...] = ()
+    """Reasons of the alarms about a request that was verified."""
 
 
 def log_verdict(
@@ -67,7 +72,7 @@ def log_verdict(
     """Log and count a verdict, and the error that led to it.
 
     `new` is false for a repeated verdict, which is logged at level debug and not counted. An alarm
-    is logged as a warning.
+    is logged as a warning. The outcome `alarm` makes any error one: a policy may only warn.
     """
     if new:
         _count(context, outcome, error)
@@ -76,8 +81,9 @@ def log_verdict(
     if error is not None:
         fields |= {"reason": error.reason, "check": error.check, "message": error.message}
         fields |= {"detail": error.detail} if error.detail else {}
-        fields |= {"alarm": True} if error.alarm else {}
-        level = logging.WARNING if error.alarm else logging.INFO
+        alarm = error.alarm or outcome == ALARM
+        fields |= {"alarm": True} if alarm else {}
+        level = logging.WARNING if alarm else logging.INFO
     _logger.log(level if new else logging.DEBUG, "verdict", extra={"fields": fields})
 
 
@@ -107,6 +113,8 @@ def _fields(context: AuditContext) -> dict[str, Any]:
         "basis": context.basis,
         "notAfter": None if context.not_after is None else context.not_after.isoformat(),
     }
+    if context.alarms:
+        fields["alarms"] = list(context.alarms)
     if context.boot is not None:
         fields |= {
             "resetCount": context.boot.reset_count,

@@ -15,6 +15,12 @@ class CsrWriter(Protocol):
     def read(self, name: str) -> Csr | None:
         """Return the CSR as it is now."""
 
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
+
+        Raises `AccessReviewUnavailable` if the API server does not decide.
+        """
+
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, and remove those whose value is `None`.
 

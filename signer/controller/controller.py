@@ -36,6 +36,7 @@ from signer.controller.housekeeping import (
 )
 from signer.controller.http_server import HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.key_requests import KeyRequests
 from signer.controller.machine_reports import MachineReports
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
@@ -47,6 +48,7 @@ from signer.controller.workload_maintenance import LimitedDeleter, WorkloadMaint
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
@@ -148,6 +150,9 @@ class Controller:
         self._machine_reports = MachineReports(
             MachineStatusClient(api), now=_now, monotonic=time.monotonic
         )
+        self._key_requests = KeyRequests(
+            self._management, KeyRequestClient(api), monotonic=time.monotonic
+        )
         self._reconciler = Reconciler(
             policies=self._policies,
             claims=claims,
@@ -155,6 +160,7 @@ class Controller:
             authorities=self._authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             note_machine=self._machine_reports.note,
+            note_key_request=self._key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -308,7 +314,7 @@ class Controller:
         if not full:
             return
         error = check_authority(workload.key, self._authorities.authority)
-        if error is None:
+        if error is None or self._policies.is_serving_only(workload.key):
             self._problems.pop(workload, None)
         else:
             secret = authority_secret(workload.key)
@@ -348,6 +354,8 @@ class Controller:
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             run_step(self._machine_reports.flush, "report on the Machines")
+            if self._management.has_synced() and self._management.key_requests.has_synced:
+                run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 run_step(self._report_clusters, "report on the Clusters")
                 run_step(self._report_policies, "status of the policies")

@@ -61,13 +61,17 @@ class CsrReports:
 
     def report(self, error: AttestationError, provider_id: str) -> None:
         """Create an Event about the CSR, and note the reason for the Machine of the provider ID."""
-        with contextlib.suppress(Unavailable):
-            self._cluster.csrs.record_event(self.csr, error.reason, error.message, self._now())
+        self.record_event(error.reason, error.message)
         if provider_id and error.check[:1] not in _CHECKS_OF_REQUESTER:
             with contextlib.suppress(Unavailable):
                 machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     self.note_machine(machines[0], error.reason, error.message, attested=False)
+
+    def record_event(self, reason: str, message: str) -> None:
+        """Create an Event about the CSR, unless one with this reason exists."""
+        with contextlib.suppress(Unavailable):
+            self._cluster.csrs.record_event(self.csr, reason, message, self._now())
 
     def note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
         """Note what became of a Machine; another thread writes its condition."""

@@ -23,7 +23,7 @@ from signer.model import (
     KeyHolder,
     MachineState,
 )
-from signer.policy import AutoApproveBindings, Policy
+from signer.policy import AutoApproveBindings, Policy, PolicyMode
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.parse import ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
@@ -145,7 +145,12 @@ def delete_unclaimed_keys(
 def enforce_auto_approve_policy(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
 ) -> None:
-    """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so."""
+    """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so.
+
+    With mode ServingOnly these bindings are how nodes get their client certificates.
+    """
+    if policy.mode is PolicyMode.SERVING_ONLY:
+        return
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
         fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from common.errors import (
@@ -33,25 +34,29 @@ from signer.controller.csr_reports import CsrReports
 from signer.controller.machine_reports import ATTESTED
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
+    AccessReviewUnavailable,
     AnnotationsFull,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
     CsrChanged,
+    EndorsementKeyNotRegistered,
     NotOptedIn,
     ServingRequestExpired,
 )
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
-from signer.policy import Policy
+from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine, OfferedKey
+from signer.policy import AccessReview, Policy
+from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
+from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
     ParsedKubeletServing,
@@ -64,7 +69,11 @@ from signer.verify.recognize import CsrKind, recognize_csr
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_LASTING_FAILURES: Final = (AuthorityUnavailable, ChallengeKeyUnavailable)
+_LASTING_FAILURES: Final = (
+    AccessReviewUnavailable,
+    AuthorityUnavailable,
+    ChallengeKeyUnavailable,
+)
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
@@ -114,6 +123,8 @@ class Reconciler:
     rate_limiter: RateLimiter
     note_machine: Callable[[MachineCondition], None]
     """Remembers what became of a Machine; another thread writes it."""
+    note_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
+    """Remembers an unregistered key of a Machine; another thread writes it."""
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random: Callable[[int], bytes]
@@ -155,6 +166,7 @@ class _Reconciliation:
         self._reports = CsrReports(csr, cluster, note_machine=common.note_machine, now=common.now)
         self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
+        self._endorsement_key: EndorsementKey | None = None
         self._rules: PolicyInForce
         """Set first of all: later steps use one policy, also when another one replaces it."""
 
@@ -243,6 +255,7 @@ class _Reconciliation:
         """Verify an answer, write the claims, issue the certificate, approve, and write it."""
         verified = self._verify(kind, answer, policy)
         self._audit_answer(verified)
+        self._verify_access(kind, policy)
         common, now = self._common, self._common.now()
         authority = common.authorities.authority(self._cluster.key)
         not_after = certificate_not_after(
@@ -262,6 +275,9 @@ class _Reconciliation:
             self._read_live(policy)
             self._write_certificate(certificate)
         self.record("issued")
+        for alarm in verified.alarms:
+            message = f"{alarm.message}; the certificate was issued"
+            self._reports.record_event(alarm.reason, message)
         message = "the TPM of the machine attested, and its node has a certificate"
         self._reports.note_machine(verified.machine, ATTESTED, message, attested=True)
         return DONE
@@ -315,6 +331,7 @@ class _Reconciliation:
         """
         if isinstance(proved, EndorsementKey):
             self._audit.endorsement_key = proved.name
+            self._endorsement_key = proved
         return proved
 
     def _audit_answer(self, verified: VerifiedAnswer) -> None:
@@ -324,7 +341,8 @@ class _Reconciliation:
         context.boot, context.pcrs = verified.boot, verified.pcrs
         context.measured_boot = verified.measured_boot
         for alarm in verified.alarms:
-            self.record("alarm", alarm)
+            self.record(audit.ALARM, alarm)
+        context.alarms = tuple(alarm.reason for alarm in verified.alarms)
 
     def _approve_kubelet_serving(self, serving: ParsedKubeletServing, policy: Policy) -> Result:
         """Verify and approve a request that kube-controller-manager then signs."""
@@ -333,10 +351,16 @@ class _Reconciliation:
         context = self._context(policy, self._common.now())
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
+        self._verify_access(CsrKind.BUILTIN_SERVING, policy)
         message = "the names are those of the node's Machine"
         self._cluster.csrs.approve(self._reports.clear_pending_reason(), ATTESTED, message)
         self.record("approved")
         return DONE
+
+    def _verify_access(self, kind: CsrKind, policy: Policy) -> None:
+        """R4: only for a verified request, since it costs two calls to the API server."""
+        if policy.access_review is AccessReview.REQUIRE:
+            verify_access(self._csr, kind, self._cluster.csrs)
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
@@ -369,6 +393,8 @@ class _Reconciliation:
                 if self._parsed is None or isinstance(self._parsed, ParsedOffer):
                     return self._deny(e)
             self._reports.report(error, self._audit.provider_id)
+        if isinstance(error, EndorsementKeyNotRegistered):
+            self._note_key_request()
         self.record("waiting", error, new=new)
         names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
@@ -379,6 +405,18 @@ class _Reconciliation:
             with contextlib.suppress(Unavailable, AnnotationsFull):
                 self._reports.write_pending_reason(error)
                 self._reports.report(error, self._audit.provider_id)
+
+    def _note_key_request(self) -> None:
+        """Note the unregistered key of an offer for the operators."""
+        csr, offer, key = self._reports.csr, self._parsed, self._endorsement_key
+        if not isinstance(offer, ParsedOffer) or key is None:
+            return
+        context = self._context(self._rules.policy, self._common.now())
+        with contextlib.suppress(Unavailable):
+            machines = self._cluster.inventory.machines(offer.provider_id)
+            if len(machines) == 1 and may_offer_key(csr, machines[0]):
+                describe = partial(describe_offered_key, csr, offer, key, context)
+                self._common.note_key_request(self._cluster.key, machines[0], key.name, describe)
 
     def _is_expired_serving_request(self) -> bool:
         age = self._common.now() - self._csr.created

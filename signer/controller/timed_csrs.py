@@ -31,6 +31,10 @@ class TimedCsrWriter:
         """Return the CSR as it is now."""
         return self._time(lambda: self._writer.read(name))
 
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs."""
+        return self._time(lambda: self._writer.may_create(csr, subresource))
+
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations."""
         after = self._write(csr, lambda: self._writer.annotate(csr, values))

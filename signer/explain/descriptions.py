@@ -57,6 +57,10 @@ def _alarms(proved: Any) -> str:  # noqa: ANN401
     return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms) or "none"
 
 
+def _unexpected_values(proved: Any) -> str:  # noqa: ANN401
+    return "; ".join(f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms)
+
+
 def _machine(proved: Any) -> str:  # noqa: ANN401
     return str(getattr(proved, "machine", proved).name)
 
@@ -74,6 +78,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "Q1": _boot,
     "Q3": _pcrs,
+    "Q4": _unexpected_values,
     "M1": _machine,
     "M3": lambda proved: getattr(proved, "node_name", ""),
     "M6": _alarms,

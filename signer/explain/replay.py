@@ -13,7 +13,7 @@ from common.errors import AttestationError, Consequence
 from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
-from signer.policy import Policy, PolicySet
+from signer.policy import AccessReview, Policy, PolicyMode, PolicySet
 from signer.verify.answer import verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
@@ -99,6 +99,7 @@ ANSWER: Final = (
 SERVING: Final = (*ANSWER, "S1 S2 S3")
 CLAIM: Final = ("K1 K2 K3",)
 BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M3 E3 M1", "S1 S2 S3")
+SERVING_ONLY: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M1 M3 M4 M6", "S1 S2 S3")
 """The checks of each kind of request in their order; a string has the checks that end together."""
 
 _OUTCOMES: Final = {
@@ -132,7 +133,7 @@ class _Replay:
         self._results: list[CheckResult] = []
         self._parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None = None
         self._undecidable: tuple[str, ...] = ()
-        """For an answer without challenge keys: all checks that it needs."""
+        """Checks that need more than the inputs."""
 
     def verify(self) -> Verdict:
         inputs = self._inputs
@@ -141,14 +142,17 @@ class _Replay:
         self._order = _ENTRY
         kind = recognize_csr(self._csr, cluster, policy)
         self._record_check("R1 R0", kind)
-        builtin = kind is CsrKind.BUILTIN_SERVING
-        self._order = BUILTIN if builtin else (*_ENTRY, "P1 P2 P3 P4 P5 P6")
+        if kind is not CsrKind.BUILTIN_SERVING:
+            self._order = (*_ENTRY, "P1 P2 P3 P4 P5 P6")
+        else:
+            serving_only = policy.mode is PolicyMode.SERVING_ONLY
+            self._order = SERVING_ONLY if serving_only else BUILTIN
         self._parsed = parse_request(self._csr, kind)
         match self._parsed:
             case ParsedKubeletServing() as serving:
                 self._record_check("P1 P2 P3 P4", serving)
                 verify_kubelet_serving(self._csr, serving, self._context(policy))
-                return Verdict.APPROVED
+                return self._after_review(policy, Verdict.APPROVED)
             case ParsedOffer() as offer:
                 self._order = OFFER
                 self._offer(kind, offer, policy)
@@ -184,7 +188,13 @@ class _Replay:
         not_after = inputs.now + policy.certificate_lifetime
         claimed = make_claims(verified, context, claims=inputs.claims, not_after=not_after)
         self._record_check("K1 K2 K3", claimed)
-        return Verdict.CERTIFIED
+        return self._after_review(policy, Verdict.CERTIFIED)
+
+    def _after_review(self, policy: Policy, verdict: Verdict) -> Verdict:
+        """R4: only the API server of the workload cluster can decide it."""
+        if policy.access_review is AccessReview.REQUIRE:
+            self._undecidable = ("R4",)
+        return verdict
 
     def _record_check(self, checks: str, proved: T) -> T:
         self._results += [

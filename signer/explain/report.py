@@ -95,6 +95,9 @@ def _line(result: CheckResult) -> str:
 def _reason(explanation: Explanation) -> str:
     error = explanation.error
     if explanation.verdict is Verdict.UNDECIDED and error is None:
+        undecided = [r.check for r in explanation.results if r.outcome is Outcome.UNDECIDED]
+        if undecided == ["R4"]:
+            return ": the policy requires an access review, which the workload cluster decides"
         return ": the challenge keys are needed (--challenge-key-secret)"
     return "" if error is None else f": {error.reason}"
 

@@ -12,6 +12,7 @@ from signer.inventory.claim_objects import read_attested_node, read_endorsement_
 from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.inventory.cluster import ClusterObject, read_cluster
 from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
+from signer.inventory.key_requests import KEY_REQUEST, read_key_request
 from signer.inventory.machine import (
     KUBEADM_CONFIG,
     BootstrapObject,
@@ -32,7 +33,12 @@ from signer.kube.discovery import collection_path
 from signer.kube.event_loop import EventLoop
 from signer.kube.watch import ResourceSpec
 from signer.kube.watch_starter import WatchStarter
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    EndorsementKeyRequest,
+)
 from signer.task_pool import TaskPool
 
 V = TypeVar("V")
@@ -65,6 +71,12 @@ class ManagementCluster(ManagementCaches):
         super().__init__(budget)
         # Only administrators write policies, so no budget may refuse one.
         self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
+        # No check reads them, so one that exceeds the budget makes nothing incomplete.
+        self.key_requests: Cache[EndorsementKeyRequest] = Cache(
+            "EndorsementKeyRequests",
+            indexes={"namespace": lambda r: [r.cluster.namespace]},
+            budget=budget,
+        )
         self._watch_policies = watch_policies
         self._api = api
         self._namespace = namespace
@@ -96,6 +108,7 @@ class ManagementCluster(ManagementCaches):
         self._watch_path("EndorsementKeys", ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
         nodes = self._scoped(ATTESTED_NODES)
         self._watch_path("AttestedNodes", nodes, read_attested_node, self.nodes)
+        self._watch("EndorsementKeyRequests", KEY_REQUEST, read_key_request, self.key_requests)
         if self._watch_policies:
             path = partial(collection_path, self._api, *POLICY)
             self._watch_path("KubeletAttestationPolicies", path, read_policy, self.policies)

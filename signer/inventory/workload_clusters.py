@@ -28,17 +28,17 @@ from common.names import CLIENT_SIGNER
 from signer.backoff import Backoff
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster import ClusterObject, client_signers
-from signer.inventory.cluster_secret import (
-    KUBECONFIG_TYPES,
-    require_current,
-    require_label_and_type,
+from signer.inventory.kubeconfig_secret import (
+    admin_kubeconfig_name,
+    find_kubeconfig_secret,
+    read_connection,
 )
 from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.kube.budget import Budgets
 from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.kubeconfig import Connection
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
 from signer.task_pool import TaskPool
@@ -48,8 +48,6 @@ _logger = logging.getLogger(__name__)
 _BACKOFF: Final = Backoff(initial=5.0, maximum=30.0)
 """Between attempts to use a Secret that is missing or refused. A new Cluster gets its Secret after
 some minutes, and its nodes then wait for this pause at most."""
-_MAX_KUBECONFIG: Final = 16 << 10
-"""Bytes; those that Cluster API writes have 6,000 at most."""
 _MAX_CLUSTERS: Final = 500
 """Of one owner (namespace). Each has three connections, and a process has a limit of open files."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
@@ -89,11 +87,6 @@ _TOO_MANY: Final = ConnectionProblem(
 )
 
 
-def kubeconfig_secret(key: ClusterKey) -> str:
-    """Return the name of the Secret with the kubeconfig of a Cluster."""
-    return f"{key.name}-kubeconfig"
-
-
 def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProblem:
     if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return ConnectionProblem(
@@ -104,24 +97,6 @@ def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProble
         )
     message = f"{error.message}: check the server in the kubeconfig Secret and the network"
     return ConnectionProblem(reason=error.reason, message=message, reachable=error.status != 0)
-
-
-def read_connection(secret: Secret | None, cluster: ClusterObject) -> Connection:
-    """Return the connection that a Cluster's kubeconfig Secret describes.
-
-    Raises `KubeconfigRefused`: it is missing, is not this Cluster's, or has a refused kubeconfig.
-    """
-    if secret is None:
-        raise KubeconfigRefused("it is missing")
-    try:
-        require_label_and_type(secret, cluster.key.name, KUBECONFIG_TYPES)
-        require_current(secret, cluster)
-    except ValueError as e:
-        raise KubeconfigRefused(str(e)) from e
-    data = secret.data.get("value", b"")
-    if len(data) > _MAX_KUBECONFIG:
-        raise KubeconfigRefused("its key value must not exceed 16 KiB")
-    return parse_kubeconfig(data)
 
 
 class ClusterConnector:
@@ -154,6 +129,7 @@ class ClusterConnector:
         self._monotonic = monotonic
         self._stop = Event()
         self._failures = 0
+        self._secret_name = admin_kubeconfig_name(cluster.key)
         self._problem: ConnectionProblem | None = None
         self._refreshed_at = -math.inf
         self._pause = 0.0
@@ -219,7 +195,7 @@ class ClusterConnector:
 
     def _connect(self) -> None:
         key = self.cluster.key
-        secret = self._secrets.read(key.namespace, kubeconfig_secret(key))
+        self._secret_name, secret = find_kubeconfig_secret(self._secrets.read, key)
         connection = read_connection(secret, self.cluster)
         if self.workload is None or self.workload.connection != connection:
             self._open(connection)
@@ -263,7 +239,7 @@ class ClusterConnector:
         return None if workload.has_synced else CONNECTING
 
     def _report_problem(self, reason: str, message: str, detail: str = "") -> None:
-        secret = kubeconfig_secret(self.cluster.key)
+        secret = self._secret_name
         problem = ConnectionProblem(reason=reason, message=f"Secret {secret}: {message}")
         if self._problem != problem:
             self._problem = problem

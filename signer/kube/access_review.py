@@ -1,10 +1,28 @@
 """Reads whether an API server allows what an access review asks."""
 
-from signer.kube.decode import Fields, Source, decode
+from typing import Annotated, Final
+
+import msgspec
+
+from signer.kube.decode import (
+    MAX_ENTRIES,
+    MAX_TEXT,
+    Fields,
+    Json,
+    MaybeText,
+    Source,
+    Text,
+    Texts,
+    decode,
+    texts,
+)
+
+SUBJECT_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _Status(Fields):
     allowed: bool
+    evaluation_error: MaybeText = None
 
 
 class _Review(Fields):
@@ -14,3 +32,49 @@ class _Review(Fields):
 def read_access_review(source: Source) -> bool:
     """Return the answer of a review, for a user or for the requester. Raises `ValueError`."""
     return decode(source, _Review).status.allowed
+
+
+def read_decided_review(source: Source) -> bool:
+    """Return the answer of a review. Raises `ValueError`, also if an authorizer has failed.
+
+    An API server may answer `allowed: false` although it could not ask an authorizer.
+    """
+    status = decode(source, _Review).status
+    if not status.allowed and status.evaluation_error:
+        raise ValueError(f"the review is not complete: {status.evaluation_error}")
+    return status.allowed
+
+
+class _Meta(Fields):
+    uid: Text
+
+
+class _Requester(Fields):
+    username: MaybeText = None
+    uid: MaybeText = None
+    groups: Texts = None
+    extra: (
+        Annotated[
+            dict[Annotated[str, msgspec.Meta(max_length=MAX_TEXT)], Texts],
+            msgspec.Meta(max_length=MAX_ENTRIES),
+        ]
+        | None
+    ) = None
+
+
+class _CsrRequester(Fields):
+    metadata: _Meta
+    spec: _Requester
+
+
+def read_requester(source: Source) -> tuple[str, Json]:
+    """Return the UID of a CSR, and its requester as the `spec` of a review. Raises `ValueError`."""
+    csr = decode(source, _CsrRequester)
+    requester = csr.spec
+    spec = {
+        "user": requester.username or "",
+        "uid": requester.uid or "",
+        "groups": list(texts(requester.groups)),
+        "extra": {key: list(texts(values)) for key, values in (requester.extra or {}).items()},
+    }
+    return csr.metadata.uid, spec

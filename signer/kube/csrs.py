@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from common.csr import MAX_REQUEST
+from common.errors import ApiServerUnavailable
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CHALLENGE_ANNOTATION,
@@ -21,7 +22,8 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SERVING_SIGNER,
 )
-from signer.errors import AnnotationsFull, CsrChanged
+from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
+from signer.kube.access_review import SUBJECT_REVIEWS, read_decided_review, read_requester
 from signer.kube.client import ApiClient, Response
 from signer.kube.decode import (
     MAX_ENTRIES,
@@ -170,6 +172,29 @@ class CsrClient:
         response = self._api.get(_path(name), accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
 
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
+
+        Reads the CSR: the cache has neither `uid` nor `extra` of its requester.
+
+        Raises:
+            AccessReviewUnavailable: the API server does not decide.
+
+        """
+        try:
+            response = self._api.get(_path(csr.name), accepted=(200, 404))
+            if response.status == HTTPStatus.NOT_FOUND:
+                raise CsrChanged("the CSR was deleted")
+            uid, requester = response.read(read_requester)
+            if uid != csr.uid:
+                raise CsrChanged("the CSR was created again")
+            review = self._api.create(SUBJECT_REVIEWS, _review(requester, csr, subresource))
+            return review.read(read_decided_review)
+        except ApiServerUnavailable as e:
+            raise AccessReviewUnavailable(
+                f"the SubjectAccessReview failed: {e.message}", detail=e.detail
+            ) from e
+
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, and remove those whose value is `None`.
 
@@ -258,3 +283,20 @@ def _path(name: str, subresource: str = "") -> str:
     # CSR names may hold almost any character.
     path = f"{CSRS}/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path
+
+
+def _review(requester: Json, csr: Csr, subresource: str) -> Json:
+    """Return the review of kube-controller-manager's approver, limited to the CSR's signer."""
+    attributes = {
+        "group": "certificates.k8s.io",
+        "version": "*",
+        "resource": "certificatesigningrequests",
+        "subresource": subresource,
+        "name": csr.signer_name,
+        "verb": "create",
+    }
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {**requester, "resourceAttributes": attributes},
+    }

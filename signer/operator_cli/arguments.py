@@ -22,12 +22,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "status": "count Clusters, nodes and endorsement keys",
     "clusters": "list the Clusters: opt-in, Machines, nodes, pending requests, API server",
     "nodes": "list the nodes that have attested, and the Machines whose nodes have not",
-    "pending": "list the requests that wait, with the reason and the next step",
+    "pending": "list the requests that wait, with the reason and the next step, and unknown TPMs",
+    "approve": "register the unknown TPM that was offered for a Machine",
     "register": "register the endorsement key of a machine, or an inventory of many",
     "replace": "register the new key of a machine and ban its old one",
     "ban": "end all certificates of an endorsement key",
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
+    "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
     "check": "examine the installation, the Clusters, and rights that avoid the attestation",
@@ -105,6 +107,26 @@ def _add_key(command: argparse.ArgumentParser) -> None:
     command.add_argument("key", metavar="KEY", help=_KEY_HELP)
 
 
+def _add_approve(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "target",
+        metavar="MACHINE|KEY",
+        help="a Machine, as NAME or NAMESPACE/NAME, or the key as sha256:HEX with all 64 digits",
+    )
+    command.add_argument(
+        "key",
+        metavar="KEY",
+        nargs="?",
+        help="the key of the Machine; required if several were offered for it",
+    )
+    command.add_argument(
+        "-n", "--namespace", default="", metavar="NAME", help="only Machines of this namespace"
+    )
+    _add_cluster(command, "only Machines of this Cluster")
+    _add_yes(command)
+
+
 def _add_register(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     command.add_argument("key", metavar="KEY", nargs="?", help=_NEW_KEY_HELP)
@@ -150,6 +172,13 @@ def _add_release(command: argparse.ArgumentParser) -> None:
         "--provider-id", metavar="ID", help="only one machine of that Cluster (default: all)"
     )
     _add_yes(command)
+
+
+def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help="the Cluster to connect to"
+    )
 
 
 def _add_explain(command: argparse.ArgumentParser) -> None:
@@ -213,11 +242,13 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "clusters": _add_read_flags,
     "nodes": _add_read_flags,
     "pending": _add_read_flags,
+    "approve": _add_approve,
     "register": _add_register,
     "replace": _add_replace,
     "ban": _add_ban,
     "unban": _add_key,
     "release": _add_release,
+    "kubeconfig": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
     "check": _add_check,

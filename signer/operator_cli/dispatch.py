@@ -5,10 +5,12 @@ from typing import Final
 
 from common.errors import AttestationError
 from signer.operator_cli.commands import (
+    approve,
     ban,
     check,
     clusters,
     explain,
+    kubeconfig,
     nodes,
     pending,
     policy_check,
@@ -25,11 +27,13 @@ COMMANDS: Final[Mapping[str, Callable[[Session], int]]] = {
     "clusters": clusters.run,
     "nodes": nodes.run,
     "pending": pending.run,
+    "approve": approve.run,
     "register": register.run,
     "replace": replace.run,
     "ban": ban.run_ban,
     "unban": ban.run_unban,
     "release": release.run,
+    "kubeconfig": kubeconfig.run,
     "explain": explain.run,
     "policy": policy_check.run,
     "check": check.run,

@@ -12,7 +12,12 @@ from signer.operator_cli.findings import Finding, Result, permissions_finding
 from signer.operator_cli.management import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
-_PLURALS: Final = ("attestednodes", "endorsementkeys", "kubeletattestationpolicies")
+_PLURALS: Final = (
+    "attestednodes",
+    "endorsementkeyrequests",
+    "endorsementkeys",
+    "kubeletattestationpolicies",
+)
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PERMISSIONS: Final = (
@@ -23,6 +28,7 @@ PERMISSIONS: Final = (
     ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
+    (API_GROUP, "endorsementkeyrequests", ("list", "watch", "create", "patch", "delete")),
     (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
     (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
     ("cluster.x-k8s.io", "machines/status", ("patch",)),

@@ -111,6 +111,15 @@ def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
     )
 
 
+def read_objects(
+    api: ManagementApi, path: str, selection: Selection, reader: Callable[[Source], V]
+) -> tuple[list[V], list[str]]:
+    """Return the objects of a collection in the selected namespaces, and what cannot be read."""
+    unreadable: list[str] = []
+    bodies = api.list_objects(_in_namespace(path, selection))
+    return _read_all(bodies, reader, unreadable), unreadable
+
+
 def _in_namespace(path: str, selection: Selection) -> str:
     namespace = selection.cluster.namespace if selection.cluster else selection.namespace
     if not namespace:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from cryptography.x509 import load_pem_x509_certificate
+
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import ANNOTATION_PREFIX, CLIENT_SIGNER
 from signer.inventory.caches import read_binding
@@ -17,6 +19,7 @@ from signer.inventory.cluster_secret import (
 from signer.issue.authority import parse_authority
 from signer.kube.access_review import read_access_review
 from signer.kube.client import ApiClient
+from signer.kube.kubeconfig import Connection
 from signer.kube.secrets import Secret
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.findings import Finding, Result, permissions_finding
@@ -110,6 +113,24 @@ def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Fi
     ]
 
 
+def check_kubeconfig_expiry(
+    connection: Connection, cluster: ClusterObject, now: datetime
+) -> Finding:
+    """Check how long the certificate of a kubeconfig Secret is valid."""
+    check, name = "kubeconfig's certificate", name_of(cluster)
+    if connection.certificate is not None:
+        certificate = load_pem_x509_certificate(connection.certificate.certificate.encode())
+        if certificate.not_valid_after_utc <= now + _SOON:
+            return Finding(
+                result=Result.WARNING,
+                check=check,
+                object=name,
+                message=f"expires on {certificate.not_valid_after_utc:%Y-%m-%d}",
+                next_step=f"kubectl attestation kubeconfig {name}",
+            )
+    return Finding(result=Result.OK, check=check, object=name)
+
+
 def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding:
     """Return the finding of a workload cluster that cannot be read."""
     key = cluster.key
@@ -136,12 +157,17 @@ def _is_near_miss(annotation: str) -> bool:
     ).lower() in {"client-signer", "clientsigner", "client-signers"}
 
 
-def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
-    missing = [
+def missing_permissions(client: ApiClient) -> list[str]:
+    """Return what the signer needs and the client's user may not do. Raises `AttestationError`."""
+    return [
         f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
         for verb, group, resource, subresource in PERMISSIONS
         if not _may(client, verb, group, resource, subresource)
     ]
+
+
+def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
+    missing = missing_permissions(client)
     next_step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
     check = "kubeconfig's permissions"
     return permissions_finding(check, name_of(cluster), missing, next_step=next_step)

@@ -8,14 +8,16 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable, AttestationError
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster import ClusterObject
-from signer.inventory.workload_clusters import read_connection
+from signer.inventory.kubeconfig_secret import find_kubeconfig_secret, read_connection
 from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient, Expired
+from signer.kube.kubeconfig import Connection
 from signer.kube.pages import list_pages
 from signer.kube.secrets import Secret, read_secret
 from signer.operator_cli.errors import CommandError
@@ -45,15 +47,23 @@ def read_named_secret(api: ManagementApi, namespace: str, name: str) -> Secret |
 
 
 def connect_workload(api: ManagementApi, cluster: ClusterObject) -> ApiClient:
-    """Return a client of the Cluster's workload cluster.
+    """Return a client of the Cluster's workload cluster; raises as `read_workload_connection`."""
+    return open_client(cluster, read_workload_connection(api, cluster))
+
+
+def read_workload_connection(api: ManagementApi, cluster: ClusterObject) -> Connection:
+    """Return the connection that the signer uses for a Cluster.
 
     Raises `AttestationError` when its kubeconfig Secret is refused, and `CommandError`.
     """
-    key = cluster.key
-    secret = read_named_secret(api, key.namespace, f"{key.name}-kubeconfig")
-    connection = read_connection(secret, cluster)
+    _, secret = find_kubeconfig_secret(partial(read_named_secret, api), cluster.key)
+    return read_connection(secret, cluster)
+
+
+def open_client(cluster: ClusterObject, connection: Connection) -> ApiClient:
+    """Return a client of a workload cluster."""
     return ApiClient(
-        f"{key.namespace}/{key.name}",
+        f"{cluster.key.namespace}/{cluster.key.name}",
         connection,
         user_agent=FIELD_MANAGER,
         max_response=MAX_WORKLOAD_RESPONSE,

@@ -6,6 +6,7 @@ problem is refused as a whole, and a Cluster without exactly one policy gets no 
 
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -15,12 +16,14 @@ from signer.policy.policy import (
     PcrValues,
     PcrVariant,
     Policy,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
 )
 
 __all__ = [
+    "AccessReview",
     "AutoApproveBindings",
     "ClusterSelector",
     "EventLogRules",
@@ -31,6 +34,7 @@ __all__ = [
     "PcrVariant",
     "Policy",
     "PolicyFileInvalid",
+    "PolicyMode",
     "PolicySet",
     "RefusedPolicy",
     "TrustMode",

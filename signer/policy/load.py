@@ -16,8 +16,8 @@ from signer.policy.policy import (
     SCHEMES,
     ClusterSelector,
     KubeletServingMode,
-    PcrMode,
     Policy,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
@@ -27,6 +27,19 @@ from signer.policy.section import Section
 POLICY_KIND: Final = "KubeletAttestationPolicy"
 _MIN_LIFETIME: Final = timedelta(hours=1)
 _DEFAULTS: Final = Policy(name="defaults")
+_ATTESTATION_RULES: Final = (
+    "endorsementKey",
+    "attestationKey",
+    "pcrs",
+    "eventLog",
+    "bootstrapGroups",
+    "certificate",
+    "nameReuse",
+    "autoApproveBindings",
+    "serving",
+    "minimumVersion",
+)
+"""Keys that have no meaning with mode ServingOnly. A rule that is not in force is refused."""
 
 
 class PolicyFileInvalid(ValueError):
@@ -122,15 +135,15 @@ def _spec(name: str, spec: Section) -> Policy:
     pcrs = spec.section("pcrs")
     selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
     mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
-    enforce = mode is PcrMode.ENFORCE
-    variants = read_variants(pcrs, selection, enforce=enforce)
-    allowed = read_allowed(pcrs, selection, needed=enforce and not variants, enforce=enforce)
+    variants = read_variants(pcrs, selection, mode)
+    allowed = read_allowed(pcrs, selection, mode, needed=not variants)
     pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
     lifetime, shared = _certificate(spec.section("certificate"))
     return Policy(
         name=name,
         clusters=_clusters(spec),
+        mode=_mode(spec),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
@@ -150,9 +163,19 @@ def _spec(name: str, spec: Section) -> Policy:
         allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
+        access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         builtin_serving=builtin,
         serving_by_node_ref=by_node_ref,
     )
+
+
+def _mode(spec: Section) -> PolicyMode:
+    mode = spec.choice("mode", _DEFAULTS.mode)
+    if mode is PolicyMode.SERVING_ONLY:
+        for key in _ATTESTATION_RULES:
+            if key in spec:
+                spec.add_problem("must be absent with mode ServingOnly", key)
+    return mode
 
 
 def _clusters(spec: Section) -> ClusterSelector | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
 from common.tpm.constants import DIGEST_SIZES, PCR_COUNT
-from signer.policy.policy import BANKS, EventLogRules, PcrValues, PcrVariant
+from signer.policy.policy import BANKS, EventLogRules, PcrMode, PcrValues, PcrVariant
 from signer.policy.section import Section
 
 Selection = Mapping[str, tuple[int, ...]]
@@ -44,14 +44,14 @@ def _indices(section: Section, bank: str) -> tuple[int, ...]:
     return ()
 
 
-def read_allowed(owner: Section, selection: Selection, *, needed: bool, enforce: bool) -> PcrValues:
+def read_allowed(owner: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
     """Load `allowed`: exactly the selected PCRs, each with at least one value."""
     if "allowed" not in owner:
-        if needed:
-            owner.add_problem("is required in mode Enforce", "allowed")
+        if needed and mode is not PcrMode.RECORD:
+            owner.add_problem(f"is required in mode {mode.value}", "allowed")
         return {}
     section = owner.section("allowed")
-    if not enforce:
+    if mode is PcrMode.RECORD:
         section.add_problem("must be absent in mode Record")
     allowed = {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
     section.reject_unknown_keys()
@@ -82,24 +82,26 @@ def _digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset[byt
     return frozenset(digests)
 
 
-def read_variants(pcrs: Section, selection: Selection, *, enforce: bool) -> tuple[PcrVariant, ...]:
+def read_variants(pcrs: Section, selection: Selection, mode: PcrMode) -> tuple[PcrVariant, ...]:
     """Load `variants`: the allowed values of Machines with some labels; the first match wins."""
     if "variants" not in pcrs:
         return ()
-    if not enforce:
+    if mode is PcrMode.RECORD:
         pcrs.add_problem("must be absent in mode Record", "variants")
     value = pcrs.value("variants")
     if not isinstance(value, list) or not value:
         pcrs.add_problem("must be a non-empty list", "variants")
         return ()
-    return tuple(_variant(pcrs.item("variants", i), selection) for i in range(len(value)))
+    return tuple(_variant(pcrs.item("variants", i), selection, mode) for i in range(len(value)))
 
 
-def _variant(section: Section, selection: Selection) -> PcrVariant:
+def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVariant:
     selector = section.section("machineSelector")
     labels = selector.mapping("matchLabels")
     selector.reject_unknown_keys()
-    allowed = read_allowed(section, selection, needed=True, enforce=True)
+    # In mode Record, `variants` itself is the problem.
+    mode = PcrMode.ENFORCE if mode is PcrMode.RECORD else mode
+    allowed = read_allowed(section, selection, mode, needed=True)
     section.reject_unknown_keys()
     return PcrVariant(match_labels=labels, allowed=allowed)
 

@@ -34,6 +34,15 @@ BANKS: Final = ("sha256", "sha384", "sha512")
 """PCR banks that a policy may select; SHA-1 is broken."""
 
 
+class PolicyMode(Enum):
+    """Which certificates the signer decides on."""
+
+    ATTESTATION = "Attestation"
+    SERVING_ONLY = "ServingOnly"
+    """Only requests to `kubernetes.io/kubelet-serving`; other programs issue client certificates
+    of nodes, without attestation."""
+
+
 class TrustMode(Enum):
     """What makes an endorsement key trusted (E2)."""
 
@@ -54,9 +63,10 @@ class TrustMode(Enum):
 
 
 class PcrMode(Enum):
-    """Whether quoted PCR values are only logged, or also checked (Q4)."""
+    """Whether quoted PCR values are only logged, compared with an alarm, or enforced (Q4)."""
 
     RECORD = "Record"
+    WARN = "Warn"
     ENFORCE = "Enforce"
 
 
@@ -73,6 +83,13 @@ class AutoApproveBindings(Enum):
     ALARM = "Alarm"
     REMOVE = "Remove"
     WAIT = "Wait"
+
+
+class AccessReview(Enum):
+    """Whether RBAC of the workload cluster must allow a requester its certificate (R4)."""
+
+    SKIP = "Skip"
+    REQUIRE = "Require"
 
 
 class KubeletServingMode(Enum):
@@ -130,6 +147,7 @@ class Policy:
     name: str
     clusters: ClusterSelector | None = None
     """`None`: every Cluster that no other policy selects."""
+    mode: PolicyMode = PolicyMode.ATTESTATION
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
@@ -152,6 +170,7 @@ class Policy:
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
+    access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False
     """Whether nodeRef may identify the Machine of a node without an AttestedNode.

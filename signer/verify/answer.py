@@ -26,7 +26,7 @@ from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
 from common.tpm.attest import Attest
-from signer.errors import AnswerExpired, NodeRefMismatch
+from signer.errors import AnswerExpired, NodeRefMismatch, PcrPolicyMismatch
 from signer.model import (
     BootCounters,
     ChallengeKeys,
@@ -71,18 +71,28 @@ class VerifiedAnswer:
     """Quoted values, bank to index to digest, for the audit record. The node never sees them."""
     measured_boot: MeasuredBoot | None
     """What the event log shows; `None` where the policy asks for no event log."""
-    alarms: tuple[NodeRefMismatch, ...]
-    """Contradictions that M6 found: an operator should check them. The certificate is issued."""
+    alarms: tuple[NodeRefMismatch | PcrPolicyMismatch, ...]
+    """What Q4 and M6 found: an operator should check it. The certificate is issued."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What the policy says about quoted PCRs and event log (Q4)."""
+
+    boot: MeasuredBoot | None
+    """`None` where the policy asks for no event log."""
+    alarms: tuple[PcrPolicyMismatch, ...]
+    """Values that the policy does not allow, in mode Warn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """What the TPM proved (steps 2 to 5); the fields are those of `VerifiedAnswer`."""
+    """What the TPM proved (steps 2 to 5)."""
 
     endorsement_key: EndorsementKey
     boot: BootCounters
     pcrs: Pcrs
-    measured_boot: MeasuredBoot | None
+    measurements: Measurements
 
 
 def verify_answer(
@@ -139,8 +149,8 @@ def verify_answer(
         endorsement_key=key,
         boot=proof.boot,
         pcrs=proof.pcrs,
-        measured_boot=proof.measured_boot,
-        alarms=machine.alarms,
+        measured_boot=proof.measurements.boot,
+        alarms=(*proof.measurements.alarms, *machine.alarms),
     )
 
 
@@ -180,13 +190,13 @@ def _verify_proof(
     trace("Q3", pcrs)
 
     # (Q4)
-    measured_boot = trace("Q4", _verify_measurements(pcrs, answer, context))
+    measurements = trace("Q4", _verify_measurements(pcrs, answer, context))
 
     return _Proof(
         endorsement_key=endorsement_key,
         boot=_boot_counters(attest),
         pcrs=pcrs,
-        measured_boot=measured_boot,
+        measurements=measurements,
     )
 
 
@@ -232,16 +242,17 @@ def _challenge_inputs(
 
 def _verify_measurements(
     pcrs: Pcrs, answer: ParsedAnswer, context: VerificationContext
-) -> MeasuredBoot | None:
+) -> Measurements:
     """Q4: check PCR values and event log; the Machine's labels may choose the allowed values."""
     policy = context.policy
     allowed = policy.pcr_allowed
     if policy.pcr_variants:
         allowed = policy.pcr_values_for(find_machine(context.inventory, answer.provider_id))
-    verify_pcr_policy(pcrs, allowed, policy)
-    if policy.event_log is None:
-        return None
-    return verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+    alarms = verify_pcr_policy(pcrs, allowed, policy)
+    boot = None
+    if policy.event_log is not None:
+        boot = verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
+    return Measurements(boot=boot, alarms=alarms)
 
 
 def _boot_counters(attest: Attest) -> BootCounters:

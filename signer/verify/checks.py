@@ -29,6 +29,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         "R1": Check("signer name; no decision yet", _verify("recognize.py")),
         "R2": Check("usages", _verify("request.py")),
         "R3": Check("requester", _verify("request.py")),
+        "R4": Check("RBAC allows the requester its certificate", _verify("access.py")),
         "P1": Check("size limits", ("common/csr.py", "common/pkcs10.py", "common/evidence.py")),
         "P2": Check("PEM blocks", ("common/csr.py",)),
         "P3": Check(

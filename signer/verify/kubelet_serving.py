@@ -1,13 +1,15 @@
 """Verifies requests to `kubernetes.io/kubelet-serving`, which kube-controller-manager signs.
 
 Such a request has no attestation. It relies on the client certificate that the node has:
-the requester is the node, and its claim names its Machine.
+the requester is the node, and its claim names its Machine. With mode ServingOnly there is no claim.
+Then nodeRef and addresses of the Machine name the node.
 
 Steps, from caches only (docs/protocol.md section 5):
 
 1. R2, R3: the usages are those of a server, and the requester is a node.
 2. M5: the node requests its own name.
-3. M3, E3, M1: the node's claim names an existing Machine, and its key is not banned.
+3. M3, E3, M1: the node's claim names an existing Machine, and its key is not banned. With mode
+   ServingOnly: M1, M3, M4, M6.
 4. S1, S2, S3: each requested name is the Machine's.
 """
 
@@ -15,9 +17,10 @@ from dataclasses import dataclass
 
 from signer.errors import NodeNameUnknown
 from signer.model import ClusterKey, Csr, Machine
+from signer.policy import PolicyMode
 from signer.verify.claims import is_claim_of, is_complete_claim, require_usable
 from signer.verify.context import VerificationContext
-from signer.verify.machine import find_machine
+from signer.verify.machine import find_machine, verify_unattested_machine
 from signer.verify.parse import ParsedKubeletServing
 from signer.verify.recognize import CsrKind
 from signer.verify.request import verify_requester, verify_requester_name
@@ -54,8 +57,12 @@ def verify_kubelet_serving(
     verify_requester_name(requester, node_name)
     trace("M5", requester)
 
-    # (M3 E3 M1)
-    machine = trace("M3 E3 M1", _find_machine_of_node(node_name, context))
+    # (M1 M3 M4 M6), or (M3 E3 M1)
+    if context.policy.mode is PolicyMode.SERVING_ONLY:
+        verified = verify_unattested_machine(node_name, requester, context)
+        machine = trace("M1 M3 M4 M6", verified).machine
+    else:
+        machine = trace("M3 E3 M1", _find_attested_machine(node_name, context))
 
     # (S1 S2 S3)
     requested = serving.request.subject_alt_names
@@ -64,7 +71,7 @@ def verify_kubelet_serving(
     return VerifiedServing(cluster=inventory.cluster().key, node_name=node_name, machine=machine)
 
 
-def _find_machine_of_node(node_name: str, context: VerificationContext) -> Machine:
+def _find_attested_machine(node_name: str, context: VerificationContext) -> Machine:
     """Find the Machine of a node by its claim, else by nodeRef where the policy allows it."""
     inventory = context.inventory
     node = inventory.attested_node(node_name)

@@ -84,6 +84,34 @@ def verify_machine(
     return VerifiedMachine(machine=machine, node_name=node_name, alarms=alarms)
 
 
+def verify_unattested_machine(
+    node_name: str, requester: Requester, context: VerificationContext
+) -> VerifiedMachine:
+    """Verify that nodeRef and an address of one Machine name a node that has not attested.
+
+    nodeRef alone is not enough. Cluster API follows the provider ID that the node wrote, so a node
+    could choose any Machine that has no Node yet.
+
+    Raises:
+        NodeNameUnknown: no Machine, or several, have a nodeRef to the node, or no address of the
+            Machine is a node name.
+        NodeNameMismatch: the addresses of the Machine name another node.
+        NodeOfAnotherMachine: the Node has the provider ID of another Machine.
+        NodeRefMismatch: another Node has the Machine's provider ID.
+
+    """
+    inventory = context.inventory
+    machines = inventory.machines_with_node_ref(node_name)
+    if len(machines) != 1:
+        raise NodeNameUnknown("not exactly one Machine has a nodeRef to the node")
+    machine = machines[0]
+    _require_node_name(machine, node_name, inventory, context.policy)  # (M3)
+    _require_node(machine, node_name, requester, inventory)  # (M4)
+    for alarm in _node_ref_alarms(machine, node_name, inventory):  # (M6)
+        raise alarm
+    return VerifiedMachine(machine=machine, node_name=node_name, alarms=())
+
+
 def _require_ready(machine: Machine, cluster: Cluster) -> None:
     """M2: require that a first join may happen.
 

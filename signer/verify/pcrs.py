@@ -54,23 +54,30 @@ def verify_pcrs(
     return values
 
 
-def verify_pcr_policy(values: Pcrs, allowed: PcrValues, policy: Policy) -> None:
-    """Check quoted values against the policy (Q4). Mode Record accepts all values.
+def verify_pcr_policy(
+    values: Pcrs, allowed: PcrValues, policy: Policy
+) -> tuple[PcrPolicyMismatch, ...]:
+    """Check quoted values against the policy (Q4); return the alarm about other values.
 
-    Raises PcrPolicyMismatch. Only its `detail`, for the operator, names the PCRs.
+    Mode Record accepts all values without an alarm, mode Warn with one. Mode Enforce raises
+    `PcrPolicyMismatch`. Only its `detail`, for the operator, names the PCRs.
     """
     if policy.pcr_mode is PcrMode.RECORD:
-        return
+        return ()
     differences = [
         f"{bank}:{index} is {value.hex()}, allowed {_format_allowed(allowed, bank, index)}"
         for bank, indices in values.items()
         for index, value in sorted(indices.items())
         if value not in allowed.get(bank, {}).get(index, frozenset())
     ]
-    if differences or not values:
-        raise PcrPolicyMismatch(
-            "the policy does not allow the value of a PCR", detail="; ".join(differences)
-        )
+    if values and not differences:
+        return ()
+    mismatch = PcrPolicyMismatch(
+        "the policy does not allow the value of a PCR", detail="; ".join(differences)
+    )
+    if policy.pcr_mode is PcrMode.WARN:
+        return (mismatch,)
+    raise mismatch
 
 
 def _format_allowed(allowed: PcrValues, bank: str, index: int) -> str:

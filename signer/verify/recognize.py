@@ -14,9 +14,10 @@ from signer.errors import (
     MultipleClientSigners,
     NotOptedIn,
     NotOurSigner,
+    ServingOnly,
 )
 from signer.model import Cluster, Csr
-from signer.policy import AutoApproveBindings, KubeletServingMode, Policy
+from signer.policy import AutoApproveBindings, KubeletServingMode, Policy, PolicyMode
 
 
 class CsrKind(Enum):
@@ -45,7 +46,10 @@ def recognize_csr(csr: Csr, cluster: Cluster, policy: Policy) -> CsrKind:
     if csr.certificate is not None or any(c in csr.conditions for c in _FINAL_CONDITIONS):
         raise AlreadyDecided("the request has a certificate, or is denied or failed")
     _require_opt_in(cluster)
-    _require_no_auto_approval(cluster, policy)
+    if policy.mode is PolicyMode.SERVING_ONLY:
+        _require_kubelet_serving(kind)
+    else:
+        _require_no_auto_approval(cluster, policy)
     return kind
 
 
@@ -66,6 +70,15 @@ def _require_opt_in(cluster: Cluster) -> None:
         raise NotOptedIn("the Cluster has not opted in to this signer")
     if len(cluster.client_signers) > 1:
         raise MultipleClientSigners("the Cluster names more than one client signer")
+
+
+def _require_kubelet_serving(kind: CsrKind) -> None:
+    """R0: refuse to attest nodes of a Cluster whose other nodes join without attestation."""
+    if kind is not CsrKind.BUILTIN_SERVING:
+        raise ServingOnly(
+            "the Cluster's policy is ServingOnly: the signer only approves requests to"
+            f" {BUILTIN_SERVING_SIGNER}"
+        )
 
 
 def _require_no_auto_approval(cluster: Cluster, policy: Policy) -> None:

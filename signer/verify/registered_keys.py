@@ -1,6 +1,20 @@
 """Collects the endorsement keys on record for a Machine: annotations and registrations (E2)."""
 
+from typing import Protocol
+
 from signer.model import Inventory, Machine, Registration
+
+
+class NamedMachine(Protocol):
+    """What registrations compare of a Machine."""
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+
+    @property
+    def provider_id(self) -> str:
+        """Return its provider ID."""
 
 
 def registered_keys(machine: Machine, node_name: str, inventory: Inventory) -> frozenset[str]:
@@ -10,7 +24,7 @@ def registered_keys(machine: Machine, node_name: str, inventory: Inventory) -> f
     """
     annotated = {record.spki_sha256.hex() for record in machine.registered_keys}
     entries = inventory.registrations(machine.provider_id, machine.name, node_name)
-    registered = {key for key, entry in entries if _matches(entry, machine, node_name)}
+    registered = {key for key, entry in entries if is_registration_of(entry, machine, node_name)}
     return frozenset(annotated | registered)
 
 
@@ -35,10 +49,10 @@ def is_name_registered_to_other_key(
 def _names_machine(entry: Registration, machine: Machine, node_name: str) -> bool:
     """Return whether a registration matches this Machine by more than the node name."""
     by_machine = (entry.provider_id, entry.machine_name) != (None, None)
-    return by_machine and _matches(entry, machine, node_name)
+    return by_machine and is_registration_of(entry, machine, node_name)
 
 
-def _matches(entry: Registration, machine: Machine, node_name: str) -> bool:
+def is_registration_of(entry: Registration, machine: NamedMachine, node_name: str) -> bool:
     """Return whether a registration has a field, and all its fields match this Machine."""
     fields = (
         (entry.provider_id, machine.provider_id),

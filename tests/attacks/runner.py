@@ -202,6 +202,7 @@ def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
         authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
         note_machine=lambda _: None,
+        note_key_request=lambda *_: None,
         now=lambda: scenario.now,
         monotonic=lambda: 0.0,
         random=Random(0).randbytes,

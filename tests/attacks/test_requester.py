@@ -23,10 +23,11 @@ from signer.errors import (
     NotOurSigner,
     RequesterNameMismatch,
     RequesterNotAllowed,
+    ServingOnly,
     UsagesNotAllowed,
 )
 from signer.model import Condition, Csr
-from signer.policy import AutoApproveBindings, KubeletServingMode
+from signer.policy import AutoApproveBindings, KubeletServingMode, PolicyMode
 from tests.attacks.runner import (
     Attack,
     Mutation,
@@ -109,6 +110,11 @@ def waiting_for_bindings(scenario: Scenario) -> None:
     scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
 
 
+def under_serving_only(scenario: Scenario) -> None:
+    """Attest in a Cluster whose policy issues no certificates."""
+    scenario.policy = replace(scenario.policy, mode=PolicyMode.SERVING_ONLY)
+
+
 def of_other_groups(scenario: Scenario) -> None:
     """Join by a group that the policy does not list."""
     scenario.policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
@@ -157,6 +163,15 @@ OURS = [
         "a forgotten binding that is not removed",
         AutoApproveBindingPresent,
         waiting_for_bindings,
+    ),
+    attack("R0", "an attestation under ServingOnly", ServingOnly, under_serving_only),
+    attack("R0", "a renewal under ServingOnly", ServingOnly, under_serving_only, renewal),
+    attack(
+        "R0",
+        "our serving signer under ServingOnly",
+        ServingOnly,
+        under_serving_only,
+        serving_scenario,
     ),
     attack("R1", "the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
     attack(

@@ -23,13 +23,17 @@ from signer.errors import (
     AddressOfControlPlane,
     AddressReserved,
     EndorsementKeyBanned,
+    NodeNameMismatch,
     NodeNameUnknown,
+    NodeOfAnotherMachine,
+    NodeRefMismatch,
     RequesterNameMismatch,
     RequesterNotAllowed,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.model import Address, Csr, Machine, TrustBasis
+from signer.model import Address, Csr, Machine, Node, TrustBasis
+from signer.policy import PolicyMode
 from signer.verify.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.runner import (
@@ -49,7 +53,16 @@ from tests.builders.forgery import (
     extension_request,
     tlv,
 )
-from tests.builders.scenario import ABROAD, ANSWER_UID, HOME, NODE, Scenario, key_name, machine
+from tests.builders.scenario import (
+    ABROAD,
+    ANSWER_UID,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+)
 from tests.builders.software_tpm import endorsement_key
 
 ADDRESS = "192.0.2.11"
@@ -412,6 +425,56 @@ def unclaimed_by_node_ref(scenario: Scenario) -> None:
     scenario.change_machine(node_ref=NODE)
 
 
+def serving_only(mutate: Mutation) -> Mutation:
+    """Request as an unattested node, under a policy that needs no attestation."""
+
+    def mutate_serving_only(scenario: Scenario) -> Csr:
+        unclaimed_by_node_ref(scenario)
+        scenario.policy = replace(scenario.policy, mode=PolicyMode.SERVING_ONLY)
+        csr = unattested(mutate)(scenario)
+        assert isinstance(csr, Csr)
+        return csr
+
+    return mutate_serving_only
+
+
+def without_node_ref(scenario: Scenario) -> None:
+    """Request as a node that Cluster API has not found."""
+    scenario.change_machine(node_ref=None)
+
+
+def with_two_node_refs(scenario: Scenario) -> None:
+    """Request as a node that two Machines name."""
+    scenario.store.machines[HOME].append(replace(second_machine(), node_ref=NODE))
+
+
+def with_the_provider_id_of_a_victim(scenario: Scenario) -> None:
+    """Request a victim's address. Cluster API follows the provider ID that the node has written."""
+    scenario.change_machine(node_ref=None)
+    host_name = Address(type="Hostname", address="node-2.example")
+    victim = second_machine("192.0.2.12")
+    victim = replace(victim, addresses=(host_name, *victim.addresses), node_ref=NODE)
+    scenario.store.machines[HOME].append(victim)
+    scenario.inventory.nodes.append(Node(name=NODE, provider_id=OTHER_ID))
+    asking(ip("192.0.2.12"), alone=True)(scenario)
+
+
+def without_a_host_name(scenario: Scenario) -> None:
+    """Request as a node whose name nothing but nodeRef gives to the Machine."""
+    scenario.change_machine(addresses=(Address(type="InternalIP", address=ADDRESS),))
+    asking(ip(ADDRESS), alone=True)(scenario)
+
+
+def with_another_provider_id_since(scenario: Scenario) -> None:
+    """Request as a Node that was created again with another provider ID."""
+    scenario.inventory.nodes.append(Node(name=NODE, provider_id=OTHER_ID))
+
+
+def with_a_second_node(scenario: Scenario) -> None:
+    """Request while another Node has the same provider ID."""
+    scenario.inventory.nodes.append(Node(name="node-2.example", provider_id=PROVIDER_ID))
+
+
 def as_another(scenario: Scenario) -> None:
     """Request another node's name."""
     scenario.username = "system:node:node-2.example"
@@ -476,7 +539,23 @@ BUILTIN = [
         "R3", "built in: a bootstrapper", RequesterNotAllowed, unattested(as_bootstrapper), builtin
     ),
 ]
-ATTACKS = FORMS + OWNERS + RESERVED + CONTROL_PLANE + BUILTIN
+SERVING_ONLY = [
+    attack(a.check, f"serving only: {a.name}", a.reason, serving_only(a.mutate), builtin)
+    for a in (*OWNERS, *RESERVED, *CONTROL_PLANE)
+] + [
+    attack(reason.check, f"serving only: {name}", reason, serving_only(mutate), builtin)
+    for name, reason, mutate in (
+        ("a node without nodeRef", NodeNameUnknown, without_node_ref),
+        ("a node that two Machines name", NodeNameUnknown, with_two_node_refs),
+        ("a victim's provider ID", NodeNameMismatch, with_the_provider_id_of_a_victim),
+        ("a node that no address names", NodeNameUnknown, without_a_host_name),
+        ("another provider ID since", NodeOfAnotherMachine, with_another_provider_id_since),
+        ("two Nodes with one provider ID", NodeRefMismatch, with_a_second_node),
+        ("another node's name", RequesterNameMismatch, as_another),
+        ("a bootstrapper", RequesterNotAllowed, as_bootstrapper),
+    )
+]
+ATTACKS = FORMS + OWNERS + RESERVED + CONTROL_PLANE + BUILTIN + SERVING_ONLY
 
 
 def test_the_good_case_passes() -> None:
@@ -486,6 +565,13 @@ def test_the_good_case_passes() -> None:
 def test_the_good_case_of_the_built_in_signer_passes() -> None:
     scenario = builtin()
     csr = unattested(asking(alone=False))(scenario)
+    assert isinstance(csr, Csr)
+    assert reconcile_once(scenario, csr).outcome == "approved"
+
+
+def test_the_good_case_of_serving_only_passes() -> None:
+    scenario = builtin()
+    csr = serving_only(asking())(scenario)
     assert isinstance(csr, Csr)
     assert reconcile_once(scenario, csr).outcome == "approved"
 

@@ -6,6 +6,7 @@ A, B = "aa" * 32, "bb" * 32
 
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
+    "mode": "Attestation",
     "minimumVersion": "v1",
     "bootstrapGroups": ["joiners"],
     "endorsementKey": {
@@ -36,6 +37,7 @@ EVERY_SETTING: dict[str, object] = {
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
     "autoApproveBindings": "Wait",
+    "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
 }
 
@@ -55,6 +57,25 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown nested key": ({"certificate": {"life": "1h"}}, "spec.certificate.life: unknown key"),
     "section is not a mapping": ({"pcrs": []}, "spec.pcrs: must be a mapping"),
     "section is empty": ({"pcrs": None}, "spec.pcrs: must be a mapping"),
+    "unknown mode": ({"mode": "Off"}, "spec.mode: must be one of Attestation, ServingOnly"),
+    **{
+        f"ServingOnly with {key}": (
+            {"mode": "ServingOnly", key: value},
+            f"spec.{key}: must be absent with mode ServingOnly",
+        )
+        for key, value in {
+            "endorsementKey": {"trust": "FirstUse"},
+            "attestationKey": {"schemes": ["ecdsa-p256-sha256"]},
+            "pcrs": {"mode": "Record"},
+            "eventLog": {"secureBoot": True},
+            "bootstrapGroups": ["joiners"],
+            "certificate": {"lifetime": "1h"},
+            "nameReuse": "AfterMachine",
+            "autoApproveBindings": "Alarm",
+            "serving": {"builtin": "Approve"},
+            "minimumVersion": "v1",
+        }.items()
+    },
     "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
     "no bootstrap groups": (
         {"bootstrapGroups": []},
@@ -143,6 +164,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "enforced without values": (
         {"pcrs": {"mode": "Enforce"}},
         "spec.pcrs.allowed: is required in mode Enforce",
+    ),
+    "warning without values": (
+        {"pcrs": {"mode": "Warn"}},
+        "spec.pcrs.allowed: is required in mode Warn",
     ),
     "a selected PCR without values": (
         {"pcrs": enforced(selection={"sha256": [4, 7]})},
@@ -254,6 +279,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
+    "unknown access review": (
+        {"accessReview": True},
+        "spec.accessReview: must be one of Skip, Require",
+    ),
     "fallback with builtin Ignore": (
         {"serving": {"builtin": "Ignore", "nodeRefFallback": True}},
         "spec.serving.nodeRefFallback: must be absent with builtin Ignore",
@@ -300,6 +329,7 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "one cluster": {"clusterRef": {"namespace": "n", "name": "c"}},
     "a namespace": {"clusterSelector": {"namespaces": ["n"]}},
     "enforced": {"pcrs": enforced()},
+    "warning": {"pcrs": enforced(mode="Warn")},
     "enforced with variants alone": {
         "pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [_VARIANT]}
     },
@@ -323,5 +353,10 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "a long time": {"certificate": {"lifetime": "999999h999999m999999s"}},
     "first use": {"endorsementKey": {"trust": "FirstUse"}},
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
+    "serving only": {
+        "mode": "ServingOnly",
+        "accessReview": "Require",
+        "nodeNames": {"machineName": True},
+    },
     "serving ignored": {"serving": {"builtin": "Ignore", "nodeRefFallback": False}},
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from common.errors import ApiServerUnavailable
-from signer.errors import AnnotationsFull, CsrChanged
+from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
 from signer.model import Condition, Csr
 
 _ANNOTATIONS_SIZE = 256 * 1024
@@ -24,6 +24,8 @@ class FakeCsrs:
     interrupt_before: int = 1
     version: int = 0
     annotations_size: int = _ANNOTATIONS_SIZE
+    allowed: frozenset[str] | None = frozenset({"nodeclient", "selfnodeclient", "selfnodeserver"})
+    """Subresources that RBAC allows every requester; `None`: no review is decided."""
 
     def put(self, csr: Csr) -> Csr:
         """Write a CSR unconditionally."""
@@ -35,6 +37,14 @@ class FakeCsrs:
         """Read."""
         self.reads.append(name)
         return self.stored.get(name)
+
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Review."""
+        assert csr.name in self.stored
+        self.reads.append(subresource)
+        if self.allowed is None:
+            raise AccessReviewUnavailable("away")
+        return subresource in self.allowed
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, within the API server's limit."""

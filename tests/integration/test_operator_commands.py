@@ -19,7 +19,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
-from tests.harness.signer import OPT_IN
+from tests.harness.signer import OPT_IN, Signer
 from tests.integration import csrs
 from tests.integration.operator_calls import Call, Operator, cluster_of, policy_file
 from tests.integration.policies import stored_policy
@@ -75,6 +75,35 @@ def test_whole_output_of_endorsement_key_registers_the_node(
     assert len(spec_of(operator, node)["registeredFor"]) == 1
 
 
+def test_signer_connects_with_a_kubeconfig_of_few_rights(
+    machines: Machines, operator: Operator, signer: Signer, tmp_path: Path
+) -> None:
+    """Cluster API's own kubeconfig is needed once, and may then be unusable for the signer."""
+    tenant, admin = operator.fleet.second, operator.fleet.management.admin
+    secrets = f"/api/v1/namespaces/{tenant.namespace}/secrets"
+    tenant.workload.start_controllers()
+    present = admin.get(f"{secrets}/{tenant.name}-kubeconfig")["data"]
+    own = f"{secrets}/{tenant.name}-attestation-kubeconfig"
+    given = {"value": base64.b64encode(tenant.workload.admin_config.read_bytes()).decode()}
+    admin.patch(f"{secrets}/{tenant.name}-kubeconfig", {"data": given})
+    try:
+        call = operator.call("kubeconfig", cluster_of(tenant))
+        assert (call.status, call.complaint) == (0, "")
+        assert f"{tenant.name}-attestation-kubeconfig is written" in call.output
+        admin.patch(f"{secrets}/{tenant.name}-kubeconfig", {"data": {"value": ""}})
+        config = tmp_path / "signer.conf"
+        config.write_bytes(base64.b64decode(admin.get(own)["data"]["value"]))
+        review = tenant.workload.kubectl("auth", "whoami", "-o", "json", config=config)
+        user = json.loads(review)["status"]["userInfo"]
+        assert user["username"] == "node-attestation-signer"
+        assert user["groups"] == ["attestation.cluster.x-k8s.io:signer", "system:authenticated"]
+        with signer.with_policies({}):
+            assert machines.registered(tenant).call().status == 0
+        admin.delete(own)
+    finally:
+        admin.patch(f"{secrets}/{tenant.name}-kubeconfig", {"data": present})
+
+
 def test_damaged_key_is_not_registered(
     machines: Machines, operator: Operator, tmp_path: Path
 ) -> None:
@@ -127,11 +156,16 @@ def test_pending_shows_the_command_that_lets_a_node_go_on(
     ]
     assert (request["kind"], request["node"], request["machine"]) == ("offer", node.name, node.name)
     assert request["endorsementKey"] == key_of(node)
-    table = operator.call("pending", "-n", node.tenant.namespace).output
-    [command] = [line for line in table.splitlines() if line.endswith(f"--machine {node.name}")]
+
+    def approvals() -> list[str]:
+        table = operator.call("pending", "-n", node.tenant.namespace).output
+        return [line for line in table.splitlines() if line.endswith(f"/{node.name}")]
+
+    wait_until(lambda: bool(approvals()), what="the key is recorded")
+    [command] = approvals()
     words = shlex.split(command)
-    assert words[:3] == ["kubectl", "attestation", "register"]
-    assert operator.call(*words[2:]).status == 0
+    assert words[:3] == ["kubectl", "attestation", "approve"]
+    assert operator.call(*words[2:], "--yes").status == 0
     script.challenge()
     assert not operator.list("pending", "--cluster", cluster_of(operator.fleet.second))
 
@@ -373,8 +407,9 @@ def test_check_finds_rights_that_avoid_the_attestation(operator: Operator, fleet
         healthy = operator.call(*flags, "-o", "json")
         assert healthy.status == 0, healthy
         others = [item for item in healthy.items if item["result"] != "ok"]
-        # The authority of the test cluster lives for two days.
-        assert [item["check"] for item in others] == ["certificate authority"]
+        # Certificates of the test cluster live for two days.
+        expiring = ["certificate authority", "kubeconfig's certificate"]
+        assert [item["check"] for item in others] == expiring
         admin.create(f"{rbac}/clusterroles", {"metadata": {"name": "debugger"}, "rules": [rule]})
         bind(tenant, "debugger", role="debugger")
         warned = operator.call(*flags, "-o", "json")

@@ -11,6 +11,7 @@ from authenticator.tpm.attestation import TpmAttestor
 from authenticator.tpm.esapi import open_tpm
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.integration import csrs
@@ -52,6 +53,12 @@ def enforcing(signer: Signer, fleet: Fleet, boots: Boots) -> Iterator[Signer]:
         yield running
 
 
+def shown_events(fleet: Fleet) -> set[tuple[str, str]]:
+    """Return reason and object of each Event about CSRs of the first cluster."""
+    events = fleet.first.workload.admin.list("/api/v1/namespaces/default/events")
+    return {(event["reason"], event["involvedObject"]["name"]) for event in events}
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_each_of_several_values_is_accepted(machines: Machines, boots: Boots, which: int) -> None:
     node = machines.power_on(tpm=boots[which])
@@ -62,6 +69,21 @@ def test_each_of_several_values_is_accepted(machines: Machines, boots: Boots, wh
 
 def test_boot_with_other_values_is_refused(machines: Machines) -> None:
     assert Script(machines.registered()).attest() == {"Denied": "PcrPolicyMismatch"}
+
+
+def test_mode_warn_issues_the_certificate_with_an_alarm(
+    machines: Machines, fleet: Fleet, boots: Boots, enforcing: Signer
+) -> None:
+    pcrs = {**enforced("sha256", *boots), "mode": "Warn"}
+    with enforcing.with_policies(of_cluster(fleet.first, pcrs=pcrs)) as warning:
+        script, name = Script(machines.registered()), csrs.new_name()
+        assert script.file(name, script.answer(name)) == {"Approved": "Attested"}
+        wait_until(lambda: len(warning.verdicts(name)) == 2, what="both lines of the log")
+        alarm, issued = warning.verdicts(name)
+        reasons = {("PcrPolicyMismatch", name)}
+        wait_until(lambda: reasons <= shown_events(fleet), what="the Event")
+        assert (alarm["level"], alarm["reason"]) == ("warning", "PcrPolicyMismatch")
+        assert issued["alarms"] == ["PcrPolicyMismatch"]
 
 
 def test_each_cluster_has_its_own_values(machines: Machines, fleet: Fleet, boots: Boots) -> None:

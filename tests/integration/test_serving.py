@@ -2,32 +2,22 @@
 
 import ipaddress
 import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.csr import node_subject
-from common.names import BUILTIN_SERVING_SIGNER
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import HOST, SERVICE_ADDRESS
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import CORE, Machine
-from tests.harness.process import wait_until
 from tests.integration import csrs
 from tests.integration.scripted_node import ServingScript
+from tests.integration.serving_requests import ask, certified, named
 
 pytestmark = pytest.mark.usefixtures("signer", "controllers")
-
-Names = Sequence[str]
-"""Addresses where the text is an IP address, DNS names otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -62,46 +52,6 @@ def itself(node: Node) -> Client:
     for file, part in zip(files, ("clientCertificateData", "clientKeyData"), strict=True):
         file.write_text(credential[part])
     return replace(node.tenant.workload.admin, certificate=files)
-
-
-def general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def ask(client: Client, node_name: str, names: Names) -> str:
-    """File a request to the built-in signer, in the way the kubelet does, and return its name."""
-    alternatives = x509.SubjectAlternativeName(map(general_name, names))
-    request = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(node_subject(node_name))
-        .add_extension(alternatives, critical=False)
-        .sign(generate_private_key(SECP256R1()), hashes.SHA256())
-    )
-    return csrs.file(
-        client,
-        request.public_bytes(Encoding.PEM),
-        signerName=BUILTIN_SERVING_SIGNER,
-        usages=["digital signature", "server auth"],
-    )
-
-
-def certified(client: Client, name: str) -> x509.Certificate:
-    """Wait for the certificate of a request that was approved."""
-    wait_until(lambda: bool(csrs.certificate(client, name)), what="a certificate")
-    assert csrs.conditions(client, name) == {"Approved": "Attested"}
-    return x509.load_pem_x509_certificate(csrs.certificate(client, name))
-
-
-def named(certificate: x509.Certificate) -> set[str]:
-    """Return the names in a serving certificate."""
-    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = map(str, names.get_values_for_type(x509.IPAddress))
-    return {*names.get_values_for_type(x509.DNSName), *addresses}
 
 
 def test_a_kubelets_request_is_approved_and_signed(machines: Machines) -> None:

@@ -425,6 +425,13 @@ def test_annotations_are_added(filing: CsrWorld) -> None:
     assert written.resource_version != csr.resource_version
 
 
+@pytest.mark.parametrize("subresource", ["nodeclient", "selfnodeclient", "selfnodeserver"])
+def test_administrator_may_request_every_kind_of_certificate(
+    filing: CsrWorld, subresource: str
+) -> None:
+    assert filing.csrs.may_create(filing.file({}), subresource)
+
+
 def test_annotations_have_a_limit(filing: CsrWorld) -> None:
     csr = filing.file({"a": "x" * (256 * 1024 - 10)})
     with pytest.raises(AnnotationsFull):

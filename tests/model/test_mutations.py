@@ -56,8 +56,9 @@ def test_k3_is_needed_even_if_the_claim_is_whole() -> None:
     written = [n for n, line in enumerate(trace) if line.startswith("signer: K2 writes the name")]
     issued = [n for n, line in enumerate(trace) if line.startswith("signer: issues ")]
     assert len(issued) == 2, "\n".join(trace)
-    # The claim was whole before the verdict that issued first wrote the name.
-    assert len([n for n in written if n < issued[0]]) == 2
+    # The claim was whole before the verdict that issued first wrote the name. Of the shortest
+    # traces, the hash seed chooses one: in some of them, a third verdict wrote the name, too.
+    assert len([n for n in written if n < issued[0]]) >= 2
 
 
 def test_the_document_lists_the_broken_rules() -> None:

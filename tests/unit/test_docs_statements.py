@@ -76,9 +76,8 @@ FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
     "[Denied](#denied)": denied,
     "[Waiting](#waiting)": waiting,
     "[Ignored](#ignored)": ignored,
-    "[Tried again](#tried-again), `AuthorityUnavailable` or `ChallengeKeyUnavailable`": (
-        without_authority
-    ),
+    "[Tried again](#tried-again), `AccessReviewUnavailable`, `AuthorityUnavailable` or"
+    " `ChallengeKeyUnavailable`": (without_authority),
     "[Tried again](#tried-again), any other reason": tried_again,
 }
 

@@ -10,11 +10,12 @@ from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workload_checks import (
     check_authority,
+    check_kubeconfig_expiry,
     check_opt_in,
     read_workload_findings,
     unreachable_finding,
 )
-from signer.operator_cli.workloads import Unreachable, for_each_workload
+from signer.operator_cli.workloads import Unreachable, for_each_workload, read_workload_connection
 
 _COLUMNS = (
     Column("RESULT", field("result")),
@@ -53,3 +54,5 @@ def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
             yield unreachable_finding(cluster, result)
         else:
             yield from result
+            connection = read_workload_connection(session.api, cluster)
+            yield check_kubeconfig_expiry(connection, cluster, session.now)

@@ -1,9 +1,10 @@
-"""`pending`: the requests of all workload clusters that wait, and what would let them go on."""
+"""`pending`: the requests of all workload clusters that wait, unknown TPMs, and the next step."""
 
 from collections.abc import Iterable, Sequence
 
 from signer.inventory.cluster import ClusterObject
 from signer.kube.client import ApiClient
+from signer.operator_cli.key_requests import key_documents, read_key_requests
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
 from signer.operator_cli.pending_requests import PendingRequest, read_pending, unanswered
 from signer.operator_cli.session import Session
@@ -22,15 +23,27 @@ _COLUMNS = (
     Column("REQUESTER", field("requester"), wide=True),
     Column("MESSAGE", field("message"), wide=True),
 )
+_KEY_COLUMNS = (
+    Column("MACHINE", lambda d: f"{d['namespace']}/{d['machine']}"),
+    Column("NODE", field("node")),
+    Column("UNKNOWN-KEY", lambda d: d["endorsementKey"][:SHORT_KEY]),
+    Column("CERTIFICATE", field("certificate")),
+    Column("VENDOR", field("manufacturer")),
+    Column("MODEL", field("model")),
+    Column("FIRMWARE", field("firmware")),
+    Column("CONFLICT", field("conflict")),
+    Column("PROVIDER-ID", field("providerID"), wide=True),
+    Column("REQUESTER", field("requester"), wide=True),
+)
 _UNREGISTERED = "EndorsementKeyNotRegistered"
 _UNPROVED = (
     "These keys are what the requests offer; none is proved. Compare each with the key that the"
-    " machine or its vendor gives, then register it:"
+    " machine or its vendor gives, then run its command:"
 )
 
 
 def run(session: Session) -> int:
-    """Print one line for each request, and the commands that register unknown keys."""
+    """Print one line for each request and each unknown TPM, and the commands that register them."""
     snapshot = session.snapshot()
     clusters = snapshot.opted_in()
     results = for_each_workload(session, clusters, _read)
@@ -42,10 +55,11 @@ def run(session: Session) -> int:
         else:
             documents += _documents(cluster, result, snapshot)
     documents.sort(key=lambda d: str(d["created"]))
-    age_column = Column("AGE", lambda d: age(d["created"], session.now))
-    session.show_list(documents, (*_COLUMNS, age_column))
-    if session.arguments.output in {"table", "wide"}:
-        _show_registrations(session, documents)
+    unknown = [d for request in read_key_requests(session) for d in key_documents(request)]
+    if session.arguments.output in {"json", "yaml"}:
+        session.show_document({"items": documents, "unknownKeys": unknown})
+    else:
+        _show_tables(session, documents, unknown)
     return session.warn_unreachable(failures)
 
 
@@ -74,12 +88,36 @@ def _documents(
         }
 
 
-def _show_registrations(session: Session, documents: Sequence[Document]) -> None:
-    commands = dict.fromkeys(
-        f"  kubectl attestation register {d['endorsementKey']}"
-        f" --cluster {d['namespace']}/{d['cluster']} --machine {d['machine']}"
-        for d in documents
-        if d["reason"] == _UNREGISTERED and d["endorsementKey"] and d["machine"]
-    )
+def _show_tables(
+    session: Session, documents: Sequence[Document], unknown: Sequence[Document]
+) -> None:
+    age_column = Column("AGE", lambda d: age(d["created"], session.now))
+    session.show_list(documents, (*_COLUMNS, age_column))
+    if unknown:
+        session.stdout.write("\n")
+        seen_column = Column("AGE", lambda d: age(d["firstSeen"], session.now))
+        session.show_list(unknown, (*_KEY_COLUMNS, seen_column))
+    commands = dict.fromkeys([*map(_approval, unknown), *_registrations(documents, unknown)])
     if commands:
         session.stdout.write("\n".join(("", _UNPROVED, *commands, "")))
+
+
+def _approval(key: Document) -> str:
+    """Return the command; it names the key only where several were offered.
+
+    Without a key, `approve` refuses a Machine for which another key has been offered since.
+    """
+    command = f"  kubectl attestation approve {key['namespace']}/{key['machine']}"
+    return f"{command} {key['endorsementKey']}" if key["conflict"] else command
+
+
+def _registrations(documents: Iterable[Document], unknown: Iterable[Document]) -> Iterable[str]:
+    """Yield the commands for keys that the signer did not record."""
+    recorded = {(d["namespace"], d["machine"], d["endorsementKey"]) for d in unknown}
+    for d in documents:
+        place = (d["namespace"], d["machine"], d["endorsementKey"])
+        if d["reason"] == _UNREGISTERED and all(place) and place not in recorded:
+            yield (
+                f"  kubectl attestation register {d['endorsementKey']}"
+                f" --cluster {d['namespace']}/{d['cluster']} --machine {d['machine']}"
+            )

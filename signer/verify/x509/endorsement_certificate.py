@@ -59,8 +59,10 @@ def verify_endorsement_certificate(
     anchors: TrustAnchors,
     now: datetime,
     allow_without_usage: bool = False,
-) -> None:
+) -> CertificateFields:
     """Verify that one of the TPM's certificates certifies this key, up to a configured authority.
+
+    Returns that certificate.
 
     The other readable certificates serve as intermediates. `allow_without_usage` accepts a
     certificate that has neither key usage nor extended key usage.
@@ -93,8 +95,20 @@ def verify_endorsement_certificate(
         except AttestationError as error:
             errors.append(error)
         else:
-            return
+            return leaf
     raise errors[0]
+
+
+def find_endorsement_certificate(
+    certificates: Sequence[bytes], key: PublicKey
+) -> CertificateFields | None:
+    """Return the first certificate for this key without any check of it, `None` if none is."""
+    try:
+        provided = _read(certificates)
+    except AttestationError:
+        return None
+    spki = canonical_spki(key)
+    return next((fields for fields in provided if certifies_key(fields, spki)), None)
 
 
 def _read(certificates: Sequence[bytes]) -> list[CertificateFields]:

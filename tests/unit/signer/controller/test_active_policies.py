@@ -58,6 +58,18 @@ def test_before_policies_are_read_nothing_is_decided() -> None:
         ActivePolicies(lambda _: {}).for_cluster(HOME)
 
 
+@pytest.mark.parametrize(
+    ("specs", "serving_only"),
+    [([], False), ([{}], False), ([{"mode": "ServingOnly"}], True), ([{"mode": "Off"}], False)],
+)
+def test_serving_only_is_a_valid_policy_of_that_mode(
+    specs: list[object], *, serving_only: bool
+) -> None:
+    at = Objects()
+    at.sync(*(stored(f"policy-{n}", 1, spec) for n, spec in enumerate(specs)))
+    assert at.active.is_serving_only(HOME) is serving_only
+
+
 def test_valid_change_of_an_object_is_in_force_at_once() -> None:
     at = Objects()
     assert at.sync(stored("a", 1, {}))

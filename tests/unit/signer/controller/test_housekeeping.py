@@ -22,7 +22,7 @@ from signer.model import (
     MachineState,
     Registration,
 )
-from signer.policy import AutoApproveBindings, Policy
+from signer.policy import AutoApproveBindings, Policy, PolicyMode
 from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
@@ -172,6 +172,16 @@ def test_a_binding_raises_an_alarm_with_every_policy(
     alarms = [r for r in caplog.records if r.message == "auto-approving binding found"]
     assert [vars(r)["fields"]["detail"] for r in alarms] == [BINDING, BINDING + "-2"]
     assert all(vars(r)["fields"]["alarm"] for r in alarms)
+
+
+def test_serving_only_keeps_the_bindings_that_give_nodes_their_certificates(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = Policy(name="test", mode=PolicyMode.SERVING_ONLY)
+    bindings = Bindings()
+    enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove)
+    assert bindings.removed == []
+    assert caplog.records == []
 
 
 def test_bindings_per_round_are_limited(caplog: pytest.LogCaptureFixture) -> None:

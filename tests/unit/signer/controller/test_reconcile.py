@@ -22,24 +22,36 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.metrics import VERDICTS, cluster_label
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
-from signer.model import ChallengeKeys, ClusterKey, Condition, Csr
+from signer.model import ChallengeKeys, ClusterKey, Condition, Csr, Machine, OfferedKey
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
+    PcrMode,
     Policy,
     PolicySet,
     RefusedPolicy,
 )
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
-from tests.builders.scenario import ABROAD, HOME, NODE, PROVIDER_ID, Scenario, key_name, machine
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
@@ -110,6 +122,8 @@ class ReconcilerFixture:
     authorities: Authorities = field(default_factory=Authorities)
     rate: Rate = field(default_factory=Rate)
     machines: list[MachineCondition] = field(default_factory=list)
+    offered_keys: list[tuple[str, OfferedKey]] = field(default_factory=list)
+    """Unregistered keys, each with the name of its Machine."""
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
@@ -133,10 +147,18 @@ class ReconcilerFixture:
             authorities=self.authorities,
             rate_limiter=self.rate,
             note_machine=self.machines.append,
+            note_key_request=self.note_key_request,
             now=lambda: self.scenario.now,
             monotonic=lambda: 0.0,
             random=self.random,
         )
+
+    def note_key_request(
+        self, cluster: ClusterKey, machine: Machine, name: str, describe: Callable[[], OfferedKey]
+    ) -> None:
+        key = describe()
+        assert (cluster, name) == (HOME, key.name)
+        self.offered_keys.append((machine.name, key))
 
     def reconcile(self, csr: Csr) -> Result:
         """Reconcile a CSR once, as the cache has it."""
@@ -154,6 +176,12 @@ class ReconcilerFixture:
             if result != RETRY:
                 break
         return self.csrs.stored[csr.name]
+
+    @staticmethod
+    def count_of(outcome: str, reason: str) -> float:
+        """Return how many answers were counted with this outcome and reason of Q4."""
+        labels = (cluster_label(HOME), "answer", outcome, reason, "Q4")
+        return float(VERDICTS.labels(*labels)._value.get())
 
     def reason(self, csr: Csr) -> str:
         """Reconcile; return type and reason of the condition Denied or Failed."""
@@ -357,6 +385,28 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     quoted = fixture.scenario.pcrs["sha256"]
     assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
     assert fields["notAfter"] == node.not_after.isoformat()
+
+
+def test_value_that_a_policy_only_warns_about_is_logged_counted_and_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = ReconcilerFixture()
+    policy = fixture.scenario.policy
+    fixture.scenario.policy = replace(policy, pcr_mode=PcrMode.WARN, pcr_allowed={"sha256": {}})
+    csr = fixture.file(fixture.scenario.answer_csr())
+    before = fixture.count_of("alarm", "PcrPolicyMismatch")
+    assert fixture.reconcile(csr) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    alarm, issued = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(alarm)["fields"]
+    assert (alarm.levelname, fields["alarm"], fields["outcome"]) == ("WARNING", True, "alarm")
+    assert (fields["reason"], fields["check"]) == ("PcrPolicyMismatch", "Q4")
+    assert fields["detail"].startswith("sha256:0 is ")
+    fields = vars(issued)["fields"]
+    assert (fields["outcome"], fields["alarms"]) == ("issued", ["PcrPolicyMismatch"])
+    assert fixture.csrs.events == [(csr.name, "PcrPolicyMismatch")]
+    assert fixture.count_of("alarm", "PcrPolicyMismatch") == before + 1
 
 
 def test_claims_are_written_before_the_approval() -> None:
@@ -746,6 +796,49 @@ def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:
     assert fixture.csrs.writes == []
 
 
+def with_access_review(*allowed: str) -> ReconcilerFixture:
+    """Return a reconciler whose policy requires that RBAC allows a certificate."""
+    fixture = ReconcilerFixture(csrs=FakeCsrs(allowed=frozenset(allowed)))
+    policy = replace(fixture.scenario.policy, access_review=AccessReview.REQUIRE)
+    fixture.scenario.policy = policy
+    return fixture
+
+
+def test_access_review_is_asked_once_for_an_answer_and_never_for_an_offer() -> None:
+    """An offer is not proved, and costs no request to an API server but its challenge."""
+    fixture = with_access_review("nodeclient")
+    for csr in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr()):
+        assert fixture.reconcile(fixture.file(csr)) == DONE
+    assert fixture.csrs.stored[csr.name].certificate is not None
+    assert fixture.csrs.reads == ["nodeclient"]
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_requester_that_rbac_does_not_allow_waits_without_a_claim(*, serving: bool) -> None:
+    fixture = with_access_review()
+    if serving:
+        fixture.scenario.put_claim()
+    keys = dict(fixture.scenario.store.keys)
+    made = builtin(fixture.scenario, NODE) if serving else fixture.scenario.answer_csr()
+    csr = fixture.file(made)
+    assert fixture.reconcile(csr).requeue is Requeue.ON_CHANGE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessNotAllowed: ")
+    assert stored.conditions == {}
+    assert fixture.scenario.store.keys == keys
+
+
+def test_access_review_that_fails_is_neither_yes_nor_no() -> None:
+    fixture = with_access_review()
+    fixture.csrs.allowed = None
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions == {}
+    assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessReviewUnavailable: ")
+    assert fixture.scenario.store.keys == {}
+
+
 def test_kubelet_serving_is_approved_and_not_signed() -> None:
     fixture = ReconcilerFixture()
     fixture.scenario.put_claim()
@@ -822,3 +915,37 @@ def test_kubelet_serving_that_can_be_approved_is_approved_at_any_age() -> None:
     csr = builtin(fixture.scenario, NODE)
     csr = fixture.file(replace(csr, created=fixture.scenario.now - timedelta(hours=3)))
     assert fixture.result(csr).conditions["Approved"].reason == "Attested"
+
+
+def test_unregistered_key_of_an_offer_is_noted_for_operators() -> None:
+    fixture = ReconcilerFixture()
+    scenario = fixture.scenario
+    scenario.change_machine(registered_keys=())
+    fixture.reconcile(fixture.file(scenario.offer_csr()))
+    [(name, key)] = fixture.offered_keys
+    assert (name, key.name) == (scenario.machine.name, key_name(scenario.ek))
+    assert (key.node_name, key.requester) == (NODE, scenario.username)
+
+
+def refuse_for_another_key(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(record_of(endorsement_key(2)),))
+
+
+def use_the_token_of_another_machine(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(), bootstrap_token_id="zyxwvu")
+
+
+def be_a_pool_member(scenario: Scenario) -> None:
+    scenario.change_machine(registered_keys=(), is_pool_member=True)
+
+
+@pytest.mark.parametrize(
+    "change", [refuse_for_another_key, use_the_token_of_another_machine, be_a_pool_member]
+)
+def test_key_that_no_operator_may_approve_is_not_noted(
+    change: Callable[[Scenario], None],
+) -> None:
+    fixture = ReconcilerFixture()
+    change(fixture.scenario)
+    fixture.reconcile(fixture.file(fixture.scenario.offer_csr()))
+    assert fixture.offered_keys == []

@@ -16,9 +16,9 @@ from common.names import PEM_REQUEST
 from common.pem import encode_block
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
-from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING
+from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING, SERVING_ONLY
 from signer.model import ChallengeKeys, Csr, Node
-from signer.policy import PcrMode, Policy
+from signer.policy import PcrMode, Policy, PolicyMode
 from signer.verify.recognize import CsrKind
 from tests.attacks.runner import reconcile_once
 from tests.builders import stored
@@ -165,6 +165,18 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
     assert status == 1
 
 
+def test_report_shows_a_value_that_the_policy_only_warns_about(directory: Directory) -> None:
+    allowed = {"sha256": {"7": ["ab" * 32]}}
+    spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": "Warn", "allowed": allowed}}
+    world = Scenario(policy=Policy(name="test", pcr_selection={"sha256": (7,)}))
+    text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
+    quoted = world.pcrs["sha256"][7].hex()
+    assert "  Q4  ok            PCRs: policy and event log: alarm: the policy does not " in text
+    assert f"sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
+    assert text.endswith("  would be certified\n")
+    assert status == 0
+
+
 def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Directory) -> None:
     """Here: which PCR differs, and from which value."""
     allowed = {"sha256": {"7": ["ab" * 32]}}
@@ -183,6 +195,15 @@ def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Dire
     assert "Q4  denied        PCRs: policy and event log: PcrPolicyMismatch: " in text
     assert f"for the operator: sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
     assert status == 1
+
+
+def test_access_review_is_not_decided_offline(directory: Directory) -> None:
+    spec = {"accessReview": "Require"}
+    text, status = directory.report(directory.scenario.answer_csr(), spec=spec)
+    assert "  R4  cannot decide RBAC allows the requester its certificate\n" in text
+    ending = "  cannot be decided: the policy requires an access review, which the workload "
+    assert text.endswith(f"{ending}cluster decides\n")
+    assert status == 3
 
 
 def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -> None:
@@ -384,6 +405,19 @@ def test_the_report_has_every_check_in_its_order(directory: Directory) -> None:
     world.for_serving("node-1.example", "192.0.2.11")
     world.request_der = b""
     assert checks(directory, world.answer_csr()) == " ".join((*SERVING, *CLAIM)).split()
+
+
+def test_requests_under_serving_only_are_explained(directory: Directory) -> None:
+    world = directory.scenario
+    world.policy = Policy(name="test", mode=PolicyMode.SERVING_ONLY)
+    world.change_machine(node_ref=NODE)
+    world.for_serving(NODE, "192.0.2.11")
+    world.kind = CsrKind.BUILTIN_SERVING
+    csr = world.csr(encode_block(PEM_REQUEST, world.pkcs10()))
+    spec = {"mode": "ServingOnly"}
+    assert checks(directory, csr, spec=spec) == " ".join(SERVING_ONLY).split()
+    text, _ = directory.report(csr, spec=spec)
+    assert text.endswith("  would be approved\n")
 
 
 def test_requests_to_the_builtin_signer_are_explained(directory: Directory) -> None:

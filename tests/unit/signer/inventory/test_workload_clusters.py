@@ -12,7 +12,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
-from signer.inventory import workload_clusters
+from signer.inventory import kubeconfig_secret, workload_clusters
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
@@ -205,8 +205,8 @@ def test_missing_or_refused_secret_is_read_again_after_a_growing_pause(
     landscape.store(b"users: [{name: u, user: {exec: {command: /bin/sh}}}]")
     for _ in range(100):
         assert landscape.after(1) is None
-    # At 1, 6, 16, 36 and 66 seconds, and at 96.
-    assert landscape.secrets.reads == 6
+    # At 1, 6, 16, 36 and 66 seconds, and at 96; each time, the signer's own Secret is looked up.
+    assert landscape.secrets.reads == 2 * 6
     del landscape.secrets.stored["team-a", "blue-kubeconfig"]
     assert landscape.after(30) is None
     landscape.store(text())
@@ -281,7 +281,7 @@ def test_bug_while_one_cluster_is_opened_does_not_stop_the_others(
         raise LookupError
 
     with monkeypatch.context() as patched:
-        patched.setattr(workload_clusters, "parse_kubeconfig", fails)
+        patched.setattr(kubeconfig_secret, "parse_kubeconfig", fails)
         assert landscape.after(0) is None
     assert landscape.after(5) is not None
 
@@ -315,6 +315,39 @@ def test_secret_that_is_not_of_the_cluster_is_refused(
     landscape.store(text(), **metadata)
     assert landscape.after(0) is None
     assert messages(caplog) == [f"the kubeconfig Secret is refused: {message}"]
+
+
+OWN = "blue-attestation-kubeconfig"
+
+
+def test_own_secret_of_the_signer_is_preferred(landscape: Landscape) -> None:
+    landscape.store(text("192.0.2.2"), name=OWN)
+    workload = landscape.after(0)
+    assert workload is not None
+    assert workload.connection.host == "192.0.2.2"
+    del landscape.secrets.stored["team-a", OWN]
+    workload = landscape.after(100)
+    assert workload is not None
+    assert workload.connection.host == "192.0.2.1"
+
+
+def test_own_secret_that_is_refused_is_not_replaced_by_the_administrators(
+    landscape: Landscape, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator who limited the signer's rights must not get them extended by a typing error."""
+    landscape.store(b"users: [{name: u, user: {exec: {command: /bin/sh}}}]", name=OWN)
+    assert landscape.after(0) is None
+    [record] = caplog.records
+    assert vars(record)["fields"]["secret"] == OWN
+
+
+def test_administrators_secret_of_another_cluster_is_not_the_own_one(landscape: Landscape) -> None:
+    """A Cluster `blue-attestation` has a Secret of the name `blue-attestation-kubeconfig`."""
+    other = {"cluster.x-k8s.io/cluster-name": "blue-attestation"}
+    landscape.store(text("192.0.2.2"), name=OWN, labels=other)
+    workload = landscape.after(0)
+    assert workload is not None
+    assert workload.connection.host == "192.0.2.1"
 
 
 def owner(kind: str, uid: str) -> OwnerReference:

@@ -15,6 +15,7 @@ import yaml
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
+    AccessReview,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
@@ -24,6 +25,7 @@ from signer.policy import (
     PcrVariant,
     Policy,
     PolicyFileInvalid,
+    PolicyMode,
     PolicySet,
     RefusedPolicy,
     TrustMode,
@@ -67,6 +69,8 @@ def test_an_empty_spec_has_the_defaults() -> None:
     """They require a registered endorsement key."""
     policy = only()
     assert policy == Policy(name="default")
+    assert policy.mode is PolicyMode.ATTESTATION
+    assert policy.access_review is AccessReview.SKIP
     assert policy.trust is TrustMode.REGISTERED
     assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     assert policy.pcr_mode is PcrMode.RECORD
@@ -121,6 +125,7 @@ def test_every_setting_is_loaded() -> None:
         allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         auto_approve_bindings=AutoApproveBindings.WAIT,
+        access_review=AccessReview.REQUIRE,
         builtin_serving=KubeletServingMode.APPROVE,
         serving_by_node_ref=True,
     )

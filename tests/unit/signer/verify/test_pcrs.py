@@ -44,10 +44,15 @@ def test_q3_order_of_banks_and_values_does_not_matter() -> None:
     )
 
 
-def enforcing(scenario: Scenario, allowed: PcrValues, *variants: PcrVariant) -> None:
-    """Return a policy that enforces allowed values."""
+def enforcing(
+    scenario: Scenario,
+    allowed: PcrValues,
+    *variants: PcrVariant,
+    mode: PcrMode = PcrMode.ENFORCE,
+) -> None:
+    """Use a policy that compares with allowed values."""
     scenario.policy = replace(
-        scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=allowed, pcr_variants=variants
+        scenario.policy, pcr_mode=mode, pcr_allowed=allowed, pcr_variants=variants
     )
 
 
@@ -71,6 +76,26 @@ def test_q4_mode_record_accepts_all_values() -> None:
     scenario = Scenario()
     scenario.pcrs = pcr_values(ASKED, b"other firmware")
     assert scenario.verify_answer().pcrs["sha256"][0] != pcr_values(ASKED)["sha256"][0]
+
+
+def test_q4_mode_warn_accepts_another_value_with_an_alarm() -> None:
+    """Operators introduce values without stopping nodes."""
+    scenario = Scenario()
+    allowed = exactly(scenario)
+    enforcing(scenario, allowed, mode=PcrMode.WARN)
+    assert scenario.verify_answer().alarms == ()
+    allowed["sha256"][4] = frozenset({bytes(32)})
+    [alarm] = scenario.verify_answer().alarms
+    assert isinstance(alarm, PcrPolicyMismatch)
+    value = scenario.pcrs["sha256"][4].hex()
+    assert alarm.detail == f"sha256:4 is {value}, allowed {bytes(32).hex()}"
+
+
+def test_q4_mode_warn_compares_with_the_values_of_the_variant() -> None:
+    scenario = Scenario()
+    workers = PcrVariant(match_labels={"pool": "workers"}, allowed={"sha256": {}})
+    enforcing(scenario, exactly(scenario), workers, mode=PcrMode.WARN)
+    assert len(scenario.verify_answer().alarms) == 1
 
 
 def test_q4_values_are_checked_before_the_machine() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from signer.errors import ServingOnly
 from signer.model import Condition
-from signer.policy import AutoApproveBindings
+from signer.policy import AutoApproveBindings, Policy, PolicyMode
 from signer.verify.recognize import CsrKind, recognize_csr
 from tests.builders.scenario import Scenario
 
@@ -25,3 +26,19 @@ def test_r0_mode_alarm_recognizes_requests_despite_an_auto_approve_binding() -> 
     scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
     policy = replace(scenario.policy, auto_approve_bindings=AutoApproveBindings.ALARM)
     assert recognize_csr(scenario.csr(b""), scenario.cluster, policy) is CsrKind.CLIENT
+
+
+SERVING_ONLY = Policy(name="test", mode=PolicyMode.SERVING_ONLY)
+
+
+def test_r0_serving_only_ignores_bindings_that_give_nodes_their_client_certificates() -> None:
+    scenario = Scenario(kind=CsrKind.BUILTIN_SERVING)
+    scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
+    assert recognize_csr(scenario.csr(b""), scenario.cluster, SERVING_ONLY) is scenario.kind
+
+
+@pytest.mark.parametrize("kind", [CsrKind.CLIENT, CsrKind.SERVING])
+def test_r0_serving_only_issues_no_certificate(kind: CsrKind) -> None:
+    scenario = Scenario(kind=kind)
+    with pytest.raises(ServingOnly):
+        recognize_csr(scenario.csr(b""), scenario.cluster, SERVING_ONLY)

@@ -1,0 +1,162 @@
+"""EndorsementKeyRequests: the keys that were offered for Machines without a key on record.
+
+Only the signer writes them, and no check reads them. Source:
+docs/decisions/0033-unknown-tpms-as-requests.md, and the CRD in packaging/signer/crds.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from common.names import API_GROUP, API_VERSION
+from signer.kube.client import ApiClient
+from signer.kube.decode import Fields, MaybeText, Source, Text, Time, decode
+from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
+
+KEY_REQUEST: Final = (API_GROUP, "EndorsementKeyRequest")
+"""Group and kind."""
+MAX_OFFERED_KEYS: Final = 4
+"""Keys of one Machine. Two are a conflict already; the first ones stay."""
+_WRITTEN: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})
+
+
+class _Certificate(Fields):
+    status: Text
+    manufacturer: MaybeText = None
+    model: MaybeText = None
+    firmware: MaybeText = None
+
+
+class _Key(Fields):
+    sha256: Text
+    node_name: Text
+    requester: Text
+    first_seen: Time
+    certificate: _Certificate
+
+
+class _Meta(Fields):
+    name: Text
+    namespace: Text
+    uid: Text
+    resource_version: Text
+
+
+class _Spec(Fields):
+    cluster_name: Text
+    machine_uid: Text = msgspec.field(name="machineUID")
+    provider_id: Text = msgspec.field(name="providerID")
+    keys: Annotated[list[_Key], msgspec.Meta(min_length=1, max_length=MAX_OFFERED_KEYS)]
+
+
+class _Request(Fields):
+    metadata: _Meta
+    spec: _Spec
+
+
+def read_key_request(source: Source) -> EndorsementKeyRequest:
+    """Read an EndorsementKeyRequest. Raises `ValueError`."""
+    request = decode(source, _Request)
+    metadata, spec = request.metadata, request.spec
+    return EndorsementKeyRequest(
+        cluster=ClusterKey(namespace=metadata.namespace, name=spec.cluster_name),
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        machine_uid=spec.machine_uid,
+        provider_id=spec.provider_id,
+        keys=tuple(map(_offered_key, spec.keys)),
+    )
+
+
+def encode_key_request(request: EndorsementKeyRequest) -> dict[str, Any]:
+    """Return the body of a new EndorsementKeyRequest; its UID and version are not written."""
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": "EndorsementKeyRequest",
+        "metadata": {"name": request.name, "namespace": request.cluster.namespace},
+        "spec": {
+            "clusterName": request.cluster.name,
+            "machineUID": request.machine_uid,
+            "providerID": request.provider_id,
+            "keys": _encode_keys(request.keys),
+        },
+    }
+
+
+class KeyRequestClient:
+    """Writes EndorsementKeyRequests to the management cluster."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    def create(self, request: EndorsementKeyRequest) -> bool:
+        """Create a request; return whether it was created. Raises `ApiServerUnavailable`."""
+        path = _path(request.cluster.namespace)
+        return self._api.create(path, encode_key_request(request), accepted=(201, 409)).status in (
+            _WRITTEN
+        )
+
+    def add_key(self, request: EndorsementKeyRequest, key: OfferedKey) -> bool:
+        """Append a key; return whether it was written, and not changed by others meanwhile.
+
+        Raises `ApiServerUnavailable`.
+        """
+        path = _path(request.cluster.namespace, request.name)
+        body = {
+            "metadata": {"uid": request.uid, "resourceVersion": request.resource_version},
+            "spec": {"keys": _encode_keys((*request.keys, key))},
+        }
+        return self._api.merge_patch(path, body, accepted=(200, 404, 409)).status in _WRITTEN
+
+    def delete(self, request: EndorsementKeyRequest) -> None:
+        """Delete a request, if it has not changed. Raises `ApiServerUnavailable`."""
+        path = _path(request.cluster.namespace, request.name)
+        preconditions = {"uid": request.uid, "resourceVersion": request.resource_version}
+        self._api.delete(path, preconditions, accepted=(200, 404, 409))
+
+
+def _offered_key(key: _Key) -> OfferedKey:
+    certificate = key.certificate
+    return OfferedKey(
+        name=key.sha256,
+        node_name=key.node_name,
+        requester=key.requester,
+        first_seen=key.first_seen,
+        certificate=certificate.status,
+        identity=TpmIdentity(
+            manufacturer=certificate.manufacturer or "",
+            model=certificate.model or "",
+            firmware=certificate.firmware or "",
+        ),
+    )
+
+
+def _encode_keys(keys: Sequence[OfferedKey]) -> list[dict[str, Any]]:
+    return [_encode_key(key) for key in keys]
+
+
+def _encode_key(key: OfferedKey) -> dict[str, Any]:
+    identity = {
+        "manufacturer": key.identity.manufacturer,
+        "model": key.identity.model,
+        "firmware": key.identity.firmware,
+    }
+    known = {name: value for name, value in identity.items() if value}
+    return {
+        "sha256": key.name,
+        "nodeName": key.node_name,
+        "requester": key.requester,
+        "firstSeen": key.first_seen.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "certificate": {"status": key.certificate, **known},
+    }
+
+
+def _path(namespace: str, name: str = "") -> str:
+    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{quote(namespace, safe='')}"
+    path = f"{path}/endorsementkeyrequests"
+    return f"{path}/{quote(name, safe='')}" if name else path

@@ -1,0 +1,181 @@
+"""`kubeconfig`: makes the Secret that the signer prefers to the administrator's kubeconfig.
+
+The workload cluster signs a client certificate of the group that workload-rbac.yaml gives the
+signer's rights to. The certificate and its key are stored in the management cluster only.
+"""
+
+import base64
+import json
+import secrets
+import time
+from contextlib import closing
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from signer.inventory.cluster import ClusterObject
+from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
+from signer.inventory.kubeconfig_secret import (
+    admin_kubeconfig_name,
+    read_connection,
+    signer_kubeconfig_name,
+)
+from signer.kube.client import ApiClient
+from signer.kube.csrs import CSRS
+from signer.kube.discovery import collection_path
+from signer.kube.kubeconfig import Connection, parse_kubeconfig
+from signer.operator_cli.errors import EXIT_OK, Rejected, ServerUnavailable
+from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import CAPI
+from signer.operator_cli.workload_checks import missing_permissions
+from signer.operator_cli.workloads import open_client, read_named_secret
+
+GROUP: Final = "attestation.cluster.x-k8s.io:signer"
+"""The group of workload-rbac.yaml."""
+_USER: Final = "node-attestation-signer"
+_LIFETIME: Final = timedelta(days=365)
+"""kube-controller-manager may sign a shorter one (--cluster-signing-duration)."""
+_SIGNING_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.5
+
+
+def run(session: Session) -> int:
+    """Write the Secret, or replace its content; nothing is written if rights are missing."""
+    api, key = session.api, session.arguments.cluster
+    [cluster] = session.snapshot().clusters
+    with session.progress("requesting a client certificate from the workload cluster"):
+        admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
+        connection = read_connection(admin, cluster)
+        with closing(open_client(cluster, connection)) as client:
+            private_key = ec.generate_private_key(ec.SECP256R1())
+            certificate = _request_certificate(client, private_key)
+    content = _kubeconfig(connection, certificate, private_key)
+    _require_rights(cluster, content)
+    _write(session, cluster, content)
+    until = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    name = f"{key.namespace}/{signer_kubeconfig_name(key)}"
+    session.stdout.write(f"Secret {name} is written; its certificate is valid until {until:%F}\n")
+    return EXIT_OK
+
+
+def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Let kube-controller-manager sign a certificate for the signer's group; return it as PEM."""
+    subject = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
+        x509.NameAttribute(NameOID.COMMON_NAME, _USER),
+    ]
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    name = f"{_USER}-{secrets.token_hex(8)}"
+    path = f"{CSRS}/{quote(name, safe='')}"
+    spec = {
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "request": base64.b64encode(pem).decode(),
+        "usages": ["client auth"],
+        "expirationSeconds": int(_LIFETIME.total_seconds()),
+    }
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    client.create(CSRS, {**kind, "metadata": {"name": name}, "spec": spec})
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "KubeconfigOfSigner",
+        "message": "an operator makes the kubeconfig of the attestation's signer",
+    }
+    client.merge_patch(f"{path}/approval", {"status": {"conditions": [condition]}})
+    deadline = time.monotonic() + _SIGNING_SECONDS
+    while time.monotonic() < deadline:
+        status = json.loads(client.get(path).content).get("status") or {}
+        if status.get("certificate"):
+            return base64.b64decode(status["certificate"])
+        time.sleep(_POLL_SECONDS)
+    raise ServerUnavailable(
+        f"the workload cluster did not sign the CSR {name} within {_SIGNING_SECONDS:.0f} s",
+        hint="check its kube-controller-manager, which signs such certificates",
+    )
+
+
+def _kubeconfig(
+    connection: Connection, certificate: bytes, key: ec.EllipticCurvePrivateKey
+) -> bytes:
+    """Return a kubeconfig for the server of `connection`."""
+    cluster = {"server": connection.server, "certificate-authority-data": _base64(connection.ca)}
+    if connection.server_name is not None:
+        cluster["tls-server-name"] = connection.server_name
+    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    user = {
+        "client-certificate-data": _base64(certificate.decode()),
+        "client-key-data": _base64(key_pem.decode()),
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "workload", "cluster": cluster}],
+        "users": [{"name": _USER, "user": user}],
+        "contexts": [{"name": _USER, "context": {"cluster": "workload", "user": _USER}}],
+        "current-context": _USER,
+    }
+    return yaml.safe_dump(config).encode()
+
+
+def _require_rights(cluster: ClusterObject, content: bytes) -> None:
+    """Raise `Rejected` unless the new certificate has the rights that the signer needs."""
+    with closing(open_client(cluster, parse_kubeconfig(content))) as client:
+        missing = missing_permissions(client)
+    if missing:
+        raise Rejected(
+            f"nothing was changed: the group {GROUP} may not {', '.join(missing)}",
+            hint="apply packaging/signer/workload-rbac.yaml in the workload cluster, and try again",
+        )
+
+
+def _write(session: Session, cluster: ClusterObject, content: bytes) -> None:
+    api, key, name = session.api, cluster.key, signer_kubeconfig_name(cluster.key)
+    collection = f"/api/v1/namespaces/{quote(key.namespace, safe='')}/secrets"
+    path = f"{collection}/{quote(name, safe='')}"
+    data = {"value": base64.b64encode(content).decode()}
+    present = read_named_secret(api, key.namespace, name)
+    if present is not None:
+        if present.labels.get(CLUSTER_NAME_LABEL) != key.name:
+            raise Rejected(
+                f"the Secret {key.namespace}/{name} belongs to another Cluster",
+                hint="the signer has to use the administrator's Secret of this Cluster",
+            )
+        api.merge_patch(path, {"data": data})
+        return
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "labels": {CLUSTER_NAME_LABEL: key.name},
+            "ownerReferences": [_owner(session, cluster)],
+        },
+        "type": CLUSTER_SECRET_TYPE,
+        "data": data,
+    }
+    api.create(collection, body)
+
+
+def _owner(session: Session, cluster: ClusterObject) -> dict[str, str]:
+    """Return the reference by which the Secret is moved and deleted with its Cluster."""
+    collection = collection_path(session.api, CAPI, "Cluster")
+    if collection is None:
+        raise Rejected("the API server serves no Clusters")
+    return {
+        "apiVersion": collection.removeprefix("/apis/").rpartition("/")[0],
+        "kind": "Cluster",
+        "name": cluster.key.name,
+        "uid": cluster.uid,
+    }
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

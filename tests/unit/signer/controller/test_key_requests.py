@@ -1,0 +1,350 @@
+"""Requests of unknown TPMs: bounded, never replaced, and deleted when they are settled."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from threading import Event
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.controller import key_requests
+from signer.controller.key_requests import KeyRequests
+from signer.inventory.key_annotation import read_key_annotation
+from signer.inventory.key_requests import MAX_OFFERED_KEYS
+from signer.inventory.machine import MachineObject, read_machine
+from signer.inventory.management import ManagementCluster
+from signer.kube.budget import MemoryBudget
+from signer.kube.client import ApiClient
+from signer.kube.kubeconfig import Connection
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    EndorsementKeyRequest,
+    Machine,
+    OfferedKey,
+    Registration,
+    TpmIdentity,
+    attested_node_name,
+)
+from tests.builders.scenario import machine
+from tests.harness import pki
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+BLUE = ClusterKey(namespace="team-a", name="blue")
+OTHER = ClusterKey(namespace="team-b", name="blue")
+GENUINE, FORGED = "ab" * 32, "cd" * 32
+
+
+def offered(name: str) -> OfferedKey:
+    return OfferedKey(
+        name=name,
+        node_name="node-1",
+        requester="system:bootstrap:abcdef",
+        first_seen=NOW,
+        certificate="Trusted",
+        identity=TpmIdentity(),
+    )
+
+
+def machine_object(cluster: ClusterKey, name: str, uid: str) -> MachineObject:
+    metadata = {"name": name, "namespace": cluster.namespace, "uid": uid}
+    spec = {"clusterName": cluster.name, "providerID": f"test://{name}"}
+    return read_machine({"metadata": metadata, "spec": spec})
+
+
+@dataclass(slots=True)
+class Requests:
+    """A management cluster whose caches have every write at once."""
+
+    requests: KeyRequests = field(init=False)
+    management: ManagementCluster = field(init=False)
+    refused: set[str] = field(default_factory=set)
+    """Namespaces in which every write fails."""
+    writes: int = 0
+    seconds: float = 0.0
+    others: Callable[[], object] | None = None
+    """Writes of another replica, before the next write."""
+
+    def __post_init__(self) -> None:
+        ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+        connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
+        api = ApiClient("management", connection, user_agent="test")
+        self.management = ManagementCluster(api, Event(), lambda *_: None, budget=MemoryBudget())
+        for cache in (self.management.keys, self.management.nodes, self.management.machines):
+            cache.replace({})
+        self.management.key_requests.replace({})
+        self.requests = KeyRequests(self.management, self, monotonic=lambda: self.seconds)
+
+    def add_machine(
+        self, name: str = "machine-1", *, cluster: ClusterKey = BLUE, generation: int = 1
+    ) -> Machine:
+        """Create a Machine; another generation replaces it."""
+        uid = f"{name}-{generation}"
+        stored = machine_object(cluster, name, uid)
+        self.management.machines.upsert(f"{cluster.namespace}/{name}", stored)
+        return machine(name=name, uid=uid, provider_id=stored.provider_id)
+
+    def note(self, of: Machine, *keys: str, cluster: ClusterKey = BLUE) -> None:
+        for key in keys:
+            self.requests.note(cluster, of, key, lambda key=key: offered(key))  # type: ignore[misc]
+
+    def keys(self, name: str = "team-a/machine-1") -> list[str] | None:
+        """Return the stored keys of a Machine, `None` without a request."""
+        request = self.management.key_requests.get(name)
+        return None if request is None else [key.name for key in request.keys]
+
+    def create(self, request: EndorsementKeyRequest) -> bool:
+        self._write(request)
+        key = f"{request.cluster.namespace}/{request.name}"
+        if self.management.key_requests.get(key) is not None:
+            return False
+        self.management.key_requests.upsert(key, replace(request, resource_version="1"))
+        return True
+
+    def add_key(self, request: EndorsementKeyRequest, key: OfferedKey) -> bool:
+        self._write(request)
+        place = f"{request.cluster.namespace}/{request.name}"
+        if self.management.key_requests.get(place) != request:
+            return False
+        version = str(int(request.resource_version) + 1)
+        new = replace(request, keys=(*request.keys, key), resource_version=version)
+        self.management.key_requests.upsert(place, new)
+        return True
+
+    def delete(self, request: EndorsementKeyRequest) -> None:
+        self._write(request)
+        self.management.key_requests.delete(f"{request.cluster.namespace}/{request.name}")
+
+    def _write(self, request: EndorsementKeyRequest) -> None:
+        self.writes += 1
+        if request.cluster.namespace in self.refused:
+            raise ApiServerUnavailable("refused")
+        others, self.others = self.others, None
+        if others is not None:
+            others()
+
+
+def test_unknown_key_is_recorded_once() -> None:
+    at = Requests()
+    of = at.add_machine()
+    for _ in range(3):
+        at.note(of, GENUINE)
+        at.requests.sync()
+    assert (at.keys(), at.writes) == ([GENUINE], 1)
+
+
+def test_known_key_is_not_described_again() -> None:
+    """Describing a key verifies certificates."""
+    at = Requests()
+    of = at.add_machine()
+    at.note(of, GENUINE)
+
+    def never() -> OfferedKey:
+        raise AssertionError
+
+    at.requests.note(BLUE, of, GENUINE, never)
+    at.requests.sync()
+    at.requests.note(BLUE, of, GENUINE, never)
+
+
+def test_other_key_is_a_conflict_and_replaces_nothing() -> None:
+    at = Requests()
+    of = at.add_machine()
+    at.note(of, FORGED)
+    at.requests.sync()
+    at.note(of, GENUINE)
+    at.requests.sync()
+    assert at.keys() == [FORGED, GENUINE]
+
+
+def test_machine_has_a_bounded_number_of_keys() -> None:
+    at = Requests()
+    of = at.add_machine()
+    names = [f"{n:064x}" for n in range(10)]
+    at.note(of, *names)
+    at.requests.sync()
+    assert at.keys() == names[:MAX_OFFERED_KEYS]
+    writes = at.writes
+    at.note(of, GENUINE)
+    at.requests.sync()
+    assert at.writes == writes
+
+
+def test_key_of_another_replica_is_kept() -> None:
+    at = Requests()
+    of = at.add_machine()
+    request = EndorsementKeyRequest(
+        cluster=BLUE,
+        name="machine-1",
+        uid="u",
+        resource_version="1",
+        machine_uid=of.uid,
+        provider_id=of.provider_id,
+        keys=(offered(FORGED),),
+    )
+    at.others = partial(at.management.key_requests.upsert, "team-a/machine-1", request)
+    at.note(of, GENUINE)
+    at.requests.sync()
+    assert at.keys() == [FORGED]
+    at.requests.sync()
+    assert at.keys() == [FORGED, GENUINE]
+
+
+def test_namespace_has_a_bounded_number_of_requests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_requests, "_MAX_REQUESTS", 2)
+    at = Requests()
+    for number in range(3):
+        at.note(at.add_machine(f"machine-{number}"), GENUINE)
+    other = at.add_machine(cluster=OTHER)
+    at.note(other, GENUINE, cluster=OTHER)
+    with caplog.at_level(logging.WARNING):
+        at.requests.sync()
+    assert [at.keys(f"team-a/machine-{n}") for n in range(3)] == [[GENUINE], [GENUINE], None]
+    assert at.keys("team-b/machine-1") == [GENUINE]
+    assert [r.message for r in caplog.records] == ["too many endorsement key requests"]
+
+
+def test_keys_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_requests, "_MAX_DUE", 2)
+    at = Requests()
+    of = at.add_machine()
+    for _ in range(2):
+        at.note(of, *[f"{n:064x}" for n in range(4)])
+    at.requests.sync()
+    assert at.keys() == [f"{n:064x}" for n in range(2)]
+    at.note(of, GENUINE)
+    at.requests.sync()
+    assert at.keys() == [f"{0:064x}", f"{1:064x}", GENUINE]
+
+
+def test_refused_writes_of_one_namespace_do_not_stop_another() -> None:
+    """A tenant can write a Machine for which the API server refuses the request."""
+    at = Requests(refused={"team-a"})
+    for number in range(5):
+        at.note(at.add_machine(f"machine-{number}"), GENUINE)
+    at.note(at.add_machine(cluster=OTHER), GENUINE, cluster=OTHER)
+    at.requests.sync()
+    assert at.keys("team-b/machine-1") == [GENUINE]
+    at.requests.sync()
+    assert at.writes == 2
+    at.refused.clear()
+    at.seconds += 31
+    at.requests.sync()
+    assert all(at.keys(f"team-a/machine-{n}") == [GENUINE] for n in range(5))
+
+
+def test_outage_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_requests, "_MAX_FAILURES", 2)
+    at = Requests(refused={f"team-{n}" for n in range(5)})
+    for number in range(5):
+        cluster = ClusterKey(namespace=f"team-{number}", name="blue")
+        at.note(at.add_machine(cluster=cluster), GENUINE, cluster=cluster)
+    at.requests.sync()
+    assert at.writes == 2
+    at.refused.clear()
+    at.seconds += 31
+    at.requests.sync()
+    assert all(at.keys(f"team-{n}/machine-1") == [GENUINE] for n in range(5))
+
+
+def delete_the_machine(at: Requests) -> None:
+    at.management.machines.delete("team-a/machine-1")
+
+
+def create_the_machine_again(at: Requests) -> None:
+    at.add_machine(generation=2)
+
+
+def annotate_the_machine(at: Requests) -> None:
+    stored = machine_object(BLUE, "machine-1", "machine-1-1")
+    keys = read_key_annotation(f"sha256:{GENUINE}", "Machine")
+    at.management.machines.upsert("team-a/machine-1", replace(stored, registered_keys=keys))
+
+
+def register_for(**fields: str | None) -> Callable[[Requests], None]:
+    names = {"provider_id": None, "machine_name": None, "node_name": None, **fields}
+
+    def register(at: Requests) -> None:
+        key = EndorsementKeyObject(
+            name=GENUINE,
+            resource_version="1",
+            registered_for=(Registration(cluster=BLUE, **names),),
+            released_from=(),
+            banned=False,
+            held_by=None,
+        )
+        at.management.keys.upsert(GENUINE, key)
+
+    return register
+
+
+def attest(**changes: object) -> Callable[[Requests], None]:
+    def write(at: Requests) -> None:
+        node = AttestedNodeObject(
+            name=attested_node_name(BLUE, "node-1"),
+            resource_version="1",
+            cluster=BLUE,
+            node_name="node-1",
+            provider_id="test://machine-1",
+            machine_name="machine-1",
+            machine_uid="machine-1-1",
+            endorsement_key=GENUINE,
+            not_after=NOW + timedelta(days=7),
+            last_attested=NOW + timedelta(minutes=1),
+            boot=None,
+        )
+        at.management.nodes.upsert("team-a/node", replace(node, **changes))  # type: ignore[arg-type]
+
+    return write
+
+
+SETTLED = {
+    "the Machine is gone": delete_the_machine,
+    "the Machine was created again": create_the_machine_again,
+    "annotation": annotate_the_machine,
+    "registered by Machine name": register_for(machine_name="machine-1"),
+    "registered by provider ID": register_for(provider_id="test://machine-1"),
+    "registered by node name": register_for(node_name="node-1"),
+    "the node has attested": attest(),
+}
+OPEN = {
+    "registered for another Machine": register_for(machine_name="machine-2"),
+    "only one field matches": register_for(machine_name="machine-1", node_name="node-2"),
+    "a former Machine with the provider ID attested": attest(machine_name="machine-0"),
+    "the node attested before": attest(last_attested=NOW - timedelta(days=1)),
+}
+
+
+@pytest.mark.parametrize("change", SETTLED.values(), ids=SETTLED)
+def test_settled_request_is_deleted(change: Callable[[Requests], None]) -> None:
+    at = Requests()
+    at.note(at.add_machine(), GENUINE)
+    at.requests.sync()
+    change(at)
+    at.requests.sync()
+    assert at.keys() is None
+
+
+@pytest.mark.parametrize("change", OPEN.values(), ids=OPEN)
+def test_open_request_stays(change: Callable[[Requests], None]) -> None:
+    at = Requests()
+    at.note(at.add_machine(), GENUINE)
+    at.requests.sync()
+    change(at)
+    at.requests.sync()
+    assert at.keys() == [GENUINE]
+
+
+def test_key_of_a_machine_that_is_gone_is_not_written() -> None:
+    at = Requests()
+    of = at.add_machine()
+    at.note(of, GENUINE)
+    at.add_machine(generation=2)
+    at.requests.sync()
+    assert (at.keys(), at.writes) == (None, 0)
