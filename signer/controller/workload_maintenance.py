@@ -72,6 +72,9 @@ class WorkloadMaintenance:
     def _is_due(self, workload: WorkloadCluster, schedule: _Schedule) -> bool:
         if schedule.round is not None and not schedule.round.done():
             return False
+        if workload.is_unreachable:
+            # Each request would hold a thread until its connection fails; the watches try again.
+            return False
         requested = workload.maintenance_due.is_set()
         pause = min(_MIN_INTERVAL, schedule.pause) if requested else schedule.pause
         return self._monotonic() - schedule.ended_at >= pause

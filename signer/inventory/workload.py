@@ -100,6 +100,12 @@ class WorkloadCluster(WorkloadCaches):
         return next(((plural, error) for plural, error in failed if error is not None), None)
 
     @property
+    def is_unreachable(self) -> bool:
+        """Return whether the API server did not answer the last list or watch of a collection."""
+        failure = self.failure
+        return failure is not None and failure[1].status == 0
+
+    @property
     def is_unauthorized(self) -> bool:
         """Return whether the API server has refused the credential."""
         return self._api.endpoint.unauthorized

@@ -10,7 +10,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import h11
@@ -52,17 +52,16 @@ class HttpConnection:
         """Allow `whole` seconds from now for an answer, and silence of `silence` seconds."""
         self._until, self._silence = time.monotonic() + whole, silence
 
-    async def shake_hands(self) -> None:
-        """Set up TLS. Raises `OSError`."""
-        while True:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                await self._flush()
-                await self._receive()
-            else:
-                await self._flush()
-                return
+    async def shake_hands(self, call: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
+        """Set up TLS; `call` calls a function on another thread. Raises `OSError`.
+
+        Both the server and the owner of the kubeconfig choose keys and chains that may take
+        OpenSSL tenths of a second.
+        """
+        while await call(self._continue_handshake):
+            await self._flush()
+            await self._receive()
+        await self._flush()
 
     async def request(self, target: str, headers: Mapping[str, str]) -> int:
         """Send a GET request; return the status of the answer.
@@ -112,6 +111,18 @@ class HttpConnection:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+    def _continue_handshake(self) -> bool:
+        """Continue with the bytes that have arrived; return whether more are needed."""
+        self._begin()
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return True
+        finally:
+            if self._cpu is not None:
+                self._cpu.charge()
+        return False
 
     async def _next_event(self) -> h11.Event:
         while True:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar
 
@@ -149,7 +150,7 @@ class ApiStream:
             self.close()
             connection = self._connection = await self._connect()
             connection.limit(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
-            await connection.shake_hands()
+            await connection.shake_hands(self.call)
         connection.limit(whole=whole, silence=silence)
         return connection
 
@@ -187,7 +188,7 @@ class ApiStream:
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
             )
         except socket.gaierror:
-            return await self.call(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            return await self.call(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
 
 
 class LineBuffer:

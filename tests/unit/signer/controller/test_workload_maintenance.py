@@ -22,6 +22,7 @@ class Workload:
     def __init__(self, key: ClusterKey = HOME) -> None:
         self.key = key
         self.stopped, self.maintenance_due = Event(), Event()
+        self.is_unreachable = False
 
 
 @dataclass(slots=True)
@@ -115,6 +116,18 @@ def test_maintenance_ends_when_its_cluster_is_closed() -> None:
     at.pass_seconds(schedule, 100)
     assert at.rounds == []
     assert at.closed == [workload]
+
+
+def test_unreachable_cluster_takes_no_thread_until_it_answers_again() -> None:
+    """Rounds of a hundred dead clusters would delay those of the owner's other clusters."""
+    at = Landscape()
+    workload = Workload()
+    schedule = at.schedule()
+    workload.is_unreachable = True
+    at.pass_seconds(schedule, 10, workload)
+    workload.is_unreachable = False
+    at.pass_seconds(schedule, 10, workload)
+    assert [when for when, _ in at.rounds] == [10]
 
 
 def test_round_that_has_not_ended_is_not_started_again() -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -30,13 +31,14 @@ MAX_RESPONSE = 1 << 20
 
 
 class Here:
-    """Calls functions at once, and notes for whom."""
+    """Calls functions at once, and notes what is called for whom."""
 
     def __init__(self) -> None:
-        self.owners: list[str] = []
+        self.called: list[tuple[str, str]] = []
 
     async def call(self, owner: str, function: Callable[[], T]) -> T:
-        self.owners.append(owner)
+        inner = getattr(function, "func", function)
+        self.called.append((owner, inner.__name__))
         return function()
 
 
@@ -355,7 +357,17 @@ def test_name_of_a_server_is_looked_up_on_a_thread_of_its_owner(tmp_path: Path) 
         opened = open_stream(named, caller=caller)
         asyncio.run(opened.get_page(PATH, {}))
         opened.close()
-    assert caller.owners == ["team-a"]
+    assert caller.called[0] == ("team-a", "getaddrinfo")
+
+
+def test_handshake_is_computed_on_a_thread_of_its_owner(tmp_path: Path) -> None:
+    """Keys and chains of a hostile server can take OpenSSL tenths of a second."""
+    caller = Here()
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        opened = open_stream(connection(server), caller=caller)
+        asyncio.run(opened.get_page(PATH, {}))
+        opened.close()
+    assert set(caller.called) == {("team-a", "_continue_handshake")}
 
 
 def tiny_chunks(answering: Answering) -> None:
@@ -366,16 +378,22 @@ def tiny_chunks(answering: Answering) -> None:
 
 def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(tmp_path: Path) -> None:
     """Three watches of one owner took half of all CPU time, and other owners' joins six times."""
-    seconds: list[float] = []
+    sending = Event()
+    seconds = [0.0]
 
     def thread_time() -> float:
-        seconds.append(float(len(seconds)))
+        if sending.is_set():
+            seconds.append(float(len(seconds)))
         return seconds[-1]
+
+    def send(answering: Answering) -> None:
+        sending.set()
+        tiny_chunks(answering)
 
     budget = CpuBudget(share=1.0, burst=2.0, thread_time=thread_time)
     with (
         patch.object(stream, "_WATCH_SECONDS", 1.5),
-        api_server(tiny_chunks, tmp_path) as server,
+        api_server(send, tmp_path) as server,
     ):
         opened = open_stream(connection(server), cpu=CpuShare(budget, "team-a"))
         with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
