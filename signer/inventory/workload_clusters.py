@@ -365,6 +365,6 @@ class WorkloadClusters:
     def _refresh_due(self) -> None:
         """Submit the refreshes that are due, one at a time for each connector."""
         self._refreshing = {c: f for c, f in self._refreshing.items() if not f.done()}
-        for key, connector in self._connectors.items():
+        for key, connector in tuple(self._connectors.items()):
             if connector.is_due and connector not in self._refreshing:
                 self._refreshing[connector] = self._pool.submit(key.namespace, connector.refresh)

@@ -50,7 +50,7 @@ class Cache(Generic[V]):
         self._closed = False
 
     def add_event_handler(self, handler: EventHandler[V]) -> None:
-        """Call `handler` after each change, on the reflector's thread."""
+        """Call `handler` after each change, on the thread of the watches: it must not block."""
         self._handlers.append(handler)
 
     @property

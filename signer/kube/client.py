@@ -175,7 +175,7 @@ class ApiClient:
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
-            # Unlike a reflector's thread, this one works for any owner.
+            # The thread may have worked for another owner before.
             self.cpu.begin()
         try:
             status, content = self._exchange(request)

@@ -1,7 +1,8 @@
 """One thread that runs many watches, each a task of an event loop.
 
-A task waits for its API server without a thread. While it decodes, the others wait: so each yields
-after some milliseconds (`signer.kube.stream`). What blocks is called on the threads of a pool.
+A task waits for its API server without a thread. While it decodes, the other tasks wait, so it
+yields after some milliseconds (`HttpConnection.yield_cpu`). What blocks is called on the threads of
+a pool.
 """
 
 import asyncio
