@@ -342,9 +342,9 @@ def test_learned_values_are_added_to_a_policy(
         audit_log.logged(signer, node, "issued")
     # No policy names this Cluster, so that only this test uses it.
     spec = {"clusterRef": {"namespace": "none", "name": "none"}}
+    flags = ("--cluster", cluster_of(nodes[0].tenant), "--add-to", "learning")
     with stored_policy(fleet, "learning", spec):
         for count, node in enumerate(nodes, 1):
-            flags = ("--cluster", cluster_of(node.tenant), "--add-to", "learning")
             call = operator.call("learn", "--log", signer.log, "--node", node.name, *flags)
             assert call.status == 0, call
             policy = tmp_path / "policy.yaml"
