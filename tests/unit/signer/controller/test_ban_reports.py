@@ -39,6 +39,7 @@ NODE = AttestedNodeObject(
     machine_uid="u",
     endorsement_key=KEY.name,
     not_after=datetime(2026, 11, 22, tzinfo=UTC),
+    credential_ids=(),
     last_attested=datetime(2026, 11, 22, tzinfo=UTC),
     boot=None,
     credential_ids=(),
