@@ -42,7 +42,6 @@ NODE = AttestedNodeObject(
     credential_ids=(),
     last_attested=datetime(2026, 11, 22, tzinfo=UTC),
     boot=None,
-    credential_ids=(),
 )
 
 
