@@ -34,7 +34,11 @@ from signer.verify.parse import parse_request
 from signer.verify.pcrs import verify_pcrs
 from signer.verify.quote import verify_quote
 from signer.verify.recognize import CsrKind
-from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.endorsement_certificate import (
+    find_endorsement_certificate,
+    verify_endorsement_certificate,
+)
+from signer.verify.x509.tpm_identity import read_tpm_identity
 from signer.verify.x509.trust_anchors import TrustAnchors
 from tests.builders import certificates, event_logs
 from tests.builders.scenario import NOW
@@ -114,8 +118,14 @@ def _quote(data: bytes) -> None:
 
 
 def _certificate(data: bytes) -> None:
-    """Use the input as an additional certificate, then as the certificate of the key."""
+    """Use the input as an additional certificate, then as the certificate of the key.
+
+    Read first what it says about the TPM: no authority has signed that.
+    """
     key = public_key_from_area(scenario().ek.public)
+    certificate = find_endorsement_certificate((data,), key)
+    if certificate is not None:
+        read_tpm_identity(certificate)
     verify_endorsement_certificate((_leaf(), data), key, anchors=_anchors(), now=NOW)
     verify_endorsement_certificate((data,), key, anchors=_anchors(), now=NOW)
 
