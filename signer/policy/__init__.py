@@ -22,6 +22,7 @@ from signer.policy.policy import (
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
 )
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "PolicySet",
     "RefusedPolicy",
     "TrustMode",
+    "UnknownCredential",
     "load_policies",
     "load_spec",
 ]

@@ -38,6 +38,7 @@ EVERY_SETTING: dict[str, object] = {
     "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
+    "renewals": {"unknownCredential": "Deny"},
     "autoApproveBindings": "Wait",
     "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
@@ -74,6 +75,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "firstJoin": {"within": "2h"},
             "certificate": {"lifetime": "1h"},
             "nameReuse": "AfterMachine",
+            "renewals": {"unknownCredential": "Warn"},
             "autoApproveBindings": "Alarm",
             "serving": {"builtin": "Approve"},
             "minimumVersion": "v1",
@@ -290,6 +292,14 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown approval": (
         {"approval": "Off"},
         "spec.approval: must be one of Enabled, Disabled",
+    ),
+    "unknown reaction to an unknown certificate": (
+        {"renewals": {"unknownCredential": "Ignore"}},
+        "spec.renewals.unknownCredential: must be one of Warn, Deny",
+    ),
+    "unknown rule for renewals": (
+        {"renewals": {"credential": "Deny"}},
+        "spec.renewals.credential: unknown key",
     ),
     "unknown access review": (
         {"accessReview": True},
