@@ -21,7 +21,7 @@ class ListClient(Protocol):
         """Return the list, `None` if the ConfigMap does not exist."""
 
     def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
-        """Write entries, and remove those whose value is `None`."""
+        """Write entries, and remove those whose value is `None`, unless the list has changed."""
 
 
 def sync_credential_list(

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from common.errors import ApiServerUnavailable
 from signer.kube.client import ApiClient
 from signer.kube.decode import Fields, Source, Text, decode
 
@@ -64,12 +63,10 @@ class CredentialListClient:
     def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
         """Write entries, and remove those whose value is `None`.
 
-        Raises `ApiServerUnavailable` if the list has changed since it was read.
+        Does nothing if the list has changed since it was read: the next round reads it again.
         """
         body = {"metadata": {"resourceVersion": stored.resource_version}, "data": dict(changes)}
-        response = self._api.merge_patch(_PATH, body, accepted=(200, 404, 409))
-        if response.status == HTTPStatus.CONFLICT:
-            raise ApiServerUnavailable("the credential list was changed since it was read")
+        self._api.merge_patch(_PATH, body, accepted=(200, 404, 409))
 
 
 def _read(source: Source) -> StoredList:
