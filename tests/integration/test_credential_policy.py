@@ -92,7 +92,7 @@ def test_certificate_of_a_stolen_authority_cannot_write(machines: Machines) -> N
     node, _ = joined(machines)
     thief = with_stolen_authority(node)
     wait_until(lambda: is_refused(thief, node.name), what="the API server has the list")
-    assert thief.get("/api/v1/nodes")["kind"] == "NodeList"
+    assert thief.get("/api/v1/services")["kind"] == "ServiceList"
     Script(node, client=thief).challenge()
 
 
