@@ -2,7 +2,8 @@
 
 The run has its own session: a signal to its parent's process group does not reach it. It has its
 own standard streams: with an inherited stdout client-go would wait for its end. It closes every
-other inherited descriptor. It inherits the environment because that holds the exec info.
+other inherited descriptor. It inherits the environment because that holds the exec info. When the
+kubelet's service stops, systemd ends the run too; the next call starts another.
 """
 
 import os

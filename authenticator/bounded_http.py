@@ -1,86 +1,114 @@
-"""HTTP sessions that end with a deadline: for the API server and for metadata services.
+"""HTTP connections that end with a deadline: to the API server and to metadata services.
 
 The timeout of a socket starts again with each byte that arrives. A server that sends one byte now
 and then (in its headers, as endless `100 Continue`, in a proxy's answer to CONNECT) would hold its
-caller indefinitely. Every socket of these sessions therefore gets, before each read and write, a
+caller indefinitely. Every socket of these connections therefore gets, before each read and write, a
 timeout that ends with the deadline.
 
-A session takes nothing from the environment: no proxy, no certificate authority, no `.netrc`.
+Nothing comes from the environment: no proxy, no certificate authority, no `.netrc`. A request is
+sent once: redirects are not followed, and failures are not retried.
 """
 
 import socket
 import ssl
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Retry
+from urllib3 import (
+    BaseHTTPResponse,
+    HTTPConnectionPool,
+    HTTPSConnectionPool,
+    PoolManager,
+    ProxyManager,
+    Timeout,
+)
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-NO_RETRIES: Final = Retry(total=0, read=False, redirect=False)
+DEFAULT_HEADERS: Final = {
+    "Accept-Encoding": "identity",
+    "User-Agent": "kubelet-authenticator-tpm",
+}
 
 Remaining = Callable[[], float]
 """Returns the seconds that are left; zero or less when the time has passed."""
 
 
-def bounded_session(
-    remaining: Remaining, *, tls: ssl.SSLContext | None = None, server_name: str | None = None
-) -> requests.Session:
-    """Return a session for HTTPS with this context, or for plain HTTP without one.
+def bounded_pool(
+    remaining: Remaining,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+    proxy: str | None = None,
+) -> PoolManager:
+    """Return connections for HTTPS with this context, or for plain HTTP without one.
 
-    It knows no other scheme. `server_name` replaces the URL's host in SNI and in the verification
-    of the server's certificate.
+    They know no other scheme. `server_name` replaces the URL's host in SNI and in the verification
+    of the server's certificate. Only the context's authorities verify the server.
     """
-    session = requests.Session()
-    session.trust_env = False
-    session.adapters.clear()
-    session.mount("http://" if tls is None else "https://", _Adapter(remaining, tls, server_name))
-    return session
+    plain_class, tls_class = _socket_classes(remaining)
+    options: dict[str, Any] = {}
+    if tls is not None:
+        tls.sslsocket_class = tls_class
+        options["ssl_context"] = tls
+    if server_name is not None:
+        options["server_hostname"] = server_name
+    if proxy is None:
+        manager = PoolManager(**options)
+    else:
+        manager = ProxyManager(proxy, **_proxy_options(proxy, tls_class), **options)
+    scheme = "http" if tls is None else "https"
+    manager.key_fn_by_scheme = {scheme: manager.key_fn_by_scheme[scheme]}
+    manager.pool_classes_by_scheme = _pool_classes(plain_class)
+    return manager
 
 
-class _Adapter(HTTPAdapter):
-    """Gives bounded sockets and one TLS context, to which it adds nothing, to every pool."""
+def send_once(  # noqa: PLR0913 - what one HTTP request consists of
+    pool: PoolManager,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    timeouts: tuple[float, float],
+    body: bytes | None = None,
+) -> BaseHTTPResponse:
+    """Send a request; return the response before its body is read.
 
-    def __init__(
-        self, remaining: Remaining, tls: ssl.SSLContext | None, server_name: str | None
-    ) -> None:
-        self._sockets = _socket_classes(remaining)
-        self._tls: dict[str, Any] = {}
-        if tls is not None:
-            tls.sslsocket_class = self._sockets[1]
-            self._tls["ssl_context"] = tls
-        if server_name is not None:
-            self._tls["server_hostname"] = server_name
-        super().__init__(max_retries=NO_RETRIES)
+    `timeouts` are the seconds to connect, and of silence. The body is not decompressed.
+    Raises HTTPError of urllib3, HTTPException, OSError.
+    """
+    return pool.request(
+        method,
+        url,
+        body=body,
+        headers=headers,
+        timeout=Timeout(connect=timeouts[0], read=timeouts[1]),
+        redirect=False,
+        retries=False,
+        preload_content=False,
+        decode_content=False,
+    )
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the base's
-        """Bound direct connections."""
-        kwargs.update(self._tls)
-        super().init_poolmanager(*args, **kwargs)
-        self._bound(self.poolmanager)
 
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:  # noqa: ANN401 - the base's
-        """Bound connections to a proxy and through it.
+def _proxy_options(proxy: str, tls_class: type[ssl.SSLSocket]) -> dict[str, Any]:
+    """Return the credentials in the proxy's URL as a header, and how its certificate is verified.
 
-        The certificate of an https proxy is verified with the system's authorities, as client-go
-        does.
-        """
-        if proxy.lower().startswith("https:"):
-            kwargs["proxy_ssl_context"] = ssl.create_default_context()
-            kwargs["proxy_ssl_context"].sslsocket_class = self._sockets[1]
-        manager = super().proxy_manager_for(proxy, **kwargs, **self._tls)
-        self._bound(manager)
-        return manager
-
-    def cert_verify(self, conn: Any, url: str, verify: object, cert: object) -> None:  # noqa: ANN401 - the base's
-        """Add no authorities: the base class would load the public ones into the context."""
-
-    def _bound(self, manager: PoolManager) -> None:
-        manager.pool_classes_by_scheme = _pool_classes(self._sockets[0])
+    The certificate of an https proxy is verified with the system's authorities, as client-go does.
+    """
+    options: dict[str, Any] = {}
+    parts = urlsplit(proxy)
+    if parts.username is not None:
+        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        basic = b64encode(credentials.encode()).decode()
+        options["proxy_headers"] = {"Proxy-Authorization": f"Basic {basic}"}
+    if parts.scheme == "https":
+        options["proxy_ssl_context"] = ssl.create_default_context()
+        options["proxy_ssl_context"].sslsocket_class = tls_class
+    return options
 
 
 def _pool_classes(bounded: type[socket.socket]) -> dict[str, type[HTTPConnectionPool]]:

@@ -3,8 +3,10 @@
 Installed as `kubelet-authenticator-tpm` under `python -I -S` (see setup.py). It imports only
 modules that are built into every CPython, because start-up is all of its cost. It prints the
 credential file if that is intact and private, was obtained for exactly this call (exec info and
-arguments, byte for byte), and is between its receipt and its renewal point. `authenticator.cli`
-handles every other call, also those for which it serves the same credential with a warning.
+arguments, byte for byte), and has neither expired nor been received in the future. After the
+renewal point it then starts a background run of the full program, which takes the lock of the
+exchange or ends. `authenticator.cli` handles every other call, also those for which it serves the
+same credential with a warning: so it serves a due credential after a run that failed.
 
 `authenticator.state.credential` defines the format of the file; a test compares both. Times are
 unix seconds by the node's clock.
@@ -23,6 +25,13 @@ SIZE_LIMIT = 512 * 1024
 REPEAT_CALL_SECONDS = 10
 """A process that is served again after more than this time may have got a 401."""
 
+STALE_EXPIRATION_SECONDS = 120
+"""How long client-go may use a credential whose renewal is due before it asks again."""
+
+LOG_LIMIT = 128 * 1024
+"""Bytes of `background.log`: the full program renames a larger one."""
+
+STDERR = 2
 NOTES_LIMIT = 1024
 """Bytes of the file `served`: beyond it, notes of ended processes are dropped."""
 
@@ -54,17 +63,23 @@ def read_private(directory: int, name: str) -> bytes:
     """Return the file's bytes; raise unless it is a private, regular file of this user."""
     flags = posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
     descriptor = posix.open(name, flags, dir_fd=directory)
+    return posix.read(descriptor, private_size(descriptor, SIZE_LIMIT) + 1)
+
+
+def private_size(descriptor: int, limit: int) -> int:
+    """Return the size of an open file; raise unless it is private, this user's, and not larger."""
     status = posix.fstat(descriptor)
     private = status.st_mode & TYPE_AND_OTHERS == PRIVATE_REGULAR_FILE
-    if not private or status.st_uid != posix.geteuid() or status.st_size > SIZE_LIMIT:
+    if not private or status.st_uid != posix.geteuid() or status.st_size > limit:
         raise ValueError
-    return posix.read(descriptor, status.st_size + 1)
+    return status.st_size
 
 
-def render(content: bytes, call: tuple[bytes, bytes], now: float) -> bytes:
-    """Return the ExecCredential to print; raise unless it is intact, for this call, and fresh.
+def render(content: bytes, call: tuple[bytes, bytes], now: float) -> tuple[bytes, bool]:
+    """Return the ExecCredential to print, and whether its renewal is due.
 
-    `call` is the arguments and the exec info, both in hex.
+    Raises unless it is intact, for this call, and valid. `call` is the arguments and the exec info,
+    both in hex.
     """
     magic, check, signed = content.split(b"\n", 2)
     if magic != MAGIC or int(check) != int.from_bytes(signed, "big") % CHECK_MODULUS:
@@ -72,11 +87,14 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> bytes:
     arguments, exec_info, received, renew_at, expiration, api_version, details = signed.split(
         b"\n", 6
     )
-    if (arguments, exec_info) != call or not int(received) <= now < int(renew_at):
+    if (arguments, exec_info) != call or now < int(received):
         raise ValueError
+    due = now >= int(renew_at)
+    if due:
+        expiration = stale_expiration(details, now)
     pem = details[details.index(b"-----BEGIN CERTIFICATE-----") :].replace(b"\n", b"\\n")
     key = pem.index(b"-----BEGIN PRIVATE KEY-----")
-    return b"".join(
+    printed = b"".join(
         (
             b'{"kind":"ExecCredential","apiVersion":"',
             api_version,
@@ -89,6 +107,19 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> bytes:
             b'"}}\n',
         )
     )
+    return printed, due
+
+
+def stale_expiration(details: bytes, now: float) -> bytes:
+    """Return the `expirationTimestamp` of a credential whose renewal is due.
+
+    Raises when the certificate ends within a second. `details` begins with a line of JSON.
+    """
+    not_after = int(details.partition(b'"notAfter": ')[2].partition(b",")[0])
+    if now + 1 >= not_after:
+        raise ValueError
+    expires = min(-int(-now // 1) + STALE_EXPIRATION_SECONDS, not_after)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires)).encode()
 
 
 def is_repeat_call(directory: int, now: int) -> bool:
@@ -129,18 +160,63 @@ def is_of_running_process(note: bytes) -> bool:
     return True
 
 
-def load_cached() -> bytes:
-    """Return what to print from the cache; raise when the full program has to handle the call."""
+def load_cached() -> tuple[bytes, int | None]:
+    """Return what to print from the cache, and the log for a background run if one is due.
+
+    Raises when the full program has to handle the call.
+    """
     exec_info = posix.environ[b"KUBERNETES_EXEC_INFO"]
     arguments = sys.argv[1:]
     directory = open_state_directory(state_dir(arguments, exec_info))
     joined = "\0".join(arguments).encode("utf-8", "surrogateescape")
     call = (joined.hex().encode(), exec_info.hex().encode())
     now = time.time()
-    printed = render(read_private(directory, "credential.pem"), call, now)
+    printed, due = render(read_private(directory, "credential.pem"), call, now)
+    if due:
+        return printed, open_background_log(directory)
     if is_repeat_call(directory, int(now)):
         raise ValueError
-    return printed
+    return printed, None
+
+
+def open_background_log(directory: int) -> int:
+    """Open the log of background runs, and return its descriptor.
+
+    Raises when the last run failed, because the full program reports that to the kubelet's log, and
+    when the log has to be renamed or others may read it.
+    """
+    if b'"result": "done"' not in read_private(directory, "runs.jsonl").splitlines()[-1]:
+        raise ValueError
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND
+    flags |= posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
+    log = posix.open("background.log", flags, 0o600, dir_fd=directory)
+    private_size(log, LOG_LIMIT)
+    return log
+
+
+def start_background_run(log: int) -> None:
+    """Start a renewal, detached as `authenticator.background` describes it. Raises OSError.
+
+    It starts as this launcher, which becomes the full program: no credential was obtained for its
+    arguments.
+    """
+    command = [sys.argv[0], "background", "renewal-due", *sys.argv[1:]]
+    inherited = (int(name) for name in posix.listdir("/proc/self/fd"))
+    actions = (
+        (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
+        (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0),
+        (posix.POSIX_SPAWN_DUP2, log, STDERR),
+        *((posix.POSIX_SPAWN_CLOSE, number) for number in inherited if number > STDERR),
+    )
+    posix.posix_spawn(sys.argv[0], command, posix.environ, file_actions=actions, setsid=True)
+
+
+def warn(message: str) -> None:
+    """Write a line to stderr, if that is possible."""
+    try:
+        posix.write(STDERR, f"kubelet-authenticator-tpm: {message}\n".encode())
+    except OSError:
+        return  # client-go would discard a credential whose plugin fails
 
 
 def exec_full_program() -> None:
@@ -161,7 +237,7 @@ def exec_full_program() -> None:
 def main() -> None:
     """Print the cached credential and exit, or become the full program."""
     try:
-        printed = load_cached()
+        printed, log = load_cached()
     except (OSError, ValueError, LookupError):
         exec_full_program()
         return
@@ -170,6 +246,11 @@ def main() -> None:
             printed = printed[posix.write(1, printed) :]
     except OSError as error:
         sys.exit(f"kubelet-authenticator-tpm: cannot print the credential: {error.strerror}")
+    try:
+        if log is not None:
+            start_background_run(log)
+    except OSError as error:
+        warn(f"no background run can be started: {error.strerror}")
     posix._exit(0)  # noqa: SLF001 - nothing to clean up
 
 

@@ -1,7 +1,7 @@
 """`spec.request` of a CSR: PEM blocks with a PKCS#10 request and its attestation data (P2).
 
-This module also builds PKCS#10 requests; common/pkcs10.py parses them. Source: docs/protocol.md
-sections 2 and 4.
+This module also builds PKCS#10 requests. The node does not parse any, and the parser takes a while
+to import, so common/pkcs10.py is separate. Source: docs/protocol.md sections 2 and 4.
 """
 
 import warnings
@@ -30,26 +30,16 @@ from common.names import (
 )
 from common.node_identity import require_node_name, require_provider_id
 from common.pem import PemMalformed, decode_blocks, encode_block
-from common.pkcs10 import (
-    OtherGeneralName,
-    Pkcs10,
-    SubjectAltName,
-    parse_pkcs10,
-)
 
 __all__ = [
     "MAX_REQUEST",
-    "OtherGeneralName",
-    "Pkcs10",
     "PrivateKey",
-    "SubjectAltName",
     "allow_long_common_names",
     "build_pkcs10",
     "decode_plain_request",
     "decode_request",
     "encode_request",
     "node_subject",
-    "parse_pkcs10",
     "require_node_name",
     "require_provider_id",
 ]

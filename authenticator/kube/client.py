@@ -6,17 +6,19 @@ and an object counts only if it has the name that was requested. Private keys ar
 disk: OpenSSL reads only files, so it gets them from a memfd.
 """
 
+import json
 import logging
 import os
 import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from typing import Any, Final
+from urllib.parse import urlencode
 
-import requests
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from authenticator.bounded_http import bounded_session
+from authenticator.bounded_http import DEFAULT_HEADERS, bounded_pool, send_once
 from authenticator.errors import ApiResponseMalformed, ExecInfoInvalid, Unauthorized
 from authenticator.kube import objects
 from authenticator.kube.errors import error_for_exception, error_for_status
@@ -32,9 +34,9 @@ WATCH_GRACE_SECONDS: Final = 5.0
 """How much longer than its timeoutSeconds a watch may be silent."""
 
 HEADERS: Final = {
+    **DEFAULT_HEADERS,
     "Accept": "application/json",
-    "Accept-Encoding": "identity",
-    "User-Agent": "kubelet-authenticator-tpm",
+    "Content-Type": "application/json",
 }
 CONFLICT: Final = 409
 GONE: Final = 410
@@ -53,16 +55,15 @@ class KubernetesApi:
         """Prepare to connect. Raises ExecInfoInvalid, Unauthorized."""
         self._url = server.url
         self._deadline = deadline
-        self._session = bounded_session(
+        self._pool = bounded_pool(
             deadline.remaining,
             tls=_tls_context(server, requester),
             server_name=server.tls_server_name,
+            proxy=server.proxy,
         )
-        self._session.headers.update(HEADERS)
+        self._headers = dict(HEADERS)
         if isinstance(requester, Token):
-            self._session.headers["Authorization"] = f"Bearer {requester.token}"
-        if server.proxy is not None:
-            self._session.proxies = {"https": server.proxy}
+            self._headers["Authorization"] = f"Bearer {requester.token}"
 
     def create(self, request: CsrRequest) -> Csr:
         """Create the CSR, or return the existing one of this name."""
@@ -149,7 +150,7 @@ class KubernetesApi:
             method, path, READ_SECONDS, parameters=parameters, body=body, allow=allow
         ) as response:
             content = b"".join(self._chunks(response))
-            return None if response.status_code == allow else objects.decode_json(content)
+            return None if response.status == allow else objects.decode_json(content)
 
     def _watch(self, csr: Csr, seconds: float) -> Iterator[Mapping[str, object]]:
         """Yield the events of one watch until it ends or its connection breaks."""
@@ -177,33 +178,32 @@ class KubernetesApi:
         parameters: Mapping[str, str] | None = None,
         body: object = None,
         allow: int = 0,
-    ) -> requests.Response:
+    ) -> BaseHTTPResponse:
         """Send a request; return the response if its status is 200, 201 or `allow`, else raise."""
-        timeouts = (self._deadline.clamp(CONNECT_SECONDS), self._deadline.clamp(silence))
+        query = "" if parameters is None else f"?{urlencode(parameters)}"
         try:
-            response = self._session.request(
+            response = send_once(
+                self._pool,
                 method,
-                self._url + path,
-                params=parameters,
-                json=body,
-                timeout=timeouts,
-                allow_redirects=False,
-                stream=True,
+                f"{self._url}{path}{query}",
+                headers=self._headers,
+                timeouts=(self._deadline.clamp(CONNECT_SECONDS), self._deadline.clamp(silence)),
+                body=None if body is None else json.dumps(body).encode(),
             )
-        except (requests.exceptions.RequestException, HTTPError, OSError) as error:
+        except (HTTPError, HTTPException, OSError) as error:
             raise self._error_without_response(error) from error
-        _logger.debug("%s %s: %d", method, path, response.status_code)
-        if response.status_code in {200, 201, allow}:
+        _logger.debug("%s %s: %d", method, path, response.status)
+        if response.status in {200, 201, allow}:
             return response
         with response:
-            raise error_for_status(response.status_code, b"".join(self._chunks(response)))
+            raise error_for_status(response.status, b"".join(self._chunks(response)))
 
     def _error_without_response(self, error: Exception) -> AttestationError:
         """Return the error for a request without response; at the deadline raise DeadlinePassed."""
         self._deadline.clamp(CONNECT_SECONDS)
         return error_for_exception(error)
 
-    def _chunks(self, response: requests.Response) -> Iterator[bytes]:
+    def _chunks(self, response: BaseHTTPResponse) -> Iterator[bytes]:
         """Yield the body, one read of the socket each, within size limit and deadline.
 
         Nothing is decompressed: identity was requested, and a small body could inflate to a huge
@@ -212,7 +212,7 @@ class KubernetesApi:
         size = 0
         while True:
             try:
-                chunk: bytes = response.raw.read1(CHUNK_BYTES, decode_content=False)
+                chunk = response.read1(CHUNK_BYTES, decode_content=False)
             except (HTTPError, OSError, HTTPException) as error:
                 raise self._error_without_response(error) from error
             if not chunk:

@@ -11,17 +11,16 @@ from http.client import HTTPException
 from types import TracebackType
 from typing import Final, Self
 
-import requests
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from authenticator.bounded_http import bounded_session
+from authenticator.bounded_http import DEFAULT_HEADERS, bounded_pool, send_once
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 
 LINK_LOCAL: Final = "http://169.254.169.254"
 """The metadata service of AWS, Azure, GCE and OpenStack (RFC 3927: never routed)."""
 
-HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": "kubelet-authenticator-tpm"}
 TOTAL_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 2.0
 READ_SECONDS: Final = 5.0
@@ -53,9 +52,8 @@ class MetadataService:
         self._base_url = base_url
         self._deadline = deadline
         self._left_at_end = deadline.remaining() - TOTAL_SECONDS
-        self._session = bounded_session(self._remaining)
-        self._session.headers.clear()
-        self._session.headers.update({**HEADERS, **headers})
+        self._pool = bounded_pool(self._remaining)
+        self._headers = {**DEFAULT_HEADERS, **headers}
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +64,7 @@ class MetadataService:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._session.close()
+        self._pool.clear()
 
     def get(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
@@ -86,24 +84,23 @@ class MetadataService:
     ) -> MetadataResponse | None:
         """Return the response, None if its status is 404."""
         try:
-            with self._session.request(
+            with send_once(
+                self._pool,
                 method,
                 self._base_url + path,
-                headers=headers,
-                timeout=(self._clamp(CONNECT_SECONDS), self._clamp(READ_SECONDS)),
-                allow_redirects=False,
-                stream=True,
+                headers={**self._headers, **(headers or {})},
+                timeouts=(self._clamp(CONNECT_SECONDS), self._clamp(READ_SECONDS)),
             ) as response:
                 return self._decode(path, response)
-        except (requests.exceptions.RequestException, HTTPError, HTTPException, OSError) as error:
+        except (HTTPError, HTTPException, OSError) as error:
             self._clamp(READ_SECONDS)
             raise ProviderUnavailable(
                 f"the metadata service does not answer ({type(error).__name__}):"
                 " is this machine on that platform, and is the service enabled?"
             ) from error
 
-    def _decode(self, path: str, response: requests.Response) -> MetadataResponse | None:
-        status = response.status_code
+    def _decode(self, path: str, response: BaseHTTPResponse) -> MetadataResponse | None:
+        status = response.status
         _logger.debug("metadata service: %s: %d", path, status)
         if status == _NOT_FOUND:
             return None
@@ -121,10 +118,10 @@ class MetadataService:
         except UnicodeDecodeError:
             raise ProviderAnswerInvalid(f"the response for {path} is not UTF-8 text") from None
 
-    def _content(self, response: requests.Response) -> bytes:
+    def _content(self, response: BaseHTTPResponse) -> bytes:
         """Return the body, within size limit and time."""
         content = b""
-        while chunk := response.raw.read1(_CHUNK, decode_content=False):
+        while chunk := response.read1(_CHUNK, decode_content=False):
             content += chunk
             if len(content) > MAX_RESPONSE_BYTES:
                 raise ProviderAnswerInvalid("the response of the metadata service is too large")

@@ -1,4 +1,4 @@
-"""HTTP server for `/metrics`, `/healthz` and `/readyz`.
+"""HTTP server for `/metrics`, `/debug/clusters`, `/healthz` and `/readyz`.
 
 Read-only and without secrets. The probes need no authentication; the metrics need it where they are
 served with TLS. Every client that reaches the address may send requests, so the number of
@@ -38,12 +38,16 @@ def build_app(
     *,
     healthy: Callable[[], bool],
     ready: Callable[[], bool],
+    clusters: Callable[[], bytes],
     access: Access | None = None,
 ) -> WSGIApplication:
-    """Return the WSGI application with the three pages; `access` protects the metrics."""
-    metrics = make_wsgi_app(registry, disable_compression=True)
+    """Return the WSGI application with all pages; `access` protects them, except the probes."""
+    protected: dict[str, WSGIApplication] = {
+        METRICS_PATH: make_wsgi_app(registry, disable_compression=True),
+        "/debug/clusters": _json(clusters),
+    }
     pages: dict[str, WSGIApplication] = {
-        METRICS_PATH: metrics if access is None else _protected(metrics, access),
+        **{path: _protected(page, access) for path, page in protected.items()},
         "/healthz": _probe(healthy),
         "/readyz": _probe(ready),
     }
@@ -176,7 +180,10 @@ def _shut_down(connection: socket.socket) -> None:
         _logger.debug("connection was closed before its time was up")
 
 
-def _protected(page: WSGIApplication, access: Access) -> WSGIApplication:
+def _protected(page: WSGIApplication, access: Access | None) -> WSGIApplication:
+    if access is None:
+        return page
+
     def decide(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         status = access(environ.get("HTTP_AUTHORIZATION", ""))
         return (page if status == HTTPStatus.OK else _empty(status))(environ, start_response)
@@ -193,14 +200,24 @@ def _probe(good: Callable[[], bool]) -> WSGIApplication:
     return page
 
 
+def _json(render: Callable[[], bytes]) -> WSGIApplication:
+    def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return _content(HTTPStatus.OK, "application/json", render())(environ, start_response)
+
+    return page
+
+
 def _empty(status: HTTPStatus) -> WSGIApplication:
     return _text(status, b"")
 
 
 def _text(status: HTTPStatus, content: bytes) -> WSGIApplication:
+    return _content(status, "text/plain; charset=utf-8", content)
+
+
+def _content(status: HTTPStatus, kind: str, content: bytes) -> WSGIApplication:
     def page(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        headers = [("Content-Type", "text/plain; charset=utf-8")]
-        headers.append(("Content-Length", str(len(content))))
+        headers = [("Content-Type", kind), ("Content-Length", str(len(content)))]
         start_response(f"{status.value} {status.phrase}", headers)
         return [content]
 

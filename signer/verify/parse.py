@@ -7,9 +7,10 @@ proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
 from dataclasses import dataclass
 from typing import Final
 
-from common.csr import Pkcs10, decode_plain_request, decode_request, parse_pkcs10
+from common.csr import decode_plain_request, decode_request
 from common.errors import ExtensionNotAllowed, TooLarge
 from common.evidence import Answer, Offer, decode_attestation_data
+from common.pkcs10 import Pkcs10, parse_pkcs10
 from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
 from signer.verify.recognize import CsrKind

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from common.csr import OtherGeneralName, SubjectAltName, require_node_name
 from common.errors import NodeNameInvalid
+from common.node_identity import require_node_name
+from common.pkcs10 import OtherGeneralName, SubjectAltName
 from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,

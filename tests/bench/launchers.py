@@ -1,4 +1,7 @@
-"""Launchers of this checkout for several interpreters: the installed one, and Debian's."""
+"""Launchers of this checkout: the installed one, and two for Debian's interpreter.
+
+One of these is built by setup.py, and one is that of the node packages.
+"""
 
 import os
 import subprocess
@@ -11,6 +14,8 @@ from tests.harness.programs import PLUGIN
 ROOT = Path(__file__).parents[2]
 DEBIAN = Path("/usr/bin/python3")
 OLDEST = (3, 11)
+PACKAGED = ROOT / "packaging/node/package/kubelet-authenticator-tpm"
+PACKAGED_SOURCE = "/usr/lib/kubelet-authenticator-tpm/lib/authenticator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,24 +24,23 @@ class Launcher:
 
     path: Path
     interpreter: Path
+    form: str = ""
+    """How it differs from a script of setup.py."""
 
     @property
     def name(self) -> str:
         """Its name in a table."""
-        return f"{self.interpreter}"
+        return f"{self.interpreter}{self.form}"
 
 
 def all_here(directory: Path) -> list[Launcher]:
-    """Return the installed launcher, and one for Debian's interpreter if that is a different one.
-
-    The same setup.py builds the latter, into `directory`.
-    """
+    """Return the installed launcher, and those for Debian's interpreter if that is another one."""
     installed = Launcher(path=PLUGIN, interpreter=_interpreter(PLUGIN))
     if not DEBIAN.exists() or _version(DEBIAN) < OLDEST:
         return [installed]
     if DEBIAN.resolve() == installed.interpreter.resolve():
         return [installed]
-    return [installed, _built(DEBIAN, directory)]
+    return [installed, _built(DEBIAN, directory), _packaged(DEBIAN, directory / "package")]
 
 
 def _built(interpreter: Path, directory: Path) -> Launcher:
@@ -50,6 +54,27 @@ def _built(interpreter: Path, directory: Path) -> Launcher:
     )
     path = directory / PLUGIN.name
     return Launcher(path=path, interpreter=_interpreter(path))
+
+
+def _packaged(interpreter: Path, directory: Path) -> Launcher:
+    """Install the launcher of the node packages and its module into `directory`."""
+    source = directory / "lib" / "launcher.py"
+    source.parent.mkdir(parents=True)
+    source.write_bytes((ROOT / "authenticator/launcher.py").read_bytes())
+    compiler: list[str | Path] = [
+        interpreter,
+        "-ISm",
+        "compileall",
+        "-q",
+        "--invalidation-mode",
+        "unchecked-hash",
+    ]
+    subprocess.run([*compiler, source.parent], check=True)
+    path = directory / PLUGIN.name
+    text = PACKAGED.read_text(encoding="utf-8")
+    path.write_text(text.replace(PACKAGED_SOURCE, str(source.parent)), encoding="utf-8")
+    path.chmod(0o755)
+    return Launcher(path=path, interpreter=_interpreter(path), form=" (node package)")
 
 
 def _interpreter(launcher: Path) -> Path:

@@ -112,7 +112,7 @@ def _launched(data: bytes) -> None:
     content = _with_checksum(data)
     made_for = tuple(content.split(b"\n", 4)[2:4])
     try:
-        printed = launcher.render(content, (made_for[0], made_for[1]), credentials.DAY)
+        printed, _ = launcher.render(content, (made_for[0], made_for[1]), credentials.DAY)
     except (ValueError, LookupError) as error:
         raise Refused from error
     assert printed.startswith(b'{"kind":"ExecCredential","apiVersion":"')

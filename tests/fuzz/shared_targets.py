@@ -16,7 +16,6 @@ from common.csr import (
     decode_plain_request,
     decode_request,
     encode_request,
-    parse_pkcs10,
 )
 from common.errors import (
     AttestationDataMalformed,
@@ -37,7 +36,7 @@ from common.errors import (
 )
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PEM_REQUEST
 from common.pem import PemMalformed, decode_blocks, encode_block
-from common.pkcs10 import OtherGeneralName, Pkcs10
+from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
 from common.tpm.attest import Attest
 from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
 from common.tpm.public import PublicArea

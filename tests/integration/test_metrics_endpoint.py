@@ -13,6 +13,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration.scripted_node import Script
 
+DEBUG = "/debug/clusters"
 VERDICTS = "node_attestation_verdicts_total"
 
 
@@ -31,6 +32,14 @@ def verdicts(signer: Signer, node: Node) -> dict[tuple[str, str, str], float]:
 def test_a_running_signer_is_healthy_and_ready(signer: Signer, path: str) -> None:
     signer.wait_until_ready()
     assert signer.ask(path).text == "ok\n"
+
+
+def test_state_of_each_cluster_is_shown(signer: Signer, fleet: Fleet) -> None:
+    def states() -> dict[str, str]:
+        return {report["namespace"]: report["state"] for report in signer.ask(DEBUG).json()}
+
+    served = dict.fromkeys((tenant.namespace for tenant in fleet.tenants), "Served")
+    wait_until(lambda: states() == served, what="both Clusters are served")
 
 
 def test_verdicts_are_counted(machines: Machines, signer: Signer) -> None:

@@ -35,8 +35,7 @@ fetch() {
 }
 
 # Wheels that run with every Python. tpm2-pytss also requires `packaging`, but does not import it.
-locked certifi cryptography idna pyyaml requests urllib3 | fetch --python-version "${pythons[0]}"
-locked charset-normalizer | fetch --implementation py --abi none --python-version "${pythons[0]}"
+locked cryptography pyyaml urllib3 | fetch --python-version "${pythons[0]}"
 # One module of `cffi` differs between versions of Python. The others, and `pycparser`, are only needed by builds.
 for python in "${pythons[@]}"; do
   locked cffi | fetch --python-version "$python"
@@ -66,7 +65,7 @@ done
 (
   cd "$program/lib"
   # The signer, the launcher of virtual environments, what only builds use, and C modules that have a Python twin.
-  rm -rf signer ./*.data cffi certifi/tests _yaml yaml/_yaml*.so
+  rm -rf signer ./*.data cffi _yaml yaml/_yaml*.so
   find . \( -name '*.pyi' -o -name py.typed -o -name '*.c' -o -name '*.h' \) -delete
   # Of the metadata remain the version, the entry points and the licenses.
   find . -path '*.dist-info/*' -type f ! -name METADATA ! -name entry_points.txt ! -ipath '*licen[cs]e*' \

@@ -1,4 +1,4 @@
-"""A session ends at its deadline, although the server sends data for hours."""
+"""A request ends at its deadline, although the server sends data for hours."""
 
 import contextlib
 import itertools
@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import requests
+from urllib3 import BaseHTTPResponse, PoolManager
+from urllib3.exceptions import HTTPError, URLSchemeUnknown
 
-from authenticator.bounded_http import bounded_session
+from authenticator.bounded_http import DEFAULT_HEADERS, bounded_pool, send_once
 from authenticator.clock import SystemClock
 from authenticator.model import Deadline
 from tests.harness.pki import Authority, ec_key
@@ -89,11 +90,18 @@ def server(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[int]:
             thread.join()
 
 
+def send(pool: PoolManager, url: str, body: bytes | None = None) -> BaseHTTPResponse:
+    """Send a request whose reads may each take longer than the deadline."""
+    timeouts = (SILENCE_SECONDS, SILENCE_SECONDS)
+    method = "GET" if body is None else "POST"
+    return send_once(pool, method, url, headers=DEFAULT_HEADERS, timeouts=timeouts, body=body)
+
+
 @contextlib.contextmanager
 def ends_in_time() -> Iterator[Deadline]:
     """Yield a deadline; require an error of the library soon after it."""
     deadline = Deadline(SystemClock(), BUDGET_SECONDS)
-    with pytest.raises((requests.exceptions.RequestException, OSError)):
+    with pytest.raises((HTTPError, OSError)):
         yield deadline
     assert -LATE_SECONDS < deadline.remaining() <= 0
 
@@ -102,8 +110,8 @@ def ends_in_time() -> Iterator[Deadline]:
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_dripping_response_ends_with_the_deadline(answer: str) -> None:
     with server(ANSWERS[answer]) as port, ends_in_time() as deadline:
-        session = bounded_session(deadline.remaining)
-        _ = session.get(f"http://127.0.0.1:{port}/", timeout=SILENCE_SECONDS).content
+        pool = bounded_pool(deadline.remaining)
+        send(pool, f"http://127.0.0.1:{port}/").read()
 
 
 @pytest.mark.timeout(60)
@@ -120,23 +128,52 @@ def test_dripping_response_of_a_proxy_ends_with_the_deadline(
         ends_in_time() as deadline,
     ):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        session = bounded_session(deadline.remaining, tls=context)
-        session.proxies = {"https": f"{scheme}://127.0.0.1:{port}"}
-        session.get("https://api.example/", timeout=SILENCE_SECONDS)
+        proxy = f"{scheme}://127.0.0.1:{port}"
+        pool = bounded_pool(deadline.remaining, tls=context, proxy=proxy)
+        send(pool, "https://api.example/")
 
 
 @pytest.mark.timeout(60)
 def test_server_that_reads_slowly_ends_with_the_deadline() -> None:
     """Each free byte in the server's buffer would restart the timeout of a write."""
     with server(lambda: itertools.repeat(b"")) as port, ends_in_time() as deadline:
-        session = bounded_session(deadline.remaining)
-        session.post(f"http://127.0.0.1:{port}/", data=bytes(64 * 1024 * 1024), timeout=30)
+        pool = bounded_pool(deadline.remaining)
+        send(pool, f"http://127.0.0.1:{port}/", bytes(64 * 1024 * 1024))
 
 
-def test_session_supports_only_one_scheme() -> None:
-    session = bounded_session(lambda: 1.0)
-    with pytest.raises(requests.exceptions.InvalidSchema):
-        session.get("https://127.0.0.1/")
-    session = bounded_session(lambda: 1.0, tls=ssl.create_default_context())
-    with pytest.raises(requests.exceptions.InvalidSchema):
-        session.get("http://127.0.0.1/")
+def test_pool_supports_only_one_scheme() -> None:
+    with pytest.raises(URLSchemeUnknown):
+        send(bounded_pool(lambda: 1.0), "https://127.0.0.1/")
+    with pytest.raises(URLSchemeUnknown):
+        send(bounded_pool(lambda: 1.0, tls=ssl.create_default_context()), "http://127.0.0.1/")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [
+        ("http://127.0.0.1:{port}", None),
+        ("http://user:p%40ss@127.0.0.1:{port}", b"Proxy-Authorization: Basic dXNlcjpwQHNz"),
+        ("http://user@127.0.0.1:{port}", b"Proxy-Authorization: Basic dXNlcjo="),
+    ],
+)
+def test_credentials_of_a_proxy_are_sent_to_it_alone(proxy: str, expected: bytes | None) -> None:
+    """The server behind the proxy sees only what is sent after CONNECT, through TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        received: list[bytes] = []
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                received.append(connection.recv(65536))
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        url = proxy.format(port=listener.getsockname()[1])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        with pytest.raises((HTTPError, OSError)):
+            send(bounded_pool(lambda: 20.0, tls=context, proxy=url), "https://api.example/")
+        thread.join()
+    head, *headers = received[0].split(b"\r\n")
+    assert head.startswith(b"CONNECT api.example:443 ")
+    credentials = [header for header in headers if header.startswith(b"Proxy-Auth")]
+    assert credentials == ([] if expected is None else [expected])

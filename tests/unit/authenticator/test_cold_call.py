@@ -1,9 +1,13 @@
-"""The cost of a call that has nothing to do: client-go has no backoff and repeats it at once."""
+"""What calls import: those that have nothing to do, and those that join.
+
+client-go has no backoff, and repeats a call that has nothing to do at once.
+"""
 
 import json
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -60,3 +64,32 @@ def test_call_in_a_cooldown_loads_no_slow_library(tmp_path: Path) -> None:
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "CoolingDown" in result.stderr, (result.stderr, asdict(cooldown))
     assert set(result.stdout.split()) & SLOW == set()
+
+
+JOIN = """
+import sys
+import authenticator.cli
+import authenticator.config.bootstrap_credential
+import authenticator.enroll.exchange
+import authenticator.kube.client
+import authenticator.tpm.esapi
+import common.strict_yaml
+print(*sys.modules)
+"""
+"""Imports what a cold join imports, as `wiring` and `enroll` do step by step."""
+
+THIRD_PARTY = {"_cffi_backend", "cryptography", "tpm2_pytss", "urllib3", "yaml"}
+SETUPTOOLS = "_distutils_hack"
+"""It starts with the interpreter of a virtual environment; no node has it."""
+PARSER_OF_THE_SIGNER = {"common.pkcs10", "common.pkcs10_asn1", "common.pkcs10_key"}
+
+
+def test_cold_join_imports_only_what_it_uses() -> None:
+    """Issue 14: `requests` and the parser of PKCS#10 took a third of the time of all imports."""
+    command = [sys.executable, "-I", "-c", JOIN]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = set(result.stdout.split())
+    assert modules & PARSER_OF_THE_SIGNER == set()
+    packages = Path(sysconfig.get_path("platlib"))
+    installed = {path.name.partition(".")[0] for path in packages.iterdir()} - {SETUPTOOLS}
+    assert {name.partition(".")[0] for name in modules} & installed == THIRD_PARTY

@@ -1,6 +1,7 @@
 """The installed launcher: which calls it serves itself, and which modules it imports."""
 
 import ast
+import contextlib
 import json
 import marshal
 import os
@@ -17,9 +18,15 @@ from pathlib import Path
 import pytest
 
 from authenticator import launcher
+from authenticator.clock import SystemClock
+from authenticator.config.arguments import BACKGROUND_COMMAND
+from authenticator.enroll.enroll import Trigger
 from authenticator.state import credential as credential_file
 from authenticator.state import store
 from authenticator.state.credential import Credential, encode, encode_exec_credential
+from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
@@ -27,6 +34,9 @@ PACKAGED = Path(__file__).parents[3] / "packaging/node/package/kubelet-authentic
 """The launcher of the node packages."""
 
 FULL_PROGRAM_RAN = 77
+CALL_A = (b"a".hex().encode(), credentials.EXEC_INFO.hex().encode())
+"""The call with the argument "a"."""
+
 BUILT_IN = frozenset(sys.builtin_module_names)
 
 
@@ -105,6 +115,8 @@ def test_launcher_and_full_program_agree_on_the_file() -> None:
     assert launcher.MAGIC == credential_file.MAGIC
     assert launcher.CHECK_MODULUS == credential_file.CHECK_MODULUS
     assert launcher.REPEAT_CALL_SECONDS == store.REPEAT_CALL_SECONDS
+    assert launcher.STALE_EXPIRATION_SECONDS == credential_file.STALE_EXPIRATION_SECONDS
+    assert launcher.LOG_LIMIT == store.LOG_LIMIT
     assert f"{launcher.STATE_DIR}/credential.pem".endswith(store.CREDENTIAL)
 
 
@@ -192,10 +204,122 @@ def test_other_arguments_are_left_to_the_full_program(launched: Call) -> None:
     assert left_to_the_full_program(launched.run("--timeout-seconds=5"))
 
 
-def test_credential_whose_renewal_is_due_is_left_to_the_full_program(launched: Call) -> None:
+@pytest.fixture
+def due(launched: Call) -> Call:
+    """Return a call whose credential is due for renewal, after a run that succeeded."""
     week_ago = int(time.time()) - 6 * credentials.DAY
     launched.store(credentials.make(week_ago, arguments=launched.arguments))
-    assert left_to_the_full_program(launched.run())
+    record_run(launched, "done")
+    return launched
+
+
+def record_run(call: Call, result: str) -> None:
+    """Append the record of a run, as the full program does."""
+    recorder = RunRecorder(SystemClock(), "required")
+    with StateDirectory(call.directory) as directory:
+        FileStore(directory, SystemClock()).append_run_record(recorder.record(result))
+
+
+def test_due_credential_is_printed_before_its_renewal_starts(due: Call) -> None:
+    """The renewal has its own session and streams: client-go waits for the end of its pipes."""
+    report = due.directory.parent / "report"
+    os.mkfifo(report)
+    full = due.program.with_name(f"{due.program.name}-full")
+    full.write_text(
+        f"""#!/bin/sh
+streams=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)
+session=$(cut -d ' ' -f 6 /proc/$$/stat)
+printf '%s\\n' "$*" "$streams" "$session" $$ > '{report}'
+"""
+    )
+    before = time.time()
+    result = due.run()
+    credential = credential_file.decode((due.directory / "credential.pem").read_bytes())
+    earliest, latest = (
+        credential_file.rfc3339(credential_file.expiration_timestamp(credential, now))
+        for now in (before, time.time())
+    )
+    arguments, stdin, stdout, stderr, session, pid = report.read_text().splitlines()
+    assert (result.returncode, result.stderr) == (0, b"")
+    status = json.loads(result.stdout)["status"]
+    assert status["clientKeyData"] == credential.key_pair.key.decode()
+    assert earliest <= status["expirationTimestamp"] <= latest
+    assert arguments.split() == [BACKGROUND_COMMAND, Trigger.RENEWAL_DUE.value, *due.arguments]
+    assert (stdin, stdout) == ("/dev/null", "/dev/null")
+    assert stderr == str(due.directory / "background.log")
+    assert session == pid != str(os.getpid())
+
+
+def test_due_credential_is_left_to_the_full_program_after_a_run_that_failed(due: Call) -> None:
+    """The full program writes why into the kubelet's log."""
+    record_run(due, "failed")
+    assert left_to_the_full_program(due.run())
+
+
+def test_due_credential_without_a_record_is_left_to_the_full_program(due: Call) -> None:
+    (due.directory / "runs.jsonl").unlink()
+    assert left_to_the_full_program(due.run())
+
+
+def test_due_credential_is_left_to_the_full_program_when_the_log_is_full(due: Call) -> None:
+    credentials.write_private(due.directory / "background.log", bytes(launcher.LOG_LIMIT + 1))
+    assert left_to_the_full_program(due.run())
+
+
+def test_link_in_place_of_the_background_log_is_not_followed(due: Call) -> None:
+    credentials.write_private(due.directory / "target", b"untouched")
+    (due.directory / "background.log").symlink_to(due.directory / "target")
+    assert left_to_the_full_program(due.run())
+    assert (due.directory / "target").read_bytes() == b"untouched"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o602])
+def test_background_log_that_others_may_use_is_left_to_the_full_program(
+    due: Call, mode: int
+) -> None:
+    credentials.write_private(due.directory / "background.log", b"")
+    (due.directory / "background.log").chmod(mode)
+    assert left_to_the_full_program(due.run())
+
+
+@pytest.mark.parametrize("stderr", [subprocess.PIPE, Path("/dev/full")], ids=["pipe", "full disk"])
+def test_due_credential_is_served_when_its_renewal_cannot_start(
+    due: Call, stderr: int | Path
+) -> None:
+    """A script without permission to execute it cannot be started again."""
+    due.program.chmod(0o600)
+    with contextlib.ExitStack() as stack:
+        result = subprocess.run(
+            [sys.executable, "-IS", due.program, *due.arguments],
+            env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
+            stdout=subprocess.PIPE,
+            stderr=stack.enter_context(stderr.open("w")) if isinstance(stderr, Path) else stderr,
+            check=True,
+        )
+    assert json.loads(result.stdout)["status"]["clientKeyData"] == credentials.KEY.decode()
+    if stderr == subprocess.PIPE:
+        expected = b"no background run can be started: Permission denied\n"
+        assert result.stderr.endswith(expected)
+
+
+@pytest.mark.parametrize("left", [1.5, 2, 60, 119, 120, 121, 130, 3600])
+@pytest.mark.parametrize("fraction", [0, 0.25])
+def test_due_credential_gets_the_expiration_that_the_full_program_gives(
+    left: float, fraction: float
+) -> None:
+    credential = credentials.make(1_800_000_000, arguments=("a",))
+    now = credential.not_after - left - fraction
+    printed, is_due = launcher.render(encode(credential), CALL_A, now)
+    expires = credential_file.expiration_timestamp(credential, now)
+    assert printed == encode_exec_credential(credential, credential.api_version, expires)
+    assert is_due
+
+
+@pytest.mark.parametrize("left", [1, 0.5, 0, -1])
+def test_credential_at_its_end_is_left_to_the_full_program(left: float) -> None:
+    credential = credentials.make(1_800_000_000, arguments=("a",))
+    with pytest.raises(ValueError, match=r"^$"):
+        launcher.render(encode(credential), CALL_A, credential.not_after - left)
 
 
 def test_credential_from_the_future_is_left_to_the_full_program(launched: Call) -> None:
@@ -280,7 +404,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
         launcher.open_state_directory(str(tmp_path / "x"))
 
 
-def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call() -> None:
+def test_credential_is_served_from_its_receipt_and_to_its_call() -> None:
     credential = credentials.make(1_800_000_000, arguments=("a", "b"))
     content, expected_call = (
         encode(credential),
@@ -289,11 +413,10 @@ def test_credential_is_served_from_its_receipt_until_its_renewal_and_to_its_call
     begin = credential.received_at - credential_file.CLOCK_SKEW_SECONDS
     expected = encode_exec_credential(credential, credential.api_version, credential.renew_at)
     for now in (begin, credential.renew_at - 1):
-        assert launcher.render(content, expected_call, now) == expected
+        assert launcher.render(content, expected_call, now) == (expected, False)
     other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
     for file, call, now in (
         (content, expected_call, begin - 1),
-        (content, expected_call, credential.renew_at),
         (content, (b"ab".hex().encode(), expected_call[1]), begin),
         (content, (expected_call[0], b"7b7d"), begin),
         (other, expected_call, begin),

@@ -19,7 +19,6 @@ from common.csr import (
     decode_plain_request,
     decode_request,
     encode_request,
-    parse_pkcs10,
 )
 from common.errors import (
     AttestationError,
@@ -32,7 +31,7 @@ from common.errors import (
 )
 from common.evidence import MAX_SIZE_WITH_EVENT_LOG
 from common.pem import encode_block
-from common.pkcs10 import MAX_PKCS10
+from common.pkcs10 import MAX_PKCS10, parse_pkcs10
 from tests import vectors
 from tests.unit.common.test_pkcs10 import LONGEST, RSA_KEY
 

@@ -652,8 +652,7 @@ def test_tls_server_name_is_verified(script: Script) -> None:
 def test_only_the_authority_of_the_exec_info_is_trusted(script: Script) -> None:
     api = script.ask()
     api.get(REQUEST.name)
-    adapter = api._session.get_adapter("https://a")
-    context = adapter._tls["ssl_context"]  # type: ignore[attr-defined]
+    context = api._pool.connection_pool_kw["ssl_context"]
     assert len(context.get_ca_certs()) == 1
 
 
@@ -707,11 +706,11 @@ def test_server_is_verified_through_a_proxy(script: Script) -> None:
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         api = script.ask(proxy=proxy, url="https://kubernetes.example:443")
         assert api.get(REQUEST.name) == CSR
-        api._session.close()
+        api._pool.clear()
         other = script.ask(proxy=proxy, url="https://other.example:443")
         with pytest.raises(ApiServerUntrusted):
             other.get(REQUEST.name)
-        other._session.close()
+        other._pool.clear()
         thread.join()
     assert [line.removesuffix(b" HTTP/1.0").removesuffix(b" HTTP/1.1") for line in seen] == [
         b"CONNECT kubernetes.example:443",
@@ -743,6 +742,6 @@ def test_no_descriptor_stays_open(script: Script) -> None:
     for _ in range(5):
         api = script.ask(KeyPair(certificate=CLIENT.certificate, key=CLIENT.key))
         api.get(REQUEST.name)
-        api._session.close()
+        api._pool.clear()
     # Other threads of this process close the server's ends of the connections.
     wait_until(lambda: open_descriptors() <= before + 1, what="everything is closed")

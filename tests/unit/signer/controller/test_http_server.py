@@ -70,6 +70,7 @@ def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
         metrics.build_registry(lambda: files, lambda: running.queue, MemoryBudget()),
         healthy=lambda: running.healthy,
         ready=lambda: running.ready,
+        clusters=lambda: b"[]",
     )
     address = (LOOPBACK, free_port())
     server = PromptHttpServer(address, app)
@@ -317,6 +318,7 @@ def test_secure_server_encrypts_and_protects_the_metrics(files: TrustBundleFiles
         metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
         healthy=lambda: True,
         ready=lambda: True,
+        clusters=lambda: b"[]",
         access=lambda header: statuses.get(header, HTTPStatus.FORBIDDEN),
     )
     address = (LOOPBACK, free_port())
@@ -328,7 +330,9 @@ def test_secure_server_encrypts_and_protects_the_metrics(files: TrustBundleFiles
             session.trust_env = False
             session.verify = False
             assert session.get(f"{url}/healthz", timeout=10).text == "ok\n"
-            assert session.get(f"{url}/metrics", timeout=10).status_code == HTTPStatus.FORBIDDEN
+            for path in ("/metrics", "/debug/clusters"):
+                status = session.get(url + path, timeout=10).status_code
+                assert status == HTTPStatus.FORBIDDEN
             session.headers["Authorization"] = "Bearer good"
             assert "node_attestation" in session.get(f"{url}/metrics", timeout=10).text
         with socket.create_connection(address, 10) as plain:
@@ -345,6 +349,7 @@ def test_slow_handshake_is_ended(files: TrustBundleFiles, monkeypatch: pytest.Mo
         metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
         healthy=lambda: True,
         ready=lambda: True,
+        clusters=lambda: b"[]",
     )
     address = (LOOPBACK, free_port())
     server = PromptHttpServer(address, app, self_signed_context(datetime.now(UTC), 1))

@@ -10,9 +10,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import SubjectAltName, node_subject
+from common.csr import node_subject
 from common.errors import AttestationError
 from common.pem import encode_block
+from common.pkcs10 import SubjectAltName
 from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,
