@@ -196,6 +196,8 @@ class Policy:
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
     unknown_credential: UnknownCredential = UnknownCredential.WARN
+    publish_credentials: bool = False
+    """Whether the workload cluster has a list of the certificates that nodes may write with."""
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
     access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE

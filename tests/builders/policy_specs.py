@@ -38,7 +38,7 @@ EVERY_SETTING: dict[str, object] = {
     "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
-    "renewals": {"unknownCredential": "Deny"},
+    "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
     "autoApproveBindings": "Wait",
     "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
@@ -296,6 +296,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown reaction to an unknown certificate": (
         {"renewals": {"unknownCredential": "Ignore"}},
         "spec.renewals.unknownCredential: must be one of Warn, Deny",
+    ),
+    "publishing is not a boolean": (
+        {"renewals": {"publishCredentials": "yes"}},
+        "spec.renewals.publishCredentials: must be true or false",
     ),
     "unknown rule for renewals": (
         {"renewals": {"credential": "Deny"}},
