@@ -1,7 +1,8 @@
 """Implements `device.Tpm` with the few TPM commands of `TpmCommands`.
 
 Decides which key, policy and values a command gets. Between calls it remembers only which templates
-this TPM supports.
+this TPM supports, and the attestation key: an answer uses it twice, and hardware is slow at making
+keys. Together with the endorsement key it takes two of the three object slots of a TPM.
 
 Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1, section 16
 (Qualified Names).
@@ -9,7 +10,7 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -110,13 +111,14 @@ class TpmCommands(Protocol):
 
 
 class TpmAttestor:
-    """`device.Tpm` on a TPM's commands."""
+    """`device.Tpm` on a TPM's commands. The attestation key stays loaded until `loaded` closes."""
 
-    def __init__(self, commands: TpmCommands, key_type: KeyType) -> None:
+    def __init__(self, commands: TpmCommands, key_type: KeyType, loaded: ExitStack) -> None:
         self._commands = commands
         self._key_type = key_type
+        self._loaded = loaded
+        self._attestation: LoadedKey | None = None
         self._templates: tuple[EndorsementTemplate, ...] = ()
-        self._attestation_templates: tuple[PublicArea, ...] = ATTESTATION_TEMPLATES
 
     def endorsement_key(self) -> DeviceEndorsementKey:
         """See `device.Tpm`."""
@@ -133,16 +135,15 @@ class TpmAttestor:
 
     def attestation_key(self) -> bytes:
         """See `device.Tpm`."""
-        with self._attestation_key() as key:
-            return key.public
+        return self._attestation_key().public
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
         """See `device.Tpm`."""
-        with self._endorsement_key() as (template, endorsement), self._attestation_key() as key:
+        with self._endorsement_key() as (template, endorsement):
             return self._commands.activate(
                 endorsement,
                 template,
-                key,
+                self._attestation_key(),
                 credential_blob=credential_blob,
                 encrypted_secret=encrypted_secret,
             )
@@ -150,12 +151,12 @@ class TpmAttestor:
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
         """See `device.Tpm`."""
         pcr_selection = _normalize(selection)
-        with self._attestation_key() as key:
-            for _ in range(_QUOTE_ATTEMPTS):
-                pcrs = self._read_pcrs(pcr_selection)
-                quote = self._commands.quote(key, pcr_selection, extra_data)
-                if _pcr_digest(pcrs) == _parse_attest(quote.attest).pcr_digest:
-                    return Quote(attest=quote.attest, signature=quote.signature, pcrs=pcrs)
+        key = self._attestation_key()
+        for _ in range(_QUOTE_ATTEMPTS):
+            pcrs = self._read_pcrs(pcr_selection)
+            quote = self._commands.quote(key, pcr_selection, extra_data)
+            if _pcr_digest(pcrs) == _parse_attest(quote.attest).pcr_digest:
+                return Quote(attest=quote.attest, signature=quote.signature, pcrs=pcrs)
         raise PcrsUnstable(
             "PCRs change faster than they can be read and quoted: have the policy of this cluster"
             " leave out PCRs that a running system extends"
@@ -194,16 +195,16 @@ class TpmAttestor:
         with self._commands.primary(template.public) as key:
             yield key
 
-    @contextmanager
-    def _attestation_key(self) -> Iterator[LoadedKey]:
+    def _attestation_key(self) -> LoadedKey:
+        if self._attestation is None:
+            self._attestation = self._make_attestation_key()
+        return self._attestation
+
+    def _make_attestation_key(self) -> LoadedKey:
         """Make the attestation key from the first template that the TPM supports."""
-        while self._attestation_templates:
-            try:
-                with self._commands.primary(self._attestation_templates[0]) as key:
-                    yield key
-                    return
-            except TemplateUnsupported:
-                self._attestation_templates = self._attestation_templates[1:]
+        for template in ATTESTATION_TEMPLATES:
+            with suppress(TemplateUnsupported):
+                return self._loaded.enter_context(self._commands.primary(template))
         raise AttestationKeyUnavailable(
             "the TPM supports neither ECC P-256 nor RSA 2048 signing keys, so it cannot attest"
         )

@@ -13,7 +13,7 @@ Source: TPM 2.0 Part 3; TSS 2.0 Enhanced System API.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -90,7 +90,8 @@ def open_tpm(
         )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
-        yield TpmAttestor(connection, key_type)
+        with ExitStack() as loaded:
+            yield TpmAttestor(connection, key_type, loaded)
     finally:
         connection.close()
 
