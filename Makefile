@@ -14,6 +14,8 @@ KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
 # Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
 unexport PYTHONDONTWRITEBYTECODE
+# What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
+RELEASE_TARGETS := wheel packages chart image
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
 # Each of the two workers keeps to whole files: what a file's tests share is made once.
 PYTEST := $(BIN)/python -m pytest
@@ -68,10 +70,15 @@ controlplane: setup ## Bring the programs of the Kubernetes control plane (built
 	@$(PROVIDE) --crds
 
 .PHONY: demo
-demo: setup ## Show nodes joining and intruders refused, on software TPMs and a real control plane
+ifeq ($(FROM),packages)
+demo: $(RELEASE_TARGETS) controlplane
+	@$(BIN)/python -m tests.demo.packages
+else
+demo: setup ## Show nodes joining and intruders refused; FROM=packages follows the quick start
 	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
 	@$(PROVIDE) --crds
 	@$(BIN)/python -m tests.demo
+endif
 
 .PHONY: test
 ifdef T
@@ -184,8 +191,6 @@ image: setup ## Build the container image of the signer, without a daemon, into 
 test-image: image controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
 	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
 
-# What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel packages chart image
 # URI of the system that builds, for the provenance statement.
 BUILDER_ID ?= urn:x-node-attestation:local
 
@@ -199,6 +204,10 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
 		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) --image "$(IMAGE)" $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
+
+.PHONY: test-newcomer
+test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node
+	$(PYTEST) tests/packaging/newcomer $(ARGS)
 
 .PHONY: test-node-images
 test-node-images: packages ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system

@@ -98,8 +98,14 @@ def _add_run_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--metrics-address",
         metavar="HOST:PORT",
-        help="serve /metrics, /healthz and /readyz over unauthenticated HTTP on this address"
+        help="serve /metrics, /debug/clusters and probes over unauthenticated HTTP on this address"
         " (default: off)",
+    )
+    command.add_argument(
+        "--metrics-secure",
+        action="store_true",
+        help="serve HTTPS with a self-signed certificate on that address, and metrics only to"
+        " bearers of a token that may get /metrics (TokenReview and SubjectAccessReview)",
     )
     command.add_argument(
         "--log-level", choices=_LEVELS, default="info", help="log from this level (%(default)s)"

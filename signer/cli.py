@@ -137,6 +137,7 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
             arguments.infrastructure_groups or (DEFAULT_INFRASTRUCTURE_GROUP,)
         ),
         metrics_address=arguments.metrics_address,
+        metrics_secure=arguments.metrics_secure,
     )
 
 

@@ -50,6 +50,7 @@ class Flags:
     infrastructure_groups: tuple[str, ...]
     metrics_address: str | None
     """`HOST:PORT`."""
+    metrics_secure: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ class Config:
     policy_file: PolicyFileContents | None
     """The policies at the start; `None`: they are objects of the management cluster."""
     metrics_address: tuple[str, int] | None
+    metrics_secure: bool
+    """Whether metrics are served with TLS, to authorized readers only."""
 
 
 def load(flags: Flags) -> Config:
@@ -94,6 +97,8 @@ def load(flags: Flags) -> Config:
         _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
     policy_file = None if flags.policy is None else _policy_file(flags.policy, problems)
     metrics_address = _metrics_address(flags.metrics_address, problems)
+    if flags.metrics_secure and flags.metrics_address is None:
+        problems.append("--metrics-secure requires --metrics-address")
     if problems or connection is None:
         raise ConfigError(tuple(problems))
     return Config(
@@ -103,6 +108,7 @@ def load(flags: Flags) -> Config:
         infrastructure_groups=flags.infrastructure_groups,
         policy_file=policy_file,
         metrics_address=metrics_address,
+        metrics_secure=flags.metrics_secure,
     )
 
 

@@ -306,6 +306,10 @@ class NodeNameReserved(Waiting, check="K2"):
     """The Machine with the node name is being deleted, or its last certificate has not expired."""
 
 
+class RequesterCredentialUnknown(Denied, check="K4", alarm=True):
+    """A node's request was filed with a client certificate that its AttestedNode does not name."""
+
+
 class ClaimConflict(Unavailable, check="K3"):
     """Another replica wrote a claim at the same time: the signer starts again with K1."""
 

@@ -5,18 +5,22 @@ All are immutable, so a verdict is based on one state. `None` means unknown, and
 """
 
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network
-from typing import Protocol
+from typing import Final, Protocol
 
 from common.binding import challenge_key_id, encode_fields, sha256
 from common.csr import require_node_name
 from common.errors import NodeNameInvalid
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
+
+_CREDENTIAL_ID_PREFIX: Final = "X509SHA256="
+_CREDENTIAL_ID: Final = re.compile(f"{_CREDENTIAL_ID_PREFIX}[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,11 @@ class Csr:
     signer_name: str
     username: str
     groups: frozenset[str]
+    credential_id: str
+    """Digest of the client certificate that filed the request, as the API server writes it.
+
+    Empty for other credentials, and from API servers before Kubernetes 1.32.
+    """
     usages: tuple[str, ...]
     expiration_seconds: int | None
     request: bytes
@@ -254,6 +263,11 @@ class AttestedNodeObject:
     machine_uid: str
     """UID that the Machine had; `clusterctl move` gives Machines new ones. Empty as above."""
     endorsement_key: str
+    credential_ids: tuple[str, ...]
+    """IDs of the client certificates that the node may have, in the order of their issue.
+
+    Empty where no signer has recorded one yet: that proves nothing.
+    """
     not_after: datetime
     last_attested: datetime
     boot: BootCounters | None
@@ -277,6 +291,16 @@ class ChallengeKeys:
             if key is not None and hmac.compare_digest(challenge_key_id(key), identity):
                 return key
         raise ChallengeKeyUnknown("the challenge was made under a key that is not known here")
+
+
+def credential_id(certificate_der: bytes) -> str:
+    """Return the ID that API servers give to a client certificate, `X509SHA256=<hex>`."""
+    return _CREDENTIAL_ID_PREFIX + sha256(certificate_der).hex()
+
+
+def is_credential_id(value: str) -> bool:
+    """Return whether a text has the form of `credential_id`."""
+    return _CREDENTIAL_ID.fullmatch(value) is not None
 
 
 def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
@@ -338,7 +362,7 @@ class Inventory(Protocol):
 
 
 class ClaimStore(Protocol):
-    """Reads and writes claims in the API server, without a cache (K1 to K3).
+    """Reads and writes claims in the API server, without a cache (K1 to K4).
 
     Writes carry the resourceVersion that was read; a conflict raises `ClaimConflict`.
     """

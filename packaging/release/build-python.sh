@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the source distribution and the wheel into dist/, with the same bytes for the same source.
+# Builds the source distribution and the wheel into dist/, with the same bytes for the same source. It also copies
+# the lock of what the wheel needs on a workstation.
 #
 # Usage: build-python.sh PYTHON
 #
@@ -28,3 +29,4 @@ for archive in build/python/*.tar.gz; do
     --numeric-owner --mode='u+rw,go=u,go-w' "$name" | gzip --no-name --best >"dist/$name.tar.gz"
 done
 rm -rf build/python ./*.egg-info
+install --mode=644 requirements/operator.txt dist/requirements-operator.txt

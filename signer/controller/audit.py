@@ -57,6 +57,7 @@ class AuditContext:
     pcrs: Pcrs | None = None
     measured_boot: MeasuredBoot | None = None
     not_after: datetime | None = None
+    issued_credential: str = ""
     alarms: tuple[str, ...] = ()
     """Reasons of the alarms about a request that was verified."""
 
@@ -105,12 +106,14 @@ def _fields(context: AuditContext) -> dict[str, Any]:
         "uid": context.csr.uid,
         "signer": context.csr.signer_name,
         "requester": context.csr.username,
+        "requesterCredential": context.csr.credential_id,
         "kind": context.kind,
         "node": context.node_name,
         "providerID": context.provider_id,
         "machine": context.machine,
         "endorsementKey": context.endorsement_key,
         "basis": context.basis,
+        "issuedCredential": context.issued_credential,
         "notAfter": None if context.not_after is None else context.not_after.isoformat(),
     }
     if context.alarms:

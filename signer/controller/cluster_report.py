@@ -4,6 +4,8 @@ A Cluster that neither a policy selects nor an annotation names is not the signe
 report.
 """
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +42,22 @@ class ClusterReport:
     def served(self) -> bool:
         """Return whether requests of this Cluster are decided."""
         return self.state == SERVED
+
+
+def render_reports(reports: Iterable[ClusterReport]) -> bytes:
+    """Return the reports as JSON, sorted by namespace and name."""
+    documents = [
+        {
+            "namespace": report.key.namespace,
+            "name": report.key.name,
+            "state": report.state,
+            "message": report.message,
+            "reachable": report.reachable,
+            "policies": report.policies,
+        }
+        for report in sorted(reports, key=lambda report: (report.key.namespace, report.key.name))
+    ]
+    return json.dumps(documents, indent=1).encode()
 
 
 def report_cluster(

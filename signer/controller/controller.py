@@ -24,6 +24,7 @@ from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities, authority_secret
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.cluster_report import render_reports
 from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
@@ -32,14 +33,16 @@ from signer.controller.housekeeping import (
     delete_expired_offers,
     enforce_auto_approve_policy,
 )
-from signer.controller.http_server import HttpServer, build_app
+from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
 from signer.controller.key_requests import KeyRequests
 from signer.controller.machine_reports import MachineReports
+from signer.controller.metrics_access import MetricsAccess
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
+from signer.controller.server_certificate import self_signed_context
 from signer.controller.steps import run_step
 from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
@@ -157,7 +160,7 @@ class Controller:
         self._workers = [
             Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
         ]
-        self._http_server = self._make_http_server(config.metrics_address)
+        self._http_server = self._make_http_server(api)
 
     def run(self, stop: Event) -> None:
         """Run until `stop` is set, then let the workers finish what they process."""
@@ -191,17 +194,27 @@ class Controller:
             "namespace": self._config.watched_namespace or "all",
         }
 
-    def _make_http_server(self, address: tuple[str, int] | None) -> HttpServer | None:
-        if address is None:
+    def _make_http_server(self, api: ApiClient) -> HttpServer | None:
+        config, access, tls = self._config, None, None
+        if config.metrics_address is None:
             return None
+        if config.metrics_secure:
+            access = MetricsAccess(api, METRICS_PATH, time.monotonic).check
+            tls = self_signed_context(_now(), serial_number=secrets.randbits(64) + 1)
         registry = metrics.build_registry(
             lambda: self._policies.bundles,
             self._queue.state,
             self._budgets.memory,
             self._reporter.all,
         )
-        app = build_app(registry, healthy=self._healthy, ready=self._management.has_synced)
-        return HttpServer(address, app)
+        app = build_app(
+            registry,
+            healthy=self._healthy,
+            ready=self._management.has_synced,
+            clusters=lambda: render_reports(self._reporter.all()),
+            access=access,
+        )
+        return HttpServer(config.metrics_address, app, tls)
 
     def _healthy(self) -> bool:
         return all(worker.is_alive() for worker in self._workers)

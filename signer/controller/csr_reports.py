@@ -67,13 +67,27 @@ class CsrReports:
                 machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     self.note_machine(machines[0], error.reason, error.message, attested=False)
+                    if error.check == "K4":
+                        self.note_alarm(machines[0], error)
 
     def record_event(self, reason: str, message: str) -> None:
         """Create an Event about the CSR, unless one with this reason exists."""
         with contextlib.suppress(Unavailable):
             self._cluster.csrs.record_event(self.csr, reason, message, self._now())
 
-    def note_machine(self, machine: Machine, reason: str, message: str, *, attested: bool) -> None:
+    def note_alarm(self, machine: Machine, error: AttestationError) -> None:
+        """Note an Event for a Machine; its condition stays."""
+        self.note_machine(machine, error.reason, error.message, attested=False, event_only=True)
+
+    def note_machine(
+        self,
+        machine: Machine,
+        reason: str,
+        message: str,
+        *,
+        attested: bool,
+        event_only: bool = False,
+    ) -> None:
         """Note what became of a Machine; another thread writes its condition."""
         if machine.is_pool_member:
             return
@@ -85,6 +99,7 @@ class CsrReports:
                 attested=attested,
                 reason=reason,
                 message=message,
+                event_only=event_only,
             )
         )
 

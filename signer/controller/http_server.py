@@ -1,13 +1,14 @@
-"""HTTP server for `/metrics`, `/healthz` and `/readyz`.
+"""HTTP server for `/metrics`, `/debug/clusters`, `/healthz` and `/readyz`.
 
-Read-only, without secrets and without authentication. Every client that reaches the address may
-send requests, so the number of connections, the size of a request, and the time of a request with
-its response are limited. (A timeout for each read alone would let a client that sends one byte at
-a time keep a thread.)
+Read-only and without secrets. The probes need no authentication; the metrics need it where they are
+served with TLS. Every client that reaches the address may send requests, so the number of
+connections, the size of a request, and the time of a request with its response are limited. (A
+timeout for each read alone would let a client that sends one byte at a time keep a thread.)
 """
 
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BufferedIOBase
@@ -21,17 +22,32 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 _logger = logging.getLogger(__name__)
 
+Access = Callable[[str], HTTPStatus]
+"""Decides on an `Authorization` header: OK, or the status that refuses the request."""
+
 _MAX_CONNECTIONS: Final = 32
 _REQUEST_SECONDS: Final = 5.0
+_REVIEWED_REQUEST_SECONDS: Final = 20.0
+"""With TLS, two reviews may come before the response."""
+METRICS_PATH: Final = "/metrics"
 _MAX_REQUEST_BYTES: Final = 8192
 
 
 def build_app(
-    registry: CollectorRegistry, *, healthy: Callable[[], bool], ready: Callable[[], bool]
+    registry: CollectorRegistry,
+    *,
+    healthy: Callable[[], bool],
+    ready: Callable[[], bool],
+    clusters: Callable[[], bytes],
+    access: Access | None = None,
 ) -> WSGIApplication:
-    """Return the WSGI application with the three pages."""
+    """Return the WSGI application with all pages; `access` protects them, except the probes."""
+    protected: dict[str, WSGIApplication] = {
+        METRICS_PATH: make_wsgi_app(registry, disable_compression=True),
+        "/debug/clusters": _json(clusters),
+    }
     pages: dict[str, WSGIApplication] = {
-        "/metrics": make_wsgi_app(registry, disable_compression=True),
+        **{path: _protected(page, access) for path, page in protected.items()},
         "/healthz": _probe(healthy),
         "/readyz": _probe(ready),
     }
@@ -59,7 +75,12 @@ class HttpServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 2 * _MAX_CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], app: WSGIApplication) -> None:
+    def __init__(
+        self, address: tuple[str, int], app: WSGIApplication, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Serve plain HTTP if `tls` is absent."""
+        self._tls = tls
+        self._seconds = _REQUEST_SECONDS if tls is None else _REVIEWED_REQUEST_SECONDS
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._connections = BoundedSemaphore(_MAX_CONNECTIONS)
         super().__init__(address, _RequestHandler)
@@ -93,7 +114,7 @@ class HttpServer(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base class
         """Handle a connection; shut it down if it takes too long."""
-        watchdog = Timer(_REQUEST_SECONDS, _shut_down, (request,))
+        watchdog = Timer(self._seconds, _shut_down, (request,))
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -101,6 +122,17 @@ class HttpServer(ThreadingMixIn, WSGIServer):
         finally:
             watchdog.cancel()
             self._connections.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base class
+        """Do the TLS handshake, then handle the request."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        # The watchdog shuts down the connection below, which ends a handshake that is too slow.
+        with self._tls.wrap_socket(
+            request.dup(), server_side=True, suppress_ragged_eofs=False
+        ) as encrypted:
+            super().finish_request(encrypted, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the base class
         """Log an exception of a handler; nearly always the client closed the connection."""
@@ -148,6 +180,17 @@ def _shut_down(connection: socket.socket) -> None:
         _logger.debug("connection was closed before its time was up")
 
 
+def _protected(page: WSGIApplication, access: Access | None) -> WSGIApplication:
+    if access is None:
+        return page
+
+    def decide(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        status = access(environ.get("HTTP_AUTHORIZATION", ""))
+        return (page if status == HTTPStatus.OK else _empty(status))(environ, start_response)
+
+    return decide
+
+
 def _probe(good: Callable[[], bool]) -> WSGIApplication:
     def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if good():
@@ -157,14 +200,24 @@ def _probe(good: Callable[[], bool]) -> WSGIApplication:
     return page
 
 
+def _json(render: Callable[[], bytes]) -> WSGIApplication:
+    def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return _content(HTTPStatus.OK, "application/json", render())(environ, start_response)
+
+    return page
+
+
 def _empty(status: HTTPStatus) -> WSGIApplication:
     return _text(status, b"")
 
 
 def _text(status: HTTPStatus, content: bytes) -> WSGIApplication:
+    return _content(status, "text/plain; charset=utf-8", content)
+
+
+def _content(status: HTTPStatus, kind: str, content: bytes) -> WSGIApplication:
     def page(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        headers = [("Content-Type", "text/plain; charset=utf-8")]
-        headers.append(("Content-Length", str(len(content))))
+        headers = [("Content-Type", kind), ("Content-Length", str(len(content)))]
         start_response(f"{status.value} {status.phrase}", headers)
         return [content]
 

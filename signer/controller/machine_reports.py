@@ -30,6 +30,10 @@ _BATCH_SIZE: Final = 20
 """Writes of one round for one namespace."""
 
 
+_Key = tuple[str, bool]
+"""UID of a Machine, and whether this is about its alarms: they do not replace its condition."""
+
+
 class ConditionWriter(Protocol):
     """Writes conditions of Machines."""
 
@@ -51,25 +55,28 @@ class MachineReports:
         self._now = now
         self._monotonic = monotonic
         self._lock = Lock()
-        self._due: dict[str, MachineCondition] = {}
-        """Noted and not yet written, by the UID of the Machine."""
+        self._due: dict[_Key, MachineCondition] = {}
+        """Noted and not yet written."""
         self._counts: Counter[str] = Counter()
         """How many of them each namespace has."""
-        self._written: OrderedDict[str, tuple[MachineCondition | None, float]] = OrderedDict()
+        self._written: OrderedDict[_Key, tuple[MachineCondition | None, float]] = OrderedDict()
         """What was written last (`None` after a failure), and when that was tried."""
 
     def note(self, condition: MachineCondition) -> None:
         """Remember a condition, to be written by the next `flush`; never raises."""
         with self._lock:
-            written, _ = self._written.get(condition.uid, (None, 0.0))
-            known = self._due.get(condition.uid) or written
+            key = _key(condition)
+            written, _ = self._written.get(key, (None, 0.0))
+            if condition.event_only:
+                written = None  # Events expire, so an alarm is repeated.
+            known = self._due.get(key) or written
             if known is not None and (known == condition or known.attested):
                 return
-            if condition.uid not in self._due:
+            if key not in self._due:
                 if self._counts[condition.namespace] >= _MAX_DUE:
                     return
                 self._counts[condition.namespace] += 1
-            self._due[condition.uid] = condition
+            self._due[key] = condition
 
     def flush(self) -> None:
         """Write the conditions that are due, a few of each namespace."""
@@ -82,9 +89,10 @@ class MachineReports:
                 self._write(condition)
 
     def _may_write(self, condition: MachineCondition) -> bool:
-        if condition.uid not in self._written:
+        key = _key(condition)
+        if key not in self._written:
             return True
-        last, when = self._written[condition.uid]
+        last, when = self._written[key]
         attests = condition.attested and last is not None
         return attests or self._monotonic() - when >= _MIN_INTERVAL
 
@@ -102,10 +110,15 @@ class MachineReports:
             }
             _logger.warning("machine not reported", extra={"fields": fields})
         with self._lock:
-            self._written[condition.uid] = (written, self._monotonic())
-            self._written.move_to_end(condition.uid)
+            key = _key(condition)
+            self._written[key] = (written, self._monotonic())
+            self._written.move_to_end(key)
             if len(self._written) > _MAX_WRITTEN:
                 self._written.popitem(last=False)
-            if written is not None and self._due.get(condition.uid) == condition:
-                del self._due[condition.uid]
+            if written is not None and self._due.get(key) == condition:
+                del self._due[key]
                 self._counts[condition.namespace] -= 1
+
+
+def _key(condition: MachineCondition) -> _Key:
+    return condition.uid, condition.event_only

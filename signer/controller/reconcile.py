@@ -53,9 +53,10 @@ from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
 from signer.verify.context import VerificationContext
+from signer.verify.credentials import find_unknown_credential
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.kubelet_serving import verify_kubelet_serving
-from signer.verify.offer import verify_offer
+from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.offered_key import describe_offered_key, may_offer_key
 from signer.verify.parse import (
     ParsedAnswer,
@@ -225,6 +226,7 @@ class _Reconciliation:
             self._reports.clear_pending_reason()
             return DONE
         common.rate_limiter.acquire((self._cluster.key, self._csr.username))
+        self._check_credential(challengeable)
         challenge = make_challenge(
             challengeable,
             self._csr,
@@ -238,6 +240,25 @@ class _Reconciliation:
         self._cluster.csrs.annotate(self._csr, values)
         self.record("challenged")
         return DONE
+
+    def _check_credential(self, challengeable: VerifiedOffer) -> None:
+        """K4: raise the alarm for an offer, which who copied a node's key cannot answer.
+
+        The answer decides, so a failure to read changes nothing.
+        """
+        with contextlib.suppress(Unavailable):
+            alarm = find_unknown_credential(
+                challengeable.requester_credential,
+                challengeable.offer.request.node_name,
+                self._cluster.inventory,
+                self._common.claims,
+            )
+            if alarm is not None:
+                self._raise_alarm(alarm, challengeable.machine)
+
+    def _raise_alarm(self, alarm: AttestationError, machine: Machine) -> None:
+        self.record(audit.ALARM, alarm)
+        self._reports.note_alarm(machine, alarm)
 
     def _challenge_state(
         self, policy: Policy, challenge_keys: ChallengeKeys, now: datetime
@@ -261,21 +282,21 @@ class _Reconciliation:
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
-        claimed = make_claims(
-            verified,
-            self._context(policy, now),
-            claims=common.claims,
-            not_after=not_after,
+        unreleased = issue_certificate(
+            verified, not_after=not_after, authority=authority, now=now, random=common.random
         )
-        certificate = issue_certificate(claimed, authority=authority, now=now, random=common.random)
-        self._audit.not_after = not_after
+        context = self._context(policy, now)
+        claimed = make_claims(verified, context, claims=common.claims, certificate=unreleased)
+        for unknown in claimed.alarms:
+            self._raise_alarm(unknown, verified.machine)
+        self._audit.not_after, self._audit.issued_credential = not_after, unreleased.credential_id
         try:
-            self._write_certificate(certificate)
+            self._write_certificate(claimed.certificate)
         except CsrChanged:
             self._read_live(policy)
-            self._write_certificate(certificate)
+            self._write_certificate(claimed.certificate)
         self.record("issued")
-        for alarm in verified.alarms:
+        for alarm in (*verified.alarms, *claimed.alarms):
             message = f"{alarm.message}; the certificate was issued"
             self._reports.record_event(alarm.reason, message)
         message = "the TPM of the machine attested, and its node has a certificate"

@@ -53,8 +53,12 @@ def _pcrs(proved: Any) -> str:  # noqa: ANN401
     return " ".join(f"{bank}:{','.join(map(str, proved[bank]))}" for bank in sorted(proved))
 
 
+def _alarm_texts(proved: Any) -> str:  # noqa: ANN401
+    return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms)
+
+
 def _alarms(proved: Any) -> str:  # noqa: ANN401
-    return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms) or "none"
+    return _alarm_texts(proved) or "none"
 
 
 def _unexpected_values(proved: Any) -> str:  # noqa: ANN401
@@ -85,5 +89,6 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: proved.value,
     "S1": _names,
+    "K4": _alarm_texts,
     "K2": lambda proved: proved.verified.holder.node_name,
 }

@@ -1,4 +1,4 @@
-"""The claims (K1 to K3) of objects in files; nothing is written."""
+"""The claims (K1 to K4) of objects in files; nothing is written."""
 
 from datetime import datetime
 

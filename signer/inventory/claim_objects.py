@@ -10,7 +10,17 @@ import msgspec
 
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
 from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL
-from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, Text, Time, decode
+from signer.kube.decode import (
+    MAX_ENTRIES,
+    Fields,
+    MaybeText,
+    Source,
+    Text,
+    Texts,
+    Time,
+    decode,
+    texts,
+)
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
@@ -94,6 +104,7 @@ class _NodeSpec(Fields):
     provider_id: Text = msgspec.field(name="providerID")
     machine_name: MaybeText = None
     machine_uid: MaybeText = msgspec.field(name="machineUID", default=None)
+    credential_ids: Texts = msgspec.field(name="credentialIDs", default=None)
     boot: _Boot | None = None
 
 
@@ -138,6 +149,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
         machine_name=spec.machine_name or "",
         machine_uid=spec.machine_uid or "",
         endorsement_key=spec.endorsement_key,
+        credential_ids=texts(spec.credential_ids),
         not_after=spec.not_after,
         last_attested=spec.last_attested,
         boot=_boot(spec.boot),
@@ -200,6 +212,8 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         spec["machineName"] = node.machine_name
     if node.machine_uid:
         spec["machineUID"] = node.machine_uid
+    if node.credential_ids:
+        spec["credentialIDs"] = list(node.credential_ids)
     if node.boot is not None:
         spec["boot"] = {
             "resetCount": node.boot.reset_count,

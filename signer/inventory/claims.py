@@ -1,4 +1,4 @@
-"""Claims in the API: every call sends requests to the management cluster (K1 to K3)."""
+"""Claims in the API: every call sends requests to the management cluster (K1 to K4)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

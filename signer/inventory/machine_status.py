@@ -61,6 +61,8 @@ class MachineCondition:
     attested: bool
     reason: str
     message: str
+    event_only: bool = False
+    """An alarm: it becomes an Event and changes no condition."""
 
 
 class MachineStatusClient:
@@ -82,6 +84,9 @@ class MachineStatusClient:
         if self._collection is None:
             return
         version, _, plural = self._collection.removeprefix("/apis/").rpartition("/")
+        if condition.event_only:
+            self._record_event(condition, version, now)
+            return
         path = (
             f"/apis/{version}/namespaces/{quote(condition.namespace, safe='')}"
             f"/{plural}/{quote(condition.name, safe='')}"

@@ -17,9 +17,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.csr import node_subject
 from signer.errors import AuthorityUnavailable
-from signer.model import Csr
+from signer.model import Csr, credential_id
 from signer.policy import Policy
-from signer.verify.claimed_answer import ClaimedAnswer
+from signer.verify.answer import VerifiedAnswer
+from signer.verify.claimed_answer import UnreleasedCertificate
 from signer.verify.recognize import CsrKind
 from signer.verify.serving_names import ServingNames
 
@@ -59,13 +60,14 @@ def certificate_not_after(
 
 
 def issue_certificate(
-    claimed: ClaimedAnswer,
+    verified: VerifiedAnswer,
     *,
+    not_after: datetime,
     authority: CertificateAuthority,
     now: datetime,
     random: Callable[[int], bytes],
-) -> bytes:
-    """Return the leaf certificate alone as PEM; it is valid until `claimed.not_after`.
+) -> UnreleasedCertificate:
+    """Sign the leaf certificate, which `make_claims` releases when the claims name it.
 
     Raises:
         AuthorityUnavailable: the authority's key is not that of its certificate.
@@ -74,31 +76,37 @@ def issue_certificate(
     issuer, key = authority.certificate, authority.private_key
     if issuer.public_key() != key.public_key():
         raise AuthorityUnavailable("the authority's key is not that of its certificate")
-    serving = claimed.verified.kind is CsrKind.SERVING
+    serving = verified.kind is CsrKind.SERVING
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
         .issuer_name(issuer.subject)
-        .subject_name(node_subject(claimed.verified.holder.node_name))
-        .public_key(claimed.verified.public_key)
+        .subject_name(node_subject(verified.holder.node_name))
+        .public_key(verified.public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
         .not_valid_before((now - _BACKDATED).replace(microsecond=0))
-        .not_valid_after(claimed.not_after)
+        .not_valid_after(not_after)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(claimed), critical=True)
+        .add_extension(_key_usage(verified), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(_authority_key_identifier(authority), critical=False)
     )
-    names = claimed.verified.serving_names
+    names = verified.serving_names
     if names is not None:
         builder = builder.add_extension(_subject_alternative_name(names), critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    certificate = builder.sign(key, hashes.SHA256())
+    der = certificate.public_bytes(Encoding.DER)
+    return UnreleasedCertificate(
+        pem=certificate.public_bytes(Encoding.PEM),
+        credential_id="" if serving else credential_id(der),
+        not_after=not_after,
+    )
 
 
-def _key_usage(claimed: ClaimedAnswer) -> x509.KeyUsage:
+def _key_usage(verified: VerifiedAnswer) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
-        key_encipherment=isinstance(claimed.verified.public_key, rsa.RSAPublicKey),
+        key_encipherment=isinstance(verified.public_key, rsa.RSAPublicKey),
         content_commitment=False,
         data_encipherment=False,
         key_agreement=False,

@@ -70,11 +70,31 @@ class _CsrRequester(Fields):
 def read_requester(source: Source) -> tuple[str, Json]:
     """Return the UID of a CSR, and its requester as the `spec` of a review. Raises `ValueError`."""
     csr = decode(source, _CsrRequester)
-    requester = csr.spec
-    spec = {
+    return csr.metadata.uid, _subject(csr.spec)
+
+
+class _TokenStatus(Fields):
+    authenticated: bool = False
+    user: _Requester | None = None
+
+
+class _TokenReview(Fields):
+    status: _TokenStatus | None = None
+
+
+def read_token_review(source: Source) -> Json | None:
+    """Return the user of a token as the `spec` of a review, `None` for a token that is refused.
+
+    Raises `ValueError`.
+    """
+    status = decode(source, _TokenReview).status or _TokenStatus()
+    return _subject(status.user) if status.authenticated and status.user is not None else None
+
+
+def _subject(requester: _Requester) -> Json:
+    return {
         "user": requester.username or "",
         "uid": requester.uid or "",
         "groups": list(texts(requester.groups)),
         "extra": {key: list(texts(values)) for key, values in (requester.extra or {}).items()},
     }
-    return csr.metadata.uid, spec

@@ -38,9 +38,12 @@ from signer.kube.decode import (
     texts,
 )
 from signer.kube.events import EventRecorder, ObjectReference
-from signer.model import Condition, Csr
+from signer.model import Condition, Csr, is_credential_id
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
+"""Key in a user's `extra` (Kubernetes 1.32 and later). The API server writes `spec.extra` of a CSR
+from its requester, whatever the requester put there."""
 _SIGNERS: Final = frozenset({CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER})
 _SETTLED: Final = frozenset({"Denied", "Failed"})
 _MAX_MESSAGE: Final = 32 << 10
@@ -63,6 +66,12 @@ class _Annotations(Fields):
     pending_reason: _Annotation = msgspec.field(name=PENDING_REASON_ANNOTATION, default=None)
 
 
+class _Extra(Fields):
+    """Of what authenticators add to a user, only the entry for client certificates."""
+
+    credential_id: Texts = msgspec.field(name=CREDENTIAL_ID_KEY, default=None)
+
+
 _NO_ANNOTATIONS: Final = msgspec.Raw(b"null")
 
 
@@ -80,6 +89,7 @@ class _Spec(Fields):
     request: Annotated[bytes, msgspec.Meta(min_length=1, max_length=2 * MAX_REQUEST)]
     username: MaybeText = None
     groups: Texts = None
+    extra: _Extra | None = None
     usages: Texts = None
     expiration_seconds: int | None = None
 
@@ -124,6 +134,7 @@ def read_csr(source: Source) -> Csr:
         signer_name=csr.spec.signer_name,
         username=csr.spec.username or "",
         groups=frozenset(texts(csr.spec.groups)),
+        credential_id=_credential_id(csr.spec.extra),
         usages=texts(csr.spec.usages),
         expiration_seconds=csr.spec.expiration_seconds,
         # One byte too many is enough for P1 to deny it as too large.
@@ -143,6 +154,12 @@ def read_csr(source: Source) -> Csr:
         },
         certificate=status.certificate or None,
     )
+
+
+def _credential_id(extra: _Extra | None) -> str:
+    """Return the ID of a client certificate; empty for other credentials, and for several."""
+    values = texts(extra.credential_id) if extra is not None else ()
+    return values[0] if len(values) == 1 and is_credential_id(values[0]) else ""
 
 
 def read_pending_csr(source: Source) -> Csr | None:

@@ -20,6 +20,7 @@ from signer.policy.policy import (
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
 )
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "PolicySet",
     "RefusedPolicy",
     "TrustMode",
+    "UnknownCredential",
     "load_policies",
     "load_spec",
 ]

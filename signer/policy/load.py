@@ -21,6 +21,7 @@ from signer.policy.policy import (
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
 )
 from signer.policy.section import Section
 
@@ -162,6 +163,7 @@ def _spec(name: str, spec: Section) -> Policy:
         certificate_lifetime=lifetime,
         allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
+        unknown_credential=_renewals(spec.section("renewals")),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
         access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         builtin_serving=builtin,
@@ -248,6 +250,12 @@ def _certificate(section: Section) -> tuple[timedelta, bool]:
     shared = section.boolean("allowSharedAuthority", default=_DEFAULTS.allow_shared_authority)
     section.reject_unknown_keys()
     return lifetime, shared
+
+
+def _renewals(section: Section) -> UnknownCredential:
+    value = section.choice("unknownCredential", _DEFAULTS.unknown_credential)
+    section.reject_unknown_keys()
+    return value
 
 
 def _serving(section: Section) -> tuple[KubeletServingMode, bool]:

@@ -77,6 +77,13 @@ class NameReuse(Enum):
     AFTER_CERTIFICATE = "AfterCertificate"
 
 
+class UnknownCredential(Enum):
+    """What to do, with an alarm, about a request filed with an unknown certificate (K4)."""
+
+    WARN = "Warn"
+    DENY = "Deny"
+
+
 class AutoApproveBindings(Enum):
     """What to do, with an alarm, about bindings that auto-approve node certificates (R0)."""
 
@@ -169,6 +176,7 @@ class Policy:
     allow_shared_authority: bool = False
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
+    unknown_credential: UnknownCredential = UnknownCredential.WARN
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
     access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE

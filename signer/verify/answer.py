@@ -12,8 +12,8 @@ Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
 8. E3: the key is not banned, and no claim in this Cluster conflicts.
 9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
 
-`make_claims` (signer/verify/claimed_answer.py) then runs K1, K2 and K3 against the API server. R0,
-R1 and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
+`make_claims` (signer/verify/claimed_answer.py) then runs K1 to K4 against the API server. R0, R1
+and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
 to the API server for answers that are proved.
 """
 
@@ -37,6 +37,7 @@ from signer.model import (
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import verify_no_conflicting_claim
 from signer.verify.context import VerificationContext
+from signer.verify.credentials import requester_credential
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
 from signer.verify.machine import find_machine, verify_machine
@@ -71,6 +72,8 @@ class VerifiedAnswer:
     """Quoted values, bank to index to digest, for the audit record. The node never sees them."""
     measured_boot: MeasuredBoot | None
     """What the event log shows; `None` where the policy asks for no event log."""
+    requester_credential: str
+    """ID of the certificate with which the node filed the answer; empty if there is none (K4)."""
     alarms: tuple[NodeRefMismatch | PcrPolicyMismatch, ...]
     """What Q4 and M6 found: an operator should check it. The certificate is issued."""
 
@@ -150,6 +153,7 @@ def verify_answer(
         boot=proof.boot,
         pcrs=proof.pcrs,
         measured_boot=proof.measurements.boot,
+        requester_credential=requester_credential(csr, requester),
         alarms=(*proof.measurements.alarms, *machine.alarms),
     )
 

@@ -66,6 +66,10 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         "K1": Check("claim of the endorsement key", _verify("claims.py")),
         "K2": Check("claim of the node name", _verify("claims.py")),
         "K3": Check("second write of the endorsement key", _verify("claims.py")),
+        "K4": Check(
+            "certificate with which the node filed the request",
+            _verify("credentials.py", "claims.py"),
+        ),
         "S1": Check("serving names: form", _verify("serving_names.py")),
         "S2": Check("serving names: addresses of the Machine", _verify("serving_names.py")),
         "S3": Check("serving names: no address of others", _verify("serving_names.py")),

@@ -1,8 +1,9 @@
-"""Writes the claims of a verified answer (K1 to K3); its certificate is issued only after that."""
+"""Writes the claims of a verified answer (K1 to K4); only then its certificate may be released."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, ClaimStore, attested_node_name
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claims import ClaimRequest, write_claims
@@ -10,11 +11,24 @@ from signer.verify.context import VerificationContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreleasedCertificate:
+    """A signed certificate that must not leave the signer before the claims name it."""
+
+    pem: bytes
+    credential_id: str
+    """Empty for a serving certificate, with which no node authenticates."""
+    not_after: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedAnswer:
     """A verified answer whose claims are written; only `make_claims` creates one."""
 
     verified: VerifiedAnswer
-    not_after: datetime
+    certificate: bytes
+    """The certificate as PEM. It may be released now."""
+    alarms: tuple[RequesterCredentialUnknown, ...]
+    """What K4 found and the policy does not deny: an operator should check it."""
 
 
 def make_claims(
@@ -22,12 +36,12 @@ def make_claims(
     context: VerificationContext,
     *,
     claims: ClaimStore,
-    not_after: datetime,
+    certificate: UnreleasedCertificate,
 ) -> ClaimedAnswer:
-    """Write the node's claims through the API server (K1 to K3).
+    """Write the node's claims through the API server (K1 to K4), and release the certificate.
 
     Raises:
-        Denied, Waiting: another claim conflicts.
+        Denied, Waiting: another claim conflicts, or K4 fails and the policy denies that.
         ClaimConflict: other writers won every attempt; retry with backoff.
         ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
@@ -43,16 +57,23 @@ def make_claims(
         machine_name="" if verified.machine.is_pool_member else verified.machine.name,
         machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
         endorsement_key=verified.endorsement_key.name,
-        not_after=not_after,
+        credential_ids=(),
+        not_after=certificate.not_after,
         last_attested=context.now,
         boot=verified.boot,
     )
-    request = ClaimRequest(public_key_pem=verified.endorsement_key.pem, holder=holder, node=node)
-    write_claims(
+    request = ClaimRequest(
+        public_key_pem=verified.endorsement_key.pem,
+        holder=holder,
+        node=node,
+        requester_credential=verified.requester_credential,
+        issued_credential=certificate.credential_id,
+    )
+    alarms = write_claims(
         request,
         inventory=context.inventory,
         claims=claims,
-        reuse=context.policy.name_reuse,
+        policy=context.policy,
         now=context.now,
     )
-    return ClaimedAnswer(verified=verified, not_after=not_after)
+    return ClaimedAnswer(verified=verified, certificate=certificate.pem, alarms=alarms)

@@ -1,4 +1,4 @@
-"""Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K3).
+"""Verifies and writes claims: which node holds which endorsement key and node name (E3, K1 to K4).
 
 A claim is complete when EndorsementKey and AttestedNode name each other. It is live while its
 Machine exists. Replicas and clusters write claims concurrently, so every step is a create, or a
@@ -20,6 +20,7 @@ from signer.errors import (
     EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
+    RequesterCredentialUnknown,
 )
 from signer.model import (
     AttestedNodeObject,
@@ -32,7 +33,8 @@ from signer.model import (
     MachineState,
     TrustBasis,
 )
-from signer.policy import NameReuse
+from signer.policy import NameReuse, Policy, UnknownCredential
+from signer.verify.credentials import credential_ids_after_issue, verify_known_credential
 
 _MAX_ATTEMPTS: Final = 5
 """One of the racing replicas wins each attempt, so more conflicts than this are an outage."""
@@ -85,7 +87,11 @@ class ClaimRequest:
     public_key_pem: str
     holder: KeyHolder
     node: AttestedNodeObject
-    """`resource_version` is empty and unused."""
+    """`resource_version` and `credential_ids` are empty and unused."""
+    requester_credential: str
+    """ID of the certificate with which the node filed its request; empty if there is none."""
+    issued_credential: str
+    """ID of the client certificate that waits for the claims; empty for a serving certificate."""
 
 
 def verify_no_conflicting_claim(
@@ -192,10 +198,12 @@ def write_claims(
     *,
     inventory: Inventory,
     claims: ClaimStore,
-    reuse: NameReuse,
+    policy: Policy,
     now: datetime,
-) -> None:
-    """Write the claims through the API server (K1 to K3); after a conflict, start again from K1.
+) -> tuple[RequesterCredentialUnknown, ...]:
+    """Write the claims through the API server (K1 to K4); after a conflict, start again from K1.
+
+    Return the alarms of K4, which the policy does not deny.
 
     The first attempt takes key and name from the caches of `inventory` if no other node has either
     there. A cache may be old, but each object is written once under the resourceVersion that was
@@ -208,14 +216,13 @@ def write_claims(
         ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
     """
-    attempt = _Attempt(request=request, claims=claims, reuse=reuse, now=now)
+    attempt = _Attempt(request=request, claims=claims, policy=policy, now=now)
     reads = (lambda: attempt.read_cached(inventory), *[attempt.read_live] * (_MAX_ATTEMPTS - 1))
     for read in reads:
         try:
-            attempt.run(*read())
+            return attempt.run(*read())
         except ClaimConflict:
             continue
-        return
     raise ClaimConflict("others write the same claims at the same time")
 
 
@@ -225,11 +232,11 @@ _Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """One pass over K1, K2 and K3."""
+    """One pass over K1, K4, K2 and K3."""
 
     request: ClaimRequest
     claims: ClaimStore
-    reuse: NameReuse
+    policy: Policy
     now: datetime
 
     def read_live(self) -> _Read:
@@ -241,7 +248,10 @@ class _Attempt:
         )
 
     def read_cached(self, inventory: Inventory) -> _Read:
-        """Return both objects from the caches; read them live if another node has key or name."""
+        """Return both objects from the caches.
+
+        Read them live if another node has key or name, or if the certificate is unknown (K4).
+        """
         holder, key_name = self.request.holder, self.request.node.endorsement_key
         key = inventory.endorsement_key(key_name)
         node = inventory.attested_node(holder.node_name)
@@ -250,16 +260,37 @@ class _Attempt:
             return self.read_live()
         if node is not None and node.endorsement_key != key_name:
             return self.read_live()
+        if self._find_unknown_credential(node) is not None:
+            return self.read_live()
         return key, node
 
-    def run(self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> None:
+    def run(
+        self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
+    ) -> tuple[RequesterCredentialUnknown, ...]:
         holder = self.request.holder
         held = self._take_key(key)
+        alarm = self._find_unknown_credential(node)  # (K4)
+        if alarm is not None and self.policy.unknown_credential is UnknownCredential.DENY:
+            raise alarm
         self._take_name(node)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
         self.claims.set_key_holder(held, holder, self.now)
+        return () if alarm is None else (alarm,)
+
+    def _find_unknown_credential(
+        self, node: AttestedNodeObject | None
+    ) -> RequesterCredentialUnknown | None:
+        """K4: return why the certificate that filed the request is unknown, `None` if it is known.
+
+        The state of `node` is proved: K2 writes it under its resourceVersion, or creates it.
+        """
+        try:
+            verify_known_credential(self.request.requester_credential, node)
+        except RequesterCredentialUnknown as error:
+            return error
+        return None
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: create the key, confirm it, or take it from a claim that is not live."""
@@ -277,8 +308,15 @@ class _Attempt:
         return self.claims.set_key_holder(key, holder, self.now)
 
     def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
-        """K2: create, confirm or take over the AttestedNode; write `notAfter`."""
-        requested = self.request.node
+        """K2: create, confirm or take over the AttestedNode; write `notAfter` and credentials."""
+        request = self.request
+        credential_ids = credential_ids_after_issue(
+            node,
+            request.node.endorsement_key,
+            presented=request.requester_credential,
+            issued=request.issued_credential,
+        )
+        requested = replace(request.node, credential_ids=credential_ids)
         if node is None:
             return self.claims.create_attested_node(requested)
         if node.endorsement_key != requested.endorsement_key:
@@ -322,6 +360,6 @@ class _Attempt:
 
     def _state_when_absent(self, node: AttestedNodeObject) -> MachineState:
         """Return the state of a claim without Machine: by policy its certificate keeps it."""
-        if self.reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
+        if self.policy.name_reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
             return MachineState.DELETING
         return MachineState.ABSENT

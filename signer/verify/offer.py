@@ -14,10 +14,11 @@ R0, R1 and P come first: signer/verify/recognize.py and signer/verify/parse.py.
 
 from dataclasses import dataclass
 
-from signer.model import Csr, KeyHolder
+from signer.model import Csr, KeyHolder, Machine
 from signer.verify.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.claims import verify_no_conflicting_claim
 from signer.verify.context import VerificationContext
+from signer.verify.credentials import requester_credential
 from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.endorsement_trust import verify_endorsement_trust
 from signer.verify.machine import verify_machine
@@ -33,6 +34,9 @@ class VerifiedOffer:
     offer: ParsedOffer
     endorsement_key: EndorsementKey
     attestation_key: AttestationKey
+    machine: Machine
+    requester_credential: str
+    """ID of the certificate with which the node filed the offer; empty if there is none (K4)."""
 
 
 def verify_offer(
@@ -79,5 +83,9 @@ def verify_offer(
     trace("E3", holder)
 
     return VerifiedOffer(
-        offer=offer, endorsement_key=endorsement_key, attestation_key=attestation_key
+        offer=offer,
+        endorsement_key=endorsement_key,
+        attestation_key=attestation_key,
+        machine=machine.machine,
+        requester_credential=requester_credential(csr, requester),
     )

@@ -44,7 +44,7 @@ from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import recognize_csr
-from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario
+from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario, unreleased
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.policies import FixedPolicies
@@ -340,7 +340,7 @@ def _refusing_function(
                     verified,
                     context,
                     claims=_claims(attack, isolated, csr),
-                    not_after=scenario.now + scenario.policy.certificate_lifetime,
+                    certificate=unreleased(scenario.now + scenario.policy.certificate_lifetime),
                 )
     except AttestationError as error:
         return function, error

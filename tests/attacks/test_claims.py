@@ -3,7 +3,7 @@
 A TPM belongs to one live node, and a node name to one TPM. The check and the write of a claim are
 two steps. Between them another replica, the worker of another Cluster or another answer can write
 (Keylime CVE-2025-13609; two attestations with one token in SPIRE 1.14.6). E3 reads caches, which
-may be old. Here the caches are empty or old, so the live claims must decide (K1 to K3).
+may be old. Here the caches are empty or old, so the live claims must decide (K1 to K4).
 """
 
 from collections.abc import Callable
@@ -21,9 +21,10 @@ from signer.errors import (
     EndorsementKeyRecordConflict,
     NodeNameInUse,
     NodeNameReserved,
+    RequesterCredentialUnknown,
 )
-from signer.model import ClaimStore, Csr, EndorsementKeyObject, KeyHolder, TrustBasis
-from signer.policy import NameReuse
+from signer.model import ClaimStore, Csr, EndorsementKeyObject, KeyHolder, TrustBasis, credential_id
+from signer.policy import NameReuse, UnknownCredential
 from tests.attacks.runner import (
     Attack,
     Mutation,
@@ -31,7 +32,7 @@ from tests.attacks.runner import (
     assert_refused,
     reconcile_once,
 )
-from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
 from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore, StoredClaims
@@ -225,6 +226,40 @@ def busy(scenario: Scenario) -> ClaimStore:
     return _Busy(store=scenario.store)
 
 
+def strict_renewal() -> Scenario:
+    """Renew with a recorded certificate, under the policy that denies all others."""
+    scenario = renewal()
+    scenario.policy = replace(scenario.policy, unknown_credential=UnknownCredential.DENY)
+    scenario.credential_id = credential_id(b"present")
+    scenario.put_claim(credential_ids=(scenario.credential_id,))
+    return scenario
+
+
+def filed_with(certificate: str) -> Mutation:
+    """File the answer with another certificate in the name of the node."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        return scenario.answer_csr(credential_id=credential_id(certificate.encode()))
+
+    return mutate
+
+
+def serving_filed_with(certificate: str) -> Mutation:
+    """File the answer for a serving certificate with another certificate."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.for_serving(scenario.node_name)
+        scenario.request_der = b""
+        return scenario.answer_csr(credential_id=credential_id(certificate.encode()))
+
+    return mutate
+
+
+def replace_certificate(scenario: Scenario) -> None:
+    """Replace the certificate of the node twice, so that the first one has ended."""
+    scenario.put_claim(credential_ids=(credential_id(b"second"), credential_id(b"third")))
+
+
 def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
     check: str,
     name: str,
@@ -414,10 +449,40 @@ RACES = (
         ),
     ]
 )
-ATTACKS = KEYS + NAMES + RACES
+CREDENTIALS = [
+    attack(
+        "K4",
+        "a certificate that a stolen authority signed for the node",
+        RequesterCredentialUnknown,
+        filed_with("forged"),
+        strict_renewal,
+    ),
+    attack(
+        "K4",
+        "a copy of a certificate that the node has replaced",
+        RequesterCredentialUnknown,
+        filed_with("replaced"),
+        strict_renewal,
+    ),
+    attack(
+        "K4",
+        "a copy of a certificate that the node replaced a moment ago",
+        RequesterCredentialUnknown,
+        unseen(replace_certificate),
+        strict_renewal,
+    ),
+    attack(
+        "K4",
+        "a serving certificate requested with a forged certificate",
+        RequesterCredentialUnknown,
+        serving_filed_with("forged"),
+        strict_renewal,
+    ),
+]
+ATTACKS = KEYS + NAMES + RACES + CREDENTIALS
 
 
-@pytest.mark.parametrize("scenario", [Scenario, first_use, after_certificate])
+@pytest.mark.parametrize("scenario", [Scenario, first_use, after_certificate, strict_renewal])
 def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
     assert_issued(scenario)
 

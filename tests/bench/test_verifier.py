@@ -77,5 +77,11 @@ def answered(node: Node) -> None:
         return
     claims = FakeClaimStore(store=StoredClaims(machines=world.store.machines))
     not_after = world.now + timedelta(days=7)
-    claimed = make_claims(verified, world.context(), claims=claims, not_after=not_after)
-    issue_certificate(claimed, authority=node.authority, now=world.now, random=Random(1).randbytes)
+    certificate = issue_certificate(
+        verified,
+        not_after=not_after,
+        authority=node.authority,
+        now=world.now,
+        random=Random(1).randbytes,
+    )
+    make_claims(verified, world.context(), claims=claims, certificate=certificate)

@@ -36,6 +36,7 @@ EVERY_SETTING: dict[str, object] = {
     "nodeNames": {"machineName": True},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
+    "renewals": {"unknownCredential": "Deny"},
     "autoApproveBindings": "Wait",
     "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
@@ -278,6 +279,14 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown reuse": (
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
+    ),
+    "unknown reaction to an unknown certificate": (
+        {"renewals": {"unknownCredential": "Ignore"}},
+        "spec.renewals.unknownCredential: must be one of Warn, Deny",
+    ),
+    "unknown rule for renewals": (
+        {"renewals": {"credential": "Deny"}},
+        "spec.renewals.credential: unknown key",
     ),
     "unknown access review": (
         {"accessReview": True},

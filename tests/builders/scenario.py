@@ -44,9 +44,11 @@ from signer.model import (
     RegisteredKey,
     TrustBasis,
     attested_node_name,
+    credential_id,
 )
 from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
+from signer.verify.claimed_answer import UnreleasedCertificate
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
 from signer.verify.offer import VerifiedOffer, verify_offer
@@ -119,6 +121,14 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
     return replace(result, **changes)
 
 
+def unreleased(not_after: datetime, name: str = "new") -> UnreleasedCertificate:
+    """Return a certificate that waits for its claims. It is only a name, as claims need no more."""
+    content = name.encode()
+    return UnreleasedCertificate(
+        pem=content, credential_id=credential_id(content), not_after=not_after
+    )
+
+
 def record_of(key: TpmKey) -> RegisteredKey:
     """Return the registration of an endorsement key."""
     return RegisteredKey(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
@@ -138,6 +148,7 @@ class Scenario:
     provider_id: str = PROVIDER_ID
     username: str = f"system:bootstrap:{TOKEN}"
     groups: frozenset[str] = frozenset({"system:bootstrappers", "system:authenticated"})
+    credential_id: str = ""
     expiration_seconds: int | None = None
     certificates: tuple[bytes, ...] = ()
     event_log: bytes | None = None
@@ -195,6 +206,7 @@ class Scenario:
             signer_name=signer_names[self.kind],
             username=self.username,
             groups=self.groups,
+            credential_id=self.credential_id,
             usages=tuple(sorted(CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES)),
             expiration_seconds=self.expiration_seconds,
             request=request,
@@ -324,16 +336,24 @@ class Scenario:
         *,
         banned: bool = False,
         machine: tuple[str, str] = ("", ""),
+        credential_ids: tuple[str, ...] = (),
         **changes: Any,
     ) -> tuple[EndorsementKeyObject, AttestedNodeObject]:
         """Store a complete claim of the node; `changes` replace fields of the holder.
 
-        `machine` is the name and UID of its Machine; the default names none.
+        `machine` is the name and UID of its Machine; the default names none. `credential_ids` are
+        those of the client certificates that were issued to the node.
         """
         holder = self.holder(**changes)
         name = key_name(self.ek if key is None else key)
         held = self.put_key(name, held_by=holder, banned=banned)
-        node = self.put_node(name, holder, machine_name=machine[0], machine_uid=machine[1])
+        node = self.put_node(
+            name,
+            holder,
+            machine_name=machine[0],
+            machine_uid=machine[1],
+            credential_ids=credential_ids,
+        )
         return held, node
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
@@ -359,6 +379,7 @@ class Scenario:
             machine_name="",
             machine_uid="",
             endorsement_key=key,
+            credential_ids=(),
             not_after=self.now + timedelta(days=1),
             last_attested=self.now - timedelta(days=6),
             boot=BootCounters(reset_count=1, restart_count=1, firmware_version=1),

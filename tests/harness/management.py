@@ -28,6 +28,12 @@ class ManagementCluster(ApiServer):
         """Start the API server and install all CRDs and the signer's role."""
         super().start()
         self._install_crds()
+        self.install_attestation()
+        wait_until(self._crds_served, what="the CRDs are served")
+
+    def install_attestation(self) -> None:
+        """Install the CRDs of this project and the signer's role."""
+        self.kubectl("create", "-f", str(PACKAGING / "crds"))
         self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
         signer = self.with_token(self._signer_token())
         wait_until(
@@ -139,8 +145,6 @@ class ManagementCluster(ApiServer):
         bundle = {"apiVersion": "v1", "kind": "List", "items": crds}
         self.kubectl("create", "-f", "-", stdin=json.dumps(bundle))
         self.kubectl("create", "-f", str(MANIFESTS / "infrastructure-crds.yaml"))
-        self.kubectl("create", "-f", str(PACKAGING / "crds"))
-        wait_until(self._crds_served, what="the CRDs are served")
 
     def _crds_served(self) -> bool:
         """Return whether all kinds are served, which follows the establishment of their CRDs."""

@@ -96,6 +96,10 @@ class NetworkNamespace:
         """Return the path under which this process finds a file of the machine."""
         return Path(f"/proc/{self._first}/root{name}")
 
+    def enter_network(self) -> tuple[str, ...]:
+        """Return the beginning of a command that uses only the network of the machine."""
+        return ("nsenter", f"--net=/proc/{self._first}/ns/net", "--")
+
     def end(self, process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         """End a program and its process group, and wait until all of them have ended."""
         _signal_group(process, how)

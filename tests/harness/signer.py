@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,12 +54,18 @@ class Signer:
         self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
         self._policy_flags: list[str | Path] = ["--policy", self._policy]
+        self._metrics_flags: list[str] = ["--metrics-address", self._address]
         self._namespace = namespace
         self._process: Any = None
 
     def use_policy_objects(self) -> Self:
         """Read the policies from KubeletAttestationPolicies, not from a file."""
         self._policy_flags = []
+        return self
+
+    def use_secure_metrics(self) -> Self:
+        """Serve metrics and probes with TLS."""
+        self._metrics_flags.append("--metrics-secure")
         return self
 
     def start(self) -> None:
@@ -68,7 +75,7 @@ class Signer:
                 SIGNER, "run", "--kubeconfig", self._kubeconfig,
                 *self._policy_flags, "--own-namespace", NAMESPACE,
                 "--namespace", self._namespace,
-                "--metrics-address", self._address,
+                *self._metrics_flags,
             ],
             log=self.log,
         )  # fmt: skip
@@ -98,12 +105,15 @@ class Signer:
         """Replace the policy file of a running signer."""
         self._policy.write_text(text, encoding="utf-8")
 
-    def ask(self, path: str) -> requests.Response:
+    def ask(self, path: str, *, token: str = "") -> requests.Response:
         """Get a path of its metrics address; status 503 if nothing listens there."""
-        with requests.Session() as session:
+        scheme = "https" if "--metrics-secure" in self._metrics_flags else "http"
+        with requests.Session() as session, warnings.catch_warnings(action="ignore"):
             session.trust_env = False
+            session.verify = False
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
             try:
-                return session.get(f"http://{self._address}{path}", timeout=60)
+                return session.get(f"{scheme}://{self._address}{path}", headers=headers, timeout=60)
             except requests.ConnectionError:
                 response = requests.Response()
                 response.status_code = 503

@@ -119,7 +119,9 @@ def workstation(
         "KUBECONFIG": str(fleet.management.admin_config),
         "NAMESPACE": node.tenant.namespace,
         "CLUSTER": node.tenant.name,
+        "ATTESTED_NODE": f"{node.name}.{node.tenant.name}",
         "INFRASTRUCTURE": "testmachines,testclusters",
+        "KUBELET_AUTHENTICATOR_JOIN_ARGS": "",  # the program on the PATH has the flags
         **keys,
     }
     yield Workstation(directory, environment)

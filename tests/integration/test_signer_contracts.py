@@ -37,6 +37,7 @@ from signer.model import (
     MachineState,
     TrustBasis,
     attested_node_name,
+    credential_id,
 )
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims
@@ -182,6 +183,7 @@ def claimant(world: ClaimWorld) -> Claimant:
         machine_name="machine-1",
         machine_uid="uid-1",
         endorsement_key=key,
+        credential_ids=(credential_id(b"first"), credential_id(b"second")),
         not_after=NOW + timedelta(days=7),
         last_attested=NOW,
         boot=BootCounters(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
@@ -351,6 +353,7 @@ class FakeCsrWorld:
             signer_name=CLIENT_SIGNER,
             username="system:bootstrap:abcdef",
             groups=frozenset(),
+            credential_id="",
             usages=("client auth", "digital signature"),
             expiration_seconds=None,
             request=b"",

@@ -59,6 +59,11 @@ def test_wheel_has_both_programs_and_no_tests() -> None:
     assert not [name for name in names if name.startswith("tests/")]
 
 
+def test_lock_of_the_commands_for_operators_is_the_committed_one() -> None:
+    committed = LOCKS["kubectl-attestation"]
+    assert (DIST / "requirements-operator.txt").read_bytes() == committed.read_bytes()
+
+
 def test_source_distribution_holds_every_tracked_file() -> None:
     """Also links to directories, such as the CRDs of the chart."""
     top = f"node_attestation-{VERSION}"

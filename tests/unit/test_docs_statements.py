@@ -256,3 +256,13 @@ def test_deployment_that_commands_name_is_shipped() -> None:
     assert set(re.findall(r"(?:-n|--namespace) (node-[\w-]+)", scripts)) == {namespace}
     for key, value in re.findall(r"-l ([\w./-]+)=([\w-]+)", scripts):
         assert labels[key] == value
+
+
+@pytest.mark.parametrize("command", ["endorsement-key", "join"])
+def test_quick_start_passes_the_settings_of_the_node(command: str) -> None:
+    """Without them the commands failed on real nodes: only units read /etc/default."""
+    program = f"kubelet-authenticator-tpm {command} "
+    page = [block for block in blocks() if block.page == "docs/quick-start.md"]
+    lines = [line for block in page for line in block.text.splitlines()]
+    [printed] = [line for line in lines if line.startswith(program)]
+    assert printed.startswith(f"{program}$KUBELET_AUTHENTICATOR_JOIN_ARGS")

@@ -73,9 +73,14 @@ def find(directory: Path, kind: Kind) -> Path:
     return package
 
 
-def install(suite: str, kind: Kind, directory: Path) -> tuple[Path, ...]:
-    """Install the package over a clean root. Return the layers, uppermost first."""
-    root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
+def install(
+    suite: str, kind: Kind, directory: Path, *, more: tuple[str, ...] = ()
+) -> tuple[Path, ...]:
+    """Install the package over a clean root, which has `more` Debian packages.
+
+    Return the layers, uppermost first.
+    """
+    root = clean_root(suite, (*_SYSTEM, *more), (*_DEPENDENCIES, _TCTI, "rpm"))
     upper = directory / "installed"
     with overlay(directory / "mounts", upper, (root,)) as merged:
         package = find(PROJECT / "dist", kind)

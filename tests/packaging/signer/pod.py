@@ -17,6 +17,7 @@ from tests.harness import process
 from tests.harness.client import Object
 from tests.harness.controlplane import HOST, ApiServer
 from tests.harness.debian_root import overlay
+from tests.harness.netns import NetworkNamespace
 from tests.harness.wire import output
 
 SERVICE_ACCOUNT: Final = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -24,11 +25,21 @@ _TOKEN_SECONDS: Final = 3600
 
 
 class Pod:
-    """The signer of a Deployment, as a context manager; `root` is the image's file system."""
+    """The signer of a Deployment. It shares this machine's network unless it has its own."""
 
-    def __init__(
-        self, cluster: ApiServer, namespace: str, name: str, *, root: Path, directory: Path
+    def __init__(  # noqa: PLR0913 - what a kubelet gets from the API server, and where to run it
+        self,
+        cluster: ApiServer,
+        namespace: str,
+        name: str,
+        *,
+        root: Path,
+        directory: Path,
+        network: NetworkNamespace | None = None,
     ) -> None:
+        """Read the Deployment. `root` is the file system of its image."""
+        self._address = network.address if network else HOST
+        self._enter = network.enter_network() if network else ()
         self._cluster = cluster
         self._namespace = namespace
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
@@ -50,7 +61,7 @@ class Pod:
             output("mount", "-o", "remount,ro", merged)
             user = self._spec["securityContext"]
             argv: list[str | Path] = [
-                "setpriv", "--no-new-privs", "--",
+                *self._enter, "setpriv", "--no-new-privs", "--",
                 "/usr/sbin/chroot", f"--userspec={user['runAsUser']}:{user['runAsGroup']}", merged,
                 *entrypoint, *self._arguments(),
             ]  # fmt: skip
@@ -72,7 +83,7 @@ class Pod:
         return arguments
 
     def _environment(self) -> dict[str, str]:
-        fields = {"metadata.namespace": self._namespace, "status.podIP": HOST}
+        fields = {"metadata.namespace": self._namespace, "status.podIP": self._address}
         address = urlsplit(self._cluster.url)
         return {
             "KUBERNETES_SERVICE_HOST": str(address.hostname),
@@ -106,7 +117,7 @@ class Pod:
     def _is_ready(self) -> bool:
         probe = self._container["readinessProbe"]["httpGet"]
         ports = {port["name"]: port["containerPort"] for port in self._container["ports"]}
-        url = f"http://{HOST}:{ports[probe['port']]}{probe['path']}"
+        url = f"http://{self._address}:{ports[probe['port']]}{probe['path']}"
         with requests.Session() as session:
             session.trust_env = False
             try:

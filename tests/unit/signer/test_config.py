@@ -42,6 +42,7 @@ def flags(tmp_path: Path) -> Flags:
         watched_namespace="",
         infrastructure_groups=("infrastructure.cluster.x-k8s.io",),
         metrics_address=None,
+        metrics_secure=False,
     )
 
 

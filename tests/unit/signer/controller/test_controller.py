@@ -41,6 +41,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         infrastructure_groups=(),
         policy_file=None,
         metrics_address=None,
+        metrics_secure=False,
     )
     return Controller(config, agent="test")
 

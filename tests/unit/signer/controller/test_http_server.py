@@ -1,9 +1,12 @@
 """HTTP server of the signer: metrics in the format of Prometheus, health and readiness."""
 
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from signer.controller import audit, http_server, metrics
 from signer.controller.audit import AuditContext
 from signer.controller.http_server import HttpServer, build_app
+from signer.controller.server_certificate import self_signed_context
 from signer.controller.workqueue import QueueState
 from signer.errors import NodeOfAnotherMachine
 from signer.kube.budget import MemoryBudget
@@ -66,6 +70,7 @@ def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
         metrics.build_registry(lambda: files, lambda: running.queue, MemoryBudget()),
         healthy=lambda: running.healthy,
         ready=lambda: running.ready,
+        clusters=lambda: b"[]",
     )
     address = (LOOPBACK, free_port())
     server = PromptHttpServer(address, app)
@@ -304,3 +309,53 @@ def test_a_tenant_with_many_clusters_cannot_fill_the_metrics(
     assert {labels.label(key) for key in keys} >= {"hostile/0", "(other)"}
     assert len({labels.label(key) for key in keys}) == 1000
     assert labels.label(HOME) == "tenants/blue"
+
+
+def test_secure_server_encrypts_and_protects_the_metrics(files: TrustBundleFiles) -> None:
+    """The probes need no token: the kubelet has none."""
+    statuses = {"Bearer good": HTTPStatus.OK}
+    app = build_app(
+        metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
+        healthy=lambda: True,
+        ready=lambda: True,
+        clusters=lambda: b"[]",
+        access=lambda header: statuses.get(header, HTTPStatus.FORBIDDEN),
+    )
+    address = (LOOPBACK, free_port())
+    server = PromptHttpServer(address, app, self_signed_context(datetime.now(UTC), 1))
+    server.start()
+    url = f"https://{LOOPBACK}:{address[1]}"
+    try:
+        with requests.Session() as session, warnings.catch_warnings(action="ignore"):
+            session.trust_env = False
+            session.verify = False
+            assert session.get(f"{url}/healthz", timeout=10).text == "ok\n"
+            for path in ("/metrics", "/debug/clusters"):
+                status = session.get(url + path, timeout=10).status_code
+                assert status == HTTPStatus.FORBIDDEN
+            session.headers["Authorization"] = "Bearer good"
+            assert "node_attestation" in session.get(f"{url}/metrics", timeout=10).text
+        with socket.create_connection(address, 10) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert b"node_attestation" not in plain.recv(65536)
+    finally:
+        server.stop()
+
+
+def test_slow_handshake_is_ended(files: TrustBundleFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends nothing must not keep one of the connections."""
+    monkeypatch.setattr(http_server, "_REVIEWED_REQUEST_SECONDS", 0.2)
+    app = build_app(
+        metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
+        healthy=lambda: True,
+        ready=lambda: True,
+        clusters=lambda: b"[]",
+    )
+    address = (LOOPBACK, free_port())
+    server = PromptHttpServer(address, app, self_signed_context(datetime.now(UTC), 1))
+    server.start()
+    try:
+        with socket.create_connection(address, 10) as silent:
+            assert silent.recv(1) == b""
+    finally:
+        server.stop()

@@ -296,6 +296,7 @@ def attest(**changes: object) -> Callable[[Requests], None]:
             machine_uid="machine-1-1",
             endorsement_key=GENUINE,
             not_after=NOW + timedelta(days=7),
+            credential_ids=(),
             last_attested=NOW + timedelta(minutes=1),
             boot=None,
         )

@@ -48,6 +48,25 @@ class Reports:
         self.reports.flush()
 
 
+ALARM = replace(WAITS, reason="RequesterCredentialUnknown", message="other", event_only=True)
+
+
+def test_alarm_is_written_for_a_machine_that_has_attested() -> None:
+    at = Reports()
+    at.note(ATTESTED, ALARM)
+    assert at.written == [ATTESTED, ALARM]
+
+
+def test_alarm_is_written_again_half_a_minute_later() -> None:
+    """Its Event expires. The condition of the Machine is not written again."""
+    at = Reports()
+    at.note(ATTESTED, ALARM)
+    at.note(ATTESTED, ALARM)
+    at.seconds = 30.0
+    at.note()
+    assert at.written == [ATTESTED, ALARM, ALARM]
+
+
 def test_same_condition_is_written_once() -> None:
     at = Reports()
     at.note(WAITS, WAITS)

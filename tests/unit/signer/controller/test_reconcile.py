@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.binding import challenge_key_id, sha256
 from common.challenge import decode_challenge
@@ -29,7 +30,15 @@ from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority
-from signer.model import ChallengeKeys, ClusterKey, Condition, Csr, Machine, OfferedKey
+from signer.model import (
+    ChallengeKeys,
+    ClusterKey,
+    Condition,
+    Csr,
+    Machine,
+    OfferedKey,
+    credential_id,
+)
 from signer.policy import (
     AccessReview,
     AutoApproveBindings,
@@ -39,6 +48,7 @@ from signer.policy import (
     Policy,
     PolicySet,
     RefusedPolicy,
+    UnknownCredential,
 )
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
@@ -362,6 +372,103 @@ def test_a_join_takes_six_api_calls_and_a_renewal_five(*, renewal: bool, calls: 
     csrs, claims = fixture.csrs, fixture.claims
     assert fixture.csrs.stored[csr.name].certificate is not None
     assert len(csrs.reads + csrs.writes + claims.reads + claims.writes) == calls
+
+
+KNOWN, COPIED = credential_id(b"known"), credential_id(b"copied")
+
+
+def of_a_node(
+    presented: str, reaction: UnknownCredential = UnknownCredential.WARN
+) -> ReconcilerFixture:
+    """Return a node that has one certificate and files its requests with this one."""
+    fixture = ReconcilerFixture()
+    scenario = fixture.scenario
+    scenario.policy = replace(scenario.policy, unknown_credential=reaction)
+    scenario.credential_id = presented
+    scenario.as_node()
+    scenario.put_claim(credential_ids=(KNOWN,))
+    return fixture
+
+
+def alarms(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    """Return the fields of each alarm about a certificate that was logged."""
+    records = [r for r in caplog.records if r.levelno == logging.WARNING]
+    fields = [vars(record)["fields"] for record in records]
+    return [f for f in fields if f["reason"] == "RequesterCredentialUnknown"]
+
+
+def test_the_certificate_that_is_released_is_recorded_in_the_claim(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = of_a_node(KNOWN)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    stored = fixture.result(csr)
+    assert stored.certificate is not None
+    der = x509.load_pem_x509_certificate(stored.certificate).public_bytes(Encoding.DER)
+    node = fixture.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert node.credential_ids == (KNOWN, credential_id(der))
+    (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
+    fields = vars(record)["fields"]
+    assert fields["requesterCredential"] == KNOWN
+    assert fields["issuedCredential"] == credential_id(der)
+
+
+def test_an_offer_filed_with_a_copied_key_raises_an_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who copied only the key of a node gets no further than an offer."""
+    fixture = of_a_node(COPIED)
+    csr = fixture.file(fixture.scenario.offer_csr())
+    for _ in range(2):
+        assert fixture.reconcile(fixture.csrs.stored[csr.name]) == DONE
+    (alarm,) = alarms(caplog)
+    assert (alarm["outcome"], alarm["requesterCredential"]) == ("alarm", COPIED)
+    (event,) = fixture.machines
+    assert (event.reason, event.event_only) == ("RequesterCredentialUnknown", True)
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+
+
+def test_an_offer_with_the_nodes_certificate_raises_no_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(KNOWN)
+    fixture.reconcile(fixture.file(fixture.scenario.offer_csr()))
+    assert (alarms(caplog), fixture.machines, fixture.claims.reads) == ([], [], [])
+
+
+def test_an_offer_gets_its_challenge_while_its_certificate_cannot_be_compared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED)
+    fixture.claims.unavailable = True
+    assert fixture.reconcile(fixture.file(fixture.scenario.offer_csr())) == DONE
+    assert fixture.csrs.writes == [f"annotate {CHALLENGE_ANNOTATION}"]
+    assert alarms(caplog) == []
+
+
+def test_an_answer_with_an_unknown_certificate_raises_an_alarm_and_is_issued(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.result(csr).certificate is not None
+    assert [alarm["outcome"] for alarm in alarms(caplog)] == ["alarm"]
+    assert [m.reason for m in fixture.machines] == ["RequesterCredentialUnknown", "Attested"]
+
+
+def test_an_answer_with_an_unknown_certificate_is_denied_by_policy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fixture = of_a_node(COPIED, UnknownCredential.DENY)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reason(csr) == "Denied RequesterCredentialUnknown"
+    assert [alarm["outcome"] for alarm in alarms(caplog)] == ["denied"]
+    assert [m.event_only for m in fixture.machines] == [False, True]
+    node = fixture.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert node.credential_ids == (KNOWN,)
 
 
 def test_the_audit_record_of_a_certificate_says_what_was_attested(

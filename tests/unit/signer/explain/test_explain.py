@@ -117,6 +117,7 @@ QUOTE = """\
 """
 CLAIMED = """\
   K1  ok            claim of the endorsement key
+  K4  ok            certificate with which the node filed the request
   K2  ok            claim of the node name: node-1.example
   K3  ok            second write of the endorsement key
 """
@@ -211,7 +212,7 @@ def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -
     text, status = directory.report(directory.scenario.answer_csr(), challenge_key_secret=None)
     assert MACHINE + TEMPLATE + TRUST in text
     undecided = re.findall(r"^  (\w\d)  cannot decide", text, re.MULTILINE)
-    assert undecided == ["C1", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3"]
+    assert undecided == ["C1", "Q1", "Q2", "Q3", "Q4", "K1", "K4", "K2", "K3"]
     assert text.endswith(
         "  cannot be decided: the challenge keys are needed (--challenge-key-secret)\n"
     )

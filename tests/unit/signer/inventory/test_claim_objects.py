@@ -27,6 +27,7 @@ from signer.model import (
     Release,
     TrustBasis,
     attested_node_name,
+    credential_id,
 )
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
 
@@ -43,6 +44,7 @@ NODE = AttestedNodeObject(
     machine_name="machine-1",
     machine_uid="uid-1",
     endorsement_key=DIGEST,
+    credential_ids=(credential_id(b"first"), credential_id(b"second")),
     not_after=NOW.replace(day=28),
     last_attested=NOW,
     boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
@@ -56,7 +58,7 @@ def stored(node: AttestedNodeObject) -> dict[str, Any]:
 
 def test_attested_node_round_trips() -> None:
     assert read_attested_node(stored(NODE)) == NODE
-    bare = replace(NODE, boot=None, machine_name="", machine_uid="")
+    bare = replace(NODE, boot=None, machine_name="", machine_uid="", credential_ids=())
     assert read_attested_node(stored(bare)) == bare
     assert not {"boot", "machineName", "machineUID"} & stored(bare)["spec"].keys()
 

@@ -92,6 +92,16 @@ def test_condition_is_added_to_those_of_others(monkeypatch: pytest.MonkeyPatch) 
     assert event["metadata"]["namespace"] == "team-a"
 
 
+def test_alarm_is_an_event_and_no_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node has attested, and an offer that is not proved must not change that."""
+    api = Api(conditions=[entry(ATTESTED, EARLIER)])
+    api.write(replace(WAITS, event_only=True), monkeypatch)
+    assert api.writes == []
+    [event] = api.events
+    assert (event["type"], event["reason"]) == ("Warning", "BootstrapNotReady")
+    assert event["involvedObject"]["uid"] == "uid-1"
+
+
 def test_path_of_the_machines_is_discovered_again_only_after_a_404(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

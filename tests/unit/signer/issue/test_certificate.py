@@ -1,20 +1,23 @@
 """I1: content and lifetime of the certificate."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from random import Random
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from signer.errors import AuthorityUnavailable
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.policy import Policy
-from signer.verify.claimed_answer import ClaimedAnswer
+from signer.verify.claimed_answer import UnreleasedCertificate
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
@@ -43,10 +46,24 @@ def authority(
     return CertificateAuthority(certificate=certificate, private_key=key)
 
 
+def unreleased(
+    scenario: Scenario,
+    signing_authority: CertificateAuthority | None = None,
+    random: Callable[[int], bytes] = bytes,
+) -> UnreleasedCertificate:
+    """Sign the certificate for a verified answer."""
+    return issue_certificate(
+        scenario.verify_answer(),
+        not_after=NOW + timedelta(hours=168),
+        authority=signing_authority or authority(),
+        now=NOW,
+        random=random,
+    )
+
+
 def issued(scenario: Scenario, seed: int = 0) -> x509.Certificate:
     """Return the certificate for a verified answer."""
-    claimed = ClaimedAnswer(verified=scenario.verify_answer(), not_after=NOW + timedelta(hours=168))
-    pem = issue_certificate(claimed, authority=authority(), now=NOW, random=Random(seed).randbytes)
+    pem = unreleased(scenario, random=Random(seed).randbytes).pem
     assert pem.count(b"-----BEGIN CERTIFICATE-----") == 1
     return x509.load_pem_x509_certificate(pem)
 
@@ -117,6 +134,20 @@ def test_i1_a_long_node_name() -> None:
     assert common_name.value == f"system:node:{name}"
 
 
+def test_i1_the_credential_id_is_the_digest_of_the_certificate() -> None:
+    """As API servers compute it: tests/integration/test_credential_ids.py."""
+    certificate = unreleased(Scenario())
+    der = x509.load_pem_x509_certificate(certificate.pem).public_bytes(Encoding.DER)
+    assert certificate.credential_id == f"X509SHA256={sha256(der).hexdigest()}"
+
+
+def test_i1_a_serving_certificate_has_no_credential_id() -> None:
+    """No node authenticates with it, so it must not take the place of a client certificate."""
+    scenario = Scenario()
+    scenario.for_serving(NODE)
+    assert unreleased(scenario).credential_id == ""
+
+
 def test_i1_serial_numbers_are_random() -> None:
     """They are positive, too."""
     numbers = {issued(Scenario(), seed).serial_number for seed in range(4)}
@@ -127,12 +158,7 @@ def test_i1_serial_numbers_are_random() -> None:
 @pytest.mark.parametrize(("byte", "expected"), [(b"\xff", 1 << 128), (b"\0", 1)])
 def test_i1_serial_numbers_are_of_128_bits(byte: bytes, expected: int) -> None:
     """One is added to the random number, so that it is never 0."""
-    claimed = ClaimedAnswer(
-        verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=168)
-    )
-    pem = issue_certificate(
-        claimed, authority=authority(), now=NOW, random=lambda size: byte * size
-    )
+    pem = unreleased(Scenario(), random=lambda size: byte * size).pem
     assert x509.load_pem_x509_certificate(pem).serial_number == expected
 
 
@@ -153,11 +179,8 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
         .not_valid_after(NOW + timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
-    claimed = ClaimedAnswer(verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=1))
     signing_authority = CertificateAuthority(certificate=certificate, private_key=key)
-    pem = issue_certificate(
-        claimed, authority=signing_authority, now=NOW, random=Random(0).randbytes
-    )
+    pem = unreleased(Scenario(), signing_authority).pem
     key_identifier = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
         x509.AuthorityKeyIdentifier
     )
@@ -168,10 +191,9 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
 
 def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
     """Certificate and key of a Secret may be replaced in two steps."""
-    claimed = ClaimedAnswer(verified=Scenario().verify_answer(), not_after=NOW + timedelta(hours=1))
     other = replace(authority(), private_key=ec.generate_private_key(ec.SECP256R1()))
     with pytest.raises(AuthorityUnavailable):
-        issue_certificate(claimed, authority=other, now=NOW, random=Random(0).randbytes)
+        unreleased(Scenario(), other)
 
 
 LIFETIMES: dict[str, tuple[timedelta, int | None, timedelta, timedelta]] = {

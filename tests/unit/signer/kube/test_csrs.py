@@ -11,6 +11,8 @@ from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SI
 from signer.kube.csrs import read_csr, read_pending_csr
 from signer.model import Condition
 
+CERTIFICATE = f"X509SHA256={'ab' * 32}"
+
 
 def body(**status: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of status
     return {
@@ -26,6 +28,7 @@ def body(**status: Any) -> dict[str, Any]:  # noqa: ANN401 # fields of status
             "request": base64.b64encode(b"request").decode(),
             "username": "system:bootstrap:abcdef",
             "groups": ["system:bootstrappers", "system:authenticated"],
+            "extra": {"authentication.kubernetes.io/credential-id": [CERTIFICATE], "other": ["x"]},
             "usages": ["digital signature", "client auth"],
             "expirationSeconds": 3600,
         },
@@ -44,6 +47,7 @@ def test_all_fields_of_a_csr_are_read() -> None:
     assert (csr.signer_name, csr.request) == (CLIENT_SIGNER, b"request")
     assert csr.username == "system:bootstrap:abcdef"
     assert csr.groups == {"system:bootstrappers", "system:authenticated"}
+    assert csr.credential_id == CERTIFICATE
     assert csr.usages == ("digital signature", "client auth")
     assert csr.expiration_seconds == 3600
     assert csr.annotations == {CHALLENGE_ANNOTATION: "c"}
@@ -54,13 +58,34 @@ def test_all_fields_of_a_csr_are_read() -> None:
 
 def test_optional_fields_may_be_absent() -> None:
     csr_body = body()
-    for key in ("username", "groups", "expirationSeconds"):
+    for key in ("username", "groups", "extra", "expirationSeconds"):
         del csr_body["spec"][key]
     del csr_body["metadata"]["annotations"]
     csr = read_csr(csr_body)
     assert (csr.username, csr.groups, csr.expiration_seconds) == ("", frozenset(), None)
+    assert csr.credential_id == ""
     assert csr.annotations == {}
     assert csr.annotations_size <= len("null")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        None,
+        {"authentication.kubernetes.io/credential-id": None},
+        {"authentication.kubernetes.io/credential-id": []},
+        {"authentication.kubernetes.io/credential-id": ["JTI=6f1a"]},
+        {"authentication.kubernetes.io/credential-id": [CERTIFICATE, CERTIFICATE]},
+        {"authentication.kubernetes.io/credential-id": [CERTIFICATE + "0"]},
+        {"authentication.kubernetes.io/credential-id": [CERTIFICATE.upper()]},
+    ],
+    ids=["empty", "null", "no value", "no values", "a token", "two", "too long", "upper case"],
+)
+def test_credential_id_of_another_form_is_none(extra: object) -> None:
+    csr_body = body()
+    csr_body["spec"]["extra"] = extra
+    assert read_csr(csr_body).credential_id == ""
 
 
 @pytest.mark.parametrize("signer", [CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGNER])

@@ -27,6 +27,7 @@ NODE = AttestedNodeObject(
     machine_name="machine-1",
     machine_uid="u",
     endorsement_key=KEY,
+    credential_ids=(),
     not_after=NOW + timedelta(hours=1),
     last_attested=NOW,
     boot=None,

@@ -29,6 +29,7 @@ from signer.policy import (
     PolicySet,
     RefusedPolicy,
     TrustMode,
+    UnknownCredential,
     load_policies,
     load_spec,
 )
@@ -124,6 +125,7 @@ def test_every_setting_is_loaded() -> None:
         certificate_lifetime=timedelta(hours=1, minutes=30),
         allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
+        unknown_credential=UnknownCredential.DENY,
         auto_approve_bindings=AutoApproveBindings.WAIT,
         access_review=AccessReview.REQUIRE,
         builtin_serving=KubeletServingMode.APPROVE,

@@ -36,6 +36,7 @@ from tests.builders.scenario import (
     Scenario,
     key_name,
     machine,
+    unreleased,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
 from tests.fakes.claims import FakeClaimStore
@@ -72,7 +73,7 @@ def make(
         replace(verified, holder=replace(verified.holder, basis=basis)),
         replace(scenario.context(), policy=policy, now=NOW),
         claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
-        not_after=NOT_AFTER,
+        certificate=unreleased(NOT_AFTER),
     )
 
 
@@ -178,7 +179,7 @@ def test_k_first_claim_creates_both_objects(scenario: Scenario) -> None:
     """Key, name, and the key once more (K3)."""
     claims = FakeClaimStore(store=scenario.store)
     claimed = make(scenario, claims=claims)
-    assert claimed.not_after == NOT_AFTER
+    assert claimed.certificate == unreleased(NOT_AFTER).pem
     assert [w.split(" ")[:2] for w in claims.writes] == [
         ["create", "key"],
         ["create", "node"],
@@ -208,10 +209,10 @@ def test_k2_claim_keeps_the_latest_expiration(scenario: Scenario) -> None:
     key, node = scenario.put_claim()
     later = NOT_AFTER + timedelta(days=1)
     scenario.store.put_node(replace(node, not_after=later))
-    claimed = make(scenario)
+    make(scenario)
     after = scenario.store.find_node(HOME, NODE)
     assert after is not None
-    assert (after.not_after, claimed.not_after) == (later, NOT_AFTER)
+    assert after.not_after == later
     assert scenario.store.keys[key.name].held_by == key.held_by
 
 

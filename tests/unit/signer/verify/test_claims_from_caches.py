@@ -26,6 +26,7 @@ from tests.builders.scenario import (
     Scenario,
     key_name,
     machine,
+    unreleased,
 )
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
@@ -37,7 +38,7 @@ NOT_AFTER = NOW + timedelta(days=7)
 def make(scenario: Scenario, verified: VerifiedAnswer) -> FakeClaimStore:
     """Make the claims of a verified answer; return the store with its calls."""
     claims = FakeClaimStore(store=scenario.store)
-    make_claims(verified, scenario.context(), claims=claims, not_after=NOT_AFTER)
+    make_claims(verified, scenario.context(), claims=claims, certificate=unreleased(NOT_AFTER))
     return claims
 
 
