@@ -1,8 +1,7 @@
 """Implements `device.Tpm` with the few TPM commands of `TpmCommands`.
 
 Decides which key, policy and values a command gets. Between calls it remembers only which templates
-this TPM supports, and the attestation key: an answer uses it twice, and hardware is slow at making
-keys. Together with the endorsement key it takes two of the three object slots of a TPM.
+this TPM supports.
 
 Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1, section 16
 (Qualified Names).
@@ -10,7 +9,7 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -111,14 +110,13 @@ class TpmCommands(Protocol):
 
 
 class TpmAttestor:
-    """`device.Tpm` on a TPM's commands. The attestation key stays loaded until `loaded` closes."""
+    """`device.Tpm` on a TPM's commands."""
 
-    def __init__(self, commands: TpmCommands, key_type: KeyType, loaded: ExitStack) -> None:
+    def __init__(self, commands: TpmCommands, key_type: KeyType) -> None:
         self._commands = commands
         self._key_type = key_type
-        self._loaded = loaded
-        self._attestation: LoadedKey | None = None
         self._templates: tuple[EndorsementTemplate, ...] = ()
+        self._attestation_templates: tuple[PublicArea, ...] = ATTESTATION_TEMPLATES
 
     def endorsement_key(self) -> DeviceEndorsementKey:
         """See `device.Tpm`."""
@@ -135,15 +133,16 @@ class TpmAttestor:
 
     def attestation_key(self) -> bytes:
         """See `device.Tpm`."""
-        return self._attestation_key().public
+        with self._attestation_key() as key:
+            return key.public
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
         """See `device.Tpm`."""
-        with self._endorsement_key() as (template, endorsement):
+        with self._endorsement_key() as (template, endorsement), self._attestation_key() as key:
             return self._commands.activate(
                 endorsement,
                 template,
-                self._attestation_key(),
+                key,
                 credential_blob=credential_blob,
                 encrypted_secret=encrypted_secret,
             )
@@ -151,12 +150,12 @@ class TpmAttestor:
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
         """See `device.Tpm`."""
         pcr_selection = _normalize(selection)
-        key = self._attestation_key()
-        for _ in range(_QUOTE_ATTEMPTS):
-            pcrs = self._read_pcrs(pcr_selection)
-            quote = self._commands.quote(key, pcr_selection, extra_data)
-            if _pcr_digest(pcrs) == _parse_attest(quote.attest).pcr_digest:
-                return Quote(attest=quote.attest, signature=quote.signature, pcrs=pcrs)
+        with self._attestation_key() as key:
+            for _ in range(_QUOTE_ATTEMPTS):
+                pcrs = self._read_pcrs(pcr_selection)
+                quote = self._commands.quote(key, pcr_selection, extra_data)
+                if _pcr_digest(pcrs) == _parse_attest(quote.attest).pcr_digest:
+                    return Quote(attest=quote.attest, signature=quote.signature, pcrs=pcrs)
         raise PcrsUnstable(
             "PCRs change faster than they can be read and quoted: have the policy of this cluster"
             " leave out PCRs that a running system extends"
@@ -195,16 +194,16 @@ class TpmAttestor:
         with self._commands.primary(template.public) as key:
             yield key
 
-    def _attestation_key(self) -> LoadedKey:
-        if self._attestation is None:
-            self._attestation = self._make_attestation_key()
-        return self._attestation
-
-    def _make_attestation_key(self) -> LoadedKey:
+    @contextmanager
+    def _attestation_key(self) -> Iterator[LoadedKey]:
         """Make the attestation key from the first template that the TPM supports."""
-        for template in ATTESTATION_TEMPLATES:
-            with suppress(TemplateUnsupported):
-                return self._loaded.enter_context(self._commands.primary(template))
+        while self._attestation_templates:
+            try:
+                with self._commands.primary(self._attestation_templates[0]) as key:
+                    yield key
+                    return
+            except TemplateUnsupported:
+                self._attestation_templates = self._attestation_templates[1:]
         raise AttestationKeyUnavailable(
             "the TPM supports neither ECC P-256 nor RSA 2048 signing keys, so it cannot attest"
         )

@@ -13,7 +13,7 @@ Source: TPM 2.0 Part 3; TSS 2.0 Enhanced System API.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -90,8 +90,7 @@ def open_tpm(
         )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
-        with ExitStack() as loaded:
-            yield TpmAttestor(connection, key_type, loaded)
+        yield TpmAttestor(connection, key_type)
     finally:
         connection.close()
 
