@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -58,6 +59,7 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
     if only_check:
         sys.stdout.write(_describe(config))
         return 0
+    _allow_open_files()
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -68,6 +70,16 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
         return _EXIT_FAILED
     controller.run(stop)
     return 0
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files to the hard limit: each workload cluster has connections.
+
+    Go programs do the same when they start. The soft limit is often 1024, for programs that call
+    `select` (systemd, "Process Resource Limits").
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _learn(arguments: argparse.Namespace) -> int:

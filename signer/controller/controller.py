@@ -1,7 +1,9 @@
 """The controller: watches fill the work queue, and workers reconcile its items.
 
-Threads: the workers; for each workload cluster its watches and its maintenance; for the management
-cluster the watches, the maintenance, the trust bundles and the list of workload clusters.
+Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
+and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
+maintenance; the maintenance of the management cluster, the policies, the reports and the list of
+workload clusters.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from common.errors import ApiServerUnavailable, Unavailable, Waiting
 from signer.config import Config
 from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.ban_reports import note_bans
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
@@ -45,6 +48,7 @@ from signer.controller.requester_share import RequesterShares
 from signer.controller.server_certificate import self_signed_context
 from signer.controller.steps import run_step
 from signer.controller.timed_csrs import TimedCsrWriter
+from signer.controller.workload_maintenance import LimitedDeleter, WorkloadMaintenance
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
@@ -65,6 +69,7 @@ from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder
 from signer.kube.secrets import SecretClient
 from signer.model import ClusterKey, Csr, Node
+from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
 
@@ -73,14 +78,13 @@ _MAX_WORKERS_PER_CLUSTER: Final = 16
 """Each call to a cluster may take half a minute to fail; `FairQueue` limits the owners. A worker
 waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
 a second; without this limit, 64 issued 37."""
+_TASK_THREADS: Final = 16
+"""For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
 _SYNC_INTERVAL: Final = 1.0
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _MAINTENANCE_INTERVAL: Final = 60.0
 _MAINTENANCE_RETRY: Final = 5.0
-_MIN_MAINTENANCE_INTERVAL: Final = 5.0
-"""Between two rounds for a cluster. A hostile cluster can request the next round at any time, by a
-change of its ClusterRoleBindings."""
 _SHUTDOWN_GRACE: Final = 15.0
 """Seconds in which workers may finish the items that they process."""
 
@@ -119,12 +123,20 @@ class Controller:
         self._challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
+        pool = TaskPool(_TASK_THREADS)
         self._clusters = WorkloadClusters(
             self._management,
             SecretClient(api),
             user_agent=agent,
             budgets=self._budgets,
+            pool=pool,
             opened=self._on_cluster_added,
+        )
+        self._maintenance = WorkloadMaintenance(
+            pool,
+            self._maintain_workload,
+            closed=lambda workload: self._queue.reset_circuit_breaker(workload.key),
+            monotonic=time.monotonic,
         )
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
         self._reporter = ClusterReporter(
@@ -220,7 +232,7 @@ class Controller:
         return all(worker.is_alive() for worker in self._workers)
 
     def _on_cluster_added(self, workload: WorkloadCluster) -> None:
-        """Connect the caches of a workload cluster with the queue; start its maintenance."""
+        """Connect the caches of a workload cluster with the queue."""
         key = workload.key
         shares = self._shares[workload] = RequesterShares()
         # Until its first maintenance has succeeded.
@@ -251,8 +263,6 @@ class Controller:
         workload.csrs.add_event_handler(csr_changed)
         workload.nodes.add_event_handler(node_changed)
         workload.bindings.add_event_handler(bindings_changed)
-        name = f"maintenance {key.namespace}/{key.name}"
-        Thread(target=self._maintain_workload, args=(workload,), name=name, daemon=True).start()
 
     def _worker(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -295,19 +305,19 @@ class Controller:
             workload.cpu.refund()
         return result, writer.slow
 
-    def _maintain_workload(self, workload: WorkloadCluster) -> None:
-        while not workload.stopped.is_set():
-            step = partial(self._maintain_workload_once, workload)
-            succeeded = run_step(step, "maintenance of a cluster", workload.key)
-            workload.stopped.wait(_MIN_MAINTENANCE_INTERVAL)
-            healthy = succeeded and workload not in self._problems
-            workload.maintenance_due.wait(_MAINTENANCE_INTERVAL if healthy else _MAINTENANCE_RETRY)
-            workload.maintenance_due.clear()
-        self._queue.reset_circuit_breaker(workload.key)
+    def _maintain_workload(self, workload: WorkloadCluster, full: bool) -> bool:  # noqa: FBT001 # a callback
+        """Run a round of maintenance; return whether the cluster is served without a problem.
 
-    def _maintain_workload_once(self, workload: WorkloadCluster) -> None:
+        A full round also reads what seldom changes: the addresses of the API server, and the CA.
+        """
+        step = partial(self._maintain_workload_once, workload, full=full)
+        succeeded = run_step(step, "maintenance of a cluster", workload.key)
+        return succeeded and workload not in self._problems
+
+    def _maintain_workload_once(self, workload: WorkloadCluster, *, full: bool) -> None:
         try:
-            workload.read_hosts()
+            if full:
+                workload.read_hosts()
             self._maintain_requests(workload)
         except ApiServerUnavailable as e:
             if e.status == HTTPStatus.FORBIDDEN:
@@ -315,6 +325,8 @@ class Controller:
                 message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
                 self._add_problem(workload, FORBIDDEN, message)
             raise
+        if not full:
+            return
         error = check_authority(workload.key, self._authorities.authority)
         if error is None or self._policies.is_serving_only(workload.key):
             self._problems.pop(workload, None)
@@ -330,7 +342,8 @@ class Controller:
                 bindings = workload.bindings.all()
                 enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
         if workload.csrs.has_synced:
-            delete_expired_offers(workload.csrs.all(), workload.writer, _now())
+            deleter = LimitedDeleter(workload.writer.delete, time.monotonic)
+            delete_expired_offers(workload.csrs.all(), deleter, _now())
 
     def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
         self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
@@ -338,6 +351,10 @@ class Controller:
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
             run_step(self._clusters.sync, "sync of the workload clusters")
+            run_step(self._sync_maintenance, "maintenance of the workload clusters")
+
+    def _sync_maintenance(self) -> None:
+        self._maintenance.sync(self._clusters.open_clusters())
 
     def _maintain_policies(self) -> None:
         while not self._stop.wait(_POLICY_INTERVAL):
@@ -351,11 +368,16 @@ class Controller:
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             run_step(self._machine_reports.flush, "report on the Machines")
-            if self._management.has_synced() and self._management.key_requests.has_synced:
-                run_step(self._key_requests.sync, "requests of endorsement keys")
+            if self._management.has_synced():
+                run_step(self._report_bans, "report of bans")
+                if self._management.key_requests.has_synced:
+                    run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 run_step(self._report_clusters, "report on the Clusters")
                 run_step(self._report_policies, "status of the policies")
+
+    def _report_bans(self) -> None:
+        note_bans(self._management, self._machine_reports.note)
 
     def _report_clusters(self) -> None:
         self._reporter.update(self._management.clusters.all())

@@ -8,34 +8,45 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 import logging
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.machine import InfrastructureObject, Reference, read_infrastructure
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.discovery import Reader, collection_paths
-from signer.kube.watch import ListerWatcher, Reflector, ResourceSpec
+from signer.kube.watch import ResourceSpec
 
 _logger = logging.getLogger(__name__)
+V = TypeVar("V")
 
 Kind = tuple[str, str]
 """API group and kind."""
 
 INFRASTRUCTURE_GROUPS: Final = ("infrastructure.cluster.x-k8s.io",)
 _MAX_KINDS: Final = 64
-"""Kinds that are watched, each by a thread; a provider has about five."""
+"""Kinds that are watched, each over one connection; a provider has about five."""
 _INTERVAL: Final = 60.0
 """Seconds until the served kinds are read again and unused watches are ended."""
 _MIN_INTERVAL: Final = 1.0
 """Minimum seconds between two readings, for any number of unknown kinds."""
 
 
-class Api(ListerWatcher, Reader, Protocol):
-    """The part of the management cluster's API that infrastructure watches need."""
+class Stoppable(Protocol):
+    """A watch that runs."""
+
+    def stop(self) -> None:
+        """End the watch."""
+
+
+class Starter(Protocol):
+    """Starts watches of the management cluster."""
+
+    def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Stoppable:
+        """Keep a cache equal to a collection."""
 
 
 class References(Protocol):
@@ -45,21 +56,22 @@ class References(Protocol):
         """Return the kinds of all objects that they refer to."""
 
     def reference_changed(self, reference: Reference) -> None:
-        """Take note that an object has changed. Called on the thread of its watch."""
+        """Take note that an object has changed. Called on the thread of the watches."""
 
 
-@dataclass(slots=True)
-class _Watch:
+@dataclass(frozen=True, slots=True)
+class _KindWatch:
     cache: Cache[InfrastructureObject]
-    stop: Event = field(default_factory=Event)
+    watch: Stoppable
 
 
 class InfrastructureWatches:
     """A cache for each infrastructure kind in use."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are options
         self,
-        api: Api,
+        api: Reader,
+        starter: Starter,
         stop: Event,
         *,
         groups: Iterable[str],
@@ -67,12 +79,13 @@ class InfrastructureWatches:
         budget: MemoryBudget,
     ) -> None:
         self._api = api
+        self._starter = starter
         self._stop = stop
         self._groups = frozenset(groups)
         self._references = references
         self._budget = budget
         self._lock = Lock()
-        self._watches: dict[Kind, _Watch] = {}
+        self._watches: dict[Kind, _KindWatch] = {}
         self._served: Mapping[Kind, str] | None = None
         self._requested = Event()
 
@@ -143,7 +156,7 @@ class InfrastructureWatches:
                 fields = {"message": e.message, "detail": e.detail}
                 _logger.warning("infrastructure kinds not read", extra={"fields": fields})
             except Exception:
-                # Also when no thread can be started: the next round tries again.
+                # Also when the thread of the watches cannot be started: the next round tries again.
                 _logger.exception("infrastructure kinds not watched")
             self._stop.wait(_MIN_INTERVAL)
             self._requested.wait(_INTERVAL)
@@ -151,24 +164,23 @@ class InfrastructureWatches:
             self._end(kind)
 
     def _begin(self, kind: Kind) -> None:
-        group, name = kind
+        _, name = kind
         plural = f"{name}s"
-        watch = _Watch(cache=Cache(plural, budget=self._budget))
-        watch.cache.add_event_handler(partial(self._object_changed, kind))
+        cache: Cache[InfrastructureObject] = Cache(plural, budget=self._budget)
+        cache.add_event_handler(partial(self._object_changed, kind))
         resource = ResourceSpec(
             plural=plural, path=partial(self._path, kind), read=read_infrastructure
         )
-        reflector = Reflector(self._api, resource, watch.cache, watch.stop)
-        Thread(target=reflector.run, name=f"watch {plural}.{group}", daemon=True).start()
-        # Last: a watch whose thread did not start is begun again by the next `sync`.
+        watch = self._starter.start(resource, cache)
+        # Last: a watch that did not start is begun again by the next `sync`.
         with self._lock:
-            self._watches[kind] = watch
+            self._watches[kind] = _KindWatch(cache, watch)
 
     def _end(self, kind: Kind) -> None:
         with self._lock:
-            watch = self._watches.pop(kind)
-        watch.stop.set()
-        watch.cache.close()
+            ended = self._watches.pop(kind)
+        ended.watch.stop()
+        ended.cache.close()
 
     def _path(self, kind: Kind) -> str | None:
         with self._lock:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -30,19 +30,24 @@ from signer.kube.cache import Cache, EventHandler
 from signer.kube.client import ApiClient
 from signer.kube.decode import Source
 from signer.kube.discovery import collection_path
-from signer.kube.watch import Reflector, ResourceSpec
+from signer.kube.event_loop import EventLoop
+from signer.kube.watch import ResourceSpec
+from signer.kube.watch_starter import WatchStarter
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
     EndorsementKeyRequest,
 )
+from signer.task_pool import TaskPool
 
 V = TypeVar("V")
 NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 """Called with a Cluster and a name that changed; `None` means any."""
 
 _CAPI: Final = "cluster.x-k8s.io"
+_DISCOVERY_THREADS: Final = 4
+"""They read where the API server keeps its kinds, before each list."""
 
 
 class ManagementCluster(ManagementCaches):
@@ -75,10 +80,13 @@ class ManagementCluster(ManagementCaches):
         self._watch_policies = watch_policies
         self._api = api
         self._namespace = namespace
-        self._stop = stop
         self._notify = notify
+        # Apart from those of workload clusters, which may be hostile.
+        loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
+        self._starter = WatchStarter(api, loop, owner="")
         self._infrastructure = InfrastructureWatches(
             api,
+            self._starter,
             stop,
             groups=infrastructure_groups,
             references=self,
@@ -97,12 +105,9 @@ class ManagementCluster(ManagementCaches):
         self._watch("Machines", (_CAPI, "Machine"), read_machine, self.machines)
         self._watch("MachinePools", (_CAPI, "MachinePool"), read_pool, self.pools)
         self._watch("KubeadmConfigs", KUBEADM_CONFIG, read_bootstrap, self.bootstraps)
-        self._watch_path(
-            "EndorsementKeys", lambda: ENDORSEMENT_KEYS, read_endorsement_key, self.keys
-        )
-        self._watch_path(
-            "AttestedNodes", lambda: self._scoped(ATTESTED_NODES), read_attested_node, self.nodes
-        )
+        self._watch_path("EndorsementKeys", ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
+        nodes = self._scoped(ATTESTED_NODES)
+        self._watch_path("AttestedNodes", nodes, read_attested_node, self.nodes)
         self._watch("EndorsementKeyRequests", KEY_REQUEST, read_key_request, self.key_requests)
         if self._watch_policies:
             path = partial(collection_path, self._api, *POLICY)
@@ -155,12 +160,16 @@ class ManagementCluster(ManagementCaches):
         self, plural: str, kind: tuple[str, str], read: Callable[[Source], V], cache: Cache[V]
     ) -> None:
         """Watch a kind in the version that the API server prefers."""
-        path = partial(collection_path, self._api, *kind)
-        self._watch_path(plural, lambda: self._scoped(path()), read, cache)
 
-    def _scoped(self, path: str | None) -> str | None:
+        def discover() -> str | None:
+            path = collection_path(self._api, *kind)
+            return None if path is None else self._scoped(path)
+
+        self._watch_path(plural, discover, read, cache)
+
+    def _scoped(self, path: str) -> str:
         """Return the path of a namespaced collection in the watched namespace."""
-        if path is None or not self._namespace:
+        if not self._namespace:
             return path
         version, _, plural = path.rpartition("/")
         return f"{version}/namespaces/{quote(self._namespace, safe='')}/{plural}"
@@ -168,13 +177,11 @@ class ManagementCluster(ManagementCaches):
     def _watch_path(
         self,
         plural: str,
-        path: Callable[[], str | None],
+        path: str | Callable[[], str | None],
         read: Callable[[Source], V],
         cache: Cache[V],
     ) -> None:
-        resource = ResourceSpec(plural=plural, path=path, read=read)
-        reflector = Reflector(self._api, resource, cache, self._stop)
-        Thread(target=reflector.run, name=f"watch {plural}", daemon=True).start()
+        self._starter.start(ResourceSpec(plural=plural, path=path, read=read), cache)
 
     def _cluster_changed(self, cluster: ClusterObject) -> None:
         if cluster.infrastructure is not None:

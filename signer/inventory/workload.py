@@ -1,13 +1,13 @@
 """One workload cluster: its caches, their reflectors, and the writes to it.
 
-Its API server may be hostile. So it has connections, threads and a memory budget apart from those
-of other owners: what it does costs no other cluster anything.
+Its API server may be hostile. So it has connections of its own, and budgets of memory and CPU time
+apart from those of other owners: what it does costs no other cluster anything.
 """
 
 from collections.abc import Callable
 from http import HTTPStatus
-from threading import Event, Thread
-from typing import Any, Final, TypeVar
+from threading import Event
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
@@ -18,8 +18,10 @@ from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.csrs import CSRS, CsrClient, read_pending_csr
 from signer.kube.decode import Source
+from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import Connection
-from signer.kube.watch import Reflector, ResourceSpec
+from signer.kube.watch import ResourceSpec
+from signer.kube.watch_starter import Watch, WatchStarter
 from signer.model import ClusterKey, Csr
 
 V = TypeVar("V")
@@ -34,7 +36,7 @@ _PAGE_SIZE: Final = 50
 class WorkloadCluster(WorkloadCaches):
     """The caches of a workload cluster, the reflectors that fill them, and the writes to it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are options
         self,
         key: ClusterKey,
         uid: str,
@@ -42,7 +44,9 @@ class WorkloadCluster(WorkloadCaches):
         *,
         user_agent: str,
         budgets: Budgets,
+        loop: EventLoop,
     ) -> None:
+        """Run the watches on `loop`."""
         super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
         self.cpu = CpuShare(budgets.cpu, key.namespace)
@@ -58,7 +62,8 @@ class WorkloadCluster(WorkloadCaches):
         )
         self.writer = CsrClient(self._api)
         self._stop = Event()
-        self._reflectors: list[Reflector[Any]] = []
+        self._starter = WatchStarter(self._api, loop, owner=key.namespace)
+        self._watches: list[Watch] = []
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
 
@@ -70,12 +75,10 @@ class WorkloadCluster(WorkloadCaches):
         self._watch(csrs, CSRS, read_pending_csr, self.csrs, page_size=_CSR_PAGE_SIZE)
 
     def stop(self) -> None:
-        """Stop the watches and empty the caches.
-
-        The threads end later: at the next event of their watch, or when it is silent too long.
-        """
+        """Stop the watches and empty the caches."""
         self._stop.set()
-        self.maintenance_due.set()
+        for watch in self._watches:
+            watch.stop()
         self._api.close()
         for cache in (self.csrs, self.nodes, self.bindings, self.hosts):
             cache.close()
@@ -93,8 +96,27 @@ class WorkloadCluster(WorkloadCaches):
     @property
     def failure(self) -> tuple[str, ApiServerUnavailable] | None:
         """Return the plural of a collection whose last list or watch failed, and the error."""
-        failed = ((r.plural, r.failure) for r in self._reflectors)
+        failed = ((w.reflector.plural, w.reflector.failure) for w in self._watches)
         return next(((plural, error) for plural, error in failed if error is not None), None)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Return whether the API server did not answer the last list or watch of a collection."""
+        failure = self.failure
+        return failure is not None and failure[1].status == 0
+
+    @property
+    def is_unauthorized(self) -> bool:
+        """Return whether the API server has refused the credential."""
+        return self._api.endpoint.unauthorized
+
+    def forget_unauthorized(self) -> None:
+        """Take note that no other credential is known."""
+        self._api.endpoint.unauthorized = False
+
+    def close_idle_connections(self) -> None:
+        """Close the connections other than those of the watches, if they are idle."""
+        self._api.close_idle_connections()
 
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
@@ -115,8 +137,5 @@ class WorkloadCluster(WorkloadCaches):
         *,
         page_size: int = _PAGE_SIZE,
     ) -> None:
-        resource = ResourceSpec(plural=plural, path=lambda: path, read=read, page_size=page_size)
-        reflector = Reflector(self._api, resource, cache, self._stop)
-        self._reflectors.append(reflector)
-        name = f"watch {self._api.name} {plural}"
-        Thread(target=reflector.run, name=name, daemon=True).start()
+        resource = ResourceSpec(plural=plural, path=path, read=read, page_size=page_size)
+        self._watches.append(self._starter.start(resource, cache))

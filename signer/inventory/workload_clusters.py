@@ -1,19 +1,26 @@
 """The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
-The signer never connects to a Cluster that has not opted in. Each opted-in Cluster has a thread of
-its own that reads its Secret and opens its connection: a Secret that is refused, or takes long to
-read, costs no other Cluster anything.
+The signer never connects to a Cluster that has not opted in. The threads of a pool read the Secrets
+and open the connections, with turns for the owners: a Secret that is refused, or takes long to
+read, delays only the Clusters of its owner.
+
+A Secret is read again ten minutes after it was read, and sooner when its credential is refused,
+when the API server cannot be watched, or when its Cluster changes. It is not watched: a watch would
+need `list` on Secrets, and would read those of every tenant (docs/decisions/0030).
 """
 
 import logging
+import math
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from threading import Event, Thread
+from threading import Event
 from typing import Any, Final, Protocol
 
 from common.errors import ApiServerUnavailable, AttestationError
@@ -30,9 +37,11 @@ from signer.inventory.lister import infrastructure_signer
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
 from signer.kube.budget import Budgets
+from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import Connection
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
+from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
 
@@ -40,11 +49,13 @@ _BACKOFF: Final = Backoff(initial=5.0, maximum=30.0)
 """Between attempts to use a Secret that is missing or refused. A new Cluster gets its Secret after
 some minutes, and its nodes then wait for this pause at most."""
 _MAX_CLUSTERS: Final = 500
-"""Of one owner (namespace). Each has five threads, and a process cannot have any number of them."""
+"""Of one owner (namespace). Each has three connections, and a process has a limit of open files."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
-_REFRESH_INTERVAL: Final = 15.0
+_REFRESH_INTERVAL: Final = 600.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
+_RETRY_INTERVAL: Final = 15.0
+"""The same while the connection fails, and after a change of the Cluster."""
 FORBIDDEN: Final = "Forbidden"
 """Reason of a problem: RBAC does not allow the signer what it needs."""
 
@@ -89,52 +100,75 @@ def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProble
 
 
 class ClusterConnector:
-    """Keeps the connection to one workload cluster as its Secret says; `run` is a thread's body.
+    """Keeps the connection to one workload cluster as its Secret says.
 
     It serves one Cluster object. Another Cluster of the same name has another UID and another
     connector.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last five are options
         self,
         cluster: ClusterObject,
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
         budgets: Budgets,
+        loop: EventLoop,
         opened: Callable[[WorkloadCluster], None],
+        monotonic: Callable[[], float],
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start."""
+        """Call `opened` with each workload cluster before its watches start on `loop`."""
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
         """The open workload cluster, `None` while no connection is open."""
         self._secrets = secrets
         self._user_agent = user_agent
         self._budgets = budgets
+        self._loop = loop
         self._opened = opened
+        self._monotonic = monotonic
         self._stop = Event()
         self._failures = 0
         self._secret_name = admin_kubeconfig_name(cluster.key)
         self._problem: ConnectionProblem | None = None
+        self._refreshed_at = -math.inf
+        self._pause = 0.0
+        """Seconds from `_refreshed_at` to the next refresh, if nothing happens before."""
+        self._changed = False
+        """Whether the Cluster has changed since the last refresh."""
 
-    def run(self) -> None:
-        """Refresh the connection until `stop` is called."""
-        while not self._stop.is_set():
-            self._stop.wait(self.refresh())
+    def update(self, cluster: ClusterObject) -> None:
+        """Note the present state of the Cluster: a change may come with a new Secret."""
+        if cluster != self.cluster:
+            self.cluster = cluster
+            self._changed = True
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether the Secret is to be read now."""
+        pause, workload = self._pause, self.workload
+        if workload is not None and (
+            self._changed or workload.is_unauthorized or workload.failure is not None
+        ):
+            pause = min(pause, _RETRY_INTERVAL)
+        return self._monotonic() - self._refreshed_at >= pause
 
     def stop(self) -> None:
-        """Close the connection permanently, without waiting for the thread."""
+        """Close the connection permanently, without waiting for a refresh."""
         self._stop.set()
         workload = self.workload
         if workload is not None:
             workload.stop()
             _logger.info("cluster closed", extra=self._fields())
 
-    def refresh(self) -> float:
-        """Open or replace the connection as the Secret says now; return the seconds to the next.
+    def refresh(self) -> None:
+        """Open or replace the connection as the Secret says now.
 
         A Secret that cannot be used leaves an open connection as it is. Never raises.
         """
+        if self._stop.is_set():
+            return
+        self._changed = False
         try:
             self._connect()
         except KubeconfigRefused as e:
@@ -151,10 +185,13 @@ class ClusterConnector:
             _logger.exception("cluster not opened", extra=self._fields())
         else:
             self._failures, self._problem = 0, None
-            return _REFRESH_INTERVAL
-        pause = _BACKOFF.delay(self._failures, random.random())  # noqa: S311 # spreads load
+            self._schedule(_REFRESH_INTERVAL * (1.0 - random.random() / 5.0))  # noqa: S311 # spreads load
+            return
+        self._schedule(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
         self._failures += 1
-        return pause
+
+    def _schedule(self, pause: float) -> None:
+        self._pause, self._refreshed_at = pause, self._monotonic()
 
     def _connect(self) -> None:
         key = self.cluster.key
@@ -162,11 +199,18 @@ class ClusterConnector:
         connection = read_connection(secret, self.cluster)
         if self.workload is None or self.workload.connection != connection:
             self._open(connection)
+        else:
+            self.workload.forget_unauthorized()
 
     def _open(self, connection: Connection) -> None:
         key, uid = self.cluster.key, self.cluster.uid
         workload = WorkloadCluster(
-            key, uid, connection, user_agent=self._user_agent, budgets=self._budgets
+            key,
+            uid,
+            connection,
+            user_agent=self._user_agent,
+            budgets=self._budgets,
+            loop=self._loop,
         )
         if self.workload is not None:
             self.workload.stop()
@@ -175,7 +219,7 @@ class ClusterConnector:
             self._opened(workload)
             workload.start()
         except Exception:
-            # Some of its threads may run already.
+            # Some of its watches may run already.
             self.workload = None
             workload.stop()
             raise
@@ -213,24 +257,33 @@ class ClusterConnector:
 class WorkloadClusters:
     """The open workload clusters; `sync` and `stop` are for one thread, `get` for any."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last five are options
         self,
         management: ManagementCluster,
         secrets: KubeconfigSecrets,
         *,
         user_agent: str,
         budgets: Budgets,
+        pool: TaskPool,
         opened: Callable[[WorkloadCluster], None],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start."""
+        """Call `opened` with each workload cluster before its watches start.
+
+        What blocks runs on the threads of `pool`.
+        """
         self._management = management
+        self._pool = pool
         self._connector = partial(
             ClusterConnector,
             secrets=secrets,
             user_agent=user_agent,
             budgets=budgets,
+            loop=EventLoop("watches", pool),
             opened=opened,
+            monotonic=monotonic,
         )
+        self._refreshing: dict[ClusterConnector, Future[None]] = {}
         self._connectors: dict[ClusterKey, ClusterConnector] = {}
         self._over_limit: frozenset[str] = frozenset()
         """Owners with more opted-in Clusters than are served."""
@@ -247,8 +300,16 @@ class WorkloadClusters:
             return connector.problem()
         return _TOO_MANY if key.namespace in self._over_limit else CONNECTING
 
+    def open_clusters(self) -> Sequence[WorkloadCluster]:
+        """Return the open workload clusters."""
+        connectors = tuple(self._connectors.values())
+        return [c.workload for c in connectors if c.workload is not None]
+
     def sync(self) -> None:
-        """Start a connector for each opted-in Cluster; stop those of all others."""
+        """Make a connector for each opted-in Cluster; stop those of all others.
+
+        Have the Secrets read that are due, and close the connections that are idle.
+        """
         if not self._management.clusters.has_synced:
             return
         opted_in = {c.key: c for c in self._management.clusters.all() if self._has_opted_in(c)}
@@ -257,7 +318,12 @@ class WorkloadClusters:
             if cluster is None or cluster.uid != connector.cluster.uid:
                 del self._connectors[key]
                 connector.stop()
+            else:
+                connector.update(cluster)
         self._start_new(opted_in)
+        self._refresh_due()
+        for workload in self.open_clusters():
+            workload.close_idle_connections()
 
     def stop(self) -> None:
         """Close every workload cluster."""
@@ -280,14 +346,14 @@ class WorkloadClusters:
             return cluster.key in self._connectors
 
     def _start_new(self, opted_in: Mapping[ClusterKey, ClusterObject]) -> None:
-        """Start connectors, the oldest Clusters' first, up to the limit of each owner."""
+        """Make connectors, the oldest Clusters' first, up to the limit of each owner."""
         served = Counter(key.namespace for key in self._connectors)
         over_limit = set()
         new = [cluster for key, cluster in opted_in.items() if key not in self._connectors]
         for cluster in sorted(new, key=lambda cluster: cluster.created or _UNKNOWN):
             owner = cluster.key.namespace
             if served[owner] < _MAX_CLUSTERS:
-                self._start(cluster)
+                self._connectors[cluster.key] = self._connector(cluster)
                 served[owner] += 1
             else:
                 over_limit.add(owner)
@@ -296,13 +362,9 @@ class WorkloadClusters:
             _logger.warning("too many Clusters have opted in", extra={"fields": fields})
         self._over_limit = frozenset(over_limit)
 
-    def _start(self, cluster: ClusterObject) -> None:
-        connector = self._connector(cluster)
-        name = f"connect {cluster.key.namespace}/{cluster.key.name}"
-        try:
-            Thread(target=connector.run, name=name, daemon=True).start()
-        except RuntimeError:
-            # No thread can be started now; the next `sync` tries again.
-            _logger.exception("cluster not connected", extra={"fields": {"thread": name}})
-        else:
-            self._connectors[cluster.key] = connector
+    def _refresh_due(self) -> None:
+        """Submit the refreshes that are due, one at a time for each connector."""
+        self._refreshing = {c: f for c, f in self._refreshing.items() if not f.done()}
+        for key, connector in tuple(self._connectors.items()):
+            if connector.is_due and connector not in self._refreshing:
+                self._refreshing[connector] = self._pool.submit(key.namespace, connector.refresh)

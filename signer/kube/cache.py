@@ -6,7 +6,8 @@ hostile and must not cost the other clusters their memory.
 """
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -49,7 +50,7 @@ class Cache(Generic[V]):
         self._closed = False
 
     def add_event_handler(self, handler: EventHandler[V]) -> None:
-        """Call `handler` after each change, on the reflector's thread."""
+        """Call `handler` after each change, on the thread of the watches: it must not block."""
         self._handlers.append(handler)
 
     @property
@@ -112,23 +113,30 @@ class Cache(Generic[V]):
         Nothing can be read of the first list until it is whole. An exception out of `entries`
         deletes nothing.
         """
-        listed: set[str] = set()
-        refused: set[str] = set()
+        loading = self.begin_load()
         for key, value in entries:
-            if self.upsert(key, value):
-                listed.add(key)
-            else:
-                refused.add(self.owner_of(key))
+            loading.store(key, value)
+        for _ in loading.finish():
+            pass
+
+    def begin_load(self) -> "Loading[V]":
+        """Return a list that is stored step by step, as `load` does."""
+        return Loading(self)
+
+    def finish_load(self, listed: AbstractSet[str], refused: set[str]) -> Iterator[None]:
+        """Delete what was not in a list; see `Loading.finish`."""
         with self._lock:
             self._incomplete = refused
             absent = self._values.keys() - listed
         for key in absent:
             self.delete(key)
+            yield
         with self._lock:
-            added = () if self._synced else tuple(self._values.items())
-            self._synced = True
+            added = () if self._synced or self._closed else tuple(self._values.items())
+            self._synced = not self._closed
         for key, value in added:
             self._notify(key, None, value)
+            yield
 
     def upsert(self, key: str, value: V) -> bool:
         """Store one value; return whether the budget allows it. Delete the key if it does not."""
@@ -202,3 +210,23 @@ class Cache(Generic[V]):
         if before != after:
             for handler in self._handlers:
                 handler(key, before, after)
+
+
+class Loading(Generic[V]):
+    """A list that is stored in a cache step by step."""
+
+    def __init__(self, cache: Cache[V]) -> None:
+        self._cache = cache
+        self._listed: set[str] = set()
+        self._refused: set[str] = set()
+
+    def store(self, key: str, value: V) -> None:
+        """Store an entry of the list."""
+        if self._cache.upsert(key, value):
+            self._listed.add(key)
+        else:
+            self._refused.add(self._cache.owner_of(key))
+
+    def finish(self) -> Iterator[None]:
+        """Delete what was not in the list, and call the handlers; yield after each value."""
+        return self._cache.finish_load(self._listed, self._refused)

@@ -1,9 +1,9 @@
 """Budgets of CPU time: an owner whose API servers send without a pause must not slow the others.
 
 Python runs one thread at a time. What a thread spends on the bytes of an owner's API servers, from
-TLS to the caches, counts for the owner. A thread of an owner above its share pauses before it reads
-more, so that the server has to wait (TCP flow control). What an accepted request costs to read is
-given back: the share is for what leads to nothing.
+TLS to the caches, counts for the owner. Above its share, a thread or a watch of the owner pauses
+before it reads more, so that the server has to wait (TCP flow control). What an accepted request
+costs to read is given back: the share is for what leads to nothing.
 """
 
 import logging

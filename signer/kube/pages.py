@@ -37,6 +37,45 @@ class Page(Fields):
     items: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=_MAX_ITEMS)] | None = None
 
 
+class Pager:
+    """Which page of a list to read next, with `limit` objects each, or fewer where they are large.
+
+    Reading is the caller's: on a thread, or on an event loop.
+    """
+
+    def __init__(self, limit: int, query: Mapping[str, str]) -> None:
+        self._limit = limit
+        self._query = query
+        self._continue: str | None = ""
+        """Where the next page begins; empty for the first, `None` after the last."""
+        self._requests = 0
+
+    def next_query(self) -> Mapping[str, str] | None:
+        """Return the query of the next page, `None` after the last.
+
+        Raises `ApiServerUnavailable` when the list has no end.
+        """
+        if self._continue is None:
+            return None
+        if self._requests >= _MAX_PAGES:
+            raise ApiServerUnavailable("the API server's list has no end")
+        self._requests += 1
+        further = {"continue": self._continue} if self._continue else {}
+        return {**self._query, "limit": str(self._limit), **further}
+
+    def shrink(self, error: PageTooLarge) -> None:
+        """Ask for fewer objects. Raises `ApiServerUnavailable` where it was one already."""
+        if self._limit == 1:
+            raise ApiServerUnavailable("an object of the API server is too large") from error
+        self._limit = max(1, self._limit // 4)
+
+    def read(self, response: Response) -> Page:
+        """Return the page. Raises `ApiServerUnavailable` when it cannot be read."""
+        page = response.read(_read_page)
+        self._continue = page.metadata.continue_ or None
+        return page
+
+
 def list_pages(
     reader: PageReader, path: str, limit: int, query: Mapping[str, str]
 ) -> Iterator[Page]:
@@ -44,21 +83,14 @@ def list_pages(
 
     Raises `Expired` when the server can no longer continue the list, and `ApiServerUnavailable`.
     """
-    further: dict[str, str] = {}
-    for _ in range(_MAX_PAGES):
+    pager = Pager(limit, query)
+    while (page_query := pager.next_query()) is not None:
         try:
-            response = reader.get_page(path, {**query, "limit": str(limit), **further})
+            response = reader.get_page(path, page_query)
         except PageTooLarge as e:
-            if limit == 1:
-                raise ApiServerUnavailable("an object of the API server is too large") from e
-            limit = max(1, limit // 4)
-            continue
-        page = response.read(_read_page)
-        yield page
-        if not page.metadata.continue_:
-            return
-        further = {"continue": page.metadata.continue_}
-    raise ApiServerUnavailable("the API server's list has no end")
+            pager.shrink(e)
+        else:
+            yield pager.read(response)
 
 
 def _read_page(source: Source) -> Page:

@@ -1,16 +1,17 @@
 """Keeps one cache equal to one collection of an API server: list, watch, and list again.
 
 A reflector survives server restarts, connections that die silently, resource versions that expired
-(410) and objects that cannot be read. Only `stop` ends it. Source: client-go's Reflector.
+(410) and objects that cannot be read. Only cancellation ends it. Source: client-go's Reflector.
 """
 
+import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from threading import Event
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -18,11 +19,12 @@ import msgspec
 from common.errors import ApiServerUnavailable
 from signer.backoff import Backoff
 from signer.kube.cache import Cache
-from signer.kube.client import Expired, Response
+from signer.kube.client import Expired, PageTooLarge, Response
 from signer.kube.decode import Fields, Source, Text, decode, object_key
-from signer.kube.pages import list_pages
+from signer.kube.pages import Page, Pager
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 V = TypeVar("V")
 
 _WATCH_SECONDS: Final = 300
@@ -34,6 +36,8 @@ _ABSENT_SECONDS: Final = 60.0
 """Until the next request for a kind that the API server does not have."""
 _LONG_WATCH: Final = 30.0
 """Seconds after which the end of a watch is no failure, even if it brought no event."""
+_VALUES_PER_TURN: Final = 100
+"""Values of a list whose handlers are called until the other reflectors get their turn."""
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
@@ -44,11 +48,20 @@ class ListerWatcher(Protocol):
     def name(self) -> str:
         """Return the cluster's name in logs."""
 
-    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list. Raises `Expired` or `PageTooLarge`."""
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield events. Raises `Expired`."""
+
+    async def yield_cpu(self) -> None:
+        """Let the other reflectors run, and wait while the owner is above its CPU share."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function that blocks, on a thread."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +70,10 @@ class ResourceSpec(Generic[V]):
 
     plural: str
     """For logs."""
-    path: Callable[[], str | None]
-    """Returns the collection's path, before each list, since versions of an API come and go.
-    `None` when the API server has no such kind: then there are no objects."""
+    path: str | Callable[[], str | None]
+    """The collection's path, or a function that returns it before each list, since versions of an
+    API come and go; it may block. `None` when the API server has no such kind: then there are no
+    objects."""
     read: Callable[[Source], V | None]
     """Returns the value of an object; `None` for one that is not kept."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -81,15 +95,20 @@ class _WatchEvent(Fields):
 
 
 class Reflector(Generic[V]):
-    """Lists and watches one collection; `run` is the body of a thread."""
+    """Lists and watches one collection; `run` is a task of an event loop."""
 
     def __init__(
-        self, source: ListerWatcher, resource: ResourceSpec[V], cache: Cache[V], stop: Event
+        self,
+        source: ListerWatcher,
+        resource: ResourceSpec[V],
+        cache: Cache[V],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._source = source
         self._resource = resource
         self._cache = cache
-        self._stop = stop
+        self._sleep = sleep
         self._path = ""
         self._version: str | None = None
         """Where the next watch continues; `None` when everything has to be listed."""
@@ -106,38 +125,44 @@ class Reflector(Generic[V]):
         """Return the plural of the watched kind."""
         return self._resource.plural
 
-    def run(self) -> None:
-        """Keep the cache equal to the collection until `stop` is set."""
-        while not self._stop.is_set():
-            try:
-                self._list_and_watch()
-            except Expired:
-                self._version = None
-            except ApiServerUnavailable as e:
-                self.failure = e
-                fields = {"message": self._message(e), "detail": e.detail}
-                _logger.warning("watch interrupted", extra=self._fields(**fields))
-                if self._failures >= _MAX_FAILURES:
-                    self._version = None
-            except Exception:
-                # A bug of ours, or an answer that no test has: neither ends the reflector.
-                _logger.exception("watch failed", extra=self._fields())
-                self._version = None
-            # Also after a watch that ended well: a server may end each one at once.
-            self._stop.wait(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
-            self._failures += 1
+    async def run(self) -> None:
+        """Keep the cache equal to the collection until the task is cancelled."""
+        try:
+            while True:
+                await self._run_once()
+                # Also after a watch that ended well: a server may end each one at once.
+                await self._sleep(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
+                self._failures += 1
+        finally:
+            self._source.close()
 
-    def _list_and_watch(self) -> None:
+    async def _run_once(self) -> None:
+        try:
+            await self._list_and_watch()
+        except Expired:
+            self._version = None
+        except ApiServerUnavailable as e:
+            self.failure = e
+            fields = {"message": self._message(e), "detail": e.detail}
+            _logger.warning("watch interrupted", extra=self._fields(**fields))
+            if self._failures >= _MAX_FAILURES:
+                self._version = None
+        except Exception:
+            # A bug of ours, or an answer that no test has: neither ends the reflector.
+            _logger.exception("watch failed", extra=self._fields())
+            self._version = None
+
+    async def _list_and_watch(self) -> None:
         if self._version is None:
-            self._version = self._list()
+            self._version = await self._list()
         if self._version is None:
-            self._stop.wait(_ABSENT_SECONDS)
+            await self._sleep(_ABSENT_SECONDS)
         else:
-            self._watch(self._version)
+            await self._watch(self._version)
 
-    def _list(self) -> str | None:
+    async def _list(self) -> str | None:
         """Fill the cache; return the resource version to watch from, `None` for no such kind."""
-        path = self._resource.path()
+        path = await self._find_path()
         if path is None:
             self._cache.replace({})
             self.failure = None
@@ -145,27 +170,42 @@ class Reflector(Generic[V]):
         self._path = path
         self._over_budget.clear()
         self._decode_failed = False
-        versions: list[str] = []
-        self._cache.load(self._listed(versions))
+        version = await self._load()
         self._report_refusals()
         self.failure = None
-        return versions[-1]
+        return version
 
-    def _listed(self, versions: list[str]) -> Iterator[tuple[str, V]]:
-        """Yield the objects of a list with their keys; append each page's version to `versions`."""
-        query, limit = self._resource.query, self._resource.page_size
-        for page in list_pages(self._source, self._path, limit, query):
-            if self._stop.is_set():
-                raise ApiServerUnavailable("the watch is being stopped")
+    async def _find_path(self) -> str | None:
+        path = self._resource.path
+        return path if isinstance(path, str) else await self._source.call(path)
+
+    async def _load(self) -> str:
+        """Store a list in the cache; return its version."""
+        loading, version = self._cache.begin_load(), ""
+        async for page in self._pages():
             for item in page.items or ():
                 entry = self._read(item)
                 if entry is not None:
-                    yield entry
-            if not page.metadata.resource_version:
+                    loading.store(*entry)
+            version = page.metadata.resource_version or ""
+            if not version:
                 raise ApiServerUnavailable("the API server's list has no resource version")
-            versions.append(page.metadata.resource_version)
+        for number, _ in enumerate(loading.finish(), 1):
+            if number % _VALUES_PER_TURN == 0:
+                await self._source.yield_cpu()
+        return version
 
-    def _watch(self, version: str) -> None:
+    async def _pages(self) -> AsyncIterator[Page]:
+        pager = Pager(self._resource.page_size, self._resource.query)
+        while (query := pager.next_query()) is not None:
+            try:
+                response = await self._source.get_page(self._path, query)
+            except PageTooLarge as e:
+                pager.shrink(e)
+            else:
+                yield pager.read(response)
+
+    async def _watch(self, version: str) -> None:
         """Apply events until the server ends the watch."""
         seconds = int(_WATCH_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 # spreads load
         query = {
@@ -175,11 +215,10 @@ class Reflector(Generic[V]):
             "timeoutSeconds": str(seconds),
         }
         started = time.monotonic()
-        for line in self._source.watch(self._path, query):
-            if self._stop.is_set():
-                break
-            self._version = self._apply_event(line)
-            self._failures, self.failure = 0, None
+        async with aclosing(self._source.watch(self._path, query)) as lines:
+            async for line in lines:
+                self._version = self._apply_event(line)
+                self._failures, self.failure = 0, None
         self.failure = None
         if time.monotonic() - started > _LONG_WATCH:
             self._failures = 0

@@ -38,6 +38,7 @@ from tests.harness import kubeconfig, objects, pki
 from tests.harness.controlplane import HOST
 
 _BOOTSTRAPPERS: Final = ["system:bootstrappers", "system:authenticated"]
+_BOOKMARK_SECONDS: Final = 60.0
 _NODES: Final = ["system:nodes", "system:authenticated"]
 
 
@@ -167,9 +168,12 @@ class Bench:
             return 200, {}
         done = [node for node in self.nodes if node.certified]
         calls: Counter[str] = Counter()
-        for server in (self.management, *self.workloads.values()):
+        servers = (self.management, *self.workloads.values())
+        for server in servers:
             calls.update(server.calls)
         return 200, {
+            "watches": sum(s.store.open_watches() for s in self.workloads.values()),
+            "connections": sum(s.connections for s in self.workloads.values()),
             "filed": min((n.offered for n in self.nodes), default=0.0),
             "latencies": [node.certified - node.offered for node in done],
             "last": max((node.certified for node in done), default=0.0),
@@ -190,7 +194,10 @@ async def serve(directory: Path) -> None:
         connect = partial(Connection, server, delay=config["delay"])
         await loop.create_server(connect, HOST, port, ssl=context)
     (directory / "ready").touch()
-    await asyncio.Event().wait()
+    while True:
+        await asyncio.sleep(_BOOKMARK_SECONDS)
+        for server in servers.values():
+            server.store.send_bookmarks()
 
 
 if __name__ == "__main__":

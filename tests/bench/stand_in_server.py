@@ -26,6 +26,8 @@ class Server:
         self.store = Store()
         self.calls: Counter[str] = Counter()
         """Requests for single objects."""
+        self.connections = 0
+        """Connections that are open now."""
         self._control = control
 
     def answer(
@@ -66,6 +68,9 @@ class Server:
         if "watch" in query:
             transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             self.store.watch(path, int(query["resourceVersion"]), transport)
+            seconds = int(query["timeoutSeconds"])
+            loop = asyncio.get_running_loop()
+            loop.call_later(seconds, self.store.end_watch, path, transport)
             return None
         items = list(self.store.objects.get(path, {}).values())
         start, limit = int(query.get("continue", "0")), int(query.get("limit", "0"))
@@ -112,6 +117,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = transport
+        self._server.connections += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 # theirs
+        """See `asyncio.Protocol`."""
+        self._server.connections -= 1
 
     def data_received(self, data: bytes) -> None:
         """Answer each request that is complete."""

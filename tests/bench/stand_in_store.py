@@ -66,9 +66,27 @@ class Store:
                 transport.write(line)
         self.watchers.setdefault(path, []).append(transport)
 
+    def end_watch(self, path: str, transport: asyncio.Transport) -> None:
+        """End a watch; its connection is used again."""
+        if transport in self.watchers[path] and not transport.is_closing():
+            transport.write(b"0\r\n\r\n")
+        self.watchers[path] = [w for w in self.watchers[path] if w is not transport]
+
+    def open_watches(self) -> int:
+        """Return the number of watches that are open now."""
+        watchers = (w for path in self.watchers.values() for w in path)
+        return sum(not watcher.is_closing() for watcher in watchers)
+
+    def send_bookmarks(self) -> None:
+        """Send a bookmark to every watch, as an API server does about each minute."""
+        event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}}
+        for watchers in self.watchers.values():
+            for watcher in watchers:
+                if not watcher.is_closing():
+                    watcher.write(_chunk(event))
+
     def _publish(self, path: str, kind: str, body: Json) -> None:
-        line = dump({"type": kind, "object": body}) + b"\n"
-        chunk = b"%x\r\n%s\r\n" % (len(line), line)
+        chunk = _chunk({"type": kind, "object": body})
         self.history.setdefault(path, deque(maxlen=_HISTORY)).append((self.version, chunk))
         watchers = [w for w in self.watchers.get(path, ()) if not w.is_closing()]
         self.watchers[path] = watchers
@@ -112,6 +130,11 @@ def patched(current: Json, patch: Json | list[Json]) -> Json:
 def dump(body: object) -> bytes:
     """Encode as JSON."""
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _chunk(event: Json) -> bytes:
+    line = dump(event) + b"\n"
+    return b"%x\r\n%s\r\n" % (len(line), line)
 
 
 def _now() -> str:

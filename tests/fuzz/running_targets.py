@@ -1,11 +1,12 @@
 """Other inputs of the signer: watches, the Secret with challenge keys, and its own log."""
 
+import asyncio
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping
-from threading import Event
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable
@@ -27,6 +28,8 @@ from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR
 from tests.fuzz.target import Refused, Target
 
+T = TypeVar("T")
+
 HOME: Final = "node-attestation-system"
 CAPACITY: Final = 8 << 10
 """Bytes of the watch's cache: few, so that it is soon full."""
@@ -42,26 +45,24 @@ class _ScriptedServer:
         self._events = events if isinstance(events, list) else []
         self._began = False
         self._over = False
-        self.stop = _NoWait()
         self.budget = MemoryBudget(per_owner=CAPACITY)
         self.cache: Cache[Csr] = Cache("things", budget=self.budget, owner="team-a")
         self.left = len(self._events)
         self.peak = 0
 
-    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path
         self._record_use()
         self._over = self._began and "continue" not in query
         page, self._page = self._page, _page(_csr("good"))
         return Response(status=200, content=_as_sent(page))
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path
         assert "resourceVersion" in query
         self._began = True
         if self._over:
-            self.stop.set()
-            return
+            raise asyncio.CancelledError
         events, self._events = self._events, []
         for event in events:
             yield _as_sent(event)
@@ -69,15 +70,21 @@ class _ScriptedServer:
             self._record_use()
         raise Expired
 
+    async def yield_cpu(self) -> None:
+        """Do nothing: there are no other reflectors."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
     def _record_use(self) -> None:
         self.peak = max([self.peak, *self.budget.used().values()])
 
 
-class _NoWait(Event):
-    """An event whose `wait` returns at once."""
-
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 # theirs
-        return self.is_set()
+async def _no_pause(_: float) -> None:
+    """Do not wait."""
 
 
 def _as_sent(value: object) -> bytes:
@@ -99,8 +106,10 @@ def _watch(data: bytes) -> None:
     """Require that a cache keeps its capacity for any input, and is right after a valid list."""
     document = _object(data)
     server = _ScriptedServer(document.get("page"), document.get("events"))
-    collection = ResourceSpec(plural="things", path=lambda: "/things", read=read_pending_csr)
-    Reflector(server, collection, server.cache, server.stop).run()
+    collection = ResourceSpec(plural="things", path="/things", read=read_pending_csr)
+    reflector = Reflector(server, collection, server.cache, sleep=_no_pause)
+    with suppress(asyncio.CancelledError):
+        asyncio.run(reflector.run())
     assert server.peak <= CAPACITY
     assert [csr.name for csr in server.cache.all()] == ["good"]
     if server.left:

@@ -1,6 +1,5 @@
 """Threads of the controller: a hostile cluster neither speeds them up nor outlives its end."""
 
-import time
 from dataclasses import replace
 from threading import Event, Thread
 
@@ -16,10 +15,12 @@ from signer.controller.reconcile import Reconciler
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import WorkloadClusters
+from signer.inventory.workload_clusters import CONNECTING, WorkloadClusters
 from signer.kube.budget import Budgets
+from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.model import Csr
+from signer.task_pool import TaskPool
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import Scenario
 from tests.fakes.csrs import FakeCsrs
@@ -30,7 +31,8 @@ from tests.harness import kubeconfig, pki
 def workload() -> WorkloadCluster:
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
     connection = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
-    return WorkloadCluster(HOME, "uid", connection, user_agent="test", budgets=Budgets())
+    loop = EventLoop("unused", TaskPool(1))
+    return WorkloadCluster(HOME, "uid", connection, user_agent="test", budgets=Budgets(), loop=loop)
 
 
 def make_controller(workload: WorkloadCluster) -> Controller:
@@ -46,58 +48,19 @@ def make_controller(workload: WorkloadCluster) -> Controller:
     return Controller(config, agent="test")
 
 
-def maintenance_thread(workload: WorkloadCluster) -> Thread:
-    """Return the maintenance thread of a workload cluster."""
-    return Thread(
-        target=make_controller(workload)._maintain_workload, args=(workload,), daemon=True
-    )
-
-
-def test_maintenance_rounds_of_a_cluster_have_a_minimum_interval(
+def test_full_round_of_maintenance_reads_hosts_and_authority(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds: list[float] = []
-
-    def read_hosts() -> None:
-        rounds.append(time.monotonic())
-        workload.maintenance_due.set()
-        if len(rounds) == 3:
-            workload.stop()
-
-    monkeypatch.setattr(workload, "read_hosts", read_hosts)
-    monkeypatch.setattr(controller, "_MIN_MAINTENANCE_INTERVAL", 0.2)
-    maintenance = maintenance_thread(workload)
-    maintenance.start()
-    maintenance.join(30)
-    assert not maintenance.is_alive()
-    assert rounds[-1] - rounds[0] >= 0.4
-
-
-def test_maintenance_ends_when_its_cluster_is_closed(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At whatever moment: a closed cluster may have opted out, and gets no more requests."""
-    rounds = 0
-
-    def read_hosts() -> None:
-        nonlocal rounds
-        rounds += 1
-
-    clear = workload.maintenance_due.clear
-
-    def close_meanwhile() -> None:
-        workload.stop()
-        clear()
-
-    monkeypatch.setattr(workload, "read_hosts", read_hosts)
-    monkeypatch.setattr(workload.maintenance_due, "clear", close_meanwhile)
-    monkeypatch.setattr(controller, "_MIN_MAINTENANCE_INTERVAL", 0.0)
-    workload.maintenance_due.set()
-    maintenance = maintenance_thread(workload)
-    maintenance.start()
-    maintenance.join(30)
-    assert not maintenance.is_alive()
-    assert rounds == 1
+    """Each round read both: 17 requests a second for 500 idle clusters."""
+    signer = make_controller(workload)
+    reads: list[str] = []
+    monkeypatch.setattr(workload, "read_hosts", lambda: reads.append("hosts"))
+    monkeypatch.setattr(signer._authorities, "authority", lambda _: reads.append("authority"))
+    signer._problems[workload] = CONNECTING
+    assert not signer._maintain_workload(workload, full=False)
+    assert reads == []
+    assert signer._maintain_workload(workload, full=True)
+    assert reads == ["hosts", "authority"]
 
 
 def test_the_shutdown_does_not_wait_for_the_management_cluster(
@@ -132,8 +95,9 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
         assert item is not None
         signer._queue.done(item, DONE, slow=True)
     assert signer._queue.state().open_breakers == {HOME}
-    monkeypatch.setattr(workload, "read_hosts", workload.stop)
-    signer._maintain_workload(workload)
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    signer._maintenance.sync([workload])
+    signer._maintenance.sync([])
     assert signer._queue.state().open_breakers == frozenset()
 
 

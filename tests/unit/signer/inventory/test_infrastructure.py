@@ -1,9 +1,10 @@
 """Watches of infrastructure kinds: tenants name kinds, and must not start watches without end."""
 
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Event
+from typing import TypeVar
 
 import pytest
 
@@ -12,15 +13,28 @@ from signer.inventory import infrastructure
 from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
 from signer.inventory.machine import Reference, read_infrastructure
 from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
 from signer.kube.client import Response
+from signer.kube.watch import ResourceSpec
 from tests.builders import kube_objects
 from tests.builders.kube_objects import INFRASTRUCTURE, RECORD
 
+V = TypeVar("V")
 KIND = (INFRASTRUCTURE, "TestMachine")
 
 
 def reference(kind: str = "TestMachine", group: str = INFRASTRUCTURE) -> Reference:
     return Reference(group=group, kind=kind, namespace="team-a", name="infra")
+
+
+@dataclass(slots=True)
+class FakeWatch:
+    """A watch that brings no events."""
+
+    stopped: bool = False
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 @dataclass(slots=True)
@@ -31,12 +45,17 @@ class Landscape:
     used: set[tuple[str, str]] = field(default_factory=lambda: {KIND})
     changed: list[Reference] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
-    name: str = "management"
+    started: dict[str, FakeWatch] = field(default_factory=dict)
     watches: InfrastructureWatches = field(init=False)
 
     def __post_init__(self) -> None:
         self.watches = InfrastructureWatches(
-            self, Event(), groups=INFRASTRUCTURE_GROUPS, references=self, budget=MemoryBudget()
+            self,
+            self,
+            Event(),
+            groups=INFRASTRUCTURE_GROUPS,
+            references=self,
+            budget=MemoryBudget(),
         )
 
     def used_kinds(self) -> set[tuple[str, str]]:
@@ -56,11 +75,10 @@ class Landscape:
             body = {"resources": [{"kind": k, "name": f"{k.lower()}s"} for k in kinds]}
         return Response(status=200, content=json.dumps(body).encode())
 
-    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
-        raise AssertionError((path, query))
-
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        raise AssertionError((path, query))
+    def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> FakeWatch:
+        assert not cache.has_synced
+        self.started[resource.plural] = FakeWatch()
+        return self.started[resource.plural]
 
     @property
     def watched(self) -> set[tuple[str, str]]:
@@ -68,8 +86,7 @@ class Landscape:
 
 
 @pytest.fixture
-def landscape(monkeypatch: pytest.MonkeyPatch) -> Landscape:
-    monkeypatch.setattr(Thread, "start", lambda _: None)
+def landscape() -> Landscape:
     return Landscape()
 
 
@@ -124,7 +141,7 @@ def test_watch_of_an_unused_kind_ends(landscape: Landscape, unused: str) -> None
     else:
         landscape.served.clear()
     landscape.watches.sync()
-    assert watch.stop.is_set()
+    assert landscape.started["TestMachines"].stopped
     assert not watch.cache.has_synced
     assert landscape.watched == set()
 
@@ -134,11 +151,11 @@ def test_kind_whose_thread_did_not_start_is_watched_by_the_next_round(
 ) -> None:
     """The process may have no threads left for a while."""
 
-    def fails(_: Thread) -> None:
+    def fails(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Thread, "start", fails)
+        patched.setattr(Landscape, "start", fails)
         with pytest.raises(RuntimeError):
             landscape.watches.sync()
     assert landscape.watched == set()

@@ -13,7 +13,7 @@ from common.names import CLIENT_SIGNER
 from signer.host_names import HostName
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
-from signer.inventory.infrastructure import _Watch
+from signer.inventory.infrastructure import _KindWatch
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import (
     InfrastructureObject,
@@ -28,8 +28,10 @@ from signer.inventory.workload import WorkloadCluster
 from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
 from signer.kube.client import ApiClient
+from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import Connection
 from signer.model import Address, Cluster, ClusterKey, Inventory, Machine, Node, Registration
+from signer.task_pool import TaskPool
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 from tests.builders.scenario import CLUSTER
@@ -88,6 +90,7 @@ class FakeWorld:
             bootstrap_ready=True,
             addresses=tuple(Address(type="Hostname", address=a) for a in addresses),
             node_ref=node_ref or None,
+            created=None,
             bootstrap_token_id=None,
             is_pool_member=False,
             labels={},
@@ -106,6 +109,13 @@ class FakeWorld:
         self.store.put_node(NODE)
 
 
+class NotStarted:
+    """A watch that brings no events."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
 class RealWorld:
     """The caches, filled by the test instead of by watches."""
 
@@ -119,7 +129,12 @@ class RealWorld:
             api, Event(), lambda _cluster, _name: None, budget=self.budget
         )
         self.workload = WorkloadCluster(
-            HOME, "uid-blue", connection, user_agent="test", budgets=budgets
+            HOME,
+            "uid-blue",
+            connection,
+            user_agent="test",
+            budgets=budgets,
+            loop=EventLoop("unused", TaskPool(1)),
         )
         self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})
@@ -164,7 +179,7 @@ class RealWorld:
         """Return the cache of a new watch of that kind."""
         cache: Cache[InfrastructureObject] = Cache(f"{kind}s")
         watches = self.management._infrastructure._watches
-        watches[kube_objects.INFRASTRUCTURE, kind] = _Watch(cache=cache)
+        watches[kube_objects.INFRASTRUCTURE, kind] = _KindWatch(cache, NotStarted())
         return cache
 
     def node(self, node: Node) -> None:

@@ -170,7 +170,6 @@ def test_only_the_watched_namespace_is_listed(namespace: str, path: str) -> None
         api, Event(), lambda *_: None, budget=MemoryBudget(), namespace=namespace
     )
     assert management._scoped(ATTESTED_NODES) == path
-    assert management._scoped(None) is None
 
 
 def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: Landscape) -> None:

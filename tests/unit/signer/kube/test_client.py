@@ -23,13 +23,14 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
-from signer.kube import client, tls
-from signer.kube.client import ApiClient, Expired, PageTooLarge
+from signer.kube import client, endpoint, tls
+from signer.kube.client import ApiClient, PageTooLarge
 from signer.kube.decode import object_key
 from signer.kube.kubeconfig import ClientCertificate, Connection
 from signer.kube.tls import client_context
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.clock import FakeClock
+from tests.fakes.drips import DRIPS, dripping
 from tests.harness import pki
 
 PATH = "/api/v1/things"
@@ -141,33 +142,10 @@ def test_endless_answer_is_abandoned(tmp_path: Path) -> None:
             api.get_page(PATH, {})
 
 
-DRIPS = {
-    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-    "content of known length": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
-    "content until the end": (b"HTTP/1.0 200 OK\r\n\r\n", b"x"),
-    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n\n\r\n"),
-    "one chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"x"),
-}
-"""The start of an answer, and the bytes that then follow slowly."""
-
-
-def dripping(drip: str) -> Handler:
-    """Return a handler that sends single bytes for much longer than the limit."""
-    start, unit = DRIPS[drip]
-
-    def drips(answering: Answering) -> None:
-        answering.wfile.write(start)
-        for _ in range(200):
-            answering.wfile.write(unit)
-            time.sleep(0.05)
-
-    return drips
-
-
 @pytest.mark.parametrize("drip", DRIPS)
 def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
     """Each byte renews the timeout of a socket: only a limit for the whole answer helps."""
-    with patch.object(client, "_ANSWER_SECONDS", 0.5):
+    with patch.object(client, "ANSWER_SECONDS", 0.5):
         begun = time.monotonic()
         error = unavailable(dripping(drip), tmp_path)
         assert time.monotonic() - begun < 5.0
@@ -183,20 +161,7 @@ def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
     ):
         for _ in range(5):
             api.get(PATH)
-            clock.pass_time(client._ANSWER_SECONDS * 0.9)
-
-
-@pytest.mark.parametrize("drip", [d for d in DRIPS if d != "header"])
-def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
-    """Otherwise it would hold its thread long after the cluster is closed."""
-    begun = time.monotonic()
-    with (
-        patch.object(client, "_WATCH_SECONDS", 0.5),
-        serving(dripping(drip), tmp_path) as (_, api),
-        pytest.raises(ApiServerUnavailable, match="cannot be reached"),
-    ):
-        list(api.watch(PATH, {}))
-    assert time.monotonic() - begun < 5.0
+            clock.pass_time(endpoint.ANSWER_SECONDS * 0.9)
 
 
 def test_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
@@ -253,88 +218,6 @@ def test_server_name_of_the_kubeconfig_is_verified(tmp_path: Path) -> None:
         api = ApiClient("fake", named, user_agent="test")
         assert api.get(PATH).content == b"{}"
         api.close()
-
-
-def test_watch_yields_events_however_they_are_cut(tmp_path: Path) -> None:
-    chunks = [b'{"type":"ADDED"', b',"object":{}}\n{"type":', b'"DELETED","object":{}}\n\n']
-    with serving(lambda a: a.give_chunks(iter(chunks)), tmp_path) as (server, api):
-        events = list(api.watch(PATH, {"resourceVersion": "7"}))
-    assert [json.loads(event)["type"] for event in events] == ["ADDED", "DELETED"]
-    assert server.requests[0].path == f"{PATH}?resourceVersion=7&watch=true"
-
-
-@pytest.mark.parametrize("cut", [1, 7, 4096, 1 << 20])
-def test_lines_are_found_however_they_are_cut(cut: int) -> None:
-    lines = [b"a" * 5000, b"b", b"c" * 100, b"d"]
-    text = b"\n\n".join(lines) + b"\nrest"
-    chunks = [text[at : at + cut] for at in range(0, len(text), cut)]
-    assert list(client._lines(chunks)) == lines
-
-
-def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
-    """Each chunk used to copy all chunks before it: 4 MiB in pieces of 64 bytes took minutes."""
-
-    def seconds(size: int) -> float:
-        chunks = itertools.chain(itertools.repeat(b"x" * 64, size // 64), [b"\n"])
-        begun = time.process_time()
-        assert [len(line) for line in client._lines(chunks)] == [size]
-        return time.process_time() - begun
-
-    seconds(1 << 16)
-    assert seconds(client._MAX_EVENT) < 40 * max(seconds(client._MAX_EVENT // 8), 0.005)
-
-
-def test_watch_of_an_expired_version_raises_expired(tmp_path: Path) -> None:
-    with serving(lambda a: a.give({}, 410), tmp_path) as (_, api), pytest.raises(Expired):
-        list(api.watch(PATH, {}))
-
-
-def test_watch_with_another_status_is_unavailable(tmp_path: Path) -> None:
-    with (
-        serving(lambda a: a.give({}, 401), tmp_path) as (_, api),
-        pytest.raises(ApiServerUnavailable, match="status 401"),
-    ):
-        list(api.watch(PATH, {}))
-
-
-def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
-    with (
-        patch.object(client, "_MAX_EVENT", 1 << 20),
-        serving(lambda a: a.give_chunks(itertools.repeat(b"x" * 65536)), tmp_path) as (_, api),
-        pytest.raises(ApiServerUnavailable, match="event of the API server is too large"),
-    ):
-        list(api.watch(PATH, {}))
-
-
-def test_silent_watch_ends_without_an_error(tmp_path: Path) -> None:
-    """An idle API server is silent too: idle clusters logged interruptions all day."""
-    lines = iter([b'{"type":"BOOKMARK","object":{}}\n'])
-
-    def silent(answering: Answering) -> None:
-        answering.send_response(200)
-        answering.send_header("Transfer-Encoding", "chunked")
-        answering.end_headers()
-        line = next(lines)
-        answering.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-        answering.wfile.flush()
-        answering.rfile.read(1)
-
-    with patch.object(client, "_SILENCE_SECONDS", 0.2), serving(silent, tmp_path) as (_, api):
-        assert list(api.watch(PATH, {})) == [b'{"type":"BOOKMARK","object":{}}']
-
-
-def test_server_that_does_not_answer_a_watch_is_unreachable(tmp_path: Path) -> None:
-    """Unlike silence after the answer began, this is a server that hangs."""
-
-    def hang(answering: Answering) -> None:
-        answering.rfile.read(1)
-
-    with (
-        patch.object(client, "_SILENCE_SECONDS", 0.2),
-        serving(hang, tmp_path) as (_, api),
-        pytest.raises(ApiServerUnavailable, match="cannot be reached"),
-    ):
-        list(api.watch(PATH, {}))
 
 
 def test_client_certificate_is_used_without_a_file(

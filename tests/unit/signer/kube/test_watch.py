@@ -1,11 +1,12 @@
 """A reflector keeps its cache right, whatever the API server does."""
 
+import asyncio
 import itertools
 import json
 import tracemalloc
-from collections.abc import Iterable, Iterator, Mapping
-from threading import Event
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import pytest
@@ -19,6 +20,7 @@ from signer.kube.decode import Fields, Json, Source, decode
 from signer.kube.pages import _read_page
 from signer.kube.watch import Reflector, ResourceSpec
 
+T = TypeVar("T")
 Step = Json | Exception
 """The server's next answer, or an exception."""
 
@@ -37,40 +39,64 @@ def event(kind: str, body: Json) -> Json:
 
 
 class Server:
-    """Plays the steps of `lists` and `watches` one after another, then stops the reflector."""
+    """Plays the steps of `lists` and `watches` one after another, then cancels the reflector."""
 
     name = "fake"
 
-    def __init__(
-        self, lists: Iterable[Step], watches: Iterable[Iterable[Step]], stop: Event
-    ) -> None:
+    def __init__(self, lists: Iterable[Step], watches: Iterable[Iterable[Step]]) -> None:
         self._lists = iter(lists)
         self._watches = iter(watches)
-        self._stop = stop
         self.queries: list[dict[str, str]] = []
+        self.closed = False
+        self.turns = 0
 
-    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path == "/things"
         self.queries.append(dict(query))
         step = next(self._lists, None)
         if step is None:
-            self._stop.set()
-            raise AssertionError("one list too many")
+            raise asyncio.CancelledError
         if isinstance(step, Exception):
             raise step
         return Response(status=200, content=json.dumps(step).encode())
 
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path == "/things"
         self.queries.append(dict(query))
         steps = next(self._watches, None)
         if steps is None:
-            self._stop.set()
-            raise ApiServerUnavailable("over")
+            raise asyncio.CancelledError
         for step in steps:
             if isinstance(step, Exception):
                 raise step
             yield json.dumps(step).encode()
+
+    async def yield_cpu(self) -> None:
+        self.turns += 1
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(server: Server, resource: ResourceSpec[str], cache: Cache[str]) -> list[float]:
+    """Run a reflector until the server has no more steps; return the seconds of its pauses."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > MAX_PAUSES:
+            raise asyncio.CancelledError
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(Reflector(server, resource, cache, sleep=sleep).run())
+    return pauses
+
+
+MAX_PAUSES = 20
+"""After which a test ends although the server has more steps."""
 
 
 class Played:
@@ -82,12 +108,10 @@ class Played:
         watches: Iterable[Iterable[Step]],
         budget: MemoryBudget | None = None,
     ) -> None:
-        stop = Event()
-        self.server = Server(lists, watches, stop)
+        self.server = Server(lists, watches)
         self.cache: Cache[str] = Cache("things", budget=budget)
-        collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read, page_size=2)
-        with patch.object(stop, "wait", lambda _: stop.is_set()):
-            Reflector(self.server, collection, self.cache, stop).run()
+        collection = ResourceSpec(plural="things", path="/things", read=_read, page_size=2)
+        self.pauses = run(self.server, collection, self.cache)
 
     @property
     def versions(self) -> list[str | None]:
@@ -291,35 +315,37 @@ def test_list_without_an_end_is_abandoned() -> None:
 
 def test_kind_that_is_not_served_has_no_objects() -> None:
     """Not every management cluster has MachinePools; *unknown* would block every request."""
-    stop = Event()
     cache: Cache[str] = Cache("things")
     collection = ResourceSpec(plural="things", path=lambda: None, read=_read)
-
-    waited: list[float] = []
-
-    def wait(seconds: float) -> bool:
-        waited.append(seconds)
-        stop.set()
-        return True
-
-    with patch.object(stop, "wait", wait):
-        Reflector(Server([], [], stop), collection, cache, stop).run()
+    pauses = run(Server([], []), collection, cache)
     assert cache.all() == ()
-    assert waited[0] == watch._ABSENT_SECONDS
+    assert pauses[0] == watch._ABSENT_SECONDS
 
 
 def test_watch_that_ends_at_once_is_restarted_after_a_pause() -> None:
     """A server or proxy that closes each watch must not get requests without a pause."""
-    stop = Event()
-    waited: list[float] = []
+    played = Played([page(5)], [[], [], []])
+    assert len(played.pauses) == 3
+    assert min(played.pauses) >= watch._BACKOFF.initial / 2
 
-    def wait(seconds: float) -> bool:
-        waited.append(seconds)
-        return stop.is_set()
 
+def test_path_that_discovery_returns_is_listed() -> None:
+    """Versions of an API come and go, so it is asked for before each list."""
+    paths = iter(["/things", "/things"])
     cache: Cache[str] = Cache("things")
-    collection = ResourceSpec(plural="things", path=lambda: "/things", read=_read)
-    with patch.object(stop, "wait", wait):
-        Reflector(Server([page(5)], [[], [], []], stop), collection, cache, stop).run()
-    assert len(waited) == 4
-    assert min(waited) >= watch._BACKOFF.initial / 2
+    collection = ResourceSpec(plural="things", path=lambda: next(paths), read=_read)
+    lists: list[Step] = [page(5), page(6, thing("a", 6, "1"))]
+    run(Server(lists, [[Expired()]]), collection, cache)
+    assert cache.all() == ("1",)
+    assert next(paths, None) is None
+
+
+def test_reflector_that_is_cancelled_closes_its_connection() -> None:
+    assert Played([page(5)], []).server.closed
+
+
+def test_other_reflectors_get_their_turn_while_handlers_of_a_long_list_are_called() -> None:
+    """All watches share one thread: 100,000 values would hold it for seconds."""
+    count = 3 * watch._VALUES_PER_TURN
+    things = [thing(str(n), 1, str(n)) for n in range(count)]
+    assert Played([page(5, *things)], []).server.turns == 3

@@ -1,0 +1,85 @@
+"""Where requests to one API server go, and the headers and limits that all of them have."""
+
+import socket
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlencode
+
+import urllib3
+
+from common.errors import ApiServerUnavailable
+from signer.kube.kubeconfig import Connection
+from signer.kube.tls import client_context
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""For a whole answer, also one that a server sends byte by byte to hold a worker."""
+
+_HTTPS_PORT: Final = 443
+
+# TCP detects after half a minute that the peer no longer answers, also during an idle watch.
+SOCKET_OPTIONS: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+class Endpoint:
+    """One API server as its kubeconfig describes it."""
+
+    def __init__(self, connection: Connection, *, user_agent: str) -> None:
+        """Parse the server's URL, and load CA and client certificate.
+
+        Raises `KubeconfigRefused` when OpenSSL cannot use them.
+        """
+        address = urllib3.util.parse_url(connection.server)
+        self.host = (address.host or "").strip("[]")
+        self.port = address.port or _HTTPS_PORT
+        self.unauthorized = False
+        """Whether the server has refused the credential."""
+        self.server_name = connection.server_name
+        self.context = client_context(connection)
+        self._connection = connection
+        self._user_agent = user_agent
+        self._prefix = (address.path or "").rstrip("/")
+
+    def target(self, path: str, query: Mapping[str, str]) -> str:
+        """Return the request target of a path below the server's URL."""
+        return self._prefix + path + (f"?{urlencode(query)}" if query else "")
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of every request; a token is read from its file each time."""
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        token = self._token()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    def unexpected_status(self, request: str, status: int, content: bytes) -> ApiServerUnavailable:
+        """Return the error for a status that the caller does not accept.
+
+        The server's text goes to the operator's log alone.
+        """
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.unauthorized = True
+        text = content[:500].decode(errors="replace")
+        error = ApiServerUnavailable(
+            f"the API server answered with status {status}", detail=f"{request}: {text}"
+        )
+        error.status = status
+        return error
+
+    def _token(self) -> str | None:
+        if self._connection.token_file is not None:
+            return self._connection.token_file.read_text(encoding="ascii").strip()
+        return self._connection.token
+
+
+def unreachable(error: Exception) -> ApiServerUnavailable:
+    """Return the error for a connection that fails, ends or takes too long."""
+    detail = f"{type(error).__name__}: {error}"[:500]
+    return ApiServerUnavailable("the API server cannot be reached", detail=detail)

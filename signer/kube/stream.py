@@ -1,0 +1,218 @@
+"""Lists and watches of one API server on an event loop, each stream over one connection.
+
+A workload cluster's API server may be hostile: limits of size and time hold for every byte that it
+sends, before and after its headers.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, Protocol, TypeVar
+
+import h11
+
+from common.errors import ApiServerUnavailable
+from signer.kube.client import ApiClient, Expired, PageTooLarge, Response
+from signer.kube.endpoint import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    SOCKET_OPTIONS,
+    unreachable,
+)
+from signer.kube.http_connection import HttpConnection, SilenceExceeded
+
+T = TypeVar("T")
+
+_MAX_EVENT: Final = 4 << 20
+"""Bytes of one watch event: one object of etcd's 1.5 MiB, its base64 and escapes."""
+_SILENCE_SECONDS: Final = 100.0
+"""For the next byte of a watch. Bookmarks come about each minute; after a longer silence the server
+hangs, or the watch can be started again at little cost."""
+_WATCH_SECONDS: Final = 400.0
+"""For a whole watch. Servers end it earlier. The limit ends an event without an end."""
+_MAX_ADDRESSES: Final = 4
+"""Of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
+
+
+class Caller(Protocol):
+    """Calls functions that block."""
+
+    async def call(self, owner: str, function: Callable[[], T]) -> T:
+        """Call the function on a thread, when it is the owner's turn."""
+
+
+class ApiStream:
+    """Lists and watches of one collection; all methods are for one task of the event loop."""
+
+    def __init__(self, api: ApiClient, *, caller: Caller, owner: str) -> None:
+        """Read from the server of `api` within its limits.
+
+        What blocks is called by `caller` for `owner`.
+        """
+        self.name = api.name
+        self._endpoint = api.endpoint
+        self._max_response = api.max_response
+        self._cpu = api.cpu
+        self._caller = caller
+        self._owner = owner
+        self._connection: HttpConnection | None = None
+
+    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        """Read one page of a list.
+
+        Raises `Expired` for 410, `PageTooLarge`, and `ApiServerUnavailable` for any other failure.
+        """
+        with self._closing_on_failure():
+            connection = await self._prepare(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
+            await self._request(connection, path, query)
+            return Response(status=HTTPStatus.OK, content=await self._content(connection))
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a watch, one JSON text each, until the server ends it.
+
+        Silence of `_SILENCE_SECONDS` is a normal end. An API server that has had no event of the
+        kind sends no bookmark either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server
+        that hangs does not answer the next request. A server that sends bytes until
+        `_WATCH_SECONDS` are over is not silent.
+
+        Raises `Expired` when the server answers 410, and `ApiServerUnavailable` for any other
+        failure.
+        """
+        lines = LineBuffer()
+        with self._closing_on_failure():
+            connection = await self._prepare(whole=_WATCH_SECONDS, silence=_SILENCE_SECONDS)
+            await self._request(connection, path, {**query, "watch": "true"})
+            with contextlib.suppress(SilenceExceeded):
+                while (chunk := await connection.next_chunk()) is not None:
+                    for line in lines.split(chunk):
+                        yield line
+
+    async def yield_cpu(self) -> None:
+        """Let the other tasks run, and wait while the owner is above its share of CPU time."""
+        if self._connection is None:
+            await asyncio.sleep(0)
+        else:
+            await self._connection.yield_cpu()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function that blocks, on a thread."""
+        return await self._caller.call(self._owner, function)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextlib.contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except h11.LocalProtocolError as e:
+            # Its text may have the token.
+            self.close()
+            raise unreachable(ValueError("a header of the request is invalid")) from e
+        except (OSError, h11.RemoteProtocolError, ValueError) as e:
+            self.close()
+            raise unreachable(e) from e
+
+    async def _request(
+        self, connection: HttpConnection, path: str, query: Mapping[str, str]
+    ) -> None:
+        """Send a request and require status 200."""
+        endpoint = self._endpoint
+        status = await connection.request(endpoint.target(path, query), endpoint.headers())
+        if status == HTTPStatus.GONE:
+            raise Expired
+        if status == HTTPStatus.OK:
+            return
+        try:
+            content = await self._content(connection)
+        except PageTooLarge as e:
+            raise ApiServerUnavailable("the API server's answer is too large") from e
+        raise endpoint.unexpected_status(f"GET {path}", status, content)
+
+    async def _content(self, connection: HttpConnection) -> bytes:
+        content = bytearray()
+        while (chunk := await connection.next_chunk()) is not None:
+            content += chunk
+            if len(content) > self._max_response:
+                raise PageTooLarge
+        return bytes(content)
+
+    async def _prepare(self, *, whole: float, silence: float) -> HttpConnection:
+        """Return a connection that can carry a request, with these limits of time."""
+        connection = self._connection
+        if connection is None or not connection.is_reusable:
+            self.close()
+            connection = self._connection = await self._connect()
+            connection.limit(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
+            await connection.shake_hands(self.call)
+        connection.limit(whole=whole, silence=silence)
+        return connection
+
+    async def _connect(self) -> HttpConnection:
+        error: Exception = OSError("the server's name has no address")
+        for family, kind, protocol, _, address in (await self._addresses())[:_MAX_ADDRESSES]:
+            try:
+                connected = socket.socket(family, kind, protocol)
+            except OSError as e:
+                error = e
+                continue
+            try:
+                await self._connect_to(connected, address)
+                return HttpConnection(connected, self._endpoint, self._cpu)
+            except OSError as e:
+                connected.close()
+                error = e
+            except BaseException:
+                connected.close()
+                raise
+        raise error
+
+    async def _connect_to(self, connected: socket.socket, address: Any) -> None:  # noqa: ANN401 # by family
+        connected.setblocking(False)  # noqa: FBT003 # theirs
+        for option in SOCKET_OPTIONS:
+            connected.setsockopt(*option)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await asyncio.get_running_loop().sock_connect(connected, address)
+
+    async def _addresses(self) -> list[Any]:
+        """Return the addresses of the server; the look-up of a name blocks."""
+        host, port = self._endpoint.host, self._endpoint.port
+        try:
+            return socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )
+        except socket.gaierror:
+            return await self.call(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+
+
+class LineBuffer:
+    """Cuts chunks into lines, in time proportional to the bytes.
+
+    Each byte is appended, searched and copied out once, however the server cuts its lines.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def split(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that this chunk completes, without those that are empty.
+
+        Raises `ApiServerUnavailable` when the last line is too long already.
+        """
+        buffer = self._buffer
+        searched = len(buffer)
+        buffer += chunk
+        while (end := buffer.find(b"\n", searched)) >= 0:
+            if end:
+                yield bytes(buffer[:end])
+            # CPython deletes from the front of a bytearray without moving the rest.
+            del buffer[: end + 1]
+            searched = 0
+        if len(buffer) > _MAX_EVENT:
+            raise ApiServerUnavailable("an event of the API server is too large")
