@@ -33,6 +33,10 @@ class ServingOnly(Waiting, check="R0"):
     """The policy has the mode ServingOnly: the signer issues no certificates to the Cluster."""
 
 
+class ApprovalDisabled(Waiting):
+    """The policy disables approvals: the signer verifies the request, and decides nothing."""
+
+
 class NotOurSigner(Ignored, check="R1"):
     """The CSR names another signer."""
 
@@ -198,6 +202,10 @@ class NodeOfAnotherMachine(Waiting, check="M4", alarm=True):
 
 class RequesterNameMismatch(Denied, check="M5"):
     """A node asks for a name that is not its own."""
+
+
+class MachineNotNew(Waiting, check="M7"):
+    """The policy allows the first join of new Machines only, and this one is not new."""
 
 
 class NodeRefMismatch(Waiting, check="M6", alarm=True):

@@ -114,6 +114,8 @@ class Machine:
     bootstrap_ready: bool
     addresses: tuple[Address, ...]
     node_ref: str | None
+    created: datetime | None
+    """`None` for a pool member without a Machine object. `clusterctl move` makes it later."""
     bootstrap_token_id: str | None
     """ID of the token that the Machine's bootstrap configuration owns, if it owns one."""
     is_pool_member: bool

@@ -28,6 +28,7 @@ Client and serving certificates differ in what is requested, and in `validate_ce
 """
 
 import contextlib
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -66,8 +67,10 @@ from common.binding import answer_extra_data
 from common.challenge import Challenge, decode_challenge
 from common.csr import build_pkcs10, decode_request, encode_request
 from common.errors import ApiServerUnavailable, StartOver
+from common.names import PENDING_REASON_ANNOTATION
 
 _T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 NAME_PREFIX: Final = "kubelet-tpm-"
 OFFER_TTL_SECONDS: Final = 10 * 60
@@ -82,6 +85,11 @@ WATCH_TIMEOUT_SECONDS: Final = 30
 INITIAL_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 5.0
 """Pauses after calls that failed, or watches that ended at once without news."""
+
+QUIET_SECONDS: Final = 5
+"""Of one call, in which no reason is logged: most waits end by themselves."""
+_MAX_LOGGED_REASONS: Final = 5
+"""Of one call. Others than the signer may be able to write the reason, too."""
 
 CLOCK_TOLERANCE_SECONDS: Final = issued_certificate.CLOCK_TOLERANCE_SECONDS
 
@@ -155,7 +163,7 @@ def _run_once(
 
 
 class _Exchange:
-    __slots__ = ("_deadline", "_deps", "_idle_polls", "_spec")
+    __slots__ = ("_began", "_deadline", "_deps", "_idle_polls", "_logged_reasons", "_spec")
 
     def __init__(
         self, spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
@@ -163,7 +171,9 @@ class _Exchange:
         self._spec = spec
         self._deps = deps
         self._deadline = deadline
+        self._began = deps.clock.boottime()
         self._idle_polls = 0
+        self._logged_reasons: list[str] = []
 
     def resume(self) -> PendingExchange | None:
         """Return the exchange on disk if it can still succeed. Raises OfferUnanswered."""
@@ -320,9 +330,10 @@ class _Exchange:
 
     def _wait_for_change(self, csr: Csr) -> Csr:
         """Wait for a change of a CSR. Raises DeadlinePassed, RequestDeleted."""
+        limit = self._log_pending_reason(csr)
         if self._deadline.remaining() <= 0:
             raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}")
-        seconds = min(WATCH_TIMEOUT_SECONDS, self._deadline.remaining())
+        seconds = min(limit, self._deadline.remaining())
         began = self._deps.clock.boottime()
         try:
             changed = self._retry_while_unavailable(
@@ -335,6 +346,22 @@ class _Exchange:
         no_news = replace(changed, resource_version=csr.resource_version) == csr
         self._throttle_idle_polls(idle=no_news and self._age(began) < MAX_BACKOFF_SECONDS)
         return changed
+
+    def _log_pending_reason(self, csr: Csr) -> float:
+        """Log each new reason for which the signer waits, so that a long wait is not silent.
+
+        Return for how many seconds to watch the CSR: no longer than until a reason is logged.
+        """
+        reason = pending_reason(csr)
+        is_new = PENDING_REASON_ANNOTATION in csr.annotations and reason not in self._logged_reasons
+        if not is_new or len(self._logged_reasons) >= _MAX_LOGGED_REASONS:
+            return WATCH_TIMEOUT_SECONDS
+        quiet = QUIET_SECONDS - self._age(self._began)
+        if quiet > 0:
+            return quiet
+        self._logged_reasons.append(reason)
+        _logger.warning("%s: %s", csr.spec.name, reason)
+        return WATCH_TIMEOUT_SECONDS
 
     def _throttle_idle_polls(self, *, idle: bool) -> None:
         """Pause after a watch that ended at once without news, longer after each in a row."""

@@ -24,6 +24,7 @@ from common.errors import ApiServerUnavailable, Unavailable, Waiting
 from signer.config import Config
 from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.ban_reports import note_bans
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
@@ -363,11 +364,16 @@ class Controller:
     def _report(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             run_step(self._machine_reports.flush, "report on the Machines")
-            if self._management.has_synced() and self._management.key_requests.has_synced:
-                run_step(self._key_requests.sync, "requests of endorsement keys")
+            if self._management.has_synced():
+                run_step(self._report_bans, "report of bans")
+                if self._management.key_requests.has_synced:
+                    run_step(self._key_requests.sync, "requests of endorsement keys")
             if self._management.clusters.has_synced and self._policies.bundles is not None:
                 run_step(self._report_clusters, "report on the Clusters")
                 run_step(self._report_policies, "status of the policies")
+
+    def _report_bans(self) -> None:
+        note_bans(self._management, self._machine_reports.note)
 
     def _report_clusters(self) -> None:
         self._reporter.update(self._management.clusters.all())

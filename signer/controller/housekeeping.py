@@ -23,7 +23,7 @@ from signer.model import (
     KeyHolder,
     MachineState,
 )
-from signer.policy import AutoApproveBindings, Policy, PolicyMode
+from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.parse import ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
@@ -147,10 +147,15 @@ def enforce_auto_approve_policy(
 ) -> None:
     """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so.
 
-    With mode ServingOnly these bindings are how nodes get their client certificates.
+    With mode ServingOnly these bindings are how nodes get their client certificates. While
+    approvals are disabled, nodes may still need them.
     """
     if policy.mode is PolicyMode.SERVING_ONLY:
         return
+    remove_them = (
+        policy.auto_approve_bindings is AutoApproveBindings.REMOVE
+        and policy.approval is Approval.ENABLED
+    )
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
         fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",
@@ -159,7 +164,7 @@ def enforce_auto_approve_policy(
             "alarm": True,
         }
         _logger.warning("auto-approving binding found", extra={"fields": fields})
-        if policy.auto_approve_bindings is AutoApproveBindings.REMOVE:
+        if remove_them:
             try:
                 remove(name)
             except Unavailable as e:

@@ -2,8 +2,8 @@
 
 Workers only note what they decided; one thread writes it. So a verdict neither waits for these
 writes nor depends on them. A request that is not proved, such as one with a stolen bootstrap token,
-may name any Machine of its Cluster. So it never changes a Machine whose node has attested, and one
-Machine is written at most every half a minute.
+may name any Machine of its Cluster. So it never changes a Machine whose node has attested or was
+banned, and one Machine is written at most every half a minute.
 """
 
 import logging
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 ATTESTED: Final = "Attested"
 """Reason of the condition KubeletAttested of a Machine, and of Approved of a CSR."""
 _MIN_INTERVAL: Final = 30.0
-"""Seconds between two writes to one Machine, unless its node attests."""
+"""Seconds between two writes to one Machine, unless its node attests or is banned."""
 _MAX_DUE: Final = 1000
 """Conditions of one namespace that wait to be written; above it, new ones are dropped."""
 _MAX_WRITTEN: Final = 20_000
@@ -70,7 +70,7 @@ class MachineReports:
             if condition.event_only:
                 written = None  # Events expire, so an alarm is repeated.
             known = self._due.get(key) or written
-            if known is not None and (known == condition or known.attested):
+            if known is not None and (known == condition or _stays(known, condition)):
                 return
             if key not in self._due:
                 if self._counts[condition.namespace] >= _MAX_DUE:
@@ -93,8 +93,8 @@ class MachineReports:
         if key not in self._written:
             return True
         last, when = self._written[key]
-        attests = condition.attested and last is not None
-        return attests or self._monotonic() - when >= _MIN_INTERVAL
+        proved = (condition.attested or condition.by_operator) and last is not None
+        return proved or self._monotonic() - when >= _MIN_INTERVAL
 
     def _write(self, condition: MachineCondition) -> None:
         written: MachineCondition | None = condition
@@ -122,3 +122,9 @@ class MachineReports:
 
 def _key(condition: MachineCondition) -> _Key:
     return condition.uid, condition.event_only
+
+
+def _stays(known: MachineCondition, condition: MachineCondition) -> bool:
+    """Return whether a new condition, of a request that is not proved, must not replace another."""
+    is_unproved = not condition.attested and not condition.by_operator
+    return is_unproved and (known.attested or known.by_operator)

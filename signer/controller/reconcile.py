@@ -36,6 +36,7 @@ from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import (
     AccessReviewUnavailable,
     AnnotationsFull,
+    ApprovalDisabled,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
     ChallengeKeyUnknown,
@@ -48,7 +49,7 @@ from signer.inventory.machine_status import MachineCondition
 from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Machine, OfferedKey
-from signer.policy import AccessReview, Policy
+from signer.policy import AccessReview, Approval, Policy
 from signer.verify.access import verify_access
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import make_claims
@@ -168,6 +169,8 @@ class _Reconciliation:
         self._audit = AuditContext(cluster=cluster.key, csr=csr, started=common.monotonic())
         self._parsed: ParsedRequest | None = None
         self._endorsement_key: EndorsementKey | None = None
+        self._is_dry_run = False
+        """Whether the policy disables approvals."""
         self._rules: PolicyInForce
         """Set first of all: later steps use one policy, also when another one replaces it."""
 
@@ -180,6 +183,7 @@ class _Reconciliation:
         try:
             self._rules = self._common.policies.for_cluster(self._cluster.key)
             policy = self._rules.policy
+            self._is_dry_run = policy.approval is Approval.DISABLED
             kind = self._recognize(policy)
             self._cluster.shares.verify_share(self._csr.username)
             self._parsed = parse_request(self._csr, kind)
@@ -282,6 +286,10 @@ class _Reconciliation:
         not_after = certificate_not_after(
             policy=policy, csr=self._csr, authority=authority, now=now
         )
+        if self._is_dry_run:
+            # Not reconciled again: the answer would expire (C1).
+            self._withhold("would-issue", "would get a certificate")
+            return DONE
         unreleased = issue_certificate(
             verified, not_after=not_after, authority=authority, now=now, random=common.random
         )
@@ -373,6 +381,8 @@ class _Reconciliation:
         verified = verify_kubelet_serving(self._csr, serving, context)
         self._audit.machine = verified.machine.name
         self._verify_access(CsrKind.BUILTIN_SERVING, policy)
+        if self._is_dry_run:
+            return self._withhold("would-approve", "would be approved")
         message = "the names are those of the node's Machine"
         self._cluster.csrs.approve(self._reports.clear_pending_reason(), ATTESTED, message)
         self.record("approved")
@@ -385,6 +395,9 @@ class _Reconciliation:
 
     def _deny(self, error: Denied) -> Result:
         """Deny the CSR. If it is approved already, set Failed: the API server refuses Denied."""
+        if self._is_dry_run:
+            text = f"would be denied: {error.reason}: {error.message}"
+            return self._withhold("would-deny", text, error)
         csrs, csr = self._cluster.csrs, self._reports.clear_pending_reason()
         if isinstance(error, UnsupportedVersion):
             with contextlib.suppress(AnnotationsFull):
@@ -417,6 +430,23 @@ class _Reconciliation:
         if isinstance(error, EndorsementKeyNotRegistered):
             self._note_key_request()
         self.record("waiting", error, new=new)
+        return self._requeue_on_change()
+
+    def _withhold(self, outcome: str, text: str, error: Denied | None = None) -> Result:
+        """Leave the CSR pending, and report the verdict that the policy does not let us write.
+
+        The Machine's condition does not change: whoever else approves requests may accept this one.
+        """
+        withheld = ApprovalDisabled(f"the policy disables approvals; the request {text}")
+        new = self._reports.is_new(withheld)
+        if new:
+            with contextlib.suppress(AnnotationsFull):
+                self._reports.write_pending_reason(withheld)
+            self._reports.record_event(withheld.reason, withheld.message)
+        self.record(outcome, error, new=new)
+        return self._requeue_on_change()
+
+    def _requeue_on_change(self) -> Result:
         names = (self._audit.node_name, self._audit.provider_id, self._audit.endorsement_key)
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 

@@ -90,7 +90,7 @@ class ReplayInputs:
 
 _ENTRY: Final = ("R1 R0",)
 _NODE: Final = ("E2", "E3")
-_MACHINE: Final = "M5 M1 M2 M3 M4 M6"
+_MACHINE: Final = "M5 M1 M2 M3 M4 M6 M7"
 OFFER: Final = (*_ENTRY, "P1 P2 P3 P4 P5 P6", "R2 R3", "A1", _MACHINE, "E1", *_NODE)
 ANSWER: Final = (
     *(*_ENTRY, "P1 P2 P3 P4 P5 P6", "R2 R3", "C1", "A1", "E1"),

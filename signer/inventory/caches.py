@@ -85,6 +85,7 @@ class ManagementCaches(ABC):
                     for value in (r.provider_id, r.machine_name, r.node_name)
                     if value is not None
                 },
+                "banned": lambda k: [True] if k.banned else [],
                 "claimed by namespace": lambda k: (
                     [k.held_by.cluster.namespace] if k.held_by and not k.registered_for else []
                 ),

@@ -6,13 +6,24 @@ Source: Cluster API's api/core/v1beta1 and v1beta2. Where they differ, both form
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
-from signer.kube.decode import MAX_ENTRIES, Fields, Labels, MaybeText, Source, Text, decode, texts
+from signer.kube.decode import (
+    MAX_ENTRIES,
+    Fields,
+    Labels,
+    MaybeText,
+    Source,
+    Text,
+    Time,
+    decode,
+    texts,
+)
 from signer.model import Address, ClusterKey, Machine
 
 UNKNOWN_TOKEN: Final = ""
@@ -49,6 +60,7 @@ class MachineObject:
     name: str
     uid: str
     provider_id: str
+    created: datetime | None
     deleting: bool
     bootstrap_ready: bool
     addresses: tuple[Address, ...]
@@ -107,6 +119,7 @@ class _Meta(Fields):
     name: Text
     namespace: Text
     uid: Text
+    creation_timestamp: Time | None = None
     deletion_timestamp: MaybeText = None
     labels: Labels = None
     annotations: _Annotations | None = None
@@ -226,6 +239,7 @@ def read_machine(source: Source) -> MachineObject:
         name=metadata.name,
         uid=metadata.uid,
         provider_id=spec.provider_id or "",
+        created=metadata.creation_timestamp,
         deleting=metadata.deletion_timestamp is not None,
         bootstrap_ready=status.is_ready,
         addresses=tuple(Address(type=a.type, address=a.address) for a in status.addresses or ()),
@@ -319,6 +333,7 @@ def build_machine(
         bootstrap_ready=machine.bootstrap_ready,
         addresses=machine.addresses,
         node_ref=machine.node_ref,
+        created=machine.created,
         bootstrap_token_id=_token_id(machine, bootstrap),
         is_pool_member=False,
         labels=machine.labels,
@@ -337,6 +352,7 @@ def build_pool_member(pool: PoolObject, provider_id: str) -> Machine:
         bootstrap_ready=pool.bootstrap_ready,
         addresses=(),
         node_ref=None,
+        created=None,
         bootstrap_token_id=None,
         is_pool_member=True,
         labels=pool.labels,

@@ -61,6 +61,8 @@ class MachineCondition:
     attested: bool
     reason: str
     message: str
+    by_operator: bool = False
+    """Whether an object of an operator causes it; a request, which is not proved, else may."""
     event_only: bool = False
     """An alarm: it becomes an Event and changes no condition."""
 
@@ -77,8 +79,8 @@ class MachineStatusClient:
     def write(self, condition: MachineCondition, now: datetime) -> None:
         """Write the condition and an Event, unless the Machine has this condition or is gone.
 
-        A condition that is true stays: its node has attested, and a request that is not proved may
-        name any Machine. Raises `ApiServerUnavailable`.
+        A condition that is true stays, unless an operator ends it: its node has attested, and a
+        request that is not proved may name any Machine. Raises `ApiServerUnavailable`.
         """
         self._collection = self._collection or collection_path(self._api, _CAPI, "Machine")
         if self._collection is None:
@@ -146,7 +148,8 @@ def _conditions(machine: _Machine, *, old: bool) -> list[dict[str, Any]]:
 
 def _stays(earlier: Mapping[str, Any], condition: MachineCondition) -> bool:
     """Return whether nothing has to be written."""
-    if earlier.get("status") == "True" and not condition.attested:
+    is_unproved = not condition.attested and not condition.by_operator
+    if earlier.get("status") == "True" and is_unproved:
         return True
     keys = ("type", "status", "reason", "message")
     new = _entry(condition, "")

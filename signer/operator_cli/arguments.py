@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
+    "learn": "print a policy that allows the PCR values of nodes known to be good",
     "check": "examine the installation, the Clusters, and rights that avoid the attestation",
 }
 _KEY_HELP: Final = (
@@ -232,6 +233,29 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_learn(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    command.add_argument(
+        "--log",
+        required=True,
+        metavar="FILE",
+        help="read the log of the signer from FILE; - is standard input",
+    )
+    command.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="allow the values of this node, which must be known to be good; may be repeated",
+    )
+    _add_cluster(command, "the Cluster of the nodes; required if the log has several with them")
+    command.add_argument(
+        "--add-to",
+        metavar="POLICY",
+        help="print this KubeletAttestationPolicy with the values added (default: a draft)",
+    )
+
+
 def _add_check(command: argparse.ArgumentParser) -> None:
     _add_read_flags(command)
     _add_signer_namespace(command)
@@ -251,6 +275,7 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "kubeconfig": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
+    "learn": _add_learn,
     "check": _add_check,
 }
 

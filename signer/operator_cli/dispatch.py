@@ -11,6 +11,7 @@ from signer.operator_cli.commands import (
     clusters,
     explain,
     kubeconfig,
+    learn,
     nodes,
     pending,
     policy_check,
@@ -36,6 +37,7 @@ COMMANDS: Final[Mapping[str, Callable[[Session], int]]] = {
     "kubeconfig": kubeconfig.run,
     "explain": explain.run,
     "policy": policy_check.run,
+    "learn": learn.run,
     "check": check.run,
 }
 

@@ -15,7 +15,7 @@ from signer.policy import Policy, PolicySet, RefusedPolicy
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
-_POLICIES = f"{API}/kubeletattestationpolicies"
+POLICIES = f"{API}/kubeletattestationpolicies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def read_policy_objects(api: ManagementApi) -> PolicySet:
 
     The signer may still use an earlier version of an invalid one.
     """
-    found = [read_policy(json.dumps(body).encode()).policy for body in api.list_objects(_POLICIES)]
+    found = [read_policy(json.dumps(body).encode()).policy for body in api.list_objects(POLICIES)]
     return PolicySet(
         accepted=tuple(policy for policy in found if isinstance(policy, Policy)),
         refused=tuple(policy for policy in found if isinstance(policy, RefusedPolicy)),

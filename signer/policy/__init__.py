@@ -7,9 +7,11 @@ problem is refused as a whole, and a Cluster without exactly one policy gets no 
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
     AccessReview,
+    Approval,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
+    FirstJoinRules,
     KubeletServingMode,
     NameReuse,
     PcrMode,
@@ -25,9 +27,11 @@ from signer.policy.policy import (
 
 __all__ = [
     "AccessReview",
+    "Approval",
     "AutoApproveBindings",
     "ClusterSelector",
     "EventLogRules",
+    "FirstJoinRules",
     "KubeletServingMode",
     "NameReuse",
     "PcrMode",

@@ -62,13 +62,7 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
 
     """
     owner, records = _last_issued(log, nodes, cluster)
-    spec: dict[str, Any] = {
-        "clusterRef": {"namespace": owner.namespace, "name": owner.name},
-        "pcrs": _pcrs(records),
-    }
-    rules = _event_log(records)
-    if rules:
-        spec["eventLog"] = rules
+    spec = {"clusterRef": {"namespace": owner.namespace, "name": owner.name}, **_rules(records)}
     document = {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
         "kind": POLICY_KIND,
@@ -84,6 +78,24 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
     except PolicyFileInvalid as e:
         raise LearnError(*e.problems) from e
     return text
+
+
+def learn_spec(
+    log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | None
+) -> Mapping[str, Any]:
+    """Return only the rules that `draft_policy` puts into a policy: `pcrs` and `eventLog`.
+
+    Raises `LearnError`, as `draft_policy` does.
+    """
+    return _rules(_last_issued(log, nodes, cluster)[1])
+
+
+def _rules(records: Sequence[_IssuedRecord]) -> dict[str, Any]:
+    rules: dict[str, Any] = {"pcrs": _pcrs(records)}
+    event_log = _event_log(records)
+    if event_log:
+        rules["eventLog"] = event_log
+    return rules
 
 
 def _last_issued(

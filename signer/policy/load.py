@@ -15,6 +15,7 @@ from signer.policy.pcr_rules import read_allowed, read_event_log, read_selection
 from signer.policy.policy import (
     SCHEMES,
     ClusterSelector,
+    FirstJoinRules,
     KubeletServingMode,
     Policy,
     PolicyMode,
@@ -27,6 +28,7 @@ from signer.policy.section import Section
 
 POLICY_KIND: Final = "KubeletAttestationPolicy"
 _MIN_LIFETIME: Final = timedelta(hours=1)
+_MIN_WINDOW: Final = timedelta(minutes=1)
 _DEFAULTS: Final = Policy(name="defaults")
 _ATTESTATION_RULES: Final = (
     "endorsementKey",
@@ -34,6 +36,7 @@ _ATTESTATION_RULES: Final = (
     "pcrs",
     "eventLog",
     "bootstrapGroups",
+    "firstJoin",
     "certificate",
     "nameReuse",
     "autoApproveBindings",
@@ -145,6 +148,7 @@ def _spec(name: str, spec: Section) -> Policy:
         name=name,
         clusters=_clusters(spec),
         mode=_mode(spec),
+        approval=spec.choice("approval", _DEFAULTS.approval),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
@@ -160,6 +164,7 @@ def _spec(name: str, spec: Section) -> Policy:
         pcr_variants=variants,
         event_log=read_event_log(spec, selection),
         machine_name_is_node_name=_machine_name(spec.section("nodeNames")),
+        first_join=_first_join(spec),
         certificate_lifetime=lifetime,
         allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
@@ -243,6 +248,17 @@ def _machine_name(section: Section) -> bool:
     value = section.boolean("machineName", default=_DEFAULTS.machine_name_is_node_name)
     section.reject_unknown_keys()
     return value
+
+
+def _first_join(spec: Section) -> FirstJoinRules | None:
+    if "firstJoin" not in spec:
+        return None
+    section = spec.section("firstJoin")
+    if "within" not in section:
+        section.add_problem("is required", "within")
+    within = section.duration("within", _MIN_WINDOW, minimum=_MIN_WINDOW)
+    section.reject_unknown_keys()
+    return FirstJoinRules(within=within)
 
 
 def _certificate(section: Section) -> tuple[timedelta, bool]:

@@ -43,6 +43,13 @@ class PolicyMode(Enum):
     of nodes, without attestation."""
 
 
+class Approval(Enum):
+    """Whether the signer writes its verdicts, or only reports them."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class TrustMode(Enum):
     """What makes an endorsement key trusted (E2)."""
 
@@ -97,6 +104,14 @@ class AccessReview(Enum):
 
     SKIP = "Skip"
     REQUIRE = "Require"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstJoinRules:
+    """Rules of OpenShift's machine-approver on first joins, besides the attestation (M7)."""
+
+    within: timedelta
+    """Maximum age of the Machine."""
 
 
 class KubeletServingMode(Enum):
@@ -155,6 +170,7 @@ class Policy:
     clusters: ClusterSelector | None = None
     """`None`: every Cluster that no other policy selects."""
     mode: PolicyMode = PolicyMode.ATTESTATION
+    approval: Approval = Approval.ENABLED
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
@@ -172,6 +188,8 @@ class Policy:
     pcr_variants: tuple[PcrVariant, ...] = ()
     event_log: EventLogRules | None = None
     machine_name_is_node_name: bool = False
+    first_join: FirstJoinRules | None = None
+    """`None`: a Machine may join again, for example after its disk was replaced."""
     certificate_lifetime: timedelta = timedelta(hours=168)
     allow_shared_authority: bool = False
     """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""

@@ -7,7 +7,7 @@ Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
 3. A1, E1: attestation key and endorsement key are acceptable keys of a TPM.
 4. Q1, Q2: the quote is signed by the attestation key and bound to this challenge and object.
 5. Q3, Q4: the PCR values are the quoted ones, and the policy allows them.
-6. M5, M1, M2, M3, M4, M6: the Machine exists, is ready and has this node name.
+6. M5, M1, M2, M3, M4, M6, M7: the Machine exists, is ready and has this node name.
 7. E2: the policy trusts the endorsement key for this Machine.
 8. E3: the key is not banned, and no claim in this Cluster conflicts.
 9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
@@ -123,9 +123,9 @@ def verify_answer(
     # (C1 A1 E1 Q1 Q2 Q3 Q4)
     proof = _verify_proof(csr, answer, context, challenge_keys)
 
-    # (M5 M1 M2 M3 M4 M6)
+    # (M5 M1 M2 M3 M4 M6 M7)
     machine = verify_machine(answer.provider_id, node_name, requester, context)
-    trace("M5 M1 M2 M3 M4 M6", machine)
+    trace("M5 M1 M2 M3 M4 M6 M7", machine)
 
     # (E2)
     key, certificates = proof.endorsement_key, answer.evidence.ek_certificates

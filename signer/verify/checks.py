@@ -53,6 +53,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         "M4": Check("Node with the node name", _verify("machine.py")),
         "M5": Check("node requests its own name", _verify("request.py")),
         "M6": Check("nodeRef and Nodes with the provider ID", _verify("machine.py")),
+        "M7": Check("first join of a new Machine", _verify("machine.py")),
         "E1": Check(
             "endorsement key: template and strength", _verify("endorsement_key.py", "weak_keys.py")
         ),

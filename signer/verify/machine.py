@@ -1,10 +1,11 @@
-"""Finds the Machine of a request and verifies its node name (M1 to M6).
+"""Finds the Machine of a request and verifies its node name (M1 to M7).
 
 Trusts what Cluster API wrote in the management cluster. Nodes can write a Node's provider ID
 themselves, and Cluster API derives nodeRef from it: both can only be a reason to refuse a request.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from signer.errors import (
@@ -13,6 +14,7 @@ from signer.errors import (
     MachineAmbiguous,
     MachineDeleting,
     MachineNotFound,
+    MachineNotNew,
     NodeNameMismatch,
     NodeNameUnknown,
     NodeOfAnotherMachine,
@@ -20,7 +22,7 @@ from signer.errors import (
 )
 from signer.host_names import fold_case
 from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
-from signer.policy import Policy
+from signer.policy import FirstJoinRules, Policy
 from signer.verify.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.context import VerificationContext
 from signer.verify.registered_keys import registered_keys
@@ -31,6 +33,8 @@ from signer.verify.request import (
     verify_requester_name,
 )
 
+_CLOCK_SKEW: Final = timedelta(seconds=60)
+"""How far in the future the creation of a Machine may be: the clocks of two servers differ."""
 _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})
 """Address types of a Machine that can be its node name."""
 
@@ -67,7 +71,7 @@ def find_machine(inventory: Inventory, provider_id: str) -> Machine:
 def verify_machine(
     provider_id: str, node_name: str, requester: Requester, context: VerificationContext
 ) -> VerifiedMachine:
-    """Verify M5 first, since it needs no inventory, then M1 to M4 and M6.
+    """Verify M5 first, since it needs no inventory, then M1 to M4, M6 and M7.
 
     Raises:
         Denied, Waiting: with the reason.
@@ -81,6 +85,9 @@ def verify_machine(
     _require_node_name(machine, node_name, inventory, context.policy)  # (M3)
     _require_node(machine, node_name, requester, inventory)  # (M4)
     alarms = _node_ref_alarms(machine, node_name, inventory)  # (M6)
+    rules = context.policy.first_join
+    if rules is not None and isinstance(requester, BootstrapRequester):
+        _require_new_machine(machine, node_name, rules, context)  # (M7)
     return VerifiedMachine(machine=machine, node_name=node_name, alarms=alarms)
 
 
@@ -205,3 +212,26 @@ def _node_ref_alarms(
     if any(node.name != node_name for node in nodes):
         alarms.append(NodeRefMismatch("another Node has the Machine's provider ID"))
     return tuple(alarms)
+
+
+def _require_new_machine(
+    machine: Machine, node_name: str, rules: FirstJoinRules, context: VerificationContext
+) -> None:
+    """M7: require what OpenShift's machine-approver requires of a first join.
+
+    Source: github.com/openshift/cluster-machine-approver, pkg/controller/csr_check.go,
+    authorizeNodeClientCSR. A bootstrap token is then worth nothing for a Machine that has joined.
+    """
+    names = {fold_case(a.address) for a in machine.addresses if a.type == "InternalDNS"}
+    if not names:
+        raise NodeNameUnknown("no InternalDNS address of the Machine gives its node name yet")
+    if node_name not in names:
+        raise NodeNameMismatch("the node name is no InternalDNS address of this Machine")
+    if machine.node_ref is not None:
+        raise MachineNotNew("the Machine has a nodeRef")
+    if context.inventory.node(node_name) is not None:
+        raise MachineNotNew("a Node of that name exists")
+    if machine.created is None or machine.created > context.now + _CLOCK_SKEW:
+        raise MachineNotNew("the age of the Machine is unknown")
+    if context.now - machine.created > rules.within:
+        raise MachineNotNew("the Machine is older than firstJoin.within")

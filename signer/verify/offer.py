@@ -4,7 +4,7 @@ Steps, from caches only (docs/protocol.md sections 3 and 5):
 
 1. R2, R3: the usages and the requester are allowed.
 2. A1: the attestation key is a restricted signing key of its TPM.
-3. M5, M1, M2, M3, M4, M6: the Machine exists, is ready and has this node name.
+3. M5, M1, M2, M3, M4, M6, M7: the Machine exists, is ready and has this node name.
 4. E1: the endorsement key has a TCG template and is strong.
 5. E2: the policy trusts the endorsement key for this Machine.
 6. E3: the key is not banned, and no claim in this Cluster conflicts.
@@ -59,9 +59,9 @@ def verify_offer(
     # (A1)
     attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, policy))
 
-    # (M5 M1 M2 M3 M4 M6)
+    # (M5 M1 M2 M3 M4 M6 M7)
     machine = verify_machine(offer.provider_id, node_name, requester, context)
-    trace("M5 M1 M2 M3 M4 M6", machine)
+    trace("M5 M1 M2 M3 M4 M6 M7", machine)
 
     # (E1)
     endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))

@@ -17,7 +17,7 @@ from signer.errors import (
     ServingOnly,
 )
 from signer.model import Cluster, Csr
-from signer.policy import AutoApproveBindings, KubeletServingMode, Policy, PolicyMode
+from signer.policy import Approval, AutoApproveBindings, KubeletServingMode, Policy, PolicyMode
 
 
 class CsrKind(Enum):
@@ -86,6 +86,9 @@ def _require_no_auto_approval(cluster: Cluster, policy: Policy) -> None:
     if not cluster.auto_approve_bindings:
         return
     if policy.auto_approve_bindings is AutoApproveBindings.ALARM:
+        return
+    if policy.approval is Approval.DISABLED:
+        # The cluster still needs its bindings, and no certificate is issued.
         return
     raise AutoApproveBindingPresent(
         "a ClusterRoleBinding lets client certificates be approved without attestation",

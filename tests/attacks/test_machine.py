@@ -3,11 +3,12 @@
 The attacker has its own Machine in the cluster, with its own registered TPM. Or it knows the names
 of Machines that do not exist yet, were deleted, or are in another cluster. Only operators and
 providers decide, in the management cluster, which node the attacker may be. Values that nodes write
-(their provider ID, and so `nodeRef`) do not count, nor do similar names (M1 to M6).
+(their provider ID, and so `nodeRef`) do not count, nor do similar names (M1 to M7).
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,12 +19,14 @@ from signer.errors import (
     MachineAmbiguous,
     MachineDeleting,
     MachineNotFound,
+    MachineNotNew,
     NodeNameMismatch,
     NodeNameUnknown,
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
 from signer.model import Address, Node, Registration, TrustBasis
+from signer.policy import FirstJoinRules
 from tests.attacks.runner import (
     Attack,
     Mutation,
@@ -36,6 +39,7 @@ from tests.builders.scenario import (
     ABROAD,
     HOME,
     NODE,
+    NOW,
     PROVIDER_ID,
     Scenario,
     key_name,
@@ -147,6 +151,16 @@ def nodes(*members: Node) -> Mutation:
         scenario.inventory.nodes = list(members)
 
     return mutate
+
+
+def new_machines() -> Scenario:
+    """Join under a policy that allows only new Machines."""
+    scenario = Scenario()
+    rules = FirstJoinRules(within=timedelta(hours=2))
+    scenario.policy = replace(scenario.policy, first_join=rules)
+    internal = Address(type="InternalDNS", address=NODE)
+    scenario.change_machine(addresses=(*scenario.machine.addresses, internal))
+    return scenario
 
 
 def attack(
@@ -281,7 +295,38 @@ NODES = [
         first_use,
     ),
 ]
-ATTACKS = MACHINES + NAMES + NODES
+NEW_MACHINES = [
+    attack(reason.check, f"only new Machines: {name}", reason, mutate, new_machines)
+    for name, reason, mutate in (
+        ("a nodeRef to the node", MachineNotNew, change(node_ref=NODE)),
+        ("its own Node", MachineNotNew, nodes(Node(name=NODE, provider_id=PROVIDER_ID))),
+        ("an old Machine", MachineNotNew, change(created=NOW - timedelta(hours=2, seconds=1))),
+        ("a Machine of the future", MachineNotNew, change(created=NOW + timedelta(seconds=61))),
+        ("a Machine of unknown age", MachineNotNew, change(created=None)),
+        ("a host name alone", NodeNameUnknown, change(addresses=hostnames(NODE))),
+        (
+            "a host name, and another internal name",
+            NodeNameMismatch,
+            change(
+                addresses=(*hostnames(NODE), Address(type="InternalDNS", address="other.example"))
+            ),
+        ),
+    )
+]
+ATTACKS = MACHINES + NAMES + NODES + NEW_MACHINES
+
+
+def test_the_good_case_of_new_machines_passes() -> None:
+    assert_issued(new_machines)
+
+
+def test_only_new_machines_does_not_stop_renewals() -> None:
+    scenario = new_machines()
+    scenario.put_claim()
+    scenario.as_node()
+    scenario.change_machine(node_ref=NODE, created=NOW - timedelta(days=30))
+    scenario.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
+    assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
 
 
 @pytest.mark.parametrize("scenario", [Scenario, renewal, first_use])

@@ -7,6 +7,7 @@ A, B = "aa" * 32, "bb" * 32
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
     "mode": "Attestation",
+    "approval": "Disabled",
     "minimumVersion": "v1",
     "bootstrapGroups": ["joiners"],
     "endorsementKey": {
@@ -34,6 +35,7 @@ EVERY_SETTING: dict[str, object] = {
         "bootLoaders": [A, "ee" * 48],
     },
     "nodeNames": {"machineName": True},
+    "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
     "renewals": {"unknownCredential": "Deny"},
@@ -70,6 +72,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "pcrs": {"mode": "Record"},
             "eventLog": {"secureBoot": True},
             "bootstrapGroups": ["joiners"],
+            "firstJoin": {"within": "2h"},
             "certificate": {"lifetime": "1h"},
             "nameReuse": "AfterMachine",
             "autoApproveBindings": "Alarm",
@@ -252,6 +255,11 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nodeNames": {"machineName": "yes"}},
         "spec.nodeNames.machineName: must be true or false",
     ),
+    "first join without a limit": ({"firstJoin": {}}, "spec.firstJoin.within: is required"),
+    "first join within seconds": (
+        {"firstJoin": {"within": "59s"}},
+        "spec.firstJoin.within: must be at least 60s",
+    ),
     "lifetime without unit": (
         {"certificate": {"lifetime": "168"}},
         "spec.certificate.lifetime: must be a duration like 168h or 1h30m",
@@ -287,6 +295,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown rule for renewals": (
         {"renewals": {"credential": "Deny"}},
         "spec.renewals.credential: unknown key",
+    ),
+    "unknown approval": (
+        {"approval": "Off"},
+        "spec.approval: must be one of Enabled, Disabled",
     ),
     "unknown access review": (
         {"accessReview": True},
@@ -364,6 +376,7 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
     "serving only": {
         "mode": "ServingOnly",
+        "approval": "Disabled",
         "accessReview": "Require",
         "nodeNames": {"machineName": True},
     },

@@ -112,6 +112,7 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
             Address(type="InternalIP", address="192.0.2.11"),
         ),
         node_ref=None,
+        created=NOW - timedelta(minutes=5),
         bootstrap_token_id=TOKEN,
         is_pool_member=False,
         labels={"pool": "workers"},

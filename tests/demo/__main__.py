@@ -1,4 +1,4 @@
-"""Two nodes join two clusters, then the signer denies three attackers: `make demo`.
+"""Three nodes join, and the signer denies three attackers and a banned node: `make demo`.
 
 All parts are real: etcd, kube-apiserver, kubectl, software TPMs (swtpm), the installed plugin, and
 the installed signer with the permissions of its packaging. The demo exits with status 1 when a step
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.controlplane import pins, provide
-from tests.demo import intruders
+from tests.demo import intruders, operations
 from tests.demo.environment import Stage, require
 from tests.demo.narration import Narrator
 from tests.harness.fleet import Fleet
@@ -93,6 +93,10 @@ def show(stage: Stage) -> None:
     for title, intruder in INTRUDERS.items():
         story.chapter(f"Denied: {title}")
         intruder(stage, nodes[0])
+    story.chapter("An unknown TPM asks, an operator approves it, its node joins")
+    newcomer = operations.approve_an_unknown_tpm(stage, fleet.first)
+    story.chapter("The operator bans this TPM")
+    operations.ban(stage, newcomer)
 
 
 def main() -> int:
@@ -112,7 +116,7 @@ def main() -> int:
             stack.enter_context(serving_all(fleet, directory / "signer"))
         show(Stage(story, fleet, directory, vendor, stack))
         story.chapter("Result")
-        story.step("two nodes have certificates, three attackers have none")
+        story.step("three nodes have joined, three attackers have no certificate")
     return 0
 
 

@@ -75,6 +75,23 @@ def test_machine_tells_why_its_node_waits_and_that_it_attested(
 
 
 @pytest.mark.usefixtures("signer")
+def test_ban_ends_the_condition_and_the_next_certificate_restores_it(
+    fleet: Fleet, machines: Machines
+) -> None:
+    node = machines.registered()
+    assert node.call().status == 0
+    wait_for(fleet, node, "True", "Attested")
+    [digest] = node.registration().values()
+    path = f"{csrs.ENDORSEMENT_KEYS}/{digest.removeprefix('sha256:')}"
+    fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
+    wait_for(fleet, node, "False", "EndorsementKeyBanned")
+    fleet.management.admin.patch(path, {"spec": {"banned": None}})
+    renewal = ("renew", "--kubeconfig", str(node.kubeconfig()))
+    wait_until(lambda: node.call(*renewal).status == 0, what="the node renews its certificate")
+    wait_for(fleet, node, "True", "Attested")
+
+
+@pytest.mark.usefixtures("signer")
 def test_stranger_does_not_change_a_machine_that_has_attested(
     fleet: Fleet, machines: Machines
 ) -> None:

@@ -20,9 +20,9 @@ from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
-from tests.integration import csrs
+from tests.integration import audit_log, csrs
 from tests.integration.operator_calls import Call, Operator, cluster_of, policy_file
-from tests.integration.policies import stored_policy
+from tests.integration.policies import POLICIES, stored_policy
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -331,6 +331,35 @@ def test_policy_objects_are_checked_and_used_by_explain(
     )
     assert explained.status == 3
     assert "PolicyInvalid" in explained.output
+
+
+def test_learned_values_are_added_to_a_policy(
+    machines: Machines, operator: Operator, signer: Signer, tmp_path: Path
+) -> None:
+    fleet, nodes = operator.fleet, [machines.registered(), machines.registered()]
+    for node in nodes:
+        assert node.call().status == 0
+        audit_log.logged(signer, node, "issued")
+    # No policy names this Cluster, so that only this test uses it.
+    spec = {"clusterRef": {"namespace": "none", "name": "none"}}
+    flags = ("--cluster", cluster_of(nodes[0].tenant), "--add-to", "learning")
+    with stored_policy(fleet, "learning", spec):
+        for count, node in enumerate(nodes, 1):
+            call = operator.call("learn", "--log", signer.log, "--node", node.name, *flags)
+            assert call.status == 0, call
+            policy = tmp_path / "policy.yaml"
+            policy.write_text(call.output, encoding="utf-8")
+            fleet.management.kubectl("replace", "-f", str(policy))
+            stored = fleet.management.admin.get(f"{POLICIES}/learning")["spec"]
+            assert stored["clusterRef"] == spec["clusterRef"]
+            assert all(
+                len(values) == count
+                for by_index in stored["pcrs"]["allowed"].values()
+                for values in by_index.values()
+            )
+        missing = operator.call("learn", "--log", signer.log, "--node", "none", *flags)
+        assert (missing.status, missing.output) == (1, "")
+        assert "the log has no certificate of node none" in missing.complaint
 
 
 @contextmanager

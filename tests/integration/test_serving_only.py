@@ -103,6 +103,22 @@ def test_attestation_waits_with_a_clear_reason(machines: Machines) -> None:
     assert "only approves requests to kubernetes.io/kubelet-serving" in message
 
 
+def test_disabled_approvals_show_verdicts_and_decide_nothing(
+    machines: Machines, fleet: Fleet, signer: Signer
+) -> None:
+    node, client, address = joined(machines, fleet)
+    spec = of_cluster(fleet.first, mode="ServingOnly", approval="Disabled")
+    with signer.with_policies(spec):
+        good = ask(client, node.name, [node.name, address])
+        bad = ask(client, node.name, [node.name, HOST])
+        reasons = [csrs.waiting_for(client, name, "ApprovalDisabled") for name in (good, bad)]
+        assert reasons[0].endswith("the request would be approved")
+        assert "the request would be denied: AddressOfControlPlane: " in reasons[1]
+        assert csrs.conditions(client, good) == csrs.conditions(client, bad) == {}
+    assert named(certified(client, good)) == {node.name, address}
+    assert csrs.decided(client, bad) == {"Denied": "AddressOfControlPlane"}
+
+
 def test_bindings_that_give_nodes_their_certificates_stay(
     machines: Machines, fleet: Fleet, signer: Signer
 ) -> None:

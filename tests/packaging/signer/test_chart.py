@@ -96,6 +96,22 @@ def test_values_of_the_guide_are_rendered(tmp_path: Path) -> None:
     assert {o["kind"] for o in render(values, tmp_path)} >= {"Deployment", "PrometheusRule"}
 
 
+def test_cluster_trust_bundle_of_the_guide_is_mounted(tmp_path: Path) -> None:
+    """docs/tpm-roots.md shows the value, and the path that a policy names."""
+    [values] = [
+        yaml.safe_load(block.text)
+        for block in blocks()
+        if (block.page, block.language) == ("docs/tpm-roots.md", "yaml")
+        and "trustAnchors" in block.text
+    ]
+    [deployment] = [o for o in render(values, tmp_path) if o["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    [volume] = [v for v in pod["volumes"] if "projected" in v]
+    [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"]]
+    assert volume["projected"] == values["trustAnchors"]["vendors"]["projected"]
+    assert mount["mountPath"] == "/etc/node-attestation/trust/vendors"
+
+
 def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
     kinds = {o["kind"] for o in render(EVERYTHING, tmp_path)}
     assert kinds == ROLES | {

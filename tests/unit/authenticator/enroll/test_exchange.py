@@ -12,6 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from authenticator.enroll.exchange import (
     CHALLENGE_TTL_SECONDS,
     OFFER_TTL_SECONDS,
+    QUIET_SECONDS,
     WATCH_TIMEOUT_SECONDS,
 )
 from authenticator.errors import (
@@ -249,7 +250,7 @@ def test_call_that_ends_with_its_offer_starts_no_other_offer(
     ("seconds", "error"),
     [
         (EXCHANGE_TTL_SECONDS, DeadlinePassed),
-        (EXCHANGE_TTL_SECONDS + WATCH_TIMEOUT_SECONDS, ExchangeExpired),
+        (EXCHANGE_TTL_SECONDS + QUIET_SECONDS, ExchangeExpired),
     ],
 )
 def test_call_that_ends_with_its_exchange_starts_no_other_exchange(
@@ -417,6 +418,27 @@ def test_pending_answer_is_kept_over_calls_until_it_is_fifteen_minutes_old() -> 
     assert len(filed(node)) == 4, "a new exchange begins after fifteen minutes"
     assert node.store.pending is not None
     assert node.store.pending.answer_name == filed(node)[3]
+
+
+def test_reason_of_a_wait_is_logged_once_and_early(caplog: pytest.LogCaptureFixture) -> None:
+    """A node was silent for 60 seconds although the signer had written the reason."""
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
+    with pytest.raises(DeadlinePassed):
+        node.obtain()
+    [record] = [r for r in caplog.records if r.name == "authenticator.enroll.exchange"]
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith(
+        ": the signer waits: MachineNotFound: no Machine has the provider ID"
+    )
+
+
+def test_short_wait_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    node = FakeNode()
+    node.cluster.wait["offer"] = "MachineNotFound: no Machine has the provider ID"
+    with pytest.raises(DeadlinePassed):
+        node.obtain(seconds=QUIET_SECONDS - 1)
+    assert [r for r in caplog.records if r.name == "authenticator.enroll.exchange"] == []
 
 
 def test_node_waits_for_its_machine() -> None:

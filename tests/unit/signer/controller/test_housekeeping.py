@@ -22,7 +22,7 @@ from signer.model import (
     MachineState,
     Registration,
 )
-from signer.policy import AutoApproveBindings, Policy, PolicyMode
+from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
@@ -182,6 +182,16 @@ def test_serving_only_keeps_the_bindings_that_give_nodes_their_certificates(
     enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove)
     assert bindings.removed == []
     assert caplog.records == []
+
+
+def test_bindings_are_reported_and_kept_while_approvals_are_disabled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = Policy(name="test", approval=Approval.DISABLED)
+    bindings = Bindings()
+    enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove)
+    assert bindings.removed == []
+    assert [r.message for r in caplog.records] == ["auto-approving binding found"]
 
 
 def test_bindings_per_round_are_limited(caplog: pytest.LogCaptureFixture) -> None:

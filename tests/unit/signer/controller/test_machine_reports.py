@@ -21,6 +21,9 @@ WAITS = MachineCondition(
     message="the bootstrap data is not ready",
 )
 DENIED = replace(WAITS, reason="EndorsementKeyMismatch", message="another key is on record")
+BANNED = replace(
+    WAITS, reason="EndorsementKeyBanned", message="the endorsement key is banned", by_operator=True
+)
 ATTESTED = replace(WAITS, attested=True, reason="Attested", message="it has a certificate")
 
 
@@ -102,6 +105,24 @@ def test_request_does_not_change_a_machine_that_has_attested(*, flush: bool) -> 
     at.seconds += 31
     at.note(DENIED)
     assert at.written == [ATTESTED]
+
+
+def test_ban_replaces_the_condition_of_a_machine_that_has_attested_at_once() -> None:
+    at = Reports()
+    at.note(ATTESTED)
+    at.note(BANNED)
+    at.note(BANNED)
+    assert at.written == [ATTESTED, BANNED]
+
+
+def test_request_does_not_change_a_machine_whose_node_is_banned() -> None:
+    at = Reports()
+    at.note(BANNED)
+    at.seconds += 31
+    at.note(DENIED)
+    assert at.written == [BANNED]
+    at.note(ATTESTED)
+    assert at.written == [BANNED, ATTESTED]
 
 
 @pytest.mark.parametrize("condition", [WAITS, ATTESTED])

@@ -41,6 +41,7 @@ from signer.model import (
 )
 from signer.policy import (
     AccessReview,
+    Approval,
     AutoApproveBindings,
     ClusterSelector,
     NameReuse,
@@ -944,6 +945,77 @@ def test_access_review_that_fails_is_neither_yes_nor_no() -> None:
     assert stored.conditions == {}
     assert stored.annotations[PENDING_REASON_ANNOTATION].startswith("AccessReviewUnavailable: ")
     assert fixture.scenario.store.keys == {}
+
+
+def without_approvals() -> ReconcilerFixture:
+    """Return a reconciler whose policy disables approvals."""
+    fixture = ReconcilerFixture()
+    policy = replace(fixture.scenario.policy, approval=Approval.DISABLED)
+    fixture.scenario.policy = policy
+    return fixture
+
+
+def withheld(fixture: ReconcilerFixture, csr: Csr) -> str:
+    """Return the verdict that is shown on a CSR on which nothing was decided."""
+    stored = fixture.csrs.stored[csr.name]
+    assert (dict(stored.conditions), stored.certificate) == ({}, None)
+    assert fixture.csrs.events == [(csr.name, "ApprovalDisabled")]
+    reason, _, verdict = stored.annotations[PENDING_REASON_ANNOTATION].partition("; the request ")
+    assert reason == "ApprovalDisabled: the policy disables approvals"
+    return verdict
+
+
+def outcomes(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return outcome and reason of each verdict in the log."""
+    fields = [vars(r)["fields"] for r in caplog.records if r.getMessage() == "verdict"]
+    return [(f["outcome"], f.get("reason", "")) for f in fields]
+
+
+def test_answer_is_verified_but_gets_no_certificate_while_approvals_are_disabled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = without_approvals()
+    offer, csr = (
+        fixture.file(f) for f in (fixture.scenario.offer_csr(), fixture.scenario.answer_csr())
+    )
+    assert fixture.reconcile(offer) == DONE
+    assert CHALLENGE_ANNOTATION in fixture.csrs.stored[offer.name].annotations
+    assert fixture.reconcile(csr) == DONE
+    assert withheld(fixture, csr) == "would get a certificate"
+    assert fixture.scenario.store.keys == {}
+    assert fixture.machines == []
+    assert outcomes(caplog) == [("challenged", ""), ("would-issue", "")]
+
+
+def test_denial_is_reported_once_while_approvals_are_disabled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="signer")
+    fixture = without_approvals()
+    fixture.scenario.change_machine(deleting=True)
+    csr = fixture.file(fixture.scenario.answer_csr())
+    for _ in range(2):
+        result = fixture.reconcile(fixture.csrs.stored[csr.name])
+        assert result.requeue is Requeue.ON_CHANGE
+    verdict = withheld(fixture, csr)
+    assert verdict == "would be denied: MachineDeleting: the Machine is being deleted"
+    assert outcomes(caplog) == [("would-deny", "MachineDeleting")]
+    assert fixture.machines == []
+
+
+def test_serving_request_is_approved_when_approvals_are_enabled_again() -> None:
+    fixture = without_approvals()
+    fixture.scenario.put_claim()
+    csr = fixture.file(builtin(fixture.scenario, NODE))
+    result = fixture.reconcile(csr)
+    assert (result.requeue, NODE in result.topics) == (Requeue.ON_CHANGE, True)
+    assert withheld(fixture, csr) == "would be approved"
+    fixture.scenario.policy = replace(fixture.scenario.policy, approval=Approval.ENABLED)
+    assert fixture.reconcile(fixture.csrs.stored[csr.name]) == DONE
+    stored = fixture.csrs.stored[csr.name]
+    assert stored.conditions.keys() == {"Approved"}
+    assert PENDING_REASON_ANNOTATION not in stored.annotations
 
 
 def test_kubelet_serving_is_approved_and_not_signed() -> None:

@@ -102,6 +102,7 @@ MACHINE = """\
   M3  ok            node name: node-1.example
   M4  ok            Node with the node name
   M6  ok            nodeRef and Nodes with the provider ID: none
+  M7  ok            first join of a new Machine
 """
 TEMPLATE = """\
   E1  ok            endorsement key: template and strength: secp256r1, EndorsementKey <EK>
@@ -157,6 +158,7 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
   M3  denied        node name: NodeNameMismatch: the node name is not this Machine's
   M4  not reached   Node with the node name
   M6  not reached   nodeRef and Nodes with the provider ID
+  M7  not reached   first join of a new Machine
   E1  not reached   endorsement key: template and strength
   E2  not reached   endorsement key: trust
   E3  not reached   endorsement key: not banned, not in use

@@ -90,6 +90,7 @@ class FakeWorld:
             bootstrap_ready=True,
             addresses=tuple(Address(type="Hostname", address=a) for a in addresses),
             node_ref=node_ref or None,
+            created=None,
             bootstrap_token_id=None,
             is_pool_member=False,
             labels={},

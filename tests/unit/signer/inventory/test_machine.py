@@ -1,6 +1,7 @@
 """Machines, pools and what they refer to, in both versions of Cluster API."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -74,6 +75,14 @@ def test_node_ref_and_deletion_are_read() -> None:
     body["status"]["nodeRef"] = {"name": "node-1"}
     read = read_machine(body)
     assert (read.deleting, read.node_ref) == (True, "node-1")
+
+
+def test_creation_is_read_and_kept() -> None:
+    body = machine()
+    body["metadata"]["creationTimestamp"] = "2026-11-21T09:30:00Z"
+    read = read_machine(body)
+    assert read.created == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    assert build_machine(read, None, None).created == read.created
 
 
 REFERENCE = {"apiGroup": INFRASTRUCTURE, "kind": "TestMachine", "name": "infra"}

@@ -23,6 +23,7 @@ WAITS = MachineCondition(
     reason="BootstrapNotReady",
     message="the bootstrap data is not ready",
 )
+BANNED = replace(WAITS, reason="EndorsementKeyBanned", message="banned", by_operator=True)
 ATTESTED = replace(WAITS, attested=True, reason="Attested", message="it has a certificate")
 READY = {"type": "Ready", "status": "False", "reason": "NotReady", "extra": ["kept"]}
 
@@ -138,6 +139,12 @@ def test_nothing_is_written_where_nothing_may_change(
     api = Api(conditions=[entry(present, EARLIER)])
     api.write(condition, monkeypatch)
     assert (api.writes, api.events) == ([], [])
+
+
+def test_ban_replaces_a_condition_that_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api(conditions=[entry(ATTESTED, EARLIER)])
+    api.write(BANNED, monkeypatch)
+    assert api.writes == [{"conditions": [entry(BANNED, "2026-11-22T12:00:00Z")]}]
 
 
 def test_time_of_the_transition_stays_while_the_status_does(

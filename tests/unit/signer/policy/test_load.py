@@ -16,9 +16,11 @@ from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
     AccessReview,
+    Approval,
     AutoApproveBindings,
     ClusterSelector,
     EventLogRules,
+    FirstJoinRules,
     KubeletServingMode,
     NameReuse,
     PcrMode,
@@ -72,6 +74,8 @@ def test_an_empty_spec_has_the_defaults() -> None:
     assert policy == Policy(name="default")
     assert policy.mode is PolicyMode.ATTESTATION
     assert policy.access_review is AccessReview.SKIP
+    assert policy.first_join is None
+    assert policy.approval is Approval.ENABLED
     assert policy.trust is TrustMode.REGISTERED
     assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
     assert policy.pcr_mode is PcrMode.RECORD
@@ -122,6 +126,8 @@ def test_every_setting_is_loaded() -> None:
             boot_loaders=frozenset({a, b"\xee" * 48}),
         ),
         machine_name_is_node_name=True,
+        approval=Approval.DISABLED,
+        first_join=FirstJoinRules(within=timedelta(hours=2)),
         certificate_lifetime=timedelta(hours=1, minutes=30),
         allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,

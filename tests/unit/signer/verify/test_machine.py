@@ -1,7 +1,8 @@
-"""M1 to M6: the Machine, its node name, and conflicts with existing Nodes."""
+"""M1 to M7: the Machine, its node name, and conflicts with existing Nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from signer.errors import (
     NodeNameUnknown,
 )
 from signer.model import Address, Node, Registration, TrustBasis
+from signer.policy import FirstJoinRules
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -239,6 +241,16 @@ def test_m6_signs_raise_the_alarm_and_do_not_stop_a_key_on_record(
     scenario.change_machine(node_ref=node_ref)
     scenario.inventory.nodes.extend(nodes)
     assert len(scenario.verify_answer().alarms) == alarms
+
+
+@pytest.mark.parametrize("age", [timedelta(seconds=-60), timedelta(hours=2)])
+def test_m7_new_machine_may_join(age: timedelta) -> None:
+    """The ends of the time window; every way to fail is in tests/attacks/test_machine.py."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, first_join=FirstJoinRules(within=timedelta(hours=2)))
+    internal = Address(type="InternalDNS", address=NODE.upper())
+    scenario.change_machine(addresses=(internal,), created=scenario.now - age)
+    assert scenario.verify_offer().endorsement_key == scenario.verify_answer().endorsement_key
 
 
 # A provider ID that names hardware: the Machines on it follow one another

@@ -6,7 +6,7 @@ import pytest
 
 from signer.errors import ServingOnly
 from signer.model import Condition
-from signer.policy import AutoApproveBindings, Policy, PolicyMode
+from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.recognize import CsrKind, recognize_csr
 from tests.builders.scenario import Scenario
 
@@ -25,6 +25,13 @@ def test_r0_mode_alarm_recognizes_requests_despite_an_auto_approve_binding() -> 
     scenario = Scenario()
     scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
     policy = replace(scenario.policy, auto_approve_bindings=AutoApproveBindings.ALARM)
+    assert recognize_csr(scenario.csr(b""), scenario.cluster, policy) is CsrKind.CLIENT
+
+
+def test_r0_bindings_do_not_stop_requests_while_approvals_are_disabled() -> None:
+    scenario = Scenario()
+    scenario.change_cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"}))
+    policy = replace(scenario.policy, approval=Approval.DISABLED)
     assert recognize_csr(scenario.csr(b""), scenario.cluster, policy) is CsrKind.CLIENT
 
 
