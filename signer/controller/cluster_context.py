@@ -1,6 +1,6 @@
 """One workload cluster, as a reconciliation uses it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -43,6 +43,13 @@ class CsrWriter(Protocol):
         """Create an Event, unless one with this reason exists for this CSR."""
 
 
+class CredentialPublisher(Protocol):
+    """Writes the list of the certificates that the nodes of one cluster may write with."""
+
+    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
+        """Write the entry of a node. Raises `ApiServerUnavailable`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContext:
     """One workload cluster: its inventory, its CSRs and the shares of its requesters."""
@@ -50,4 +57,5 @@ class ClusterContext:
     key: ClusterKey
     inventory: Inventory
     csrs: CsrWriter
+    credentials: CredentialPublisher
     shares: RequesterShares

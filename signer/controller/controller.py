@@ -29,6 +29,7 @@ from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
 from signer.controller.cluster_reporter import ClusterReporter
+from signer.controller.credential_lists import sync_credential_list
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.housekeeping import (
@@ -52,18 +53,14 @@ from signer.controller.workload_maintenance import LimitedDeleter, WorkloadMaint
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
 from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import (
-    CONNECTING,
-    FORBIDDEN,
-    ConnectionProblem,
-    WorkloadClusters,
-)
+from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder
@@ -292,6 +289,7 @@ class Controller:
             key=item.cluster,
             inventory=CachedInventory(self._management, workload),
             csrs=writer,
+            credentials=workload.credentials,
             shares=self._shares[workload],
         )
         result = self._reconciler.reconcile(csr, context)
@@ -341,9 +339,20 @@ class Controller:
                 policy = self._policies.policy_of(workload.key)
                 bindings = workload.bindings.all()
                 enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
+                if policy.publish_credentials:
+                    self._sync_credentials(workload)
         if workload.csrs.has_synced:
             deleter = LimitedDeleter(workload.writer.delete, time.monotonic)
             delete_expired_offers(workload.csrs.all(), deleter, _now())
+
+    def _sync_credentials(self, workload: WorkloadCluster) -> None:
+        key, nodes = workload.key, self._management.nodes
+        sync_credential_list(
+            workload.credentials,
+            nodes=lambda: [node for node in nodes.all() if node.cluster == key],
+            live_node=partial(self._reconciler.claims.attested_node, key),
+            key=self._management.keys.get,
+        )
 
     def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
         self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)

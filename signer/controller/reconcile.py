@@ -297,6 +297,10 @@ class _Reconciliation:
         claimed = make_claims(verified, context, claims=common.claims, certificate=unreleased)
         for unknown in claimed.alarms:
             self._raise_alarm(unknown, verified.machine)
+        if policy.publish_credentials and unreleased.credential_id:
+            # Before the release: otherwise the node could not write with its new certificate.
+            node_name = verified.holder.node_name
+            self._cluster.credentials.publish(node_name, claimed.credential_ids)
         self._audit.not_after, self._audit.issued_credential = not_after, unreleased.credential_id
         try:
             self._write_certificate(claimed.certificate)

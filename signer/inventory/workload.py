@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
+from signer.inventory.credential_list import CredentialListClient
 from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
 from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
@@ -61,6 +62,7 @@ class WorkloadCluster(WorkloadCaches):
             "CertificateSigningRequests", budget=budgets.memory, owner=key.namespace
         )
         self.writer = CsrClient(self._api)
+        self.credentials = CredentialListClient(self._api)
         self._stop = Event()
         self._starter = WatchStarter(self._api, loop, owner=key.namespace)
         self._watches: list[Watch] = []

@@ -39,6 +39,7 @@ _ATTESTATION_RULES: Final = (
     "firstJoin",
     "certificate",
     "nameReuse",
+    "renewals",
     "autoApproveBindings",
     "serving",
     "minimumVersion",
@@ -144,6 +145,7 @@ def _spec(name: str, spec: Section) -> Policy:
     pcrs.reject_unknown_keys()
     builtin, by_node_ref = _serving(spec.section("serving"))
     lifetime, shared = _certificate(spec.section("certificate"))
+    unknown_credential, publish_credentials = _renewals(spec.section("renewals"))
     return Policy(
         name=name,
         clusters=_clusters(spec),
@@ -168,7 +170,8 @@ def _spec(name: str, spec: Section) -> Policy:
         certificate_lifetime=lifetime,
         allow_shared_authority=shared,
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
-        unknown_credential=_renewals(spec.section("renewals")),
+        unknown_credential=unknown_credential,
+        publish_credentials=publish_credentials,
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
         access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         builtin_serving=builtin,
@@ -268,10 +271,11 @@ def _certificate(section: Section) -> tuple[timedelta, bool]:
     return lifetime, shared
 
 
-def _renewals(section: Section) -> UnknownCredential:
-    value = section.choice("unknownCredential", _DEFAULTS.unknown_credential)
+def _renewals(section: Section) -> tuple[UnknownCredential, bool]:
+    unknown = section.choice("unknownCredential", _DEFAULTS.unknown_credential)
+    publish = section.boolean("publishCredentials", default=_DEFAULTS.publish_credentials)
     section.reject_unknown_keys()
-    return value
+    return unknown, publish
 
 
 def _serving(section: Section) -> tuple[KubeletServingMode, bool]:

@@ -27,6 +27,8 @@ class ClaimedAnswer:
     verified: VerifiedAnswer
     certificate: bytes
     """The certificate as PEM. It may be released now."""
+    credential_ids: tuple[str, ...]
+    """IDs of the client certificates that the node may have, with this one."""
     alarms: tuple[RequesterCredentialUnknown, ...]
     """What K4 found and the policy does not deny: an operator should check it."""
 
@@ -69,11 +71,16 @@ def make_claims(
         requester_credential=verified.requester_credential,
         issued_credential=certificate.credential_id,
     )
-    alarms = write_claims(
+    written = write_claims(
         request,
         inventory=context.inventory,
         claims=claims,
         policy=context.policy,
         now=context.now,
     )
-    return ClaimedAnswer(verified=verified, certificate=certificate.pem, alarms=alarms)
+    return ClaimedAnswer(
+        verified=verified,
+        certificate=certificate.pem,
+        credential_ids=written.credential_ids,
+        alarms=written.alarms,
+    )

@@ -94,6 +94,16 @@ class ClaimRequest:
     """ID of the client certificate that waits for the claims; empty for a serving certificate."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenClaim:
+    """What the claims of a node say now; only `write_claims` creates one."""
+
+    credential_ids: tuple[str, ...]
+    """IDs of the client certificates that the node may have, with the one that waits."""
+    alarms: tuple[RequesterCredentialUnknown, ...]
+    """What K4 found and the policy does not deny."""
+
+
 def verify_no_conflicting_claim(
     key_name: str, requested: KeyHolder, machine: Machine, inventory: Inventory
 ) -> None:
@@ -200,10 +210,8 @@ def write_claims(
     claims: ClaimStore,
     policy: Policy,
     now: datetime,
-) -> tuple[RequesterCredentialUnknown, ...]:
+) -> WrittenClaim:
     """Write the claims through the API server (K1 to K4); after a conflict, start again from K1.
-
-    Return the alarms of K4, which the policy does not deny.
 
     The first attempt takes key and name from the caches of `inventory` if no other node has either
     there. A cache may be old, but each object is written once under the resourceVersion that was
@@ -266,18 +274,19 @@ class _Attempt:
 
     def run(
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
-    ) -> tuple[RequesterCredentialUnknown, ...]:
+    ) -> WrittenClaim:
         holder = self.request.holder
         held = self._take_key(key)
         alarm = self._find_unknown_credential(node)  # (K4)
         if alarm is not None and self.policy.unknown_credential is UnknownCredential.DENY:
             raise alarm
-        self._take_name(node)
+        written = self._take_name(node)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
         self.claims.set_key_holder(held, holder, self.now)
-        return () if alarm is None else (alarm,)
+        alarms = () if alarm is None else (alarm,)
+        return WrittenClaim(credential_ids=written.credential_ids, alarms=alarms)
 
     def _find_unknown_credential(
         self, node: AttestedNodeObject | None

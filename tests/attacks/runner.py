@@ -178,7 +178,11 @@ def reconcile_once(
     stored = csrs.read(csr.name) or csrs.put(csr)
     claims = FakeClaimStore(store=scenario.store) if claims is None else claims
     context = ClusterContext(
-        key=scenario.cluster.key, inventory=scenario.inventory, csrs=csrs, shares=RequesterShares()
+        key=scenario.cluster.key,
+        inventory=scenario.inventory,
+        csrs=csrs,
+        credentials=_NoCredentialList(),
+        shares=RequesterShares(),
     )
     verdict = _record_verdict(lambda: _reconciler(scenario, claims).reconcile(stored, context))
     after = csrs.read(csr.name)
@@ -192,6 +196,13 @@ def reconcile_once(
         public=_public(csr, after, csrs),
         logged=repr(verdict),
     )
+
+
+class _NoCredentialList:
+    """A `CredentialPublisher` of a policy that publishes nothing."""
+
+    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
+        raise AssertionError(node_name, credential_ids)
 
 
 def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:

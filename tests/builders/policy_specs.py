@@ -38,7 +38,7 @@ EVERY_SETTING: dict[str, object] = {
     "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
-    "renewals": {"unknownCredential": "Deny"},
+    "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
     "autoApproveBindings": "Wait",
     "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
@@ -75,6 +75,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "firstJoin": {"within": "2h"},
             "certificate": {"lifetime": "1h"},
             "nameReuse": "AfterMachine",
+            "renewals": {"unknownCredential": "Warn"},
             "autoApproveBindings": "Alarm",
             "serving": {"builtin": "Approve"},
             "minimumVersion": "v1",
@@ -288,17 +289,21 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
+    "unknown approval": (
+        {"approval": "Off"},
+        "spec.approval: must be one of Enabled, Disabled",
+    ),
     "unknown reaction to an unknown certificate": (
         {"renewals": {"unknownCredential": "Ignore"}},
         "spec.renewals.unknownCredential: must be one of Warn, Deny",
     ),
+    "publishing is not a boolean": (
+        {"renewals": {"publishCredentials": "yes"}},
+        "spec.renewals.publishCredentials: must be true or false",
+    ),
     "unknown rule for renewals": (
         {"renewals": {"credential": "Deny"}},
         "spec.renewals.credential: unknown key",
-    ),
-    "unknown approval": (
-        {"approval": "Off"},
-        "spec.approval: must be one of Enabled, Disabled",
     ),
     "unknown access review": (
         {"accessReview": True},

@@ -44,7 +44,11 @@ def write_release(directory: Path, image: str) -> None:
     with _chart_of(image) as chart:
         helm(_HELM, "package", chart, "--destination", directory)
         write_manifests(chart, directory)
-    for source in (SOURCE / "metadata.yaml", PACKAGING / "workload-rbac.yaml"):
+    for source in (
+        SOURCE / "metadata.yaml",
+        PACKAGING / "workload-rbac.yaml",
+        PACKAGING / "credential-policy.yaml",
+    ):
         shutil.copy(source, directory)
 
 

@@ -1,7 +1,7 @@
 """Reconciliation of one CSR: what each verdict writes, and crashes at every step."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -135,6 +135,7 @@ class ReconcilerFixture:
     machines: list[MachineCondition] = field(default_factory=list)
     offered_keys: list[tuple[str, OfferedKey]] = field(default_factory=list)
     """Unregistered keys, each with the name of its Machine."""
+    published: list[tuple[str, ...]] = field(default_factory=list)
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
@@ -146,8 +147,17 @@ class ReconcilerFixture:
     @property
     def cluster(self) -> ClusterContext:
         return ClusterContext(
-            key=HOME, inventory=self.scenario.inventory, csrs=self.csrs, shares=self.shares
+            key=HOME,
+            inventory=self.scenario.inventory,
+            csrs=self.csrs,
+            credentials=self,
+            shares=self.shares,
         )
+
+    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
+        """Publish the certificates of a node, as `ClusterContext.credentials`."""
+        assert self.csrs.writes == []
+        self.published.append((node_name, *credential_ids))
 
     def reconciler(self) -> Reconciler:
         policy = self.scenario.policy
@@ -470,6 +480,27 @@ def test_an_answer_with_an_unknown_certificate_is_denied_by_policy(
     node = fixture.scenario.store.find_node(HOME, NODE)
     assert node is not None
     assert node.credential_ids == (KNOWN,)
+
+
+@pytest.mark.parametrize("publish", [True, False])
+def test_a_certificate_is_published_before_its_release_if_the_policy_says_so(
+    *, publish: bool
+) -> None:
+    """Otherwise the node could not write with it."""
+    fixture = of_a_node(KNOWN)
+    fixture.scenario.policy = replace(fixture.scenario.policy, publish_credentials=publish)
+    assert fixture.result(fixture.file(fixture.scenario.answer_csr())).certificate is not None
+    node = fixture.scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    assert fixture.published == ([(NODE, *node.credential_ids)] if publish else [])
+
+
+def test_a_serving_certificate_is_not_published() -> None:
+    fixture = of_a_node(KNOWN)
+    fixture.scenario.policy = replace(fixture.scenario.policy, publish_credentials=True)
+    fixture.scenario.for_serving(NODE)
+    assert fixture.result(fixture.file(fixture.scenario.answer_csr())).certificate is not None
+    assert fixture.published == []
 
 
 def test_the_audit_record_of_a_certificate_says_what_was_attested(

@@ -132,6 +132,7 @@ def test_every_setting_is_loaded() -> None:
         allow_shared_authority=True,
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         unknown_credential=UnknownCredential.DENY,
+        publish_credentials=True,
         auto_approve_bindings=AutoApproveBindings.WAIT,
         access_review=AccessReview.REQUIRE,
         builtin_serving=KubeletServingMode.APPROVE,

@@ -1,0 +1,102 @@
+"""The credential list follows the claims, and is never older than what was published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from signer.controller.credential_lists import sync_credential_list
+from signer.inventory.credential_list import StoredList
+from signer.model import AttestedNodeObject, credential_id
+from tests.builders.scenario import HOME, NODE, Scenario
+from tests.fakes.claims import FakeClaimStore
+
+A, B = credential_id(b"a"), credential_id(b"b")
+
+
+@dataclass(slots=True)
+class Lists:
+    """The list of a cluster, and the claims of its one node."""
+
+    entries: dict[str, str] | None
+    scenario: Scenario = field(default_factory=Scenario)
+    changes: Mapping[str, str | None] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
+
+    def read(self) -> StoredList | None:
+        if self.entries is None:
+            return None
+        return StoredList(resource_version="7", entries=self.entries)
+
+    def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
+        assert stored.resource_version == "7"
+        self.changes = changes
+
+    def sync(self, cached: AttestedNodeObject | None = None) -> Mapping[str, str | None]:
+        """Sync the list with the claims, or with an older cache; return the changes."""
+        claims = FakeClaimStore(store=self.scenario.store)
+        sync_credential_list(
+            self,
+            nodes=lambda: self.scenario.store.nodes.values() if cached is None else [cached],
+            live_node=lambda name: claims.attested_node(HOME, name),
+            key=self.scenario.store.keys.get,
+        )
+        self.reads = claims.reads
+        return self.changes
+
+
+def test_node_is_listed_with_its_certificates() -> None:
+    at = Lists({})
+    at.scenario.put_claim(credential_ids=(A, B))
+    assert at.sync() == {NODE: f"{A} {B}"}
+    assert at.reads == []
+
+
+def test_list_that_is_right_costs_no_write() -> None:
+    at = Lists({NODE: A})
+    at.scenario.put_claim(credential_ids=(A,))
+    assert at.sync() == {}
+    assert at.reads == []
+
+
+def test_ban_ends_all_certificates() -> None:
+    at = Lists({NODE: f"{A} {B}"})
+    at.scenario.put_claim(credential_ids=(A, B), banned=True)
+    assert at.sync() == {NODE: ""}
+
+
+def test_certificate_that_has_ended_leaves_the_list() -> None:
+    at = Lists({NODE: f"{A} {B}"})
+    at.scenario.put_claim(credential_ids=(B,))
+    assert at.sync() == {NODE: B}
+
+
+def test_certificate_that_the_cache_lacks_stays() -> None:
+    """Another replica has published it, and the watch has not delivered its claim yet."""
+    at = Lists({NODE: f"{A} {B}"})
+    _, old = at.scenario.put_claim(credential_ids=(A,))
+    at.scenario.put_claim(credential_ids=(A, B))
+    assert at.sync(old) == {}
+    assert at.reads == [f"node {NODE}"]
+
+
+def test_node_without_a_claim_leaves_the_list() -> None:
+    assert Lists({NODE: A}).sync() == {NODE: None}
+
+
+def test_node_without_recorded_certificates_is_not_restricted() -> None:
+    at = Lists({})
+    at.scenario.put_claim()
+    assert at.sync() == {}
+
+
+def test_lost_endorsement_key_ends_no_certificate() -> None:
+    """After a restore without EndorsementKeys, the nodes stay in service."""
+    at = Lists({NODE: A})
+    key, _ = at.scenario.put_claim(credential_ids=(A,))
+    del at.scenario.store.keys[key.name]
+    assert at.sync() == {}
+
+
+def test_cluster_without_the_list_gets_none() -> None:
+    at = Lists(None)
+    at.scenario.put_claim(credential_ids=(A,))
+    assert at.sync() == {}
