@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from common.errors import ApiServerUnavailable, Waiting
+from common.errors import ApiServerUnavailable
 from signer.model import ClusterKey
-from signer.policy import Policy, PolicyMode, PolicySet
+from signer.policy import Policy, PolicySet
 from signer.trust_bundles import TrustBundleFiles
 from signer.verify.x509.trust_anchors import TrustAnchors
 
@@ -58,10 +58,7 @@ class ActivePolicies:
 
     def is_serving_only(self, key: ClusterKey) -> bool:
         """Return whether a Cluster has exactly one policy, and its mode is ServingOnly."""
-        try:
-            return self.policy_of(key).mode is PolicyMode.SERVING_ONLY
-        except Waiting:
-            return False
+        return self.policies.is_serving_only(key, self._labels_of(key))
 
     def replace(self, policies: PolicySet, anchors: Mapping[str, TrustAnchors]) -> None:
         """Put all of these policies in force, and no others; `anchors` has those of each.

@@ -12,7 +12,7 @@ from typing import Final
 from common.names import CLIENT_SIGNER
 from signer.errors import MultipleClientSigners, PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
-from signer.inventory.workload_clusters import CONNECTING, ConnectionProblem
+from signer.inventory.cluster_connector import CONNECTING, ConnectionProblem
 from signer.model import ClusterKey
 from signer.policy import PolicySet, RefusedPolicy
 

@@ -14,7 +14,7 @@ from common.errors import ApiServerUnavailable
 from signer.controller.active_policies import ActivePolicies
 from signer.controller.cluster_report import TRANSIENT, ClusterReport, report_cluster
 from signer.inventory.cluster import ClusterObject
-from signer.inventory.workload_clusters import ConnectionProblem
+from signer.inventory.cluster_connector import ConnectionProblem
 from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import ClusterKey
 

@@ -53,18 +53,14 @@ from signer.controller.workload_maintenance import LimitedDeleter, WorkloadMaint
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
+from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
 from signer.inventory.key_requests import KeyRequestClient
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import (
-    CONNECTING,
-    FORBIDDEN,
-    ConnectionProblem,
-    WorkloadClusters,
-)
+from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder

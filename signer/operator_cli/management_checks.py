@@ -32,6 +32,8 @@ PERMISSIONS: Final = (
     (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
     (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
     ("cluster.x-k8s.io", "machines/status", ("patch",)),
+    ("authentication.k8s.io", "tokenreviews", ("create",)),
+    ("authorization.k8s.io", "subjectaccessreviews", ("create",)),
     ("", "events", ("create",)),
 )
 """What the signer needs in all namespaces: API group, resource or subresource, and verbs.

@@ -1,7 +1,7 @@
 """Checks of one Cluster: opt-in, certificate authority, connection, and rights in its cluster."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ from signer.operator_cli.workloads import Unreachable, list_workload, read_named
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SOON: Final = timedelta(days=30)
+_AUTHORITY: Final = "certificate authority"
+_AUTOMATIC_APPROVAL: Final = "automatic approval"
 PERMISSIONS: Final = (
     ("list", "certificates.k8s.io", "certificatesigningrequests", ""),
     ("watch", "certificates.k8s.io", "certificatesigningrequests", ""),
@@ -70,7 +72,7 @@ def check_opt_in(
 
 def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -> Finding:
     """Check that the Secret of the certificate authority has a key that can sign."""
-    check, name = "certificate authority", name_of(cluster)
+    check, name = _AUTHORITY, name_of(cluster)
     key = cluster.key
     secret_name = f"{key.namespace}/{key.name}-ca"
     step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
@@ -141,6 +143,16 @@ def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding
         message=failure.reason,
         next_step=f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server",
     )
+
+
+def without_attestation(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings that apply to a Cluster whose policy has the mode ServingOnly.
+
+    Its nodes get their client certificates from kube-controller-manager: by automatic approval, and
+    without the signer's use of the certificate authority.
+    """
+    omitted = {_AUTHORITY, _AUTOMATIC_APPROVAL}
+    yield from (finding for finding in findings if finding.check not in omitted)
 
 
 def name_of(cluster: ClusterObject) -> str:
@@ -223,7 +235,7 @@ def _check_automatic_approval(bindings: Sequence[dict[str, Any]], name: str) -> 
             continue
         if binding is not None:
             approving.append(binding)
-    check = "automatic approval"
+    check = _AUTOMATIC_APPROVAL
     if not approving:
         return Finding(result=Result.OK, check=check, object=name)
     return Finding(

@@ -39,6 +39,7 @@ _ATTESTATION_RULES: Final = (
     "firstJoin",
     "certificate",
     "nameReuse",
+    "renewals",
     "autoApproveBindings",
     "serving",
     "minimumVersion",

@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Final
 
+from common.errors import Waiting
 from common.names import SUPPORTED_VERSIONS
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey, Machine
@@ -249,6 +250,13 @@ class PolicySet:
             or tuple(p for p in self.accepted if p.clusters is None)
             or tuple(p for p in self.refused if p.clusters is None)
         )
+
+    def is_serving_only(self, key: ClusterKey, labels: Mapping[str, str]) -> bool:
+        """Return whether the Cluster has exactly one policy, and its mode is ServingOnly."""
+        try:
+            return self.for_cluster(key, labels).mode is PolicyMode.SERVING_ONLY
+        except Waiting:
+            return False
 
     def for_cluster(self, key: ClusterKey, labels: Mapping[str, str]) -> Policy:
         """Return the one policy of the Cluster.

@@ -75,6 +75,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "firstJoin": {"within": "2h"},
             "certificate": {"lifetime": "1h"},
             "nameReuse": "AfterMachine",
+            "renewals": {"unknownCredential": "Warn"},
             "autoApproveBindings": "Alarm",
             "serving": {"builtin": "Approve"},
             "minimumVersion": "v1",
@@ -288,6 +289,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"nameReuse": "Never"},
         "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
     ),
+    "unknown approval": (
+        {"approval": "Off"},
+        "spec.approval: must be one of Enabled, Disabled",
+    ),
     "unknown reaction to an unknown certificate": (
         {"renewals": {"unknownCredential": "Ignore"}},
         "spec.renewals.unknownCredential: must be one of Warn, Deny",
@@ -299,10 +304,6 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown rule for renewals": (
         {"renewals": {"credential": "Deny"}},
         "spec.renewals.credential: unknown key",
-    ),
-    "unknown approval": (
-        {"approval": "Off"},
-        "spec.approval: must be one of Enabled, Disabled",
     ),
     "unknown access review": (
         {"accessReview": True},

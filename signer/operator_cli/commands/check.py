@@ -6,6 +6,7 @@ from signer.operator_cli.errors import Rejected
 from signer.operator_cli.findings import Finding, exit_status
 from signer.operator_cli.management_checks import check_management
 from signer.operator_cli.output import Column, field
+from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workload_checks import (
@@ -14,8 +15,10 @@ from signer.operator_cli.workload_checks import (
     check_opt_in,
     read_workload_findings,
     unreachable_finding,
+    without_attestation,
 )
 from signer.operator_cli.workloads import Unreachable, for_each_workload, read_workload_connection
+from signer.policy import PolicySet
 
 _COLUMNS = (
     Column("RESULT", field("result")),
@@ -43,16 +46,27 @@ def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
     opted_in = snapshot.opted_in()
     results = for_each_workload(session, opted_in, read_workload_findings)
     by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
+    policies = _policies(session)
     for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):
         key = cluster.key
         yield check_opt_in(cluster, snapshot.signers[key], snapshot.annotations[key])
         result = by_cluster.get(key)
         if result is None:
             continue
-        yield check_authority(session.api, cluster, session.now)
+        serving_only = policies.is_serving_only(key, cluster.labels)
+        if not serving_only:
+            yield check_authority(session.api, cluster, session.now)
         if isinstance(result, Unreachable):
             yield unreachable_finding(cluster, result)
         else:
-            yield from result
+            yield from without_attestation(result) if serving_only else result
             connection = read_workload_connection(session.api, cluster)
             yield check_kubeconfig_expiry(connection, cluster, session.now)
+
+
+def _policies(session: Session) -> PolicySet:
+    """Return the policy objects; none if they cannot be read, or the signer has a policy file."""
+    try:
+        return read_policy_objects(session.api)
+    except Rejected:
+        return PolicySet(accepted=())

@@ -15,8 +15,8 @@ from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.policy_objects import PolicyState
 from signer.controller.policy_status import PolicyStatuses, build_status
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
+from signer.inventory.cluster_connector import CONNECTING, ConnectionProblem
 from signer.inventory.policy_object import PolicyObject, read_policy
-from signer.inventory.workload_clusters import CONNECTING, ConnectionProblem
 from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import ClusterKey
 from signer.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy

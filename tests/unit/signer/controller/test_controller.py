@@ -13,9 +13,10 @@ from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
 from signer.controller.reconcile import Reconciler
 from signer.controller.workqueue import DONE, Result
+from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import CONNECTING, WorkloadClusters
+from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import parse_kubeconfig

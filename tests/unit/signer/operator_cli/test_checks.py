@@ -15,7 +15,7 @@ from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, re
 from signer.kube.secrets import Secret
 from signer.operator_cli import management_checks, workload_checks
 from signer.operator_cli.findings import Finding, Result, exit_status
-from signer.operator_cli.workload_checks import check_authority, check_opt_in
+from signer.operator_cli.workload_checks import check_authority, check_opt_in, without_attestation
 from tests.harness import pki
 
 RBAC = Path(__file__).parents[4] / "packaging/signer"
@@ -150,3 +150,12 @@ def test_certificate_authority(
 def test_problem_outranks_what_is_unknown(results: list[Result], status: int) -> None:
     findings = [Finding(result=result, check="c", object="o") for result in results]
     assert exit_status(findings) == status
+
+
+def test_cluster_without_attestation_needs_its_bindings_and_no_authority() -> None:
+    """The advice to delete the bindings would keep its nodes from joining."""
+    findings = [
+        Finding(result=Result.PROBLEM, check=check, object="team-a/c1")
+        for check in ("opt-in", "certificate authority", "automatic approval", "rights")
+    ]
+    assert [finding.check for finding in without_attestation(findings)] == ["opt-in", "rights"]
