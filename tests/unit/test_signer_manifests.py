@@ -3,11 +3,16 @@
 tests/packaging/signer compares every byte, with Helm. This comparison needs no Helm.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+import common.errors
+import signer.errors
+from common.errors import AttestationError
 
 PACKAGING = Path(__file__).parents[2] / "packaging/signer"
 RENDERED = ("install.yaml", "addon-components.yaml")
@@ -39,3 +44,19 @@ def test_manifests_have_the_present_permissions(kind: str) -> None:
     assert {name: role["rules"] for name, role in rendered.items()} == {
         name: role["rules"] for name, role in source.items()
     }
+
+
+def test_alert_names_every_reason_that_raises_an_alarm() -> None:
+    """The list lacked RequesterCredentialUnknown: only `make test-chart` compared it."""
+    file = PACKAGING / "chart/files/alerts.yaml"
+    alerts = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    [expression] = [a["expr"] for a in alerts if a["alert"] == "NodeAttestationSignerAlarm"]
+    match = re.search(r'reason=~"([^"]+)"', expression)
+    assert match is not None
+    leaves = [
+        leaf
+        for module in (common.errors, signer.errors)
+        for leaf in vars(module).values()
+        if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.alarm
+    ]
+    assert set(match[1].split("|")) == {leaf.reason for leaf in leaves}
