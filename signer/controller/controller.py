@@ -6,64 +6,49 @@ maintenance; the maintenance of the management cluster, the policies, the report
 workload clusters.
 """
 
-import contextlib
 import logging
 import random
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from http import HTTPStatus
 from threading import Event, Thread
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from common.errors import ApiServerUnavailable, Unavailable, Waiting
+from common.errors import Unavailable
 from signer.config import Config
 from signer.controller import metrics
-from signer.controller.authorities import ClusterAuthorities, authority_secret
-from signer.controller.ban_reports import note_bans
+from signer.controller.authorities import ClusterAuthorities
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
-from signer.controller.cluster_reporter import ClusterReporter
-from signer.controller.credential_lists import sync_credential_list
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
-from signer.controller.housekeeping import (
-    check_authority,
-    delete_expired_offers,
-    enforce_auto_approve_policy,
-)
 from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
-from signer.controller.key_requests import KeyRequests
-from signer.controller.machine_reports import MachineReports
 from signer.controller.metrics_access import MetricsAccess
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
+from signer.controller.reports import Reports
 from signer.controller.requester_share import RequesterShares
 from signer.controller.server_certificate import self_signed_context
 from signer.controller.steps import run_step
 from signer.controller.timed_csrs import TimedCsrWriter
-from signer.controller.workload_maintenance import LimitedDeleter, WorkloadMaintenance
+from signer.controller.workload_maintenance import WorkloadMaintenance
+from signer.controller.workload_rounds import WorkloadRounds
 from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
 from signer.inventory.cluster import ClusterObject
-from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
-from signer.inventory.key_requests import KeyRequestClient
+from signer.inventory.cluster_connector import ConnectionProblem
 from signer.inventory.lister import CachedInventory
-from signer.inventory.machine_status import MachineStatusClient
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
-from signer.kube.events import EventRecorder
 from signer.kube.secrets import SecretClient
 from signer.model import ClusterKey, Csr, Node
 from signer.task_pool import TaskPool
@@ -114,12 +99,16 @@ class Controller:
             watch_policies=config.policy_file is None,
         )
         self._policy_sync = PolicySync(self._management, PolicyClient(api), config.policy_file)
-        self._policies = self._policy_sync.active
+        policies = self._policy_sync.active
         claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
         self._cleanup = ClaimCleanup(self._management, claims, _now)
         self._challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
+        authorities = ClusterAuthorities(
+            SecretClient(api), policies.policy_of, monotonic=time.monotonic
+        )
+        self._rounds = WorkloadRounds(self._management, policies, authorities, claims, now=_now)
         pool = TaskPool(_TASK_THREADS)
         self._clusters = WorkloadClusters(
             self._management,
@@ -131,37 +120,27 @@ class Controller:
         )
         self._maintenance = WorkloadMaintenance(
             pool,
-            self._maintain_workload,
+            self._rounds.maintain,
             closed=lambda workload: self._queue.reset_circuit_breaker(workload.key),
             monotonic=time.monotonic,
         )
-        self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
-        self._reporter = ClusterReporter(
-            self._policies,
-            _Connections(self._clusters, self._problems),
-            EventRecorder(api),
+        self._reports = Reports(
+            api,
+            self._management,
+            self._policy_sync,
+            _Connections(self._clusters, self._rounds),
             now=_now,
-            monotonic=time.monotonic,
-        )
-        self._authorities = ClusterAuthorities(
-            SecretClient(api), self._policies.policy_of, monotonic=time.monotonic
         )
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
-        self._machine_reports = MachineReports(
-            MachineStatusClient(api), now=_now, monotonic=time.monotonic
-        )
-        self._key_requests = KeyRequests(
-            self._management, KeyRequestClient(api), monotonic=time.monotonic
-        )
         self._reconciler = Reconciler(
-            policies=self._policies,
+            policies=policies,
             claims=claims,
             challenge_keys=self._challenge_keys,
-            authorities=self._authorities,
+            authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
-            note_machine=self._machine_reports.note,
-            note_key_request=self._key_requests.note,
+            note_machine=self._reports.machines.note,
+            note_key_request=self._reports.key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -181,7 +160,7 @@ class Controller:
         Thread(target=self._maintain_management, name="maintenance", daemon=True).start()
         Thread(target=self._maintain_policies, name="policies", daemon=True).start()
         Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
-        Thread(target=self._report, name="reports", daemon=True).start()
+        Thread(target=self._write_reports, name="reports", daemon=True).start()
         _logger.info("signer started", extra={"fields": self._describe()})
         stop.wait()
         self._stop.set()
@@ -211,16 +190,16 @@ class Controller:
             access = MetricsAccess(api, METRICS_PATH, time.monotonic).check
             tls = self_signed_context(_now(), serial_number=secrets.randbits(64) + 1)
         registry = metrics.build_registry(
-            lambda: self._policies.bundles,
+            lambda: self._policy_sync.active.bundles,
             self._queue.state,
             self._budgets.memory,
-            self._reporter.all,
+            self._reports.clusters.all,
         )
         app = build_app(
             registry,
             healthy=self._healthy,
             ready=self._management.has_synced,
-            clusters=lambda: render_reports(self._reporter.all()),
+            clusters=lambda: render_reports(self._reports.clusters.all()),
             access=access,
         )
         return HttpServer(config.metrics_address, app, tls)
@@ -232,8 +211,7 @@ class Controller:
         """Connect the caches of a workload cluster with the queue."""
         key = workload.key
         shares = self._shares[workload] = RequesterShares()
-        # Until its first maintenance has succeeded.
-        self._problems[workload] = CONNECTING
+        self._rounds.add(workload)
         handled = self._handled[workload] = HandledVersions()
 
         def csr_changed(name: str, before: Csr | None, after: Csr | None) -> None:
@@ -303,60 +281,6 @@ class Controller:
             workload.cpu.refund()
         return result, writer.slow
 
-    def _maintain_workload(self, workload: WorkloadCluster, full: bool) -> bool:  # noqa: FBT001 # a callback
-        """Run a round of maintenance; return whether the cluster is served without a problem.
-
-        A full round also reads what seldom changes: the addresses of the API server, and the CA.
-        """
-        step = partial(self._maintain_workload_once, workload, full=full)
-        succeeded = run_step(step, "maintenance of a cluster", workload.key)
-        return succeeded and workload not in self._problems
-
-    def _maintain_workload_once(self, workload: WorkloadCluster, *, full: bool) -> None:
-        try:
-            if full:
-                workload.read_hosts()
-            self._maintain_requests(workload)
-        except ApiServerUnavailable as e:
-            if e.status == HTTPStatus.FORBIDDEN:
-                request, _, _ = e.detail.partition(": ")
-                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
-                self._add_problem(workload, FORBIDDEN, message)
-            raise
-        if not full:
-            return
-        error = check_authority(workload.key, self._authorities.authority)
-        if error is None or self._policies.is_serving_only(workload.key):
-            self._problems.pop(workload, None)
-        else:
-            secret = authority_secret(workload.key)
-            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
-
-    def _maintain_requests(self, workload: WorkloadCluster) -> None:
-        if workload.bindings.has_synced:
-            # Without a policy, nothing says what to do with bindings: its requests report that.
-            with contextlib.suppress(Waiting):
-                policy = self._policies.policy_of(workload.key)
-                bindings = workload.bindings.all()
-                enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
-                if policy.publish_credentials:
-                    self._sync_credentials(workload)
-        if workload.csrs.has_synced:
-            deleter = LimitedDeleter(workload.writer.delete, time.monotonic)
-            delete_expired_offers(workload.csrs.all(), deleter, _now())
-
-    def _sync_credentials(self, workload: WorkloadCluster) -> None:
-        key, nodes = workload.key, self._management.nodes
-        sync_credential_list(
-            workload.credentials,
-            nodes=lambda: [node for node in nodes.all() if node.cluster == key],
-            live_node=partial(self._reconciler.claims.attested_node, key),
-            key=self._management.keys.get,
-        )
-
-    def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
-        self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
-
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
             run_step(self._clusters.sync, "sync of the workload clusters")
@@ -374,25 +298,9 @@ class Controller:
             # CSRs that wait for a policy or a revocation list can be decided now.
             self._queue.notify(None, None)
 
-    def _report(self) -> None:
+    def _write_reports(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
-            run_step(self._machine_reports.flush, "report on the Machines")
-            if self._management.has_synced():
-                run_step(self._report_bans, "report of bans")
-                if self._management.key_requests.has_synced:
-                    run_step(self._key_requests.sync, "requests of endorsement keys")
-            if self._management.clusters.has_synced and self._policies.bundles is not None:
-                run_step(self._report_clusters, "report on the Clusters")
-                run_step(self._report_policies, "status of the policies")
-
-    def _report_bans(self) -> None:
-        note_bans(self._management, self._machine_reports.note)
-
-    def _report_clusters(self) -> None:
-        self._reporter.update(self._management.clusters.all())
-
-    def _report_policies(self) -> None:
-        self._policy_sync.write_statuses(tuple(self._reporter.all()), _now())
+            self._reports.write()
 
     def _maintain_management(self) -> None:
         steps = (
@@ -411,14 +319,14 @@ class _Connections:
     """Why Clusters are not served: their connections, and what their maintenance found."""
 
     clusters: WorkloadClusters
-    maintenance: Mapping[WorkloadCluster, ConnectionProblem]
+    rounds: WorkloadRounds
 
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return self.clusters.opted_in_signers(cluster)
 
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
         workload = self.clusters.get(key)
-        found = None if workload is None else self.maintenance.get(workload)
+        found = None if workload is None else self.rounds.problem(workload)
         return self.clusters.problem(key) or found
 
 

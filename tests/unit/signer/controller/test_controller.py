@@ -56,11 +56,14 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
     signer = make_controller(workload)
     reads: list[str] = []
     monkeypatch.setattr(workload, "read_hosts", lambda: reads.append("hosts"))
-    monkeypatch.setattr(signer._authorities, "authority", lambda _: reads.append("authority"))
-    signer._problems[workload] = CONNECTING
-    assert not signer._maintain_workload(workload, full=False)
+    rounds = signer._rounds
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: reads.append("authority"))
+    rounds.add(workload)
+    assert rounds.problem(workload) is CONNECTING
+    assert not rounds.maintain(workload, full=False)
     assert reads == []
-    assert signer._maintain_workload(workload, full=True)
+    assert rounds.maintain(workload, full=True)
+    assert rounds.problem(workload) is None
     assert reads == ["hosts", "authority"]
 
 

@@ -1,0 +1,107 @@
+"""What a round of maintenance does for one workload cluster, and why the cluster is not served."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from weakref import WeakKeyDictionary
+
+from common.errors import ApiServerUnavailable, Waiting
+from signer.controller.active_policies import ActivePolicies
+from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.credential_lists import sync_credential_list
+from signer.controller.housekeeping import (
+    check_authority,
+    delete_expired_offers,
+    enforce_auto_approve_policy,
+)
+from signer.controller.steps import run_step
+from signer.controller.workload_maintenance import LimitedDeleter
+from signer.inventory.claims import KubeClaimStore
+from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
+from signer.inventory.management import ManagementCluster
+from signer.inventory.workload import WorkloadCluster
+
+
+class WorkloadRounds:
+    """Maintains workload clusters, each on one thread at a time; any thread reads `problem`."""
+
+    def __init__(
+        self,
+        management: ManagementCluster,
+        policies: ActivePolicies,
+        authorities: ClusterAuthorities,
+        claims: KubeClaimStore,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._management = management
+        self._policies = policies
+        self._authorities = authorities
+        self._claims = claims
+        self._now = now
+        self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
+
+    def problem(self, workload: WorkloadCluster) -> ConnectionProblem | None:
+        """Return why the cluster is not served, as its maintenance found."""
+        return self._problems.get(workload)
+
+    def add(self, workload: WorkloadCluster) -> None:
+        """Note a new workload cluster, which is not served until its first round has succeeded."""
+        self._problems[workload] = CONNECTING
+
+    def maintain(self, workload: WorkloadCluster, full: bool) -> bool:  # noqa: FBT001 # a callback
+        """Run a round of maintenance; return whether the cluster is served without a problem.
+
+        A full round also reads what seldom changes: the addresses of the API server, and the CA.
+        """
+        step = partial(self._maintain, workload, full=full)
+        succeeded = run_step(step, "maintenance of a cluster", workload.key)
+        return succeeded and workload not in self._problems
+
+    def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
+        try:
+            if full:
+                workload.read_hosts()
+            self._maintain_requests(workload)
+        except ApiServerUnavailable as e:
+            if e.status == HTTPStatus.FORBIDDEN:
+                request, _, _ = e.detail.partition(": ")
+                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
+                self._add_problem(workload, FORBIDDEN, message)
+            raise
+        if not full:
+            return
+        error = check_authority(workload.key, self._authorities.authority)
+        if error is None or self._policies.is_serving_only(workload.key):
+            self._problems.pop(workload, None)
+        else:
+            secret = authority_secret(workload.key)
+            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
+
+    def _maintain_requests(self, workload: WorkloadCluster) -> None:
+        if workload.bindings.has_synced:
+            # Without a policy, nothing says what to do with bindings: its requests report that.
+            with contextlib.suppress(Waiting):
+                policy = self._policies.policy_of(workload.key)
+                bindings = workload.bindings.all()
+                enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
+                if policy.publish_credentials:
+                    self._sync_credentials(workload)
+        if workload.csrs.has_synced:
+            deleter = LimitedDeleter(workload.writer.delete, time.monotonic)
+            delete_expired_offers(workload.csrs.all(), deleter, self._now())
+
+    def _sync_credentials(self, workload: WorkloadCluster) -> None:
+        key, nodes = workload.key, self._management.nodes
+        sync_credential_list(
+            workload.credentials,
+            nodes=lambda: [node for node in nodes.all() if node.cluster == key],
+            live_node=partial(self._claims.attested_node, key),
+            key=self._management.keys.get,
+        )
+
+    def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
+        self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
