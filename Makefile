@@ -80,6 +80,12 @@ demo: setup ## Show nodes joining and intruders refused; FROM=packages follows t
 	@$(BIN)/python -m tests.demo
 endif
 
+.PHONY: recording
+recording: setup ## Run the demo and write its picture, docs/images/demo.svg
+	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
+	@$(PROVIDE) --crds
+	@$(BIN)/python -m tests.demo.recording
+
 .PHONY: test
 ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)
