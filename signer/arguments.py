@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from signer.config import DEFAULT_INFRASTRUCTURE_GROUP
-from signer.model import ClusterKey
+from signer.flags import add_learn_flags, parse_cluster_key
 
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
@@ -113,22 +113,10 @@ def _add_run_flags(command: argparse.ArgumentParser) -> None:
 
 
 def _add_learn_flags(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--log",
-        required=True,
-        metavar="FILE",
-        help="read the log of the signer from FILE; - is standard input",
-    )
-    command.add_argument(
-        "--node",
-        action="append",
-        required=True,
-        metavar="NAME",
-        help="allow the values of this node, which must be known to be good; may be repeated",
-    )
+    add_learn_flags(command)
     command.add_argument(
         "--cluster",
-        type=_cluster_key,
+        type=parse_cluster_key,
         metavar="NAMESPACE/NAME",
         help="the Cluster of the nodes; required if the log has such nodes of several Clusters",
     )
@@ -161,7 +149,7 @@ def _add_verify_flags(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--cluster",
-        type=_cluster_key,
+        type=parse_cluster_key,
         metavar="NAMESPACE/NAME",
         help="the Cluster of the requests; required if the objects hold several Clusters",
     )
@@ -184,10 +172,3 @@ def _time(text: str) -> datetime:
     if value is None or value.tzinfo is None:
         raise argparse.ArgumentTypeError("must be a time such as 2026-11-21T09:30:00Z")
     return value
-
-
-def _cluster_key(text: str) -> ClusterKey:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name:
-        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
-    return ClusterKey(namespace=namespace, name=name)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from signer.model import ClusterKey
+from signer.flags import add_learn_flags, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 FORMATS: Final = ("table", "wide", "json", "yaml")
@@ -90,7 +90,7 @@ def _add_read_flags(command: argparse.ArgumentParser) -> None:
 
 
 def _add_cluster(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument("--cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help=what)
+    command.add_argument("--cluster", type=parse_cluster_key, metavar="NAMESPACE/NAME", help=what)
 
 
 def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
@@ -178,7 +178,10 @@ def _add_release(command: argparse.ArgumentParser) -> None:
 def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     command.add_argument(
-        "cluster", type=_cluster_key, metavar="NAMESPACE/NAME", help="the Cluster to connect to"
+        "cluster",
+        type=parse_cluster_key,
+        metavar="NAMESPACE/NAME",
+        help="the Cluster to connect to",
     )
 
 
@@ -186,7 +189,7 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     command.add_argument(
         "--cluster",
-        type=_cluster_key,
+        type=parse_cluster_key,
         required=True,
         metavar="NAMESPACE/NAME",
         help="the Cluster of the request",
@@ -235,19 +238,7 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
 
 def _add_learn(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
-    command.add_argument(
-        "--log",
-        required=True,
-        metavar="FILE",
-        help="read the log of the signer from FILE; - is standard input",
-    )
-    command.add_argument(
-        "--node",
-        action="append",
-        required=True,
-        metavar="NAME",
-        help="allow the values of this node, which must be known to be good; may be repeated",
-    )
+    add_learn_flags(command)
     _add_cluster(command, "the Cluster of the nodes; required if the log has several with them")
     command.add_argument(
         "--add-to",
@@ -278,10 +269,3 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "learn": _add_learn,
     "check": _add_check,
 }
-
-
-def _cluster_key(text: str) -> ClusterKey:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
-    return ClusterKey(namespace=namespace, name=name)

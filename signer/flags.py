@@ -1,0 +1,30 @@
+"""Flags that the command lines of the signer and of operators share."""
+
+import argparse
+
+from signer.model import ClusterKey
+
+
+def parse_cluster_key(text: str) -> ClusterKey:
+    """Return a Cluster's key; the type of an argument."""
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
+    return ClusterKey(namespace=namespace, name=name)
+
+
+def add_learn_flags(command: argparse.ArgumentParser) -> None:
+    """Add the log to learn from, and its good nodes."""
+    command.add_argument(
+        "--log",
+        required=True,
+        metavar="FILE",
+        help="read the log of the signer from FILE; - is standard input",
+    )
+    command.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="allow the values of this node, which must be known to be good; may be repeated",
+    )
