@@ -4,7 +4,6 @@ Its readers authenticate with a token and cannot verify this certificate, as wit
 without a certificate directory: it keeps tokens and metrics from those who only listen.
 """
 
-import os
 import ssl
 from datetime import datetime, timedelta
 
@@ -13,6 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+
+from signer.kube.tls import load_chain
 
 _NAME = "node-attestation-signer"
 _LIFETIME = timedelta(days=3650)
@@ -36,10 +37,5 @@ def self_signed_context(now: datetime, serial_number: int) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    # OpenSSL loads a chain from files only; a memfd is a file in memory.
-    descriptor = os.memfd_create("server-certificate", os.MFD_CLOEXEC)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(certificate.public_bytes(Encoding.PEM) + key_pem)
-        file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    load_chain(context, (certificate.public_bytes(Encoding.PEM) + key_pem).decode())
     return context

@@ -76,15 +76,23 @@ def client_context(connection: Connection) -> ssl.SSLContext:
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+    try:
+        load_chain(context, f"{certificate.certificate}\n{certificate.key}\n")
+    except (ssl.SSLError, ValueError) as e:
+        raise KubeconfigRefused("the client certificate and its key cannot be used") from e
+
+
+def load_chain(context: ssl.SSLContext, pem: str) -> None:
+    """Load a certificate with its chain and its key, without writing the key to a disk.
+
+    Raises `ssl.SSLError` or `ValueError` when OpenSSL cannot use them.
+    """
     # OpenSSL loads a chain from files only; a memfd is a file in memory.
-    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{certificate.certificate}\n{certificate.key}\n")
+        file.write(pem)
         file.flush()
-        try:
-            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_reject_encrypted_key)
-        except (ssl.SSLError, ValueError) as e:
-            raise KubeconfigRefused("the client certificate and its key cannot be used") from e
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_reject_encrypted_key)
 
 
 def _reject_encrypted_key() -> str:
