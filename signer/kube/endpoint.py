@@ -43,7 +43,7 @@ class Endpoint:
         """Whether the server has refused the credential."""
         self.server_name = connection.server_name
         self.context = client_context(connection)
-        self._connection = connection
+        self.connection = connection
         self._user_agent = user_agent
         self._prefix = (address.path or "").rstrip("/")
 
@@ -74,9 +74,9 @@ class Endpoint:
         return error
 
     def _token(self) -> str | None:
-        if self._connection.token_file is not None:
-            return self._connection.token_file.read_text(encoding="ascii").strip()
-        return self._connection.token
+        if self.connection.token_file is not None:
+            return self.connection.token_file.read_text(encoding="ascii").strip()
+        return self.connection.token
 
 
 def unreachable(error: Exception) -> ApiServerUnavailable:

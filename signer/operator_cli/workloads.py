@@ -47,17 +47,12 @@ def read_named_secret(api: ManagementApi, namespace: str, name: str) -> Secret |
 
 
 def connect_workload(api: ManagementApi, cluster: ClusterObject) -> ApiClient:
-    """Return a client of the Cluster's workload cluster; raises as `read_workload_connection`."""
-    return open_client(cluster, read_workload_connection(api, cluster))
-
-
-def read_workload_connection(api: ManagementApi, cluster: ClusterObject) -> Connection:
-    """Return the connection that the signer uses for a Cluster.
+    """Return a client of the Cluster's workload cluster, connected as the signer is.
 
     Raises `AttestationError` when its kubeconfig Secret is refused, and `CommandError`.
     """
     _, secret = find_kubeconfig_secret(partial(read_named_secret, api), cluster.key)
-    return read_connection(secret, cluster)
+    return open_client(cluster, read_connection(secret, cluster))
 
 
 def open_client(cluster: ClusterObject, connection: Connection) -> ApiClient:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from signer.inventory.cluster import ClusterObject
+from signer.kube.client import ApiClient
 from signer.operator_cli.errors import Rejected
 from signer.operator_cli.findings import Finding, exit_status
 from signer.operator_cli.management_checks import check_management
@@ -17,7 +19,7 @@ from signer.operator_cli.workload_checks import (
     unreachable_finding,
     without_attestation,
 )
-from signer.operator_cli.workloads import Unreachable, for_each_workload, read_workload_connection
+from signer.operator_cli.workloads import Unreachable, for_each_workload
 from signer.policy import PolicySet
 
 _COLUMNS = (
@@ -44,7 +46,13 @@ def run(session: Session) -> int:
 
 def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
     opted_in = snapshot.opted_in()
-    results = for_each_workload(session, opted_in, read_workload_findings)
+
+    def read(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
+        connection = client.endpoint.connection
+        expiry = check_kubeconfig_expiry(connection, cluster, session.now)
+        return [*read_workload_findings(client, cluster), expiry]
+
+    results = for_each_workload(session, opted_in, read)
     by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
     policies = _policies(session)
     for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):
@@ -60,8 +68,6 @@ def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
             yield unreachable_finding(cluster, result)
         else:
             yield from without_attestation(result) if serving_only else result
-            connection = read_workload_connection(session.api, cluster)
-            yield check_kubeconfig_expiry(connection, cluster, session.now)
 
 
 def _policies(session: Session) -> PolicySet:
