@@ -50,7 +50,7 @@ from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
-from signer.model import ClusterKey, Csr, Node
+from signer.model import ClaimStore, ClusterKey, Csr, Node
 from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
@@ -133,18 +133,7 @@ class Controller:
         )
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
-        self._reconciler = Reconciler(
-            policies=policies,
-            claims=claims,
-            challenge_keys=self._challenge_keys,
-            authorities=authorities,
-            rate_limiter=ChallengeRateLimiter(time.monotonic),
-            note_machine=self._reports.machines.note,
-            note_key_request=self._reports.key_requests.note,
-            now=_now,
-            monotonic=time.monotonic,
-            random=secrets.token_bytes,
-        )
+        self._reconciler = self._make_reconciler(claims, authorities)
         self._workers = [
             Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
         ]
@@ -181,6 +170,20 @@ class Controller:
             "managementCluster": self._config.management.server,
             "namespace": self._config.watched_namespace or "all",
         }
+
+    def _make_reconciler(self, claims: ClaimStore, authorities: ClusterAuthorities) -> Reconciler:
+        return Reconciler(
+            policies=self._policy_sync.active,
+            claims=claims,
+            challenge_keys=self._challenge_keys,
+            authorities=authorities,
+            rate_limiter=ChallengeRateLimiter(time.monotonic),
+            note_machine=self._reports.machines.note,
+            note_key_request=self._reports.key_requests.note,
+            now=_now,
+            monotonic=time.monotonic,
+            random=secrets.token_bytes,
+        )
 
     def _make_http_server(self, api: ApiClient) -> HttpServer | None:
         config, access, tls = self._config, None, None
