@@ -21,7 +21,7 @@ _CHECKS_OF_REQUESTER: Final = frozenset({"R", "P"})
 
 
 class CsrReports:
-    """The reports on one CSR, which `csr` holds as it was last read or written."""
+    """The reports on one CSR; `csr` is the version that was last read or written."""
 
     def __init__(
         self,

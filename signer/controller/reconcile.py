@@ -439,7 +439,7 @@ class _Reconciliation:
     def _withhold(self, outcome: str, text: str, error: Denied | None = None) -> Result:
         """Leave the CSR pending, and report the verdict that the policy does not let us write.
 
-        The Machine's condition does not change: whoever else approves requests may accept this one.
+        The Machine's condition does not change: another approver may accept this request.
         """
         withheld = ApprovalDisabled(f"the policy disables approvals; the request {text}")
         new = self._reports.is_new(withheld)

@@ -73,8 +73,8 @@ def credential_ids_after_issue(
     any of them may be the one that the node received. Two replicas may issue a certificate each for
     one CSR, of which one is released, and a signer may crash before or after the release.
 
-    `issued` is empty if the new certificate is none for clients. Another endorsement key takes over
-    only the certificate that filed its request.
+    `issued` is empty if the new certificate is not a client certificate. Another endorsement key
+    takes over only the certificate that filed its request.
     """
     recorded = () if node is None else node.credential_ids
     known = presented in recorded
