@@ -52,6 +52,7 @@ from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
 from signer.model import ClaimStore, ClusterKey, Csr, Node
 from signer.task_pool import TaskPool
+from signer.verify.parse import seems_answer
 
 _logger = logging.getLogger(__name__)
 
@@ -223,10 +224,9 @@ class Controller:
             if workload.stopped.is_set():
                 return
             if after is not None:
-                self._queue.add(Item(cluster=key, requester=after.username, name=after.name))
+                self._queue.add(_item(key, after))
             elif before is not None:
-                item = Item(cluster=key, requester=before.username, name=before.name)
-                self._queue.forget(item)
+                self._queue.forget(_item(key, before))
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             for node in (before, after):
@@ -260,7 +260,7 @@ class Controller:
         """Reconcile an item; return the result, and whether a call to the cluster was slow."""
         workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or csr.username != item.requester:
+        if workload is None or csr is None or _item(item.cluster, csr) != item:
             return DONE, None
         handled = self._handled[workload]
         if handled.includes(csr):
@@ -331,6 +331,15 @@ class _Connections:
         workload = self.clusters.get(key)
         found = None if workload is None else self.rounds.problem(workload)
         return self.clusters.problem(key) or found
+
+
+def _item(cluster: ClusterKey, csr: Csr) -> Item:
+    return Item(
+        cluster=cluster,
+        requester=csr.username,
+        name=csr.name,
+        seems_answer=seems_answer(csr.request),
+    )
 
 
 def _now() -> datetime:
