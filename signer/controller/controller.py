@@ -23,6 +23,7 @@ from signer.controller.authorities import ClusterAuthorities
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
+from signer.controller.credential_lists import find_changed_list
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
@@ -50,7 +51,7 @@ from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.secrets import SecretClient
-from signer.model import ClaimStore, ClusterKey, Csr, Node
+from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
 from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ class Controller:
             _Connections(self._clusters, self._rounds),
             now=_now,
         )
+        self._management.keys.add_event_handler(self._on_key_changed)
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
         self._reconciler = self._make_reconciler(claims, authorities)
@@ -241,6 +243,14 @@ class Controller:
         workload.csrs.add_event_handler(csr_changed)
         workload.nodes.add_event_handler(node_changed)
         workload.bindings.add_event_handler(bindings_changed)
+
+    def _on_key_changed(
+        self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
+    ) -> None:
+        cluster = find_changed_list(before, after)
+        workload = None if cluster is None else self._clusters.get(cluster)
+        if workload is not None:
+            workload.maintenance_due.set()
 
     def _worker(self) -> None:
         while (item := self._queue.get()) is not None:
