@@ -6,7 +6,7 @@ Without it, an operator would find a Cluster that is not served only when its no
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -37,6 +37,9 @@ class Connections(Protocol):
 
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why an opted-in Cluster is not served, `None` if it is."""
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        """Return when the certificate of the connection expires, `None` if it has none."""
 
 
 @dataclass(slots=True)
@@ -90,7 +93,8 @@ class ClusterReporter:
             problem = self._connections.problem(cluster.key)
             report = report_cluster(cluster, signers, policies, problem)
             if report is not None:
-                reports[cluster.key] = report
+                expiry = self._connections.credential_expiry(cluster.key)
+                reports[cluster.key] = replace(report, credential_expiry=expiry)
         self._reports = reports
         self._report_changes(tuple(reports.values()))
 

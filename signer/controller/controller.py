@@ -342,6 +342,10 @@ class _Connections:
         found = None if workload is None else self.rounds.problem(workload)
         return self.clusters.problem(key) or found
 
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        workload = self.clusters.get(key)
+        return None if workload is None else workload.credential_expiry
+
 
 def _now() -> datetime:
     return datetime.now(UTC)

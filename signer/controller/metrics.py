@@ -159,11 +159,18 @@ class _Clusters(Collector):
             "1 if the API server of an opted-in Cluster answers the signer.",
             labels=("namespace", "cluster"),
         )
+        expiry = GaugeMetricFamily(
+            f"{_PREFIX}_kubeconfig_not_after_seconds",
+            "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
+            labels=("namespace", "cluster"),
+        )
         for report in nsmallest(_MAX_CLUSTERS, self._reports(), key=_unserved_first):
             labels = _cluster_labels(report.key)
+            if report.credential_expiry is not None:
+                expiry.add_metric(labels, report.credential_expiry.timestamp())
             served.add_metric((*labels, "" if report.served else report.state), report.served)
             reachable.add_metric(labels, report.reachable)
-        yield from (served, reachable)
+        yield from (served, reachable, expiry)
 
 
 def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:

@@ -50,6 +50,9 @@ class WorkloadCluster(WorkloadCaches):
         """Run the watches on `loop`."""
         super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
+        certificate = connection.certificate
+        self.credential_expiry = None if certificate is None else certificate.not_after()
+        """When the client certificate of the kubeconfig expires; `None` for a token."""
         self.cpu = CpuShare(budgets.cpu, key.namespace)
         self._api = ApiClient(
             f"{key.namespace}/{key.name}",
