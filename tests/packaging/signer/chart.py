@@ -49,6 +49,7 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "workload-rbac.yaml",
         PACKAGING / "credential-policy.yaml",
         PACKAGING / "entry-credential.yaml",
+        PACKAGING / "node-labels-rbac.yaml",
     ):
         shutil.copy(source, directory)
 
