@@ -211,7 +211,7 @@ def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
         families = {f.name: f for f in metrics._Clusters(fixture.reporter.all).collect()}
         [sample] = families["node_attestation_kubeconfig_not_after_seconds"].samples
         assert sample.value == fixture.expiry.timestamp()
-        assert sample.labels == {"namespace": "tenants", "cluster": "tenants/blue"}
+        assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
     assert fixture.events == []
 
 
