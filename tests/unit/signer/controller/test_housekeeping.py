@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from common.challenge import Challenge, encode_challenge
 from common.errors import ApiServerUnavailable
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -27,6 +29,15 @@ from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
+CHALLENGE = Challenge(
+    issued_at="",
+    key="f1a2e524dce39af2",
+    credential_blob=b"blob",
+    encrypted_secret=b"secret",
+    pcrs={"sha256": (0,)},
+    event_log=False,
+    tag="0123abcd",
+)
 BINDING = "kubeadm:node-autoapprove-bootstrap"
 OLD = timedelta(minutes=15, seconds=1)
 EXPIRED = timedelta(days=1, seconds=1)
@@ -53,6 +64,30 @@ def test_expired_offers_are_deleted_and_nothing_else() -> None:
 
 def test_an_offer_that_can_still_be_answered_is_kept() -> None:
     assert offers_after_round(timedelta(minutes=15))[1] == {"offer", "answer", "junk"}
+
+
+def challenged_offers_after_round(challenge: str, since: timedelta) -> set[str]:
+    """File an offer that waited for an operator until it was challenged; return what is left."""
+    scenario, csrs = Scenario(), FakeCsrs()
+    offer = scenario.offer_csr(name="offer", created=NOW - timedelta(minutes=14))
+    issued = f"{NOW - since:%Y-%m-%dT%H:%M:%SZ}"
+    text = challenge or encode_challenge(replace(CHALLENGE, issued_at=issued))
+    csrs.put(replace(offer, annotations={CHALLENGE_ANNOTATION: text}))
+    delete_expired_offers(list(csrs.stored.values()), csrs, NOW)
+    return set(csrs.stored)
+
+
+def test_answered_offers_do_not_look_like_waiting_requests_for_a_quarter_of_an_hour() -> None:
+    assert challenged_offers_after_round("", timedelta(minutes=5, seconds=1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("challenge", "since"),
+    [("", timedelta(minutes=5)), ("", timedelta()), ("malformed", timedelta(minutes=6))],
+    ids=["its node may still answer", "challenged a moment ago", "not a challenge"],
+)
+def test_challenged_offer_that_may_be_needed_is_kept(challenge: str, since: timedelta) -> None:
+    assert challenged_offers_after_round(challenge, since) == {"offer"}
 
 
 def test_an_offer_that_changed_meanwhile_is_kept_and_the_next_one_is_deleted() -> None:
