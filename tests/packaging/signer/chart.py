@@ -49,6 +49,7 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "workload-rbac.yaml",
         PACKAGING / "credential-policy.yaml",
         PACKAGING / "node-labels-rbac.yaml",
+        PACKAGING / "binding-removal-rbac.yaml",
     ):
         shutil.copy(source, directory)
 

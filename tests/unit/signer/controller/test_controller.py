@@ -15,12 +15,13 @@ from signer.controller.reconcile import Reconciler
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.management import ManagementCluster
+from signer.inventory.node_labels import ATTESTED
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.model import Csr
+from signer.model import Csr, Node
 from signer.task_pool import TaskPool
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import Scenario
@@ -65,6 +66,26 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
     assert rounds.maintain(workload, full=True)
     assert rounds.problem(workload) is None
     assert reads == ["hosts", "authority"]
+
+
+def test_new_node_and_changed_labels_start_a_round_of_maintenance(
+    workload: WorkloadCluster,
+) -> None:
+    """Its labels must not wait for the next round. Other changes of a Node need none."""
+    make_controller(workload)._on_cluster_added(workload)
+    workload.nodes.replace({})
+    node = Node(name="node-1", provider_id="")
+    for changed, due in (
+        (node, True),
+        (replace(node, provider_id="metal://1"), False),
+        (replace(node, provider_id="metal://1", labels={ATTESTED: "true"}), True),
+    ):
+        workload.maintenance_due.clear()
+        workload.nodes.upsert("node-1", changed)
+        assert workload.maintenance_due.is_set() is due
+    workload.maintenance_due.clear()
+    workload.nodes.delete("node-1")
+    assert not workload.maintenance_due.is_set()
 
 
 def test_the_shutdown_does_not_wait_for_the_management_cluster(
