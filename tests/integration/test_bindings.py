@@ -123,3 +123,4 @@ def test_binding_with_another_name_is_deleted_with_the_right_to_do_so(
         assert "system:node-proxier" in names, "other bindings stay"
     tolerant.wait_until_ready()
     workload.kubectl("delete", "-f", file)
+    workload.allow_automatic_approval()
