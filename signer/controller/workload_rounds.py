@@ -74,7 +74,7 @@ class WorkloadRounds:
             if full:
                 workload.read_hosts()
             self._maintain_requests(workload)
-        with self._permitted_by("node-labels-rbac.yaml", workload):
+        with self._permitted_by("node-labels-rbac.yaml", workload, "labels on Nodes"):
             self._sync_node_labels(workload)
         if not full:
             return
@@ -123,10 +123,7 @@ class WorkloadRounds:
         )
 
     def _sync_node_labels(self, workload: WorkloadCluster) -> None:
-        if not workload.nodes.has_synced:
-            return
-        # Without a policy, nothing says whether the labels must go.
-        with contextlib.suppress(Waiting):
+        try:
             policy = self._policies.policy_of(workload.key)
             changes = plan_label_changes(
                 workload.nodes.all(),
@@ -134,17 +131,24 @@ class WorkloadRounds:
                 enabled=policy.node_labels is NodeLabels.ENABLED,
                 now=self._now(),
             )
-            write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
+        except (Waiting, ApiServerUnavailable):
+            # Without a policy, or with incomplete caches, nothing says what the labels must be.
+            return
+        write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
 
     @contextlib.contextmanager
-    def _permitted_by(self, file: str, workload: WorkloadCluster) -> Iterator[None]:
-        """Report a request that the workload cluster forbids, with the file that permits it."""
+    def _permitted_by(self, file: str, workload: WorkloadCluster, what: str = "") -> Iterator[None]:
+        """Report what the workload cluster forbids, with the file that permits it.
+
+        That is the request, unless `what` says it: a message that varies from round to round would
+        be a new Event each time.
+        """
         try:
             yield
         except ApiServerUnavailable as e:
             if e.status == HTTPStatus.FORBIDDEN:
                 request, _, _ = e.detail.partition(": ")
-                message = f"the workload cluster forbids {request}: apply {file} there"
+                message = f"the workload cluster forbids {what or request}: apply {file} there"
                 self._add_problem(workload, FORBIDDEN, message)
             raise
 
