@@ -152,13 +152,13 @@ def enforce_auto_approve_policy(
     With mode ServingOnly these bindings are how nodes get their client certificates. While
     approvals are disabled, nodes may still need them.
     """
-    outcomes: list[str] = []
     if policy.mode is PolicyMode.SERVING_ONLY:
         return ""
     remove_them = (
         policy.auto_approve_bindings is AutoApproveBindings.REMOVE
         and policy.approval is Approval.ENABLED
     )
+    outcomes: list[str] = []
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
         fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",
