@@ -119,7 +119,7 @@ class ClusterReporter:
         if not report.served or earlier is not None:
             reason = "ClusterServed" if report.served else report.state
             message = report.message or "the signer serves the Cluster"
-            regarding = _reference(report)
+            regarding = cluster_reference(report.key, report.uid)
             self._events.record(regarding, reason, message, self._now(), warning=not report.served)
         reported.event, reported.written = report, now
 
@@ -133,13 +133,14 @@ def _is_due(reported: _Reported, now: float) -> bool:
     return not report.served and now - reported.written > _REPEAT_SECONDS
 
 
-def _reference(report: ClusterReport) -> ObjectReference:
+def cluster_reference(key: ClusterKey, uid: str) -> ObjectReference:
+    """Return the reference of Events about a Cluster."""
     return ObjectReference(
         api_version=_CLUSTER_VERSION,
         kind="Cluster",
-        namespace=report.key.namespace,
-        name=report.key.name,
-        uid=report.uid,
+        namespace=key.namespace,
+        name=key.name,
+        uid=uid,
     )
 
 

@@ -50,6 +50,7 @@ from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
+from signer.kube.events import EventRecorder
 from signer.kube.secrets import SecretClient
 from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
 from signer.task_pool import TaskPool
@@ -109,7 +110,9 @@ class Controller:
         authorities = ClusterAuthorities(
             SecretClient(api), policies.policy_of, monotonic=time.monotonic
         )
-        self._rounds = WorkloadRounds(self._management, policies, authorities, claims, now=_now)
+        self._rounds = WorkloadRounds(
+            self._management, policies, authorities, claims, events=EventRecorder(api), now=_now
+        )
         pool = TaskPool(_TASK_THREADS)
         self._clusters = WorkloadClusters(
             self._management,
