@@ -26,7 +26,12 @@ OTHER_ANCHORS = replace(NO_ANCHORS, unmatched_lists=("list.pem",))
 
 
 def stored(name: str, generation: int, spec: object, uid: str = "") -> PolicyObject:
-    metadata = {"name": name, "uid": uid or name, "generation": generation}
+    metadata = {
+        "name": name,
+        "uid": uid or name,
+        "resourceVersion": "1",
+        "generation": generation,
+    }
     return read_policy({"metadata": metadata, "spec": spec})
 
 

@@ -46,7 +46,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         metrics_address=None,
         metrics_secure=False,
     )
-    return Controller(config, agent="test")
+    return Controller(config, agent="test", host_name="host")
 
 
 def test_full_round_of_maintenance_reads_hosts_and_authority(
