@@ -1,6 +1,6 @@
 """Servers that work in the order of arrival, and outages."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,7 +27,7 @@ class Server:
     outage: Outage
     speed: float = 1.0
     free_at: float = 0.0
-    busy: Counter[int] = field(default_factory=Counter)
+    busy: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds of work by the minute in which they began."""
 
     def serve(self, arrival: float, work: float) -> float:
