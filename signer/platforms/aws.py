@@ -130,7 +130,10 @@ def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> b
 
 def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
     if answer.status != HTTPStatus.OK:
-        return _read_error(answer)
+        code = _element(answer, "Code")
+        if code in _NO_SUCH_KEY:
+            return None
+        raise _error(answer.status, code)
     given = tuple(_element(answer, name) for name in ("instanceId", "keyType", "keyFormat"))
     if given != (instance, key_type, "der"):
         detail = f"the answer is about {given}"
@@ -141,14 +144,11 @@ def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
         raise PlatformQueryFailed("the key of the platform is not base64") from e
 
 
-def _read_error(answer: Answer) -> None:
-    code = _element(answer, "Code")
-    if code in _NO_SUCH_KEY:
-        return
+def _error(status: int, code: str) -> PlatformUnavailable | PlatformQueryFailed:
     if code in _OVERLOAD:
-        raise PlatformUnavailable("the platform does not answer queries now", detail=code)
-    detail = f"HTTP status {answer.status}, {code}"
-    raise PlatformQueryFailed("the platform refuses the query", detail=detail)
+        return PlatformUnavailable("the platform does not answer queries now", detail=code)
+    detail = f"HTTP status {status}, {code}"
+    return PlatformQueryFailed("the platform refuses the query", detail=detail)
 
 
 def _element(answer: Answer, name: str) -> str:

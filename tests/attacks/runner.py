@@ -279,6 +279,7 @@ def _state(scenario: Scenario) -> _State:
             scenario.cluster,
         ),
         *(machines, tuple(scenario.inventory.nodes), scenario.inventory.filled),
+        *(dict(scenario.platforms.names), scenario.platforms.error),
     )
     return _State(
         keys=dict(scenario.store.keys), nodes=dict(scenario.store.nodes), settings=settings

@@ -116,13 +116,22 @@ class Fixture:
         provider_id = instance if "://" in instance else f"metal://rack-1/{instance}"
         return self.queries.keys(namespace, provider_id, rules, expected=expected)
 
-    def expect(self, error: type[AttestationError], instance: str = "1", **options: str) -> None:
+    def expect(
+        self,
+        error: type[AttestationError],
+        instance: str = "1",
+        *,
+        expected: str = NAME,
+        namespace: str = "team-a",
+    ) -> None:
         with pytest.raises(error):
-            self.keys(instance, **options)
+            self.keys(instance, expected=expected, namespace=namespace)
 
-    def answer(self, instance: str = "1", **options: str) -> None:
+    def answer(
+        self, instance: str = "1", *, expected: str = NAME, namespace: str = "team-a"
+    ) -> None:
         """Ask for an instance, and let the platform answer."""
-        self.expect(PlatformAnswerPending, instance, **options)
+        self.expect(PlatformAnswerPending, instance, expected=expected, namespace=namespace)
         assert self.pool.run() == 1
 
 
