@@ -36,9 +36,11 @@ def call(
 
     Raises:
         PlatformUnavailable: no answer in time, too many requests (429), or an outage (5xx).
-        PlatformQueryFailed: the file cannot be read, or the answer is too large.
+        PlatformQueryFailed: the URL or the file cannot be used, or the answer is too large.
 
     """
+    if not url.startswith("https://"):
+        raise PlatformQueryFailed("the API of the platform must have an https URL", detail=url)
     context = _context(ca_file)
     try:
         with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
