@@ -6,11 +6,11 @@ reference, and never run against the real service.
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -60,7 +60,7 @@ class Gce:
         return _read_answer(call("GET", url, headers, None, None))
 
 
-class _Transport(Request):  # type: ignore[misc] # google-auth has no types here
+class _Transport(Request):
     """How google-auth sends requests: within our limits, and without its own retries."""
 
     def __call__(
@@ -69,12 +69,13 @@ class _Transport(Request):  # type: ignore[misc] # google-auth has no types here
         method: str = "GET",
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ARG002 - `call` has its own
         **_: object,
     ) -> "_Response":
         return _Response(call(method, url, headers or {}, body, None))
 
 
-class _Response(Response):  # type: ignore[misc] # google-auth has no types here
+class _Response(Response):
     """An answer in the form of google-auth."""
 
     def __init__(self, answer: Answer) -> None:
@@ -115,13 +116,14 @@ def _read_credentials(path: Path) -> Credentials:
 @lru_cache(maxsize=64)
 def _parse_credentials(content: bytes) -> Credentials:
     """Keep the credentials of each file, since they hold an access token for an hour."""
-    return Credentials.from_service_account_info(json.loads(content), scopes=[_SCOPE])
+    read = cast("Callable[..., Credentials]", Credentials.from_service_account_info)
+    return read(json.loads(content), scopes=[_SCOPE])
 
 
 def _token(credentials: Credentials) -> str:
     try:
         if not credentials.valid:
-            credentials.refresh(_Transport())
+            credentials.refresh(_Transport())  # type: ignore[no-untyped-call] # of google-auth
     except GoogleAuthError as e:
         raise _unusable(str(e)[:500]) from e
     return str(credentials.token)
