@@ -239,6 +239,8 @@ class Controller:
                 self._queue.forget(item)
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
+            if after is not None and (before is None or before.labels != after.labels):
+                workload.maintenance_due.set()
             for node in (before, after):
                 if node is not None:
                     self._queue.notify(key, node.name)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -17,12 +17,15 @@ from signer.controller.housekeeping import (
     delete_expired_offers,
     enforce_auto_approve_policy,
 )
+from signer.controller.node_labels import plan_label_changes, write_label_changes
 from signer.controller.steps import run_step
 from signer.controller.workload_maintenance import LimitedDeleter
 from signer.inventory.claims import KubeClaimStore
 from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
+from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
+from signer.policy import NodeLabels
 
 
 class WorkloadRounds:
@@ -62,16 +65,12 @@ class WorkloadRounds:
         return succeeded and workload not in self._problems
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
-        try:
+        with self._permitted_by("workload-rbac.yaml", workload):
             if full:
                 workload.read_hosts()
             self._maintain_requests(workload)
-        except ApiServerUnavailable as e:
-            if e.status == HTTPStatus.FORBIDDEN:
-                request, _, _ = e.detail.partition(": ")
-                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
-                self._add_problem(workload, FORBIDDEN, message)
-            raise
+        with self._permitted_by("node-labels-rbac.yaml", workload):
+            self._sync_node_labels(workload)
         if not full:
             return
         error = check_authority(workload.key, self._authorities.authority)
@@ -102,6 +101,32 @@ class WorkloadRounds:
             live_node=partial(self._claims.attested_node, key),
             key=self._management.keys.get,
         )
+
+    def _sync_node_labels(self, workload: WorkloadCluster) -> None:
+        if not workload.nodes.has_synced:
+            return
+        # Without a policy, nothing says whether the labels must go.
+        with contextlib.suppress(Waiting):
+            policy = self._policies.policy_of(workload.key)
+            changes = plan_label_changes(
+                workload.nodes.all(),
+                CachedInventory(self._management, workload),
+                enabled=policy.node_labels is NodeLabels.ENABLED,
+                now=self._now(),
+            )
+            write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
+
+    @contextlib.contextmanager
+    def _permitted_by(self, file: str, workload: WorkloadCluster) -> Iterator[None]:
+        """Report a request that the workload cluster forbids, with the file that permits it."""
+        try:
+            yield
+        except ApiServerUnavailable as e:
+            if e.status == HTTPStatus.FORBIDDEN:
+                request, _, _ = e.detail.partition(": ")
+                message = f"the workload cluster forbids {request}: apply {file} there"
+                self._add_problem(workload, FORBIDDEN, message)
+            raise
 
     def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
         self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)

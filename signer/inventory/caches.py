@@ -19,6 +19,7 @@ from signer.inventory.machine import (
     PoolObject,
     Reference,
 )
+from signer.inventory.node_labels import NodeLabelFields
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.decode import (
@@ -145,8 +146,13 @@ class _NodeSpec(Fields):
     provider_id: MaybeText = msgspec.field(name="providerID", default=None)
 
 
+class _NodeMeta(ObjectMeta):
+    uid: MaybeText = None
+    labels: NodeLabelFields | None = None
+
+
 class _Node(Fields):
-    metadata: ObjectMeta
+    metadata: _NodeMeta
     spec: _NodeSpec | None = None
 
 
@@ -171,7 +177,13 @@ class _Service(Fields):
 def read_node(source: Source) -> Node:
     """Read a Node. Raises `ValueError`."""
     node = decode(source, _Node)
-    return Node(name=node.metadata.name, provider_id=(node.spec and node.spec.provider_id) or "")
+    labels = node.metadata.labels
+    return Node(
+        name=node.metadata.name,
+        provider_id=(node.spec and node.spec.provider_id) or "",
+        uid=node.metadata.uid or "",
+        labels={} if labels is None else labels.present(),
+    )
 
 
 def read_binding(source: Source) -> str | None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from common.errors import ApiServerUnavailable
 from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
 from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.node_labels import NodeLabelClient
 from signer.kube.budget import Budgets
 from signer.kube.cache import Cache
 from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
@@ -63,6 +64,7 @@ class WorkloadCluster(WorkloadCaches):
         )
         self.writer = CsrClient(self._api)
         self.credentials = CredentialListClient(self._api)
+        self.node_labels = NodeLabelClient(self._api)
         self._stop = Event()
         self._starter = WatchStarter(self._api, loop, owner=key.namespace)
         self._watches: list[Watch] = []
