@@ -2,8 +2,8 @@
 
 Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
 and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
-maintenance; the maintenance of the management cluster, the policies, the reports, the list of
-workload clusters and the Leases of the replicas.
+maintenance; a pool for queries to platforms; the maintenance of the management cluster, the
+policies, the reports, the list of workload clusters and the Leases of the replicas.
 """
 
 import logging
@@ -57,6 +57,8 @@ from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
+from signer.platforms.queries import PlatformQueries
+from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
@@ -68,6 +70,8 @@ waits for most of a call: for a cluster that is 50 ms away, four of 32 workers i
 a second; without this limit, 64 issued 37."""
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
+_PLATFORM_THREADS: Final = 16
+"""For the queries to platforms, of which four at most are to one account."""
 _SYNC_INTERVAL: Final = 1.0
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
@@ -227,6 +231,12 @@ class Controller:
             challenge_keys=self._challenge_keys,
             authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
+            platforms=PlatformQueries(
+                TaskPool(_PLATFORM_THREADS),
+                platform_of,
+                answered=lambda provider_id: self._queue.notify(None, provider_id),
+                monotonic=time.monotonic,
+            ),
             note_machine=self._reports.machines.note,
             note_key_request=self._reports.key_requests.note,
             now=_now,
