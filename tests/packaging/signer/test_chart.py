@@ -288,7 +288,8 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     names = _metric_names()
     for file in ("alerts.yaml", "dashboard.json"):
         text = (CHART / "files" / file).read_text(encoding="utf-8")
-        used = set(re.findall(r"\bnode_attestation_\w+", text))
+        # The name of a recorded rule has a colon before the metric.
+        used = set(re.findall(r"(?<![\w:])node_attestation_\w+", text))
         assert used
         assert used <= names
 
