@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.names import NODE_USER_PREFIX
-from signer.controller.circuit_breaker import BreakerState, CircuitBreaker
+from signer.circuit_breaker import BreakerState, CircuitBreaker
 from signer.model import ClusterKey
 
 
@@ -123,7 +123,7 @@ class FairQueue:
     def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
         """Count a call to a cluster's API server; return its breaker if the call opened it."""
         breaker = self._breakers.get(cluster) or CircuitBreaker()
-        opened = breaker.record(slow=slow, now=now)
+        opened = breaker.record(failed=slow, now=now)
         self._breakers[cluster] = breaker
         if breaker.is_pristine:
             del self._breakers[cluster]
