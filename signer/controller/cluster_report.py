@@ -6,7 +6,8 @@ report.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from common.names import CLIENT_SIGNER
@@ -37,6 +38,9 @@ class ClusterReport:
     message: str = ""
     reachable: bool = False
     """Whether its API server answers."""
+    credential_expiry: datetime | None = field(default=None, compare=False)
+    """When the client certificate of its kubeconfig Secret expires. A new one is no change that
+    users of the Cluster have to see."""
 
     @property
     def served(self) -> bool:

@@ -7,7 +7,7 @@ Cluster that is not served only when its nodes do not join.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -41,6 +41,9 @@ class Connections(Protocol):
 
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why an opted-in Cluster is not served, `None` if it is."""
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        """Return when the certificate of the connection expires, `None` if it has none."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,11 @@ class ClusterReporter:
             problem = self._connections.problem(cluster.key) if is_own else None
             report = report_cluster(cluster, signers, policies, problem)
             if report is not None:
-                (reports if is_own else others).append(report)
+                if is_own:
+                    expiry = self._connections.credential_expiry(cluster.key)
+                    reports.append(replace(report, credential_expiry=expiry))
+                else:
+                    others.append(report)
         self._reports, self._others = reports, others
         self._report_changes(reports)
 
@@ -126,7 +133,7 @@ class ClusterReporter:
         if not report.served or earlier is not None:
             reason = "ClusterServed" if report.served else report.state
             message = report.message or "the signer serves the Cluster"
-            regarding = _reference(report)
+            regarding = cluster_reference(report.key, report.uid)
             self._events.record(regarding, reason, message, self._now(), warning=not report.served)
         reported.event, reported.written = report, now
 
@@ -140,13 +147,14 @@ def _is_due(reported: _Reported, now: float) -> bool:
     return not report.served and now - reported.written > _REPEAT_SECONDS
 
 
-def _reference(report: ClusterReport) -> ObjectReference:
+def cluster_reference(key: ClusterKey, uid: str) -> ObjectReference:
+    """Return the reference of Events about a Cluster."""
     return ObjectReference(
         api_version=_CLUSTER_VERSION,
         kind="Cluster",
-        namespace=report.key.namespace,
-        name=report.key.name,
-        uid=report.uid,
+        namespace=key.namespace,
+        name=key.name,
+        uid=uid,
     )
 
 

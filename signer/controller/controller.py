@@ -2,8 +2,8 @@
 
 Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
 and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
-maintenance; the maintenance of the management cluster, the policies, the reports, the list of
-workload clusters and the Leases of the replicas.
+maintenance; a pool for queries to platforms; the maintenance of the management cluster, the
+policies, the reports, the list of workload clusters and the Leases of the replicas.
 """
 
 import logging
@@ -24,6 +24,7 @@ from signer.controller.authorities import ClusterAuthorities
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
+from signer.controller.credential_lists import find_changed_list
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
@@ -52,9 +53,12 @@ from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
+from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
-from signer.model import ClaimStore, ClusterKey, Csr, Node
+from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
+from signer.platforms.queries import PlatformQueries
+from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
@@ -66,6 +70,8 @@ waits for most of a call: for a cluster that is 50 ms away, four of 32 workers i
 a second; without this limit, 64 issued 37."""
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
+_PLATFORM_THREADS: Final = 16
+"""For the queries to platforms, of which four at most are to one account."""
 _SYNC_INTERVAL: Final = 1.0
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
@@ -119,7 +125,9 @@ class Controller:
         authorities = ClusterAuthorities(
             SecretClient(api), policies.policy_of, monotonic=time.monotonic
         )
-        self._rounds = WorkloadRounds(self._management, policies, authorities, claims, now=_now)
+        self._rounds = WorkloadRounds(
+            self._management, policies, authorities, claims, events=EventRecorder(api), now=_now
+        )
         pool = TaskPool(_TASK_THREADS)
         self._clusters = WorkloadClusters(
             self._management,
@@ -143,6 +151,7 @@ class Controller:
             _Connections(self._replicas, self._clusters, self._rounds),
             now=_now,
         )
+        self._management.keys.add_event_handler(self._on_key_changed)
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
         self._reconciler = self._make_reconciler(claims, authorities)
@@ -222,6 +231,12 @@ class Controller:
             challenge_keys=self._challenge_keys,
             authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
+            platforms=PlatformQueries(
+                TaskPool(_PLATFORM_THREADS),
+                platform_of,
+                answered=lambda provider_id: self._queue.notify(None, provider_id),
+                monotonic=time.monotonic,
+            ),
             note_machine=self._reports.machines.note,
             note_key_request=self._reports.key_requests.note,
             now=_now,
@@ -296,6 +311,14 @@ class Controller:
         workload.csrs.add_event_handler(csr_changed)
         workload.nodes.add_event_handler(node_changed)
         workload.bindings.add_event_handler(bindings_changed)
+
+    def _on_key_changed(
+        self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
+    ) -> None:
+        cluster = find_changed_list(before, after)
+        workload = None if cluster is None else self._clusters.get(cluster)
+        if workload is not None:
+            workload.maintenance_due.set()
 
     def _worker(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -397,6 +420,10 @@ class _Connections:
         workload = self.clusters.get(key)
         found = None if workload is None else self.rounds.problem(workload)
         return self.clusters.problem(key) or found
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        workload = self.clusters.get(key)
+        return None if workload is None else workload.credential_expiry
 
 
 def _now() -> datetime:

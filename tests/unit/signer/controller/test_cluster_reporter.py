@@ -10,6 +10,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
+from signer.controller import metrics
 from signer.controller.active_policies import ActivePolicies
 from signer.controller.cluster_report import ClusterReport, render_reports, report_cluster
 from signer.controller.cluster_reporter import ClusterReporter
@@ -145,6 +146,7 @@ class ReporterFixture:
     """A reporter, and the Events that it writes."""
 
     problem: ConnectionProblem | None = None
+    expiry: datetime | None = None
     seconds: float = 0.0
     away: bool = False
     served_elsewhere: set[str] = field(default_factory=set)
@@ -194,9 +196,29 @@ class Connected:
         assert key.namespace == HOME.namespace
         return self.fixture.problem
 
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        assert key.namespace == HOME.namespace
+        return self.fixture.expiry
+
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [vars(r)["fields"] for r in caplog.records if r.message == "cluster not served"]
+
+
+def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
+    """The certificate expires silently otherwise, and then no node gets one."""
+    fixture = ReporterFixture()
+    fixture.update()
+    families = {f.name: f for f in metrics._Clusters(fixture.reporter.all).collect()}
+    assert families["node_attestation_kubeconfig_not_after_seconds"].samples == []
+    for year in (2027, 2028):
+        fixture.expiry = datetime(year, 1, 1, tzinfo=UTC)
+        fixture.update()
+        families = {f.name: f for f in metrics._Clusters(fixture.reporter.all).collect()}
+        [sample] = families["node_attestation_kubeconfig_not_after_seconds"].samples
+        assert sample.value == fixture.expiry.timestamp()
+        assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
+    assert fixture.events == []
 
 
 def test_problem_is_logged_and_becomes_one_event(caplog: pytest.LogCaptureFixture) -> None:
