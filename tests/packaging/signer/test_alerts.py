@@ -95,6 +95,12 @@ FIRING: Final = {
         at="16m",
         firing=UNSERVED,
     ),
+    "a replica without Leases for 10 minutes": Case(
+        alert="NodeAttestationClustersNotShared",
+        series={sample("replicas", pod="one"): "0x20"},
+        at="11m",
+        firing={"pod": "one"},
+    ),
     "slow for 15 minutes": Case(
         alert="NodeAttestationClusterSlow", series={SLOW: "1x20"}, at="16m", firing=OWNED
     ),
@@ -166,6 +172,11 @@ SILENT: Final = {
             sample("cluster_served", pod="two", **UNSERVED | {"reason": ""}): "1x20",
         },
         at="16m",
+    ),
+    "a replica that starts": Case(
+        alert="NodeAttestationClustersNotShared",
+        series={sample("replicas", pod="one"): "0x2 2x20"},
+        at="11m",
     ),
     "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
     "objects refused 20 minutes ago": Case(
