@@ -13,6 +13,7 @@ from signer.controller.cluster_context import ClusterContext
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
 from signer.controller.reconcile import Reconciler
+from signer.controller.replicas import Replicas
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.management import ManagementCluster
@@ -49,7 +50,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         metrics_address=None,
         metrics_secure=False,
     )
-    return Controller(config, agent="test")
+    return Controller(config, agent="test", host_name="host")
 
 
 def test_full_round_of_maintenance_reads_hosts_and_authority(
@@ -146,6 +147,38 @@ def test_the_shutdown_does_not_wait_for_the_management_cluster(
     running.join(30)
     assert not running.is_alive()
     ended.set()
+
+
+@pytest.mark.parametrize("successors", [True, False])
+def test_replica_that_ends_serves_until_the_others_have_taken_over(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, *, successors: bool
+) -> None:
+    """Without others, it ends at once."""
+    steps: list[str] = []
+    stop = Event()
+    monkeypatch.setattr(ManagementCluster, "start", lambda _: None)
+    monkeypatch.setattr(Replicas, "sync", lambda _: stop.set())
+    monkeypatch.setattr(Replicas, "leave", lambda _: steps.append("Lease deleted"))
+    monkeypatch.setattr(Replicas, "has_successors", successors)
+    monkeypatch.setattr(WorkloadClusters, "sync", lambda _: None)
+    monkeypatch.setattr(WorkloadClusters, "open_clusters", lambda _: [workload])
+    monkeypatch.setattr(WorkloadClusters, "stop", lambda _: steps.append("Clusters closed"))
+    monkeypatch.setattr("time.sleep", lambda _: steps.append("handed over"))
+    make_controller(workload).run(stop)
+    hand_over = ["handed over"] if successors else []
+    assert steps == ["Lease deleted", *hand_over, "Clusters closed"]
+
+
+def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make_controller(workload), make_controller(workload)
+    assert first._settings() == second._settings()
+    monkeypatch.setattr(type(second._policy_sync), "digest", "another file")
+    other_file = second._settings()
+    monkeypatch.undo()
+    second._config = replace(second._config, infrastructure_groups=("another.group",))
+    assert len({first._settings(), other_file, second._settings()}) == 3
 
 
 def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
