@@ -5,7 +5,7 @@ report.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -48,18 +48,32 @@ class ClusterReport:
         return self.state == SERVED
 
 
-def render_reports(reports: Iterable[ClusterReport]) -> bytes:
-    """Return the reports as JSON, sorted by namespace and name."""
+def render_reports(
+    own: Iterable[ClusterReport],
+    others: Iterable[ClusterReport],
+    replica: Callable[[ClusterKey], str | None],
+) -> bytes:
+    """Return all Clusters as JSON, each with its replica, sorted by namespace and name.
+
+    Only the replica that serves a Cluster knows its state.
+    """
+    states = {
+        report.key: {
+            "state": report.state,
+            "message": report.message,
+            "reachable": report.reachable,
+        }
+        for report in own
+    }
     documents = [
         {
             "namespace": report.key.namespace,
             "name": report.key.name,
-            "state": report.state,
-            "message": report.message,
-            "reachable": report.reachable,
+            "replica": replica(report.key),
+            **states.get(report.key, {}),
             "policies": report.policies,
         }
-        for report in sorted(reports, key=lambda report: (report.key.namespace, report.key.name))
+        for report in sorted((*own, *others), key=lambda r: (r.key.namespace, r.key.name))
     ]
     return json.dumps(documents, indent=1).encode()
 

@@ -152,18 +152,21 @@ def delete_unclaimed_keys(
 
 def enforce_auto_approve_policy(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
-) -> None:
+) -> str:
     """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so.
+
+    Return the bindings with what became of them, for an Event; empty if there is none to report.
 
     With mode ServingOnly these bindings are how nodes get their client certificates. While
     approvals are disabled, nodes may still need them.
     """
     if policy.mode is PolicyMode.SERVING_ONLY:
-        return
+        return ""
     remove_them = (
         policy.auto_approve_bindings is AutoApproveBindings.REMOVE
         and policy.approval is Approval.ENABLED
     )
+    outcomes: list[str] = []
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
         fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",
@@ -172,6 +175,7 @@ def enforce_auto_approve_policy(
             "alarm": True,
         }
         _logger.warning("auto-approving binding found", extra={"fields": fields})
+        outcome = "not deleted"
         if remove_them:
             try:
                 remove(name)
@@ -179,7 +183,10 @@ def enforce_auto_approve_policy(
                 fields |= {"message": e.message, "detail": e.detail}
                 _logger.warning("binding not removed", extra={"fields": fields})
             else:
+                outcome = "deleted"
                 _logger.warning("binding removed", extra={"fields": fields})
+        outcomes.append(f"{name} ({outcome})")
+    return ", ".join(outcomes)
 
 
 def check_authority(

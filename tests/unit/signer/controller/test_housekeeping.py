@@ -185,6 +185,7 @@ class Bindings:
 
     away: bool = False
     removed: list[str] = field(default_factory=list)
+    outcomes: str = ""
 
     def remove(self, name: str) -> None:
         if self.away:
@@ -193,8 +194,26 @@ class Bindings:
 
     def run_round(self, mode: AutoApproveBindings) -> list[str]:
         policy = replace(Policy(name="test"), auto_approve_bindings=mode)
-        enforce_auto_approve_policy(HOME, [BINDING, BINDING + "-2"], policy, self.remove)
+        names = [BINDING, BINDING + "-2"]
+        self.outcomes = enforce_auto_approve_policy(HOME, names, policy, self.remove)
         return self.removed
+
+
+@pytest.mark.parametrize(
+    ("mode", "away", "outcome"),
+    [
+        (AutoApproveBindings.REMOVE, False, "deleted"),
+        (AutoApproveBindings.REMOVE, True, "not deleted"),
+        (AutoApproveBindings.ALARM, False, "not deleted"),
+        (AutoApproveBindings.WAIT, False, "not deleted"),
+    ],
+)
+def test_event_says_what_became_of_each_binding(
+    mode: AutoApproveBindings, *, away: bool, outcome: str
+) -> None:
+    bindings = Bindings(away=away)
+    bindings.run_round(mode)
+    assert bindings.outcomes == f"{BINDING} ({outcome}), {BINDING}-2 ({outcome})"
 
 
 @pytest.mark.parametrize("mode", AutoApproveBindings)
@@ -214,7 +233,7 @@ def test_serving_only_keeps_the_bindings_that_give_nodes_their_certificates(
 ) -> None:
     policy = Policy(name="test", mode=PolicyMode.SERVING_ONLY)
     bindings = Bindings()
-    enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove)
+    assert enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove) == ""
     assert bindings.removed == []
     assert caplog.records == []
 
