@@ -58,7 +58,12 @@ class Policies:
     spec: dict[str, Any] = field(default_factory=dict)
 
     def list_objects(self, _: str) -> list[dict[str, Any]]:
-        return [{"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": self.spec}]
+        return [
+            {
+                "metadata": {"name": "p", "uid": "u", "generation": 1, "resourceVersion": "1"},
+                "spec": self.spec,
+            }
+        ]
 
 
 def client(workload: Workload) -> ApiClient:
