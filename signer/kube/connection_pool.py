@@ -1,4 +1,4 @@
-"""Connections to one API server for requests, each used by one thread at a time.
+"""Connections to one server for requests, each used by one thread at a time.
 
 The server may be hostile. Before each read from the socket, the time limit of the whole answer and
 the CPU budget of the server's owner are asked: a timeout of the socket starts again with each byte,
@@ -7,15 +7,16 @@ and would let a server that sends single bytes hold a thread without end.
 
 import select
 import socket
+import ssl
 import time
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 
 from signer.kube.cpu_budget import CpuShare
-from signer.kube.endpoint import ANSWER_SECONDS, CONNECT_SECONDS, SOCKET_OPTIONS, Endpoint
+from signer.kube.endpoint import ANSWER_SECONDS, CONNECT_SECONDS, SOCKET_OPTIONS
 from signer.kube.http_connection import MAX_HEAD, PIECE
 from signer.kube.tls import DeadlineExceeded
 
@@ -39,14 +40,36 @@ class HttpRequest:
     body: bytes | None
 
 
-class ConnectionPool:
-    """Idle connections to one API server, for any number of threads."""
+class Server(Protocol):
+    """Where a connection goes, and how TLS is set up."""
 
-    def __init__(self, endpoint: Endpoint, cpu: CpuShare | None, *, max_content: int) -> None:
-        """Read at most `max_content` bytes of an answer; `cpu` limits the CPU time of reading."""
-        self._endpoint = endpoint
+    host: str
+    port: int
+    host_header: str
+    server_name: str | None
+    """The name in the server's certificate, if it is not the host."""
+    context: ssl.SSLContext
+
+
+class ConnectionPool:
+    """Idle connections to one server, for any number of threads."""
+
+    def __init__(
+        self,
+        server: Server,
+        cpu: CpuShare | None,
+        *,
+        max_content: int,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """Read at most `max_content` bytes of an answer, which may take `answer_seconds`.
+
+        `cpu` limits the CPU time of reading.
+        """
+        self._server = server
         self._cpu = cpu
         self._max_content = max_content
+        self._answer_seconds = answer_seconds
         self._lock = Lock()
         self._idle: list[_Connection] = []
         self._used_at = time.monotonic()
@@ -57,7 +80,7 @@ class ConnectionPool:
 
         Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
         """
-        connection = self._take() or _Connection(self._endpoint, self._cpu)
+        connection = self._take() or _Connection(self._server, self._cpu, self._answer_seconds)
         try:
             answer = connection.exchange(request, self._max_content)
         except BaseException:
@@ -109,18 +132,19 @@ class ConnectionPool:
 class _Connection:
     """One connection with TLS and HTTP/1.1, which carries one request after another."""
 
-    def __init__(self, endpoint: Endpoint, cpu: CpuShare | None) -> None:
+    def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
         """Connect. Raises `OSError`."""
-        self._host = endpoint.host_header
+        self._host = server.host_header
         self._cpu = cpu
+        self._answer_seconds = answer_seconds
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._socket = _connect(endpoint)
+        self._socket = _connect(server)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
     def exchange(self, request: HttpRequest, max_content: int) -> tuple[int, bytes]:
         """Send a request; return status and content of the answer."""
-        until = time.monotonic() + ANSWER_SECONDS
+        until = time.monotonic() + self._answer_seconds
         self._send(request)
         status, content = 0, bytearray()
         while True:
@@ -159,7 +183,7 @@ class _Connection:
         if body is not None:
             data = (data or b"") + (http.send(h11.Data(data=body)) or b"")
         http.send(h11.EndOfMessage())
-        self._socket.settimeout(ANSWER_SECONDS)
+        self._socket.settimeout(self._answer_seconds)
         self._socket.sendall(data or b"")
 
     def _next_event(self, until: float) -> h11.Event:
@@ -185,14 +209,14 @@ class _Connection:
         return self._socket.recv(PIECE)
 
 
-def _connect(endpoint: Endpoint) -> socket.socket:
-    connected = socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
+def _connect(server: Server) -> socket.socket:
+    connected = socket.create_connection((server.host, server.port), timeout=CONNECT_SECONDS)
     try:
         for option in SOCKET_OPTIONS:
             connected.setsockopt(*option)
         # The timeout is that of the whole handshake.
-        return endpoint.context.wrap_socket(
-            connected, server_hostname=endpoint.server_name or endpoint.host
+        return server.context.wrap_socket(
+            connected, server_hostname=server.server_name or server.host
         )
     except BaseException:
         connected.close()

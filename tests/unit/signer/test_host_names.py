@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from signer.host_names import as_address, equivalent_names, normalize
 
-
 ADDRESSES = ["192.0.2.1", "192.0.2.01", "192.0.2", "::ffff:192.0.2.1", "2001:db8::1", "fe80::1%1"]
 
 
