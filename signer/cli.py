@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +65,8 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        controller = Controller(config, agent=f"{PROGRAM}/{version('node-attestation')}")
+        agent = f"{PROGRAM}/{version('node-attestation')}"
+        controller = Controller(config, agent=agent, host_name=socket.gethostname())
     except OSError as e:
         sys.stderr.write(f"{PROGRAM}: --metrics-address: {e.strerror}\n")
         return _EXIT_FAILED

@@ -79,7 +79,8 @@ class ManagementCluster(ManagementCaches):
         )
         self._watch_policies = watch_policies
         self._api = api
-        self._namespace = namespace
+        self.namespace = namespace
+        """The only namespace that is watched; empty for all."""
         self._notify = notify
         # Apart from those of workload clusters, which may be hostile.
         loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
@@ -169,10 +170,10 @@ class ManagementCluster(ManagementCaches):
 
     def _scoped(self, path: str) -> str:
         """Return the path of a namespaced collection in the watched namespace."""
-        if not self._namespace:
+        if not self.namespace:
             return path
         version, _, plural = path.rpartition("/")
-        return f"{version}/namespaces/{quote(self._namespace, safe='')}/{plural}"
+        return f"{version}/namespaces/{quote(self.namespace, safe='')}/{plural}"
 
     def _watch_path(
         self,

@@ -41,6 +41,7 @@ _ATTESTATION_RULES: Final = (
     "nameReuse",
     "renewals",
     "autoApproveBindings",
+    "nodeLabels",
     "serving",
     "minimumVersion",
 )
@@ -173,6 +174,7 @@ def _spec(name: str, spec: Section) -> Policy:
         unknown_credential=unknown_credential,
         publish_credentials=publish_credentials,
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
+        node_labels=spec.choice("nodeLabels", _DEFAULTS.node_labels),
         access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         builtin_serving=builtin,
         serving_by_node_ref=by_node_ref,

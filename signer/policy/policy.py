@@ -100,6 +100,13 @@ class AutoApproveBindings(Enum):
     WAIT = "Wait"
 
 
+class NodeLabels(Enum):
+    """Whether the signer labels the Nodes whose TPM has attested."""
+
+    DISABLED = "Disabled"
+    ENABLED = "Enabled"
+
+
 class AccessReview(Enum):
     """Whether RBAC of the workload cluster must allow a requester its certificate (R4)."""
 
@@ -199,6 +206,7 @@ class Policy:
     publish_credentials: bool = False
     """Whether the workload cluster has a list of the certificates that nodes may write with."""
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
+    node_labels: NodeLabels = NodeLabels.DISABLED
     access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False

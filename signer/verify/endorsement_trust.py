@@ -19,7 +19,12 @@ from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.machine import VerifiedMachine
 from signer.verify.registered_keys import is_name_registered_to_other_key, registered_keys
-from signer.verify.request import BOOTSTRAP_USER_PREFIX, BootstrapRequester, Requester
+from signer.verify.request import (
+    BOOTSTRAP_USER_PREFIX,
+    ENTRY_USER,
+    BootstrapRequester,
+    Requester,
+)
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 
 
@@ -114,6 +119,11 @@ def _require_safe_first_claim(
         raise OperatorActionRequired("a first claim without a record needs a bootstrap credential")
     if machine.node_ref is not None or inventory.node(verified.node_name) is not None:
         raise OperatorActionRequired("the Machine has a Node already: register its endorsement key")
+    if requester.username == ENTRY_USER:
+        raise OperatorActionRequired(
+            "a first claim without a record needs another bootstrap credential than the cluster's"
+            " entry credential"
+        )
     _require_own_token(machine, requester)
 
 

@@ -29,6 +29,7 @@ from signer.errors import (
     OperatorActionRequired,
 )
 from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
+from signer.verify.request import ENTRY_USER
 from tests.attacks.runner import (
     Attack,
     Mutation,
@@ -346,6 +347,13 @@ FIRST_USES = [
     ),
     attack(
         "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
+    ),
+    attack(
+        "E2",
+        "a first claim with the entry credential",
+        OperatorActionRequired,
+        username(ENTRY_USER),
+        first_use_by_any_token,
     ),
     attack(
         "E2", "a first claim where the Node exists", OperatorActionRequired, has_node(), first_use

@@ -40,6 +40,7 @@ EVERY_SETTING: dict[str, object] = {
     "nameReuse": "AfterCertificate",
     "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
     "autoApproveBindings": "Wait",
+    "nodeLabels": "Enabled",
     "accessReview": "Require",
     "serving": {"builtin": "Approve", "nodeRefFallback": True},
 }
@@ -77,6 +78,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "nameReuse": "AfterMachine",
             "renewals": {"unknownCredential": "Warn"},
             "autoApproveBindings": "Alarm",
+            "nodeLabels": "Enabled",
             "serving": {"builtin": "Approve"},
             "minimumVersion": "v1",
         }.items()

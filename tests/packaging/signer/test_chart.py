@@ -260,7 +260,8 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
     assert first.keys() == {
         package,
         *("addon-components.yaml", "install.yaml", "metadata.yaml"),
-        *("workload-rbac.yaml", "credential-policy.yaml"),
+        *("workload-rbac.yaml", "node-labels-rbac.yaml", "binding-removal-rbac.yaml"),
+        *("credential-policy.yaml", "entry-credential.yaml"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
         assert container(objects(text))["image"] == image

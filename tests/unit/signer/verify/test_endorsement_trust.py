@@ -15,6 +15,7 @@ from signer.errors import (
 )
 from signer.model import Node, RegisteredKey, Registration, TrustBasis
 from signer.policy import TrustMode
+from signer.verify.request import ENTRY_USER
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -139,6 +140,16 @@ def test_e2_where_the_machine_owns_no_token_any_bootstrapper_will_do() -> None:
     scenario.change_machine(bootstrap_token_id=None)
     scenario.username = "system:bootstrap:zzzzzz"
     scenario.verify_answer()
+
+
+def test_e2_entry_credential_makes_no_first_claim_without_a_record() -> None:
+    """All nodes of the cluster share it, so it shows nothing about the Machine."""
+    scenario = scenario_of(TrustMode.FIRST_USE)
+    scenario.change_machine(bootstrap_token_id=None)
+    scenario.username = ENTRY_USER
+    check(scenario, OperatorActionRequired)
+    scenario.put_claim(basis=TrustBasis.FIRST_USE)
+    assert scenario.verify_answer().holder.basis is TrustBasis.FIRST_USE
 
 
 UNSAFE: dict[str, Change] = {
