@@ -49,6 +49,8 @@ PENDING: Final = sample("pending_requests", **OWNED)
 SLOW: Final = sample("circuit_breaker_open", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
+KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
+REPLICAS: Final = sample("replicas", pod="one")
 NEXT_UPDATE: Final = sample("revocation_list_next_update_seconds", **LIST)
 UNMATCHED: Final = sample("revocation_lists_unmatched", policy="vendors")
 
@@ -94,6 +96,18 @@ FIRING: Final = {
         series={sample("cluster_served", namespace="team-a", **UNSERVED): "0x20"},
         at="16m",
         firing=UNSERVED,
+    ),
+    "29 days left of a kubeconfig": Case(
+        alert="NodeAttestationKubeconfigExpires",
+        series={KUBECONFIG: f"{29 * DAY}x70"},
+        at="61m",
+        firing=OWNED,
+    ),
+    "no Leases for 10 minutes": Case(
+        alert="NodeAttestationClustersNotShared",
+        series={REPLICAS: "0x20"},
+        at="11m",
+        firing={"pod": "one"},
     ),
     "slow for 15 minutes": Case(
         alert="NodeAttestationClusterSlow", series={SLOW: "1x20"}, at="16m", firing=OWNED
@@ -166,6 +180,12 @@ SILENT: Final = {
             sample("cluster_served", pod="two", **UNSERVED | {"reason": ""}): "1x20",
         },
         at="16m",
+    ),
+    "31 days left of a kubeconfig": Case(
+        alert="NodeAttestationKubeconfigExpires", series={KUBECONFIG: f"{31 * DAY}x70"}, at="61m"
+    ),
+    "Leases after 5 minutes": Case(
+        alert="NodeAttestationClustersNotShared", series={REPLICAS: "0x5 1x20"}, at="11m"
     ),
     "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
     "objects refused 20 minutes ago": Case(
