@@ -59,7 +59,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
-	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra gce --constraint requirements/dev.txt --output-file requirements/signer.txt
 	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
 	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
@@ -171,6 +171,10 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 .PHONY: bench
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## Simulate 100,000 Machines on measured costs (minutes of CPU; ARGS='--list' lists the scenarios)
+	$(BIN)/python -m tests.bench.simulation $(ARGS)
 
 # The image that the pods pull; releases set it.
 IMAGE ?=

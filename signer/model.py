@@ -132,6 +132,9 @@ class Node:
 
     name: str
     provider_id: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that the signer writes, see `signer.inventory.node_labels`; no others."""
 
 
 class TrustBasis(Enum):
@@ -251,6 +254,14 @@ class BootCounters:
     firmware_version: int
 
 
+class BootState(Enum):
+    """What the policy said about the measured boot when the node last attested (Q4)."""
+
+    VERIFIED = "Verified"
+    MISMATCH = "Mismatch"
+    """A PCR had a value that the policy does not allow, and its mode is Warn."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttestedNodeObject:
     """An AttestedNode; `name` is the one that `attested_node_name` gives."""
@@ -273,6 +284,10 @@ class AttestedNodeObject:
     not_after: datetime
     last_attested: datetime
     boot: BootCounters | None
+    policy: str = ""
+    """Name of the policy under which the node last attested. Empty in older claims."""
+    boot_state: BootState | None = None
+    """`None` if that policy has no rules about PCRs and event log, and in older claims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,8 @@ def check_tpm(context: DoctorContext) -> str:
 
 def check_bootstrap_credential(context: DoctorContext) -> str:
     """Load the bootstrap credential; without one, a certificate is good enough."""
-    path = context.required_settings().bootstrap_kubeconfig
     try:
-        bootstrap_credential.load_bootstrap_credential(path)
+        path, _ = bootstrap_credential.find_bootstrap_credential(context.required_settings())
     except BootstrapCredentialUnusable as error:
         try:
             return f"{error.message}; not needed: certificate {check_certificate(context)}"
@@ -148,7 +147,7 @@ def _requester(context: DoctorContext) -> ApiCredential:
     call = context.invocation()
     credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
     if credential is None or freshness(credential, context.clock.now()) is Freshness.EXPIRED:
-        return bootstrap_credential.load_bootstrap_credential(call.settings.bootstrap_kubeconfig)
+        return bootstrap_credential.find_bootstrap_credential(call.settings)[1]
     return credential.key_pair
 
 

@@ -1,9 +1,12 @@
 """The bootstrap credential: authenticates the requests of a node that has no certificate.
 
-It comes from the user of a kubeconfig. Nothing else of the kubeconfig is used: API server and CA
-are those of the exec info. A user that would run a program (exec, auth-provider) or that has a
-password is not accepted. The credential alone gets no certificate: the signer demands proof by the
-TPM.
+It is the user of the bootstrap kubeconfig, or of the entry kubeconfig in the same directory. The
+entry credential belongs to the cluster and does not expire: it brings back a node whose bootstrap
+token has expired (docs/decisions/0038).
+
+Nothing else of the kubeconfig is used: API server and CA are those of the exec info. A user that
+would run a program (exec, auth-provider) or that has a password is not accepted. The credential
+alone gets no certificate: the signer demands proof by the TPM.
 """
 
 import base64
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.config import kubeconfig
+from authenticator.config.settings import Settings
 from authenticator.errors import BootstrapCredentialUnusable, KubeconfigUnusable
 from authenticator.model import ApiCredential, KeyPair, Token
 
@@ -25,6 +29,20 @@ UNSUPPORTED_USER_KEYS: Final = (
     "as-uid",
     "as-groups",
 )
+
+
+def find_bootstrap_credential(settings: Settings) -> tuple[Path, ApiCredential]:
+    """Return the bootstrap kubeconfig and its credential, else those of the entry kubeconfig.
+
+    Raises BootstrapCredentialUnusable.
+    """
+    path, entry = settings.bootstrap_kubeconfig, settings.entry_kubeconfig
+    try:
+        return path, load_bootstrap_credential(path)
+    except BootstrapCredentialUnusable:
+        if not entry.exists():
+            raise
+        return entry, load_bootstrap_credential(entry)
 
 
 def load_bootstrap_credential(path: Path) -> ApiCredential:

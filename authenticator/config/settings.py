@@ -23,6 +23,7 @@ from common.names import CLIENT_SIGNER
 from common.node_identity import require_node_name, require_provider_id
 
 PROVIDER_ID_SIZE_LIMIT: Final = 4096
+ENTRY_KUBECONFIG: Final = "entry-kubelet.conf"
 _PROVIDER_ID_KEYS: Final = ("providerID", "providerIDFile")
 
 
@@ -45,6 +46,11 @@ class Settings:
     timeout_seconds: int
     signer_name: str
     expiration_seconds: int | None
+
+    @property
+    def entry_kubeconfig(self) -> Path:
+        """The kubeconfig with the entry credential of the cluster; it may not exist."""
+        return self.bootstrap_kubeconfig.with_name(ENTRY_KUBECONFIG)
 
     def matches_node(self, node_name: str) -> bool:
         """Return whether this may be the node's name: only a name that was set excludes others."""

@@ -2,9 +2,10 @@
 
 Everything here runs under the store's lock, and uses what another call achieved meanwhile. A
 request to the API server is made with the current certificate while that is valid, and with the
-bootstrap credential when no certificate exists or it is refused. After a failure, a cooldown keeps
-a node that cannot succeed from flooding the API server. A new certificate replaces a valid one only
-after the API server accepted it.
+bootstrap credential when no certificate exists or it is refused. The cluster's entry credential is
+the last one: it is used when there is no bootstrap credential, or that is refused as well. After a
+failure, a cooldown keeps a node that cannot succeed from flooding the API server. A new certificate
+replaces a valid one only after the API server accepted it.
 """
 
 import logging
@@ -203,26 +204,30 @@ class _Enrollment:
             expired = self._freshness(self._cached) is Freshness.EXPIRED
             if self._current is not None or not expired:
                 certificate = self._cached
-        bootstrap: ApiCredential | BootstrapCredentialUnusable
-        try:
-            bootstrap = self._deps.load_bootstrap(self._invocation.settings.bootstrap_kubeconfig)
-        except BootstrapCredentialUnusable as error:
-            bootstrap = error
+        settings = self._invocation.settings
+        paths = (settings.bootstrap_kubeconfig, settings.entry_kubeconfig)
+        bootstraps = tuple(map(self._load_bootstrap, paths))
         return _Sources(
             certificate=certificate,
-            bootstrap=bootstrap,
+            bootstraps=bootstraps,
             fingerprint=digest(
-                relevant_settings(self._invocation.settings),
+                relevant_settings(settings),
                 asdict(self._invocation.exec_info.server),
                 identity(None if certificate is None else certificate.key_pair),
-                identity(bootstrap),
+                *map(identity, bootstraps),
             ),
         )
+
+    def _load_bootstrap(self, path: Path) -> ApiCredential | BootstrapCredentialUnusable:
+        try:
+            return self._deps.load_bootstrap(path)
+        except BootstrapCredentialUnusable as error:
+            return error
 
     def _enroll_with_fallback(
         self, sources: "_Sources", *, refused: bool
     ) -> "exchange.IssuedCredential":
-        """Run the exchange with the certificate, and with the bootstrap credential if refused."""
+        """Run the exchange with the certificate; if refused, with the next credential."""
         settings = self._invocation.settings
         certificate = sources.certificate
         if certificate is not None and certificate.node_name == settings.node_name:
@@ -233,19 +238,26 @@ class _Enrollment:
                 _logger.warning("%s: the bootstrap credential is used", _REFUSED)
         cause = _REFUSED if refused else "there is no certificate"
         path = settings.bootstrap_kubeconfig
-        if isinstance(sources.bootstrap, BootstrapCredentialUnusable):
-            # After a 401 a cooldown has to follow; when nothing was sent, none does.
-            raise (Unauthorized if refused else BootstrapCredentialUnusable)(
-                f"{cause}, and there is no bootstrap credential: {sources.bootstrap.message};"
-                f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
-            )
-        try:
-            return self._exchange(sources.bootstrap)
-        except Unauthorized as error:
+        refusal: Unauthorized | None = None
+        problems: list[str] = []
+        for source in sources.bootstraps:
+            if isinstance(source, BootstrapCredentialUnusable):
+                problems.append(source.message)
+                continue
+            try:
+                return self._exchange(source)
+            except Unauthorized as error:
+                refusal = error
+        if refusal is not None:
             raise Unauthorized(
                 f"{cause}, and the API server does not accept the bootstrap credential (401);"
                 f" put a new bootstrap token (kubeadm token create) into {path}"
-            ) from error
+            ) from refusal
+        # After a 401 a cooldown has to follow; when nothing was sent, none does.
+        raise (Unauthorized if refused else BootstrapCredentialUnusable)(
+            f"{cause}, and there is no bootstrap credential: {problems[0]};"
+            f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
+        )
 
     def _exchange(self, requester: ApiCredential) -> "exchange.IssuedCredential":
         from authenticator.enroll import exchange  # noqa: PLC0415 - as in exchange_dependencies
@@ -302,5 +314,6 @@ class _Sources:
     """The credentials for requests to the API server, and a digest of everything that was tried."""
 
     certificate: Credential | None
-    bootstrap: ApiCredential | BootstrapCredentialUnusable
+    bootstraps: tuple[ApiCredential | BootstrapCredentialUnusable, ...]
+    """Of the bootstrap kubeconfig, and of the entry kubeconfig."""
     fingerprint: str

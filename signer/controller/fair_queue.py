@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from signer.controller.circuit_breaker import BreakerState, CircuitBreaker
+from signer.circuit_breaker import BreakerState, CircuitBreaker
 from signer.model import ClusterKey
 
 
@@ -102,7 +102,7 @@ class FairQueue:
     def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
         """Count a call to a cluster's API server; return its breaker if the call opened it."""
         breaker = self._breakers.get(cluster) or CircuitBreaker()
-        opened = breaker.record(slow=slow, now=now)
+        opened = breaker.record(failed=slow, now=now)
         self._breakers[cluster] = breaker
         if breaker.is_pristine:
             del self._breakers[cluster]

@@ -19,6 +19,7 @@ from signer.inventory.machine import (
     PoolObject,
     Reference,
 )
+from signer.inventory.node_labels import NodeLabelFields
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.decode import (
@@ -32,7 +33,7 @@ from signer.kube.decode import (
 )
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
-_AUTO_APPROVE_ROLES: Final = frozenset(
+AUTO_APPROVE_ROLES: Final = frozenset(
     {
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
@@ -145,8 +146,13 @@ class _NodeSpec(Fields):
     provider_id: MaybeText = msgspec.field(name="providerID", default=None)
 
 
+class _NodeMeta(ObjectMeta):
+    uid: MaybeText = None
+    labels: NodeLabelFields | None = None
+
+
 class _Node(Fields):
-    metadata: ObjectMeta
+    metadata: _NodeMeta
     spec: _NodeSpec | None = None
 
 
@@ -154,8 +160,12 @@ class _RoleRef(Fields):
     name: MaybeText = None
 
 
+class _BindingMeta(ObjectMeta):
+    uid: MaybeText = None
+
+
 class _Binding(Fields):
-    metadata: ObjectMeta
+    metadata: _BindingMeta
     role_ref: _RoleRef | None = None
 
 
@@ -171,7 +181,13 @@ class _Service(Fields):
 def read_node(source: Source) -> Node:
     """Read a Node. Raises `ValueError`."""
     node = decode(source, _Node)
-    return Node(name=node.metadata.name, provider_id=(node.spec and node.spec.provider_id) or "")
+    labels = node.metadata.labels
+    return Node(
+        name=node.metadata.name,
+        provider_id=(node.spec and node.spec.provider_id) or "",
+        uid=node.metadata.uid or "",
+        labels={} if labels is None else labels.present(),
+    )
 
 
 def read_binding(source: Source) -> str | None:
@@ -180,8 +196,17 @@ def read_binding(source: Source) -> str | None:
     The role decides, not the name of the binding: kubeadm's names are a convention (R0).
     """
     binding = decode(source, _Binding)
-    approves = binding.role_ref is not None and binding.role_ref.name in _AUTO_APPROVE_ROLES
-    return binding.metadata.name if approves else None
+    return binding.metadata.name if _approves(binding) else None
+
+
+def read_binding_uid(source: Source) -> str | None:
+    """Return the UID of a ClusterRoleBinding to an auto-approving role, `None` for any other."""
+    binding = decode(source, _Binding)
+    return binding.metadata.uid if _approves(binding) else None
+
+
+def _approves(binding: _Binding) -> bool:
+    return binding.role_ref is not None and binding.role_ref.name in AUTO_APPROVE_ROLES
 
 
 def read_service(source: Source) -> Mapping[str, str]:

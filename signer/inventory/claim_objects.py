@@ -24,6 +24,7 @@ from signer.kube.decode import (
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
+    BootState,
     ClusterKey,
     EndorsementKeyObject,
     KeyHolder,
@@ -36,6 +37,9 @@ from signer.model import (
 _API: Final = f"{API_GROUP}/{API_VERSION}"
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
+_MAX_POLICY_NAME: Final = 253
+"""Characters that the CRD allows. A policy in a file may have a longer name: it is cut off here, so
+that it stops no claim."""
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 
@@ -106,6 +110,8 @@ class _NodeSpec(Fields):
     machine_uid: MaybeText = msgspec.field(name="machineUID", default=None)
     credential_ids: Texts = msgspec.field(name="credentialIDs", default=None)
     boot: _Boot | None = None
+    policy: MaybeText = None
+    boot_state: MaybeText = None
 
 
 class _Node(Fields):
@@ -153,6 +159,8 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
         not_after=spec.not_after,
         last_attested=spec.last_attested,
         boot=_boot(spec.boot),
+        policy=spec.policy or "",
+        boot_state=next((s for s in BootState if s.value == spec.boot_state), None),
     )
 
 
@@ -220,6 +228,10 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
             "restartCount": node.boot.restart_count,
             "firmwareVersion": f"{node.boot.firmware_version:#018x}",
         }
+    if node.policy:
+        spec["policy"] = node.policy[:_MAX_POLICY_NAME]
+    if node.boot_state is not None:
+        spec["bootState"] = node.boot_state.value
     if resource_version:
         metadata |= replacement_metadata(resource_version)
     return {"apiVersion": _API, "kind": "AttestedNode", "metadata": metadata, "spec": spec}

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
+    "entry-credential": "print the kubeconfig with which nodes come back after months",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
@@ -147,12 +148,14 @@ def _add_replace(command: argparse.ArgumentParser) -> None:
     _add_key(command)
     command.add_argument("new_key", metavar="NEW-KEY", help=_NEW_KEY_HELP)
     _add_reason(command, "mainboard or TPM replaced")
+    _add_now(command)
     _add_yes(command)
 
 
 def _add_ban(command: argparse.ArgumentParser) -> None:
     _add_key(command)
     _add_reason(command, None)
+    _add_now(command)
     _add_yes(command)
 
 
@@ -163,6 +166,14 @@ def _add_reason(command: argparse.ArgumentParser, default: str | None) -> None:
         required=default is None,
         metavar="TEXT",
         help="why the key is banned; all who read EndorsementKeys see it",
+    )
+
+
+def _add_now(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--now",
+        action="store_true",
+        help="wait until the node of the banned key cannot write with its certificates",
     )
 
 
@@ -264,6 +275,7 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "unban": _add_key,
     "release": _add_release,
     "kubeconfig": _add_kubeconfig,
+    "entry-credential": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
     "learn": _add_learn,

@@ -100,6 +100,13 @@ class AutoApproveBindings(Enum):
     WAIT = "Wait"
 
 
+class NodeLabels(Enum):
+    """Whether the signer labels the Nodes whose TPM has attested."""
+
+    DISABLED = "Disabled"
+    ENABLED = "Enabled"
+
+
 class AccessReview(Enum):
     """Whether RBAC of the workload cluster must allow a requester its certificate (R4)."""
 
@@ -164,6 +171,18 @@ class EventLogRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformRules:
+    """The platform that knows the endorsement keys of Machines without a registered key (E2)."""
+
+    type: str
+    """Name of an entry point of the group `node_attestation.platforms`."""
+    credentials_file: str
+    """Path of the file with the credentials of one account of the platform."""
+    locations: frozenset[str]
+    """What provider IDs may name, such as regions of AWS or projects of Google Cloud."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The rules for some Clusters."""
 
@@ -175,6 +194,7 @@ class Policy:
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
+    platform: PlatformRules | None = None
     certificate_authorities: tuple[str, ...] = ()
     """Paths of files or directories, which `signer.trust_bundles` reads."""
     certificate_revocation_lists: tuple[str, ...] = ()
@@ -199,6 +219,7 @@ class Policy:
     publish_credentials: bool = False
     """Whether the workload cluster has a list of the certificates that nodes may write with."""
     auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
+    node_labels: NodeLabels = NodeLabels.DISABLED
     access_review: AccessReview = AccessReview.SKIP
     builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
     serving_by_node_ref: bool = False

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.errors import RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, ClaimStore, attested_node_name
+from signer.errors import PcrPolicyMismatch, RequesterCredentialUnknown
+from signer.model import AttestedNodeObject, BootState, ClaimStore, attested_node_name
+from signer.policy import PcrMode, Policy
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claims import ClaimRequest, write_claims
 from signer.verify.context import VerificationContext
@@ -63,6 +64,8 @@ def make_claims(
         not_after=certificate.not_after,
         last_attested=context.now,
         boot=verified.boot,
+        policy=context.policy.name,
+        boot_state=_boot_state(verified, context.policy),
     )
     request = ClaimRequest(
         public_key_pem=verified.endorsement_key.pem,
@@ -84,3 +87,11 @@ def make_claims(
         credential_ids=written.credential_ids,
         alarms=written.alarms,
     )
+
+
+def _boot_state(verified: VerifiedAnswer, policy: Policy) -> BootState | None:
+    """Return what Q4 found, `None` if the policy has no rule for it."""
+    if any(isinstance(alarm, PcrPolicyMismatch) for alarm in verified.alarms):
+        return BootState.MISMATCH
+    has_rules = policy.pcr_mode is not PcrMode.RECORD or policy.event_log is not None
+    return BootState.VERIFIED if has_rules else None

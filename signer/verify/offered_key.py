@@ -12,7 +12,7 @@ from signer.model import Csr, Machine, OfferedKey, TpmIdentity
 from signer.verify.context import VerificationContext
 from signer.verify.endorsement_key import EndorsementKey
 from signer.verify.parse import ParsedOffer
-from signer.verify.request import BOOTSTRAP_USER_PREFIX
+from signer.verify.request import BOOTSTRAP_USER_PREFIX, ENTRY_USER
 from signer.verify.x509.endorsement_certificate import (
     find_endorsement_certificate,
     verify_endorsement_certificate,
@@ -28,12 +28,13 @@ def may_offer_key(csr: Csr, machine: Machine) -> bool:
     """Return whether the requester's key may be shown for a Machine.
 
     Where the Machine's bootstrap configuration owns a token, the holder of another token may not
-    name keys for this Machine.
+    name keys for this Machine. The entry credential is for nodes whose key is known.
     """
     token = machine.bootstrap_token_id
     return (
         not machine.is_pool_member
         and bool(machine.name)
+        and csr.username != ENTRY_USER
         and (
             token is None
             or not csr.username.startswith(BOOTSTRAP_USER_PREFIX)

@@ -25,6 +25,13 @@ from signer.verify.recognize import CsrKind
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
 """User name of a bootstrap token, up to the token's ID (Kubernetes' own authenticator)."""
 
+ENTRY_USER: Final = "system:serviceaccount:node-attestation-entry:entry"
+"""The entry credential of a cluster (packaging/signer/entry-credential.yaml): all nodes share it,
+and it does not expire. So it makes no first claim without a record, and names no key for operators.
+"""
+ENTRY_GROUP: Final = "system:serviceaccounts:node-attestation-entry"
+"""Its group, for the policy's `bootstrapGroups`."""
+
 _USAGES: Final[Mapping[CsrKind, frozenset[str]]] = MappingProxyType(
     {
         CsrKind.CLIENT: CLIENT_USAGES,

@@ -27,8 +27,13 @@ from tests.harness.signer import Signer
 class StandIn:
     """The stand-in process."""
 
-    def __init__(self, directory: Path, stack: ExitStack, *, clusters: int, nodes: int) -> None:
-        """Start it with a number of workload clusters, and `nodes` in all of them together."""
+    def __init__(
+        self, directory: Path, stack: ExitStack, *, clusters: int, nodes: int, attested: int = 0
+    ) -> None:
+        """Start it with a number of workload clusters.
+
+        All clusters together have `nodes` that join, and `attested` Machines whose nodes have.
+        """
         directory.mkdir()
         authority = pki.Authority.make("stand-in", pki.ec_key())
         self._ca = directory / "ca.crt"
@@ -45,6 +50,7 @@ class StandIn:
             "management_port": port,
             "workload_ports": [process.free_port() for _ in range(clusters)],
             "nodes": nodes // clusters,
+            "attested": attested // clusters,
             "authority": AUTHORITY,
             "endorsement": ENDORSEMENT,
             "delay": DELAY,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation
-from authenticator.config.settings import resolve
+from authenticator.config.settings import ENTRY_KUBECONFIG, resolve
 from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
 from authenticator.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from authenticator.model import ApiCredential, CsrApi, Deadline, Server, Token
@@ -80,6 +80,8 @@ class FakeNode:
     bootstrap: ApiCredential | None = field(
         default_factory=lambda: Token(token="abcdef.0123456789abcdef")
     )
+    entry: ApiCredential | None = None
+    """The credential of the entry kubeconfig."""
     settings: dict[str, object] = field(default_factory=dict)
     hostname: str = "unused"
     url: str = "https://api.example"
@@ -164,6 +166,7 @@ class FakeNode:
         return self.identity
 
     def _load_bootstrap(self, path: Path) -> ApiCredential:
-        if self.bootstrap is None:
+        credential = self.entry if path.name == ENTRY_KUBECONFIG else self.bootstrap
+        if credential is None:
             raise BootstrapCredentialUnusable(f"{path}: No such file or directory")
-        return self.bootstrap
+        return credential

@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,6 +31,7 @@ from signer.kube.csrs import CSRS
 from signer.kube.discovery import collection_path
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.operator_cli.errors import EXIT_OK, Rejected, ServerUnavailable
+from signer.operator_cli.kubeconfigs import build_kubeconfig, encode_base64
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import CAPI
 from signer.operator_cli.workload_checks import missing_permissions
@@ -105,24 +105,13 @@ def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> 
 def _kubeconfig(
     connection: Connection, certificate: bytes, key: ec.EllipticCurvePrivateKey
 ) -> bytes:
-    """Return a kubeconfig for the server of `connection`."""
-    cluster = {"server": connection.server, "certificate-authority-data": _base64(connection.ca)}
-    if connection.server_name is not None:
-        cluster["tls-server-name"] = connection.server_name
+    """Return the kubeconfig of the signer for the server of `connection`."""
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     user = {
-        "client-certificate-data": _base64(certificate.decode()),
-        "client-key-data": _base64(key_pem.decode()),
+        "client-certificate-data": encode_base64(certificate.decode()),
+        "client-key-data": encode_base64(key_pem.decode()),
     }
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "workload", "cluster": cluster}],
-        "users": [{"name": _USER, "user": user}],
-        "contexts": [{"name": _USER, "context": {"cluster": "workload", "user": _USER}}],
-        "current-context": _USER,
-    }
-    return yaml.safe_dump(config).encode()
+    return build_kubeconfig(connection, _USER, user)
 
 
 def _require_rights(cluster: ClusterObject, content: bytes) -> None:
@@ -175,7 +164,3 @@ def _owner(session: Session, cluster: ClusterObject) -> dict[str, str]:
         "name": cluster.key.name,
         "uid": cluster.uid,
     }
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()

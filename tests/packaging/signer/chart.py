@@ -48,6 +48,9 @@ def write_release(directory: Path, image: str) -> None:
         SOURCE / "metadata.yaml",
         PACKAGING / "workload-rbac.yaml",
         PACKAGING / "credential-policy.yaml",
+        PACKAGING / "entry-credential.yaml",
+        PACKAGING / "node-labels-rbac.yaml",
+        PACKAGING / "binding-removal-rbac.yaml",
     ):
         shutil.copy(source, directory)
 

@@ -208,6 +208,14 @@ def test_kubelet_without_configuration_file_does_not_rotate(node: HealthyNode) -
     assert "does not exist" in finding.detail
 
 
+def test_entry_kubeconfig_is_found_where_there_is_no_bootstrap_kubeconfig(
+    node: HealthyNode,
+) -> None:
+    bootstrap = node.root / "etc/kubernetes/bootstrap.conf"
+    bootstrap.rename(bootstrap.with_name("entry-kubelet.conf"))
+    assert "entry-kubelet.conf has one" in node.findings()["bootstrap credential"].detail
+
+
 def test_missing_bootstrap_credential_is_fine_with_a_certificate(node: HealthyNode) -> None:
     (node.root / "etc/kubernetes/bootstrap.conf").unlink()
     assert "not needed" in node.findings()["bootstrap credential"].detail

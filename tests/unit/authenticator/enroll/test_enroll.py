@@ -32,6 +32,7 @@ from tests.fakes.csr_api import BOOTSTRAP_USER, Issuance
 from tests.fakes.node import FakeNode
 
 NODE_USER = "system:node:worker-1.example"
+ENTRY = Token(token="entry")
 
 
 def joined() -> FakeNode:
@@ -204,6 +205,48 @@ def test_refused_bootstrap_credential_names_the_operators_step() -> None:
     node = FakeNode(bootstrap=Token(token="expired"))
     with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain()
+
+
+def powered_off_for_months() -> FakeNode:
+    """Return a node with an entry credential whose certificate and token have expired."""
+    node = expired(joined())
+    node.cluster.tokens = {ENTRY.token}
+    node.entry = ENTRY
+    return node
+
+
+def test_node_that_was_off_for_months_comes_back_with_the_entry_credential() -> None:
+    node = powered_off_for_months()
+    assert node.obtain() == node.store.credential
+
+
+def test_node_without_bootstrap_kubeconfig_uses_the_entry_credential() -> None:
+    node = powered_off_for_months()
+    node.bootstrap = None
+    assert node.obtain() == node.store.credential
+
+
+def test_bootstrap_credential_comes_before_the_entry_credential() -> None:
+    """Only the Machine's own bootstrap token may make a first claim without a record."""
+    node = FakeNode(entry=ENTRY)
+    node.obtain()
+    assert requesters(node) == [BOOTSTRAP_USER] * 2
+
+
+def test_refused_entry_credential_names_the_operators_step() -> None:
+    node = powered_off_for_months()
+    node.cluster.tokens.clear()
+    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
+        node.obtain()
+
+
+def test_cooldown_ends_with_another_entry_credential() -> None:
+    node = powered_off_for_months()
+    node.entry = None
+    with pytest.raises(Unauthorized):
+        node.obtain()
+    node.entry = ENTRY
+    assert node.obtain() == node.store.credential
 
 
 def test_failed_renewal_keeps_the_certificate() -> None:

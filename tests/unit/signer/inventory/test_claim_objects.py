@@ -21,6 +21,7 @@ from signer.kube.decode import Json
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
+    BootState,
     ClusterKey,
     KeyHolder,
     Registration,
@@ -48,6 +49,8 @@ NODE = AttestedNodeObject(
     not_after=NOW.replace(day=28),
     last_attested=NOW,
     boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
+    policy="edge",
+    boot_state=BootState.VERIFIED,
 )
 
 
@@ -58,9 +61,29 @@ def stored(node: AttestedNodeObject) -> dict[str, Any]:
 
 def test_attested_node_round_trips() -> None:
     assert read_attested_node(stored(NODE)) == NODE
-    bare = replace(NODE, boot=None, machine_name="", machine_uid="", credential_ids=())
+    bare = replace(
+        NODE,
+        boot=None,
+        machine_name="",
+        machine_uid="",
+        credential_ids=(),
+        policy="",
+        boot_state=None,
+    )
     assert read_attested_node(stored(bare)) == bare
-    assert not {"boot", "machineName", "machineUID"} & stored(bare)["spec"].keys()
+    absent = {"boot", "machineName", "machineUID", "policy", "bootState"}
+    assert not absent & stored(bare)["spec"].keys()
+
+
+def test_long_name_of_a_policy_stops_no_claim() -> None:
+    """The CRD allows the names of objects; a policy in a file may have any name."""
+    assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253
+
+
+def test_boot_state_of_a_later_version_does_not_hide_a_claim() -> None:
+    body = stored(NODE)
+    body["spec"]["bootState"] = "Unheard"
+    assert read_attested_node(body) == replace(NODE, boot_state=None)
 
 
 def test_new_attested_node_has_no_version_and_the_move_label() -> None:

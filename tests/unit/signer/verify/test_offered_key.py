@@ -6,6 +6,7 @@ from signer.model import OfferedKey, TpmIdentity
 from signer.verify.endorsement_key import verify_endorsement_key
 from signer.verify.offered_key import TRUSTED, describe_offered_key, may_offer_key
 from signer.verify.parse import ParsedOffer, parse_request
+from signer.verify.request import ENTRY_USER
 from tests.builders.certificates import anchors, authority, leaf, leaf_extensions, san, vendor
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import endorsement_key
@@ -82,3 +83,11 @@ def test_only_the_token_of_the_machine_may_offer_a_key() -> None:
     assert may_offer_key(other, scenario.machine)
     scenario.change_machine(is_pool_member=True)
     assert not may_offer_key(other, scenario.machine)
+
+
+def test_entry_credential_names_no_key_for_operators() -> None:
+    """Every node has it, so whoever copies it could offer a TPM for any Machine."""
+    scenario = Scenario()
+    scenario.change_machine(bootstrap_token_id=None)
+    scenario.username = ENTRY_USER
+    assert not may_offer_key(scenario.offer_csr(), scenario.machine)

@@ -1,0 +1,112 @@
+"""`entry-credential`: prints the kubeconfig with which nodes of a Cluster come back at any time.
+
+Its credential is for all nodes and does not expire. So before it is printed, the API server must
+show that the admission policy of entry-credential.yaml limits it.
+"""
+
+import base64
+import json
+from contextlib import closing
+from http import HTTPStatus
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common.errors import Waiting
+from common.names import CLIENT_SIGNER, CLIENT_USAGES
+from signer.inventory.cluster import ClusterObject
+from signer.inventory.kubeconfig_secret import admin_kubeconfig_name, read_connection
+from signer.kube.client import ApiClient
+from signer.kube.csrs import CSRS
+from signer.kube.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.secrets import read_secret
+from signer.operator_cli.errors import EXIT_OK, Rejected
+from signer.operator_cli.kubeconfigs import build_kubeconfig
+from signer.operator_cli.policies import read_policy_objects
+from signer.operator_cli.session import Session
+from signer.operator_cli.workloads import open_client, read_named_secret
+from signer.verify.request import ENTRY_GROUP
+
+_SECRET: Final = "/api/v1/namespaces/node-attestation-entry/secrets/entry-token"  # noqa: S105 - a path
+_FOREIGN_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
+_APPLY: Final = "apply packaging/signer/entry-credential.yaml in the workload cluster"
+
+
+def run(session: Session) -> int:
+    """Print the kubeconfig; nothing is printed unless the credential is limited."""
+    api, key = session.api, session.arguments.cluster
+    [cluster] = session.snapshot().clusters
+    with session.progress("reading the entry credential from the workload cluster"):
+        admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
+        connection = read_connection(admin, cluster)
+        with closing(open_client(cluster, connection)) as client:
+            content = _kubeconfig(connection, _read_token(client))
+        with closing(open_client(cluster, parse_kubeconfig(content))) as entry:
+            _require_limits(entry)
+    _warn_of_policy(session, cluster)
+    session.stdout.write(content.decode())
+    return EXIT_OK
+
+
+def _read_token(client: ApiClient) -> str:
+    response = client.get(_SECRET, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
+    if response.status == HTTPStatus.NOT_FOUND:
+        raise Rejected("the workload cluster has no entry credential", hint=_APPLY)
+    token = response.read(read_secret).data.get("token")
+    if not token:
+        raise Rejected(
+            "the Secret node-attestation-entry/entry-token has no token yet",
+            hint="run the command again; kube-controller-manager writes the token",
+        )
+    return token.decode("ascii", "replace")
+
+
+def _kubeconfig(connection: Connection, token: str) -> bytes:
+    return build_kubeconfig(connection, "node-attestation-entry", {"token": token})
+
+
+def _require_limits(entry: ApiClient) -> None:
+    """Raise `Rejected` unless the credential may create requests for our signer and no other."""
+    if _may_request(entry, _FOREIGN_SIGNER):
+        raise Rejected(
+            "nothing was printed: the admission policy does not limit the entry credential",
+            hint=f"{_APPLY}; it is in force after some seconds",
+        )
+    if not _may_request(entry, CLIENT_SIGNER):
+        raise Rejected(f"the entry credential may not request {CLIENT_SIGNER}", hint=_APPLY)
+
+
+def _may_request(entry: ApiClient, signer_name: str) -> bool:
+    """Return whether the API server would create a request; it creates none."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    body = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "entry-credential-"},
+        "spec": {
+            "signerName": signer_name,
+            "request": base64.b64encode(pem).decode(),
+            "usages": sorted(CLIENT_USAGES),
+        },
+    }
+    response = entry.create(
+        f"{CSRS}?dryRun=All", body, accepted=(HTTPStatus.CREATED, HTTPStatus.FORBIDDEN)
+    )
+    return response.status == HTTPStatus.CREATED
+
+
+def _warn_of_policy(session: Session, cluster: ClusterObject) -> None:
+    """Warn if the policy object of the Cluster does not accept the credential."""
+    try:
+        policy = read_policy_objects(session.api).for_cluster(cluster.key, cluster.labels)
+    except (Rejected, Waiting):
+        session.warn(f"the policy of the signer must have {ENTRY_GROUP} in bootstrapGroups")
+        return
+    if ENTRY_GROUP not in policy.bootstrap_groups:
+        groups = json.dumps(sorted({*policy.bootstrap_groups, ENTRY_GROUP}))
+        session.warn(f"policy {policy.name} refuses it: set bootstrapGroups to {groups}")

@@ -1,0 +1,159 @@
+"""Labels of attested Nodes, on an API server with NodeRestriction."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.client import ApiError, Client
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer, of_cluster
+from tests.harness.workload import PACKAGING, SIGNER
+from tests.integration import csrs
+from tests.integration.test_credential_policy import client_of
+
+NODES = "/api/v1/nodes"
+PREFIX = "attestation.cluster.x-k8s.io.node-restriction.kubernetes.io/"
+NO_VALUE = {"sha256": {str(index): ["00" * 32] for index in range(8)}}
+WARN = {"pcrs": {"mode": "Warn", "allowed": NO_VALUE}}
+LABELS = {
+    f"{PREFIX}attested": "true",
+    f"{PREFIX}trust-basis": "Record",
+    f"{PREFIX}policy": "policy-0",
+    f"{PREFIX}boot-state": "Mismatch",
+}
+
+
+@pytest.fixture(scope="module")
+def labeling(fleet: Fleet, signer: Signer) -> Iterator[Signer]:
+    """Label Nodes in both clusters; the second one lacks the right to change Nodes."""
+    workload = fleet.first.workload
+    file = str(PACKAGING / "node-labels-rbac.yaml")
+    workload.kubectl("apply", "--server-side", "-f", file)
+    account = workload.client(SIGNER, SIGNER)
+    wait_until(lambda: account.may("patch", "nodes"), what="the API server applies the role")
+    specs = (of_cluster(each, nodeLabels="Enabled", **WARN) for each in fleet.tenants)
+    with signer.with_policies(*specs) as running:
+        yield running
+    signer.wait_until_ready()
+    workload.kubectl("delete", "-f", file)
+
+
+def joined(machines: Machines, fleet: Fleet) -> tuple[Node, Client]:
+    """Join a node in the first cluster, and return it with a client that has its certificate."""
+    node = machines.registered(fleet.first)
+    assert node.call().status == 0
+    return node, client_of(node)
+
+
+def body_of(node: Node, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return the Node that the kubelet creates."""
+    metadata = {"name": node.name, "labels": labels or {}}
+    return {"metadata": metadata, "spec": {"providerID": node.provider_id}}
+
+
+def labels_of(admin: Client, name: str) -> dict[str, str]:
+    """Return the labels of a Node with the signer's prefix."""
+    labels = admin.get(f"{NODES}/{name}")["metadata"].get("labels", {})
+    return {key: value for key, value in labels.items() if key.startswith(PREFIX)}
+
+
+def wait_for_labels(node: Node, expected: dict[str, str], seconds: float = 60) -> None:
+    """Wait until a Node has these labels of the signer, and no other."""
+    admin = node.tenant.workload.admin
+    wait_until(
+        lambda: labels_of(admin, node.name) == expected,
+        what=f"{node.name} has the labels {expected}",
+        seconds=seconds,
+    )
+
+
+@pytest.mark.usefixtures("labeling")
+def test_attested_node_is_labeled_also_when_it_is_created_again(
+    machines: Machines, fleet: Fleet
+) -> None:
+    node, kubelet = joined(machines, fleet)
+    kubelet.create(NODES, body_of(node))
+    wait_for_labels(node, LABELS)
+    fleet.first.workload.admin.delete(f"{NODES}/{node.name}")
+    kubelet.create(NODES, body_of(node))
+    wait_for_labels(node, LABELS)
+
+
+@pytest.mark.usefixtures("labeling")
+def test_kubelet_cannot_set_change_or_remove_the_labels(machines: Machines, fleet: Fleet) -> None:
+    node, kubelet = joined(machines, fleet)
+    with pytest.raises(ApiError, match=r"^403 .*is not allowed to set the following labels"):
+        kubelet.create(NODES, body_of(node, {f"{PREFIX}boot-state": "Verified"}))
+    kubelet.create(NODES, body_of(node))
+    wait_for_labels(node, LABELS)
+    for value in ("Verified", None):
+        with pytest.raises(ApiError, match=r"^403 .*is not allowed to modify labels"):
+            kubelet.patch(
+                f"{NODES}/{node.name}", {"metadata": {"labels": {f"{PREFIX}boot-state": value}}}
+            )
+    kubelet.patch(f"{NODES}/{node.name}", {"metadata": {"labels": {"example.com/own": "any"}}})
+    assert labels_of(fleet.first.workload.admin, node.name) == LABELS
+
+
+@pytest.mark.usefixtures("labeling")
+def test_labels_of_a_node_that_never_attested_are_removed(fleet: Fleet) -> None:
+    """Somebody with the rights of an administrator wrote them."""
+    admin = fleet.first.workload.admin
+    admin.create(NODES, {"metadata": {"name": "never-attested", "labels": LABELS}})
+    wait_until(lambda: not labels_of(admin, "never-attested"), what="the labels are removed")
+    admin.delete(f"{NODES}/never-attested")
+
+
+@pytest.mark.usefixtures("labeling")
+def test_banned_node_loses_its_labels(machines: Machines, fleet: Fleet) -> None:
+    """Within a round of maintenance."""
+    node, kubelet = joined(machines, fleet)
+    kubelet.create(NODES, body_of(node))
+    wait_for_labels(node, LABELS)
+    key = csrs.claim(node, fleet.management.admin)["endorsementKey"]
+    ban = {"spec": {"banned": {"reason": "stolen", "by": "test", "since": "2026-11-22T00:00:00Z"}}}
+    fleet.management.admin.patch(f"{csrs.ENDORSEMENT_KEYS}/{key}", ban)
+    wait_for_labels(node, {}, seconds=120)
+
+
+@pytest.mark.usefixtures("labeling")
+def test_change_of_a_node_that_was_created_again_is_refused(
+    machines: Machines, fleet: Fleet
+) -> None:
+    """The signer relies on the UID in its patch."""
+    node, kubelet = joined(machines, fleet)
+    kubelet.create(NODES, body_of(node))
+    change = {"metadata": {"uid": "00000000-0000-4000-8000-000000000000", "labels": {"any": "one"}}}
+    with pytest.raises(ApiError, match=r"^422 .*uid.*field is immutable"):
+        fleet.first.workload.admin.patch(f"{NODES}/{node.name}", change)
+
+
+def test_missing_right_is_shown_and_certificates_are_issued(
+    machines: Machines, fleet: Fleet, labeling: Signer
+) -> None:
+    node = machines.registered(fleet.second)
+    assert node.call().status == 0
+    client_of(node).create(NODES, body_of(node))
+
+    def is_shown() -> bool:
+        return any(
+            "apply node-labels-rbac.yaml there" in line.get("message", "")
+            for line in labeling.lines
+            if line["event"] == "cluster not served"
+        )
+
+    wait_until(is_shown, what="the log names the file with the right", seconds=120)
+    assert machines.registered(fleet.second).call().status == 0
+
+
+def test_labels_go_with_the_policy(machines: Machines, fleet: Fleet, labeling: Signer) -> None:
+    node, kubelet = joined(machines, fleet)
+    kubelet.create(NODES, body_of(node))
+    wait_for_labels(node, LABELS)
+    with labeling.with_policies(of_cluster(fleet.first)):
+        wait_for_labels(node, {})
+    labeling.wait_until_ready()
