@@ -172,6 +172,10 @@ fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 
 bench: setup controlplane ## Measure what is promised about speed and size
 	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
 
+.PHONY: simulate
+simulate: setup ## Simulate 100,000 Machines on measured costs (minutes of CPU; ARGS='--list' lists the scenarios)
+	$(BIN)/python -m tests.bench.simulation $(ARGS)
+
 # The image that the pods pull; releases set it.
 IMAGE ?=
 CHART := $(BIN)/python -m tests.packaging.signer.chart

@@ -95,6 +95,9 @@ def main() -> int:
     except Exception:
         _logger.exception("this is a bug; please report it with this traceback")
         return EXIT_RETRY
+    finally:
+        # At its exit, the interpreter searches for garbage once more, but not in frozen objects.
+        gc.freeze()
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -58,6 +59,8 @@ class PolicyFileContents:
     """The policies of a file."""
 
     path: Path
+    digest: str
+    """SHA-256 of the file, in hex."""
     policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
     """The trust anchors of the policies, by the name of the policy."""
@@ -127,11 +130,21 @@ def load_policy_file(path: Path) -> PolicyFileContents:
 
 
 def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
-    policies = _policies(path, problems)
+    try:
+        content = path.read_bytes()
+    except OSError as e:
+        problems.append(f"{path}: {e.strerror}")
+        return None
+    policies = _policies(path, content, problems)
     if policies is None:
         return None
     anchors = {p.name: _anchors(p, problems) for p in policies.accepted}
-    return PolicyFileContents(path=path, policies=policies, anchors=MappingProxyType(anchors))
+    return PolicyFileContents(
+        path=path,
+        digest=sha256(content).hexdigest(),
+        policies=policies,
+        anchors=MappingProxyType(anchors),
+    )
 
 
 def _connection(flags: Flags, problems: list[str]) -> Connection | None:
@@ -169,11 +182,9 @@ def _check(grammar: re.Pattern[str], value: str, flag: str, what: str, problems:
         problems.append(f"{flag} {value}: must be the name of {what}")
 
 
-def _policies(path: Path, problems: list[str]) -> PolicySet | None:
+def _policies(path: Path, content: bytes, problems: list[str]) -> PolicySet | None:
     try:
-        return load_policies(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        problems.append(f"{path}: {e.strerror}")
+        return load_policies(content.decode())
     except UnicodeDecodeError:
         problems.append(f"{path}: must be UTF-8")
     except PolicyFileInvalid as e:

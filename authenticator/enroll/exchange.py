@@ -72,7 +72,8 @@ from common.names import PENDING_REASON_ANNOTATION
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
 
-NAME_PREFIX: Final = "kubelet-tpm-"
+OFFER_PREFIX: Final = "kubelet-tpm-offer-"
+ANSWER_PREFIX: Final = "kubelet-tpm-answer-"
 OFFER_TTL_SECONDS: Final = 10 * 60
 """An offer without a challenge is replaced after this time."""
 
@@ -207,8 +208,8 @@ class _Exchange:
             fingerprint=self._spec.fingerprint,
             boot_id=self._deps.clock.boot_id(),
             started_at=self._deps.clock.boottime(),
-            offer_name=NAME_PREFIX + self._deps.token_hex(),
-            answer_name=NAME_PREFIX + self._deps.token_hex(),
+            offer_name=OFFER_PREFIX + self._deps.token_hex(),
+            answer_name=ANSWER_PREFIX + self._deps.token_hex(),
             key=issued_certificate.key_pem(key),
             offer=encode_request(pkcs10, evidence.encode_attestation_data(offer)),
             offer_uid=None,

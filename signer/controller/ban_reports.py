@@ -9,19 +9,25 @@ from typing import Final
 from signer.errors import EndorsementKeyBanned
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.machine_status import MachineCondition
-from signer.model import attested_node_name
+from signer.model import ClusterKey, attested_node_name
 
 MESSAGE: Final = "the endorsement key is banned"
 
 
-def note_bans(caches: ManagementCaches, note: Callable[[MachineCondition], None]) -> None:
+def note_bans(
+    caches: ManagementCaches,
+    note: Callable[[MachineCondition], None],
+    serves: Callable[[ClusterKey], bool],
+) -> None:
     """Note the ban of every key that still has the claim to a node, for the node's Machine.
+
+    Only the Clusters that this replica `serves` count.
 
     Raises `ApiServerUnavailable` until the caches are filled.
     """
     for key in caches.keys.by_index("banned", True):  # noqa: FBT003 - the only key of the index
         holder = key.held_by
-        if holder is None:
+        if holder is None or not serves(holder.cluster):
             continue
         name = attested_node_name(holder.cluster, holder.node_name)
         node = caches.nodes.get(f"{holder.cluster.namespace}/{name}")

@@ -7,27 +7,38 @@ from signer.controller.housekeeping import delete_stale_claims, delete_unclaimed
 from signer.inventory.caches import cluster_key
 from signer.inventory.claims import KubeClaimStore
 from signer.inventory.management import ManagementCluster
-from signer.model import AttestedNodeObject, EndorsementKeyObject
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 
 
 class ClaimCleanup:
     """Reads claims, keys and Machines from the caches, and deletes by the claim store."""
 
     def __init__(
-        self, management: ManagementCluster, claims: KubeClaimStore, now: Callable[[], datetime]
+        self,
+        management: ManagementCluster,
+        claims: KubeClaimStore,
+        *,
+        serves: Callable[[ClusterKey], bool],
+        now: Callable[[], datetime],
     ) -> None:
+        """Clean up after the Clusters that this replica `serves`, also those that are gone."""
         self._management = management
+        self._serves = serves
         self._claims = claims
         self._now = now
 
     def delete_stale_claims(self) -> None:
         """Delete AttestedNodes without a Machine whose certificate expired a day ago."""
-        nodes = self._management.nodes.all()
+        nodes = [node for node in self._management.nodes.all() if self._serves(node.cluster)]
         delete_stale_claims(nodes, self._claims, is_live=self._is_live, now=self._now())
 
     def delete_unclaimed_keys(self) -> None:
         """Delete EndorsementKeys that no operator has written to and no AttestedNode names."""
-        keys = self._management.keys.all()
+        keys = [
+            key
+            for key in self._management.keys.all()
+            if key.held_by is not None and self._serves(key.held_by.cluster)
+        ]
         delete_unclaimed_keys(keys, self._claims, is_claimed=self._is_claimed, now=self._now())
 
     def _is_live(self, node: AttestedNodeObject) -> bool:

@@ -5,8 +5,9 @@ report.
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from common.names import CLIENT_SIGNER
@@ -37,6 +38,9 @@ class ClusterReport:
     message: str = ""
     reachable: bool = False
     """Whether its API server answers."""
+    credential_expiry: datetime | None = field(default=None, compare=False)
+    """When the client certificate of its kubeconfig Secret expires. A new one is no change that
+    users of the Cluster have to see."""
 
     @property
     def served(self) -> bool:
@@ -44,18 +48,32 @@ class ClusterReport:
         return self.state == SERVED
 
 
-def render_reports(reports: Iterable[ClusterReport]) -> bytes:
-    """Return the reports as JSON, sorted by namespace and name."""
+def render_reports(
+    own: Iterable[ClusterReport],
+    others: Iterable[ClusterReport],
+    replica: Callable[[ClusterKey], str | None],
+) -> bytes:
+    """Return all Clusters as JSON, each with its replica, sorted by namespace and name.
+
+    Only the replica that serves a Cluster knows its state.
+    """
+    states = {
+        report.key: {
+            "state": report.state,
+            "message": report.message,
+            "reachable": report.reachable,
+        }
+        for report in own
+    }
     documents = [
         {
             "namespace": report.key.namespace,
             "name": report.key.name,
-            "state": report.state,
-            "message": report.message,
-            "reachable": report.reachable,
+            "replica": replica(report.key),
+            **states.get(report.key, {}),
             "policies": report.policies,
         }
-        for report in sorted(reports, key=lambda report: (report.key.namespace, report.key.name))
+        for report in sorted((*own, *others), key=lambda r: (r.key.namespace, r.key.name))
     ]
     return json.dumps(documents, indent=1).encode()
 

@@ -1,12 +1,13 @@
 """Reports what becomes of each Cluster: log, Events, metrics and the status of the policies.
 
-Without it, an operator would find a Cluster that is not served only when its nodes do not join.
+Each replica reports the Clusters that it serves. Without these reports, an operator would find a
+Cluster that is not served only when its nodes do not join.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -32,11 +33,17 @@ _MAX_CHANGES: Final = 20
 class Connections(Protocol):
     """What is known of the connections to workload clusters."""
 
+    def serves(self, key: ClusterKey) -> bool:
+        """Return whether this replica serves the Cluster."""
+
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         """Return the client signers of a Cluster. Raises `ApiServerUnavailable`."""
 
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why an opted-in Cluster is not served, `None` if it is."""
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        """Return when the certificate of the connection expires, `None` if it has none."""
 
 
 @dataclass(slots=True)
@@ -62,7 +69,8 @@ class ClusterReporter:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self._reports: Mapping[ClusterKey, ClusterReport] = {}
+        self._reports: Sequence[ClusterReport] = ()
+        self._others: Sequence[ClusterReport] = ()
         self._policies = policies
         self._connections = connections
         self._events = events
@@ -71,9 +79,13 @@ class ClusterReporter:
         self._reported: dict[str, _Reported] = {}
         """By the UID of the Cluster."""
 
-    def all(self) -> Iterable[ClusterReport]:
-        """Return the present report of each Cluster."""
-        return self._reports.values()
+    def own(self) -> Sequence[ClusterReport]:
+        """Return the present report of each Cluster that this replica serves."""
+        return self._reports
+
+    def others(self) -> Sequence[ClusterReport]:
+        """Return the reports of all other Clusters, as if their API servers answered."""
+        return self._others
 
     def update(self, clusters: Iterable[ClusterObject]) -> None:
         """Report every Cluster, and write Events about changes.
@@ -81,18 +93,24 @@ class ClusterReporter:
         Raises `ApiServerUnavailable` before policies are known, and while Events cannot be written.
         """
         policies = self._policies.policies
-        reports: dict[ClusterKey, ClusterReport] = {}
+        reports: list[ClusterReport] = []
+        others: list[ClusterReport] = []
         for cluster in clusters:
             try:
                 signers = self._connections.opted_in_signers(cluster)
             except ApiServerUnavailable:
                 continue
-            problem = self._connections.problem(cluster.key)
+            is_own = self._connections.serves(cluster.key)
+            problem = self._connections.problem(cluster.key) if is_own else None
             report = report_cluster(cluster, signers, policies, problem)
             if report is not None:
-                reports[cluster.key] = report
-        self._reports = reports
-        self._report_changes(tuple(reports.values()))
+                if is_own:
+                    expiry = self._connections.credential_expiry(cluster.key)
+                    reports.append(replace(report, credential_expiry=expiry))
+                else:
+                    others.append(report)
+        self._reports, self._others = reports, others
+        self._report_changes(reports)
 
     def _report_changes(self, reports: Sequence[ClusterReport]) -> None:
         uids = {report.uid for report in reports}
@@ -115,7 +133,7 @@ class ClusterReporter:
         if not report.served or earlier is not None:
             reason = "ClusterServed" if report.served else report.state
             message = report.message or "the signer serves the Cluster"
-            regarding = _reference(report)
+            regarding = cluster_reference(report.key, report.uid)
             self._events.record(regarding, reason, message, self._now(), warning=not report.served)
         reported.event, reported.written = report, now
 
@@ -129,13 +147,14 @@ def _is_due(reported: _Reported, now: float) -> bool:
     return not report.served and now - reported.written > _REPEAT_SECONDS
 
 
-def _reference(report: ClusterReport) -> ObjectReference:
+def cluster_reference(key: ClusterKey, uid: str) -> ObjectReference:
+    """Return the reference of Events about a Cluster."""
     return ObjectReference(
         api_version=_CLUSTER_VERSION,
         kind="Cluster",
-        namespace=report.key.namespace,
-        name=report.key.name,
-        uid=report.uid,
+        namespace=key.namespace,
+        name=key.name,
+        uid=uid,
     )
 
 

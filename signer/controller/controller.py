@@ -3,7 +3,7 @@
 Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
 and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
 maintenance; a pool for queries to platforms; the maintenance of the management cluster, the
-policies, the reports and the list of workload clusters.
+policies, the reports, the list of workload clusters and the Leases of the replicas.
 """
 
 import logging
@@ -12,6 +12,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from threading import Event, Thread
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -23,14 +24,17 @@ from signer.controller.authorities import ClusterAuthorities
 from signer.controller.claim_cleanup import ClaimCleanup
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.cluster_report import render_reports
+from signer.controller.credential_lists import find_changed_list
 from signer.controller.fair_queue import Item
 from signer.controller.handled_versions import HandledVersions
 from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.live_leases import RENEW_SECONDS
 from signer.controller.metrics_access import MetricsAccess
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
+from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports import Reports
 from signer.controller.requester_share import RequesterShares
 from signer.controller.server_certificate import self_signed_context
@@ -49,11 +53,14 @@ from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
+from signer.kube.events import EventRecorder
+from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
-from signer.model import ClaimStore, ClusterKey, Csr, Node
+from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
+from signer.verify.parse import seems_answer
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +78,10 @@ _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _MAINTENANCE_INTERVAL: Final = 60.0
 _MAINTENANCE_RETRY: Final = 5.0
+_HAND_OVER_SECONDS: Final = 10.0
+"""For which a replica that ends still serves its Clusters: the others find within two seconds that
+its Lease is gone, and then connect. With `_SHUTDOWN_GRACE`, it is less than the chart's
+`terminationGracePeriodSeconds`."""
 _SHUTDOWN_GRACE: Final = 15.0
 """Seconds in which workers may finish the items that they process."""
 
@@ -81,11 +92,12 @@ class Controller:
     Raises `OSError` when it is made and cannot listen on the address for metrics.
     """
 
-    def __init__(self, config: Config, *, agent: str) -> None:
+    def __init__(self, config: Config, *, agent: str, host_name: str) -> None:
         api = ApiClient("management", config.management, user_agent=agent)
         self._config = config
         self._agent = agent
         self._stop = Event()
+        self._leaving = Event()
         self._queue = WorkQueue(
             workers=_WORKERS,
             max_workers_per_cluster=_MAX_WORKERS_PER_CLUSTER,
@@ -104,15 +116,19 @@ class Controller:
         )
         self._policy_sync = PolicySync(self._management, PolicyClient(api), config.policy_file)
         policies = self._policy_sync.active
+        self._replicas = self._make_replicas(api, host_name)
+        serves = self._replicas.serves
         claims = LimitedClaimStore(api, EndorsementKeyQuota(self._management))
-        self._cleanup = ClaimCleanup(self._management, claims, _now)
+        self._cleanup = ClaimCleanup(self._management, claims, serves=serves, now=_now)
         self._challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         authorities = ClusterAuthorities(
             SecretClient(api), policies.policy_of, monotonic=time.monotonic
         )
-        self._rounds = WorkloadRounds(self._management, policies, authorities, claims, now=_now)
+        self._rounds = WorkloadRounds(
+            self._management, policies, authorities, claims, events=EventRecorder(api), now=_now
+        )
         pool = TaskPool(_TASK_THREADS)
         self._clusters = WorkloadClusters(
             self._management,
@@ -120,6 +136,7 @@ class Controller:
             user_agent=agent,
             budgets=self._budgets,
             pool=pool,
+            serves=serves,
             opened=self._on_cluster_added,
         )
         self._maintenance = WorkloadMaintenance(
@@ -132,9 +149,10 @@ class Controller:
             api,
             self._management,
             self._policy_sync,
-            _Connections(self._clusters, self._rounds),
+            _Connections(self._replicas, self._clusters, self._rounds),
             now=_now,
         )
+        self._management.keys.add_event_handler(self._on_key_changed)
         self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
         self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
         self._reconciler = self._make_reconciler(claims, authorities)
@@ -154,8 +172,11 @@ class Controller:
         Thread(target=self._maintain_policies, name="policies", daemon=True).start()
         Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
         Thread(target=self._write_reports, name="reports", daemon=True).start()
+        sharing = Thread(target=self._share_clusters, name="replicas", daemon=True)
+        sharing.start()
         _logger.info("signer started", extra={"fields": self._describe()})
         stop.wait()
+        self._hand_over(sharing)
         self._stop.set()
         self._clusters.stop()
         self._queue.shut_down()
@@ -166,6 +187,14 @@ class Controller:
             self._http_server.stop()
         _logger.info("signer stopped")
 
+    def _hand_over(self, sharing: Thread) -> None:
+        """Let other replicas take over the Clusters, while this one still serves them."""
+        self._leaving.set()
+        sharing.join(RENEW_SECONDS)
+        if self._replicas.has_successors and self._clusters.open_clusters():
+            _logger.info("other replicas take over the Clusters")
+            time.sleep(_HAND_OVER_SECONDS)
+
     def _describe(self) -> dict[str, object]:
         file = self._config.policy_file
         return {
@@ -173,7 +202,28 @@ class Controller:
             "policySource": "KubeletAttestationPolicies" if file is None else str(file.path),
             "managementCluster": self._config.management.server,
             "namespace": self._config.watched_namespace or "all",
+            "replica": self._replicas.this.name,
         }
+
+    def _settings(self) -> str:
+        """Return a digest of what verdicts depend on and replicas may be started with."""
+        groups = ",".join(sorted(self._config.infrastructure_groups))
+        return sha256(f"{self._policy_sync.digest} {groups}".encode()).hexdigest()[:16]
+
+    def _make_replicas(self, api: ApiClient, host_name: str) -> Replicas:
+        name = f"{host_name}_{secrets.token_hex(8)}"
+        return Replicas(
+            LeaseClient(api, self._config.own_namespace),
+            Replica(name=name, namespace=self._config.watched_namespace),
+            settings=self._settings,
+            ready=lambda: self._healthy() and self._management.has_synced(),
+            connected=self._has_tried_all,
+            now=_now,
+            monotonic=time.monotonic,
+        )
+
+    def _has_tried_all(self) -> bool:
+        return self._clusters.has_tried_all()
 
     def _make_reconciler(self, claims: ClaimStore, authorities: ClusterAuthorities) -> Reconciler:
         return Reconciler(
@@ -206,16 +256,25 @@ class Controller:
             lambda: self._policy_sync.active.bundles,
             self._queue.state,
             self._budgets.memory,
-            self._reports.clusters.all,
+            self._reports.clusters.own,
+            lambda: self._replicas.count,
         )
         app = build_app(
             registry,
             healthy=self._healthy,
-            ready=self._management.has_synced,
-            clusters=lambda: render_reports(self._reports.clusters.all()),
+            ready=lambda: self._management.has_synced() and self._replicas.has_joined,
+            clusters=self._render_clusters,
             access=access,
         )
         return HttpServer(config.metrics_address, app, tls)
+
+    def _render_clusters(self) -> bytes:
+        reports = self._reports.clusters
+        return render_reports(reports.own(), reports.others(), self._replica_name)
+
+    def _replica_name(self, cluster: ClusterKey) -> str | None:
+        replica = self._replicas.serving(cluster)
+        return None if replica is None else replica.name
 
     def _healthy(self) -> bool:
         return all(worker.is_alive() for worker in self._workers)
@@ -233,10 +292,9 @@ class Controller:
             if workload.stopped.is_set():
                 return
             if after is not None:
-                self._queue.add(Item(cluster=key, requester=after.username, name=after.name))
+                self._queue.add(_item(key, after))
             elif before is not None:
-                item = Item(cluster=key, requester=before.username, name=before.name)
-                self._queue.forget(item)
+                self._queue.forget(_item(key, before))
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             if after is not None and (before is None or before.labels != after.labels):
@@ -253,6 +311,14 @@ class Controller:
         workload.csrs.add_event_handler(csr_changed)
         workload.nodes.add_event_handler(node_changed)
         workload.bindings.add_event_handler(bindings_changed)
+
+    def _on_key_changed(
+        self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
+    ) -> None:
+        cluster = find_changed_list(before, after)
+        workload = None if cluster is None else self._clusters.get(cluster)
+        if workload is not None:
+            workload.maintenance_due.set()
 
     def _worker(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -272,7 +338,7 @@ class Controller:
         """Reconcile an item; return the result, and whether a call to the cluster was slow."""
         workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or csr.username != item.requester:
+        if workload is None or csr is None or _item(item.cluster, csr) != item:
             return DONE, None
         handled = self._handled[workload]
         if handled.includes(csr):
@@ -313,6 +379,13 @@ class Controller:
             # CSRs that wait for a policy or a revocation list can be decided now.
             self._queue.notify(None, None)
 
+    def _share_clusters(self) -> None:
+        while True:
+            run_step(self._replicas.sync, "sharing of the Clusters")
+            if self._leaving.wait(RENEW_SECONDS):
+                break
+        run_step(self._replicas.leave, "end of the Lease")
+
     def _write_reports(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             self._reports.write()
@@ -333,8 +406,12 @@ class Controller:
 class _Connections:
     """Why Clusters are not served: their connections, and what their maintenance found."""
 
+    replicas: Replicas
     clusters: WorkloadClusters
     rounds: WorkloadRounds
+
+    def serves(self, key: ClusterKey) -> bool:
+        return self.replicas.serves(key)
 
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return self.clusters.opted_in_signers(cluster)
@@ -343,6 +420,19 @@ class _Connections:
         workload = self.clusters.get(key)
         found = None if workload is None else self.rounds.problem(workload)
         return self.clusters.problem(key) or found
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        workload = self.clusters.get(key)
+        return None if workload is None else workload.credential_expiry
+
+
+def _item(cluster: ClusterKey, csr: Csr) -> Item:
+    return Item(
+        cluster=cluster,
+        requester=csr.username,
+        name=csr.name,
+        seems_answer=seems_answer(csr.request),
+    )
 
 
 def _now() -> datetime:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from signer.inventory.credential_list import StoredList, encode_entry
-from signer.model import AttestedNodeObject, EndorsementKeyObject
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 
 _MAX_CHANGES_PER_ROUND: Final = 100
 """Each change of an entry costs a read of the AttestedNode."""
@@ -22,6 +22,21 @@ class ListClient(Protocol):
 
     def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
         """Write entries, and remove those whose value is `None`, unless the list has changed."""
+
+
+def find_changed_list(
+    before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
+) -> ClusterKey | None:
+    """Return the Cluster whose list a change of a key makes out of date, `None` if there is none.
+
+    A ban or a release, and the end of one, are in the list within seconds. The holder's own writes
+    change nothing: the reconciler publishes what it issues.
+    """
+    if before is None or after is None or after.held_by is None:
+        return None
+    if (before.banned, before.released_from) == (after.banned, after.released_from):
+        return None
+    return after.held_by.cluster
 
 
 def sync_credential_list(

@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from common.errors import AttestationError, Denied, Unavailable
+from common.challenge import decode_challenge
+from common.errors import AttestationError, ChallengeMalformed, Denied, Unavailable
+from common.names import CHALLENGE_ANNOTATION
 from signer.errors import AuthorityShared, CsrChanged
 from signer.model import (
     AttestedNodeObject,
@@ -37,6 +39,8 @@ of endorsement keys, later than the claims that name them."""
 _MAX_CLAIMS_PER_ROUND: Final = 20
 """Each costs a list of the Machines of a namespace."""
 _MAX_KEYS_PER_ROUND: Final = 200
+_CHALLENGED_OFFER_TTL: Final = timedelta(minutes=5)
+"""A node answers a challenge within four minutes after it first sees it, or not at all."""
 _MAX_OFFERS_PER_ROUND: Final = 500
 """Each is parsed, and the parser runs with Python's global lock held."""
 _MAX_FAILURES_PER_ROUND: Final = 3
@@ -75,8 +79,12 @@ class KeyDeleter(Protocol):
 
 
 def delete_expired_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) -> None:
-    """Delete offers whose challenge can no longer be answered."""
-    expired = [csr for csr in csrs if now - csr.created > CHALLENGE_MAX_AGE]
+    """Delete offers whose challenge can no longer be answered, or has been answered for certain.
+
+    Otherwise answered offers would look like requests that wait. A node that has not seen its
+    challenge in time starts over.
+    """
+    expired = [csr for csr in csrs if _is_expired(csr, now)]
     for csr in _sample(expired, _MAX_OFFERS_PER_ROUND):
         if _is_offer(csr):
             try:
@@ -144,18 +152,21 @@ def delete_unclaimed_keys(
 
 def enforce_auto_approve_policy(
     cluster: ClusterKey, names: Iterable[str], policy: Policy, remove: Callable[[str], None]
-) -> None:
+) -> str:
     """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so.
+
+    Return the bindings with what became of them, for an Event; empty if there is none to report.
 
     With mode ServingOnly these bindings are how nodes get their client certificates. While
     approvals are disabled, nodes may still need them.
     """
     if policy.mode is PolicyMode.SERVING_ONLY:
-        return
+        return ""
     remove_them = (
         policy.auto_approve_bindings is AutoApproveBindings.REMOVE
         and policy.approval is Approval.ENABLED
     )
+    outcomes: list[str] = []
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
         fields = _fields(cluster) | {
             "reason": "AutoApproveBindingPresent",
@@ -164,6 +175,7 @@ def enforce_auto_approve_policy(
             "alarm": True,
         }
         _logger.warning("auto-approving binding found", extra={"fields": fields})
+        outcome = "not deleted"
         if remove_them:
             try:
                 remove(name)
@@ -171,7 +183,10 @@ def enforce_auto_approve_policy(
                 fields |= {"message": e.message, "detail": e.detail}
                 _logger.warning("binding not removed", extra={"fields": fields})
             else:
+                outcome = "deleted"
                 _logger.warning("binding removed", extra={"fields": fields})
+        outcomes.append(f"{name} ({outcome})")
+    return ", ".join(outcomes)
 
 
 def check_authority(
@@ -196,6 +211,20 @@ def check_authority(
     except Unavailable as e:
         return e
     return None
+
+
+def _is_expired(csr: Csr, now: datetime) -> bool:
+    age = now - csr.created
+    if age > CHALLENGE_MAX_AGE:
+        return True
+    challenge = csr.annotations.get(CHALLENGE_ANNOTATION)
+    if challenge is None or age <= _CHALLENGED_OFFER_TTL:
+        return False
+    try:
+        issued_at = datetime.fromisoformat(decode_challenge(challenge).issued_at)
+    except ChallengeMalformed:
+        return False
+    return now - issued_at > _CHALLENGED_OFFER_TTL
 
 
 def _is_offer(csr: Csr) -> bool:

@@ -95,9 +95,12 @@ class KeyRequests:
         management: ManagementCluster,
         writer: KeyRequestWriter,
         *,
+        serves: Callable[[ClusterKey], bool],
         monotonic: Callable[[], float],
     ) -> None:
+        """Delete settled requests of the Clusters that this replica `serves`."""
         self._management = management
+        self._serves = serves
         self._writer = writer
         self._monotonic = monotonic
         self._paused: dict[str, float] = {}
@@ -195,9 +198,11 @@ class KeyRequests:
         return written
 
     def _settled(self) -> Iterator[EndorsementKeyRequest]:
-        """Yield the requests whose Machine is gone, has a key on record, or has attested."""
+        """Yield requests whose Machine is gone, has a key on record, or has attested."""
         management = self._management
         for request in management.key_requests.all():
+            if not self._serves(request.cluster):
+                continue
             machine = management.machines.get(f"{request.cluster.namespace}/{request.name}")
             if (
                 machine is None

@@ -5,14 +5,14 @@ content of a request is a label. A tenant may create Clusters without limit, so 
 clusters that get a label of their own is limited.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from heapq import nlargest, nsmallest
 from threading import Lock
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from signer.controller.cluster_report import ClusterReport
@@ -72,6 +72,7 @@ def build_registry(
     queue_state: Callable[[], QueueState],
     budget: MemoryBudget,
     clusters: Callable[[], Iterable[ClusterReport]] = tuple,
+    replicas: Callable[[], int] = int,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     registry = CollectorRegistry()
@@ -80,6 +81,7 @@ def build_registry(
     registry.register(_Budget(budget))
     registry.register(_Anchors(bundles))
     registry.register(_Clusters(clusters))
+    registry.register(_replicas(replicas))
     return registry
 
 
@@ -121,21 +123,26 @@ class _Budget(Collector):
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         used = GaugeMetricFamily(
             f"{_PREFIX}_cache_bytes",
             "Memory of cached objects of a namespace's clusters.",
             labels=("namespace",),
         )
-        refused = GaugeMetricFamily(
+        refused = CounterMetricFamily(
             f"{_PREFIX}_cache_refused_objects",
-            "Objects of a namespace that its memory budget refused, since the start.",
+            "Objects of a namespace that its memory budget refused.",
             labels=("namespace",),
         )
-        for family, values in ((used, self._budget.used()), (refused, self._budget.refused())):
-            for namespace, value in nlargest(_MAX_OWNERS, values.items(), key=lambda pair: pair[1]):
-                family.add_metric((namespace,), value)
+        for namespace, value in _largest(self._budget.used()):
+            used.add_metric((namespace,), value)
+        for namespace, value in _largest(self._budget.refused()):
+            refused.add_metric((namespace,), value)
         yield from (used, refused)
+
+
+def _largest(values: Mapping[str, int]) -> list[tuple[str, int]]:
+    return nlargest(_MAX_OWNERS, values.items(), key=lambda pair: pair[1])
 
 
 def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
@@ -151,19 +158,36 @@ class _Clusters(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         served = GaugeMetricFamily(
             f"{_PREFIX}_cluster_served",
-            "1 if requests of a Cluster that a policy selects or that has opted in are decided.",
+            "1 if requests of a Cluster of this replica, selected or opted in, are decided.",
             labels=("namespace", "cluster", "reason"),
         )
         reachable = GaugeMetricFamily(
             f"{_PREFIX}_cluster_reachable",
-            "1 if the API server of an opted-in Cluster answers the signer.",
+            "1 if the API server of an opted-in Cluster of this replica answers it.",
+            labels=("namespace", "cluster"),
+        )
+        expiry = GaugeMetricFamily(
+            f"{_PREFIX}_kubeconfig_not_after_seconds",
+            "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
             labels=("namespace", "cluster"),
         )
         for report in nsmallest(_MAX_CLUSTERS, self._reports(), key=_unserved_first):
             labels = _cluster_labels(report.key)
+            if report.credential_expiry is not None:
+                expiry.add_metric(labels, report.credential_expiry.timestamp())
             served.add_metric((*labels, "" if report.served else report.state), report.served)
             reachable.add_metric(labels, report.reachable)
-        yield from (served, reachable)
+        yield from (served, reachable, expiry)
+
+
+def _replicas(count: Callable[[], int]) -> Gauge:
+    gauge = Gauge(
+        f"{_PREFIX}_replicas",
+        "Replicas that share the Clusters; 0 while this replica serves every Cluster.",
+        registry=None,
+    )
+    gauge.set_function(count)
+    return gauge
 
 
 def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:

@@ -50,6 +50,8 @@ def plan_label_changes(
     `clusterctl move` pauses it, and then deletes its claims here. Raises `ApiServerUnavailable`
     while caches are incomplete.
     """
+    if not enabled and not any(node.labels for node in nodes):
+        return ()
     if inventory.cluster().paused:
         return ()
     changes = []

@@ -18,6 +18,8 @@ class PolicyFile:
 
     def __init__(self, contents: PolicyFileContents, active: ActivePolicies) -> None:
         """Put the policies in force that the file had at the start."""
+        self.digest = contents.digest
+        """Digest of the file whose policies are in force."""
         self._path = contents.path
         self._active = active
         self._last_read: bytes | None = None
@@ -42,6 +44,7 @@ class PolicyFile:
             fields["message"] = "the earlier policies stay in force: correct the file"
             _logger.warning("policy file is invalid", extra={"fields": fields})
             return False
+        self.digest = contents.digest
         if contents.policies == self._active.policies:
             return False
         self._active.replace(contents.policies, contents.anchors)

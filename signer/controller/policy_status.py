@@ -1,29 +1,36 @@
-"""The status of a KubeletAttestationPolicy: what became of it, and of the Clusters it is for."""
+"""The status of a KubeletAttestationPolicy: what became of it, and of the Clusters it is for.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Replicas share the Clusters and the status. Each knows the states of its own Clusters, and reads
+those of the others from the status. It writes all of them, under the resourceVersion that it read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from signer.controller.cluster_report import ClusterReport
+from signer.controller.cluster_report import SERVED, ClusterReport
 from signer.controller.policy_objects import PolicyState
 from signer.errors import PolicyConflict, PolicyInvalid
+from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.policy_object import PolicyObject
+from signer.model import ClusterKey
 
 _MAX_CLUSTERS: Final = 100
 """Clusters in a status, which stays below 200 KiB. The counts are of all."""
 _MAX_NAMED: Final = 3
 """Clusters in the message of a condition."""
 _MAX_TEXT: Final = 1024
-_REPEAT_SECONDS: Final = 300.0
-"""Until a replica writes a status again that another replica has overwritten. Two replicas may
-differ, for example if only one reaches a workload cluster."""
+_REPEAT_SECONDS: Final = 30.0
+"""Until a replica writes a status again that another replica has overwritten. Two replicas differ
+while both serve a Cluster and only one reaches it."""
 
 
 class StatusWriter(Protocol):
     """Writes the status of policies."""
 
-    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace the status, unless the policy was deleted."""
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> bool:
+        """Replace the status, unless the policy has changed; return whether it is written."""
 
 
 class PolicyStatuses:
@@ -43,13 +50,41 @@ class PolicyStatuses:
         last, written = self._written.get(policy.uid, ({}, 0.0))
         if last == content and now - written < _REPEAT_SECONDS:
             return
-        self._writer.write_status(policy, status)
-        self._written[policy.uid] = (content, now)
+        if self._writer.write_status(policy, status):
+            self._written[policy.uid] = (content, now)
 
     def forget_others(self, policies: Iterable[PolicyObject]) -> None:
         """Forget the policies that no longer exist."""
         uids = {policy.uid for policy in policies}
         self._written = {uid: last for uid, last in self._written.items() if uid in uids}
+
+
+def stored_reports(
+    policy: PolicyObject, others: Iterable[ClusterReport], watched_namespace: str
+) -> Iterator[ClusterReport]:
+    """Yield the reports of Clusters that other replicas serve, with the states that they wrote.
+
+    The status has no more than 100 entries, those first that are not served. So a Cluster without
+    an entry is served if there are 100, and else its replica has not written its state yet. What is
+    outside of the watched namespace, if there is one, stays as it is.
+    """
+    stored = {(e["namespace"], e["name"]): e for e in policy.status.get("clusters") or ()}
+    missing = {"state": CONNECTING.reason, "message": CONNECTING.message}
+    if len(stored) >= _MAX_CLUSTERS:
+        missing = {"state": SERVED}
+    for report in others:
+        entry = stored.get((report.key.namespace, report.key.name), missing)
+        state, message = entry["state"], entry.get("message", "")
+        yield replace(report, state=state, message=message) if report.served else report
+    for (namespace, name), entry in stored.items():
+        if watched_namespace not in {"", namespace}:
+            yield ClusterReport(
+                key=ClusterKey(namespace=namespace, name=name),
+                uid="",
+                policies=(policy.name,),
+                state=entry["state"],
+                message=entry.get("message", ""),
+            )
 
 
 def build_status(

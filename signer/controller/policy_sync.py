@@ -13,7 +13,12 @@ from signer.controller.active_policies import ActivePolicies
 from signer.controller.cluster_report import ClusterReport
 from signer.controller.policy_file import PolicyFile
 from signer.controller.policy_objects import PolicyObjects
-from signer.controller.policy_status import PolicyStatuses, StatusWriter, build_status
+from signer.controller.policy_status import (
+    PolicyStatuses,
+    StatusWriter,
+    build_status,
+    stored_reports,
+)
 from signer.inventory.caches import cluster_key
 from signer.inventory.management import ManagementCluster
 from signer.model import ClusterKey
@@ -40,12 +45,24 @@ class PolicySync:
             changed = cache.has_synced and self._objects.sync(cache.all())
         return self.active.reload_bundles() or changed
 
-    def write_statuses(self, reports: Sequence[ClusterReport], now: datetime) -> None:
-        """Write the status of each object that was read. Raises `ApiServerUnavailable`."""
+    @property
+    def digest(self) -> str:
+        """Return the digest of the policy file in force; empty if policies are objects."""
+        return "" if self._file is None else self._file.digest
+
+    def write_statuses(
+        self, own: Sequence[ClusterReport], others: Sequence[ClusterReport], now: datetime
+    ) -> None:
+        """Write the status of each object that was read. Raises `ApiServerUnavailable`.
+
+        `own` are the Clusters that this replica serves.
+        """
         policies = self._management.policies.all() if self._file is None else ()
         for policy in policies:
             state = self._objects.states.get(policy.uid)
             if state is not None:
+                watched = self._management.namespace
+                reports = [*own, *stored_reports(policy, others, watched)]
                 self._statuses.write(policy, build_status(policy, state, reports, now))
         self._statuses.forget_others(policies)
 

@@ -32,11 +32,19 @@ class Reports:
         *,
         now: Callable[[], datetime],
     ) -> None:
+        """Report on the Clusters that this replica serves, and on what belongs to them."""
         self.clusters = ClusterReporter(
-            policies.active, connections, EventRecorder(api), now=now, monotonic=time.monotonic
+            policies.active,
+            connections,
+            EventRecorder(api),
+            now=now,
+            monotonic=time.monotonic,
         )
         self.machines = MachineReports(MachineStatusClient(api), now=now, monotonic=time.monotonic)
-        self.key_requests = KeyRequests(management, KeyRequestClient(api), monotonic=time.monotonic)
+        self.key_requests = KeyRequests(
+            management, KeyRequestClient(api), serves=connections.serves, monotonic=time.monotonic
+        )
+        self._serves = connections.serves
         self._management = management
         self._policies = policies
         self._now = now
@@ -54,10 +62,10 @@ class Reports:
             run_step(self._report_policies, "status of the policies")
 
     def _note_bans(self) -> None:
-        note_bans(self._management, self.machines.note)
+        note_bans(self._management, self.machines.note, self._serves)
 
     def _report_clusters(self) -> None:
         self.clusters.update(self._management.clusters.all())
 
     def _report_policies(self) -> None:
-        self._policies.write_statuses(tuple(self.clusters.all()), self._now())
+        self._policies.write_statuses(self.clusters.own(), self.clusters.others(), self._now())

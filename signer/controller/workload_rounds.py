@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from common.errors import ApiServerUnavailable, Waiting
 from signer.controller.active_policies import ActivePolicies
 from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.cluster_reporter import cluster_reference
 from signer.controller.credential_lists import sync_credential_list
 from signer.controller.housekeeping import (
     check_authority,
@@ -20,30 +21,34 @@ from signer.controller.housekeeping import (
 from signer.controller.node_labels import plan_label_changes, write_label_changes
 from signer.controller.steps import run_step
 from signer.controller.workload_maintenance import LimitedDeleter
+from signer.errors import AutoApproveBindingPresent
 from signer.inventory.claims import KubeClaimStore
 from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
 from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
+from signer.kube.events import EventRecorder
 from signer.policy import NodeLabels
 
 
 class WorkloadRounds:
     """Maintains workload clusters, each on one thread at a time; any thread reads `problem`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two are options
         self,
         management: ManagementCluster,
         policies: ActivePolicies,
         authorities: ClusterAuthorities,
         claims: KubeClaimStore,
         *,
+        events: EventRecorder,
         now: Callable[[], datetime],
     ) -> None:
         self._management = management
         self._policies = policies
         self._authorities = authorities
         self._claims = claims
+        self._events = events
         self._now = now
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
 
@@ -69,7 +74,7 @@ class WorkloadRounds:
             if full:
                 workload.read_hosts()
             self._maintain_requests(workload)
-        with self._permitted_by("node-labels-rbac.yaml", workload):
+        with self._permitted_by("node-labels-rbac.yaml", workload, "labels on Nodes"):
             self._sync_node_labels(workload)
         if not full:
             return
@@ -86,12 +91,27 @@ class WorkloadRounds:
             with contextlib.suppress(Waiting):
                 policy = self._policies.policy_of(workload.key)
                 bindings = workload.bindings.all()
-                enforce_auto_approve_policy(workload.key, bindings, policy, workload.remove_binding)
+                outcomes = enforce_auto_approve_policy(
+                    workload.key, bindings, policy, workload.remove_binding
+                )
+                if outcomes:
+                    step = partial(self._record_bindings, workload, outcomes)
+                    run_step(step, "Event about bindings", workload.key)
                 if policy.publish_credentials:
                     self._sync_credentials(workload)
         if workload.csrs.has_synced:
             deleter = LimitedDeleter(workload.writer.delete, time.monotonic)
             delete_expired_offers(workload.csrs.all(), deleter, self._now())
+
+    def _record_bindings(self, workload: WorkloadCluster, outcomes: str) -> None:
+        key = workload.key
+        self._events.record(
+            cluster_reference(key, workload.uid),
+            AutoApproveBindingPresent.reason,
+            "ClusterRoleBindings of the workload cluster let kube-controller-manager approve client"
+            f" certificates without attestation: {outcomes}",
+            self._now(),
+        )
 
     def _sync_credentials(self, workload: WorkloadCluster) -> None:
         key, nodes = workload.key, self._management.nodes
@@ -103,10 +123,7 @@ class WorkloadRounds:
         )
 
     def _sync_node_labels(self, workload: WorkloadCluster) -> None:
-        if not workload.nodes.has_synced:
-            return
-        # Without a policy, nothing says whether the labels must go.
-        with contextlib.suppress(Waiting):
+        try:
             policy = self._policies.policy_of(workload.key)
             changes = plan_label_changes(
                 workload.nodes.all(),
@@ -114,17 +131,24 @@ class WorkloadRounds:
                 enabled=policy.node_labels is NodeLabels.ENABLED,
                 now=self._now(),
             )
-            write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
+        except (Waiting, ApiServerUnavailable):
+            # Without a policy, or with incomplete caches, nothing says what the labels must be.
+            return
+        write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
 
     @contextlib.contextmanager
-    def _permitted_by(self, file: str, workload: WorkloadCluster) -> Iterator[None]:
-        """Report a request that the workload cluster forbids, with the file that permits it."""
+    def _permitted_by(self, file: str, workload: WorkloadCluster, what: str = "") -> Iterator[None]:
+        """Report what the workload cluster forbids, with the file that permits it.
+
+        That is the request, unless `what` says it: a message that varies from round to round would
+        be a new Event each time.
+        """
         try:
             yield
         except ApiServerUnavailable as e:
             if e.status == HTTPStatus.FORBIDDEN:
                 request, _, _ = e.detail.partition(": ")
-                message = f"the workload cluster forbids {request}: apply {file} there"
+                message = f"the workload cluster forbids {what or request}: apply {file} there"
                 self._add_problem(workload, FORBIDDEN, message)
             raise
 

@@ -33,7 +33,7 @@ from signer.kube.decode import (
 )
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
-_AUTO_APPROVE_ROLES: Final = frozenset(
+AUTO_APPROVE_ROLES: Final = frozenset(
     {
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
@@ -160,8 +160,12 @@ class _RoleRef(Fields):
     name: MaybeText = None
 
 
+class _BindingMeta(ObjectMeta):
+    uid: MaybeText = None
+
+
 class _Binding(Fields):
-    metadata: ObjectMeta
+    metadata: _BindingMeta
     role_ref: _RoleRef | None = None
 
 
@@ -192,8 +196,17 @@ def read_binding(source: Source) -> str | None:
     The role decides, not the name of the binding: kubeadm's names are a convention (R0).
     """
     binding = decode(source, _Binding)
-    approves = binding.role_ref is not None and binding.role_ref.name in _AUTO_APPROVE_ROLES
-    return binding.metadata.name if approves else None
+    return binding.metadata.name if _approves(binding) else None
+
+
+def read_binding_uid(source: Source) -> str | None:
+    """Return the UID of a ClusterRoleBinding to an auto-approving role, `None` for any other."""
+    binding = decode(source, _Binding)
+    return binding.metadata.uid if _approves(binding) else None
+
+
+def _approves(binding: _Binding) -> bool:
+    return binding.role_ref is not None and binding.role_ref.name in AUTO_APPROVE_ROLES
 
 
 def read_service(source: Source) -> Mapping[str, str]:

@@ -46,6 +46,8 @@ NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 """Called with a Cluster and a name that changed; `None` means any."""
 
 _CAPI: Final = "cluster.x-k8s.io"
+_PAGE_SIZE: Final = 500
+"""Objects of one answer; a page that exceeds the size limit is read again with fewer."""
 _DISCOVERY_THREADS: Final = 4
 """They read where the API server keeps its kinds, before each list."""
 
@@ -79,7 +81,8 @@ class ManagementCluster(ManagementCaches):
         )
         self._watch_policies = watch_policies
         self._api = api
-        self._namespace = namespace
+        self.namespace = namespace
+        """The only namespace that is watched; empty for all."""
         self._notify = notify
         # Apart from those of workload clusters, which may be hostile.
         loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
@@ -169,10 +172,10 @@ class ManagementCluster(ManagementCaches):
 
     def _scoped(self, path: str) -> str:
         """Return the path of a namespaced collection in the watched namespace."""
-        if not self._namespace:
+        if not self.namespace:
             return path
         version, _, plural = path.rpartition("/")
-        return f"{version}/namespaces/{quote(self._namespace, safe='')}/{plural}"
+        return f"{version}/namespaces/{quote(self.namespace, safe='')}/{plural}"
 
     def _watch_path(
         self,
@@ -181,7 +184,8 @@ class ManagementCluster(ManagementCaches):
         read: Callable[[Source], V],
         cache: Cache[V],
     ) -> None:
-        self._starter.start(ResourceSpec(plural=plural, path=path, read=read), cache)
+        resource = ResourceSpec(plural=plural, path=path, read=read, page_size=_PAGE_SIZE)
+        self._starter.start(resource, cache)
 
     def _cluster_changed(self, cluster: ClusterObject) -> None:
         if cluster.infrastructure is not None:

@@ -26,6 +26,7 @@ class PolicyObject:
 
     name: str
     uid: str
+    resource_version: str
     generation: int
     """The API server counts the changes of `spec`."""
     policy: Policy | RefusedPolicy
@@ -35,6 +36,7 @@ class PolicyObject:
 class _Meta(Fields):
     name: Text
     uid: Text
+    resource_version: Text
     generation: int
 
 
@@ -51,6 +53,7 @@ def read_policy(source: Source) -> PolicyObject:
     return PolicyObject(
         name=metadata.name,
         uid=metadata.uid,
+        resource_version=metadata.resource_version,
         generation=metadata.generation,
         policy=load_spec(metadata.name, decode(found.spec, dict)),
         status=decode(found.status, dict),
@@ -63,11 +66,16 @@ class PolicyClient:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace the status, unless the policy was deleted. Raises `ApiServerUnavailable`."""
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> bool:
+        """Replace the status, unless the policy has changed since it was read.
+
+        Return whether the status is written. Raises `ApiServerUnavailable`.
+        """
         absent = {key: None for key in policy.status if key not in status}
-        self._api.merge_patch(
+        metadata = {"uid": policy.uid, "resourceVersion": policy.resource_version}
+        response = self._api.merge_patch(
             f"{_POLICIES}/{quote(policy.name, safe='')}/status",
-            {"metadata": {"uid": policy.uid}, "status": {**absent, **status}},
+            {"metadata": metadata, "status": {**absent, **status}},
             accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         )
+        return response.status == HTTPStatus.OK

@@ -11,7 +11,13 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
-from signer.inventory.caches import WorkloadCaches, read_binding, read_node, read_service
+from signer.inventory.caches import (
+    WorkloadCaches,
+    read_binding,
+    read_binding_uid,
+    read_node,
+    read_service,
+)
 from signer.inventory.credential_list import CredentialListClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.kube.budget import Budgets
@@ -51,6 +57,9 @@ class WorkloadCluster(WorkloadCaches):
         """Run the watches on `loop`."""
         super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
+        certificate = connection.certificate
+        self.credential_expiry = None if certificate is None else certificate.not_after()
+        """When the client certificate of the kubeconfig expires; `None` for a token."""
         self.cpu = CpuShare(budgets.cpu, key.namespace)
         self._api = ApiClient(
             f"{key.namespace}/{key.name}",
@@ -128,9 +137,16 @@ class WorkloadCluster(WorkloadCaches):
         self.hosts.replace(response.read(read_service))
 
     def remove_binding(self, name: str) -> None:
-        """Delete an auto-approving binding."""
-        accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
-        self._api.delete(f"{_BINDINGS}/{quote(name, safe='')}", {}, accepted=accepted)
+        """Delete an auto-approving binding, unless another one has its name since.
+
+        The UID is a precondition. The role of a binding never changes.
+        """
+        path = f"{_BINDINGS}/{quote(name, safe='')}"
+        response = self._api.get(path, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
+        uid = response.read(read_binding_uid) if response.status == HTTPStatus.OK else None
+        if uid is not None:
+            accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+            self._api.delete(path, {"uid": uid}, accepted=accepted)
 
     def _watch(
         self,

@@ -1,6 +1,7 @@
 """The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
-The signer never connects to a Cluster that has not opted in. The threads of a pool read the Secrets
+The signer never connects to a Cluster that has not opted in, nor to one that another replica
+serves. The threads of a pool read the Secrets
 and open the connections, with turns for the owners: a Secret that is refused, or takes long to
 read, delays only the Clusters of its owner.
 """
@@ -8,7 +9,7 @@ read, delays only the Clusters of its owner.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
@@ -46,7 +47,7 @@ _TOO_MANY: Final = ConnectionProblem(
 class WorkloadClusters:
     """The open workload clusters; `sync` and `stop` are for one thread, `get` for any."""
 
-    def __init__(  # noqa: PLR0913 - the last five are options
+    def __init__(  # noqa: PLR0913 - the last six are options
         self,
         management: ManagementCluster,
         secrets: KubeconfigSecrets,
@@ -54,15 +55,18 @@ class WorkloadClusters:
         user_agent: str,
         budgets: Budgets,
         pool: TaskPool,
+        serves: Callable[[ClusterKey], bool],
         opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start.
+        """Open the Clusters that this replica `serves`.
 
-        What blocks runs on the threads of `pool`.
+        Call `opened` with each workload cluster before its watches start. What blocks runs on the
+        threads of `pool`.
         """
         self._management = management
         self._pool = pool
+        self._serves = serves
         self._connector = partial(
             ClusterConnector,
             secrets=secrets,
@@ -94,14 +98,20 @@ class WorkloadClusters:
         connectors = tuple(self._connectors.values())
         return [c.workload for c in connectors if c.workload is not None]
 
+    def has_tried_all(self) -> bool:
+        """Return whether each Cluster that this replica serves is connected, or has a problem."""
+        if not self._management.clusters.has_synced:
+            return False
+        return all(self.problem(c.key) is not CONNECTING for c in self._clusters_to_serve())
+
     def sync(self) -> None:
-        """Make a connector for each opted-in Cluster; stop those of all others.
+        """Make a connector for each opted-in Cluster of this replica; stop those of all others.
 
         Have the Secrets read that are due, and close the connections that are idle.
         """
         if not self._management.clusters.has_synced:
             return
-        opted_in = {c.key: c for c in self._management.clusters.all() if self._has_opted_in(c)}
+        opted_in = {cluster.key: cluster for cluster in self._clusters_to_serve()}
         for key, connector in tuple(self._connectors.items()):
             cluster = opted_in.get(key)
             if cluster is None or cluster.uid != connector.cluster.uid:
@@ -126,6 +136,11 @@ class WorkloadClusters:
         Raises `ApiServerUnavailable` while its infrastructure cluster is not known.
         """
         return client_signers(cluster, infrastructure_signer(cluster, self._management))
+
+    def _clusters_to_serve(self) -> Iterator[ClusterObject]:
+        for cluster in self._management.clusters.all():
+            if self._serves(cluster.key) and self._has_opted_in(cluster):
+                yield cluster
 
     def _has_opted_in(self, cluster: ClusterObject) -> bool:
         """Return whether the Cluster has opted in; a Cluster stays open while that is unknown."""

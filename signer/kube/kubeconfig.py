@@ -10,12 +10,14 @@ import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import yaml
+from cryptography import x509
 
 from signer.errors import KubeconfigRefused
 
@@ -56,6 +58,13 @@ class ClientCertificate:
 
     certificate: str
     key: str = field(repr=False)
+
+    def not_after(self) -> datetime | None:
+        """Return when the certificate expires, `None` if that cannot be read."""
+        try:
+            return x509.load_pem_x509_certificate(self.certificate.encode()).not_valid_after_utc
+        except (ValueError, x509.InvalidVersion):
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

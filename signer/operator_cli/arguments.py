@@ -148,12 +148,14 @@ def _add_replace(command: argparse.ArgumentParser) -> None:
     _add_key(command)
     command.add_argument("new_key", metavar="NEW-KEY", help=_NEW_KEY_HELP)
     _add_reason(command, "mainboard or TPM replaced")
+    _add_now(command)
     _add_yes(command)
 
 
 def _add_ban(command: argparse.ArgumentParser) -> None:
     _add_key(command)
     _add_reason(command, None)
+    _add_now(command)
     _add_yes(command)
 
 
@@ -164,6 +166,14 @@ def _add_reason(command: argparse.ArgumentParser, default: str | None) -> None:
         required=default is None,
         metavar="TEXT",
         help="why the key is banned; all who read EndorsementKeys see it",
+    )
+
+
+def _add_now(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--now",
+        action="store_true",
+        help="wait until the node of the banned key cannot write with its certificates",
     )
 
 

@@ -40,8 +40,11 @@ PERMISSIONS: Final = (
 
 Those of infrastructure objects depend on the kinds.
 """
-OWN_SECRETS: Final = ("create", "update")
-"""Verbs that it also needs on the Secrets of its namespace."""
+OWN_PERMISSIONS: Final = (
+    ("", "secrets", ("get", "create", "update")),
+    ("coordination.k8s.io", "leases", ("list", "create", "patch", "delete")),
+)
+"""What it needs in its own namespace, in the same form."""
 
 
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
@@ -87,10 +90,11 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
         if not _is_allowed(api, namespace, verb=verb, group=group, resource=resource)
     ]
     missing += [
-        f"{verb} secrets in {namespace}"
-        for verb in OWN_SECRETS
+        f"{verb} {resource} in {namespace}"
+        for group, resource, verbs in OWN_PERMISSIONS
+        for verb in verbs
         if not _is_allowed(
-            api, namespace, verb=verb, group="", resource="secrets", namespace=namespace
+            api, namespace, verb=verb, group=group, resource=resource, namespace=namespace
         )
     ]
     next_step = "apply packaging/signer/management-rbac.yaml"

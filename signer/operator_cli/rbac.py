@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.names import CLIENT_SIGNER, NODE_USER_PREFIX, NODES_GROUP, SERVING_SIGNER
+from signer.inventory.caches import AUTO_APPROVE_ROLES
 
 Body = Mapping[str, Any]
 _ALL: Final = "*"
@@ -20,7 +21,14 @@ _DOMAIN_WILDCARD: Final = f"{CLIENT_SIGNER.partition('/')[0]}/*"
 """How a role names all signers of a domain."""
 SIGNER_GROUP: Final = "attestation.cluster.x-k8s.io:signer"
 """Of the kubeconfig that packaging/signer/workload-rbac.yaml is for."""
-_EXPECTED: Final = frozenset({("Group", "system:masters"), ("Group", SIGNER_GROUP)})
+_EXPECTED: Final = frozenset(
+    {
+        "Group system:masters",
+        f"Group {SIGNER_GROUP}",
+        "ServiceAccount kube-system/certificate-controller",
+    }
+)
+"""Subjects that need these rights. kube-controller-manager uses the ServiceAccount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,32 @@ RIGHTS: Final = (
         resources=frozenset({"signers"}),
         names=frozenset({CLIENT_SIGNER, SERVING_SIGNER, _DOMAIN_WILDCARD}),
     ),
+    Right(
+        title="approve or sign client certificates of nodes without attestation",
+        verbs=frozenset({"approve", "sign"}),
+        group="certificates.k8s.io",
+        resources=frozenset({"signers"}),
+        names=frozenset(
+            {
+                "kubernetes.io/kube-apiserver-client-kubelet",
+                "kubernetes.io/kube-apiserver-client",
+                "kubernetes.io/*",
+            }
+        ),
+    ),
+    Right(
+        title="have client certificates of nodes approved without attestation",
+        verbs=frozenset({"create"}),
+        group="certificates.k8s.io",
+        resources=frozenset(
+            {
+                "certificatesigningrequests/nodeclient",
+                "certificatesigningrequests/selfnodeclient",
+            }
+        ),
+        # kube-controller-manager asks without a name, so a rule with names does not allow it.
+        names=frozenset({""}),
+    ),
 )
 
 
@@ -73,14 +107,17 @@ class Holder:
 def find_holders(cluster_roles: Iterable[Body], bindings: Iterable[Body]) -> Sequence[Holder]:
     """Return who holds one of the rights by a ClusterRoleBinding.
 
-    Left out are the signer, and administrators: who may do everything needs no such right.
+    Left out are the signer, and administrators: who may do everything needs no such right. The
+    ClusterRoles of Kubernetes for automatic approval are left out too: another check finds them.
     A RoleBinding gives none of these rights, for their resources have no namespace.
     """
     titles = defaultdict(list)
     for role in cluster_roles:
-        rules = _rules(role)
+        name, rules = role["metadata"]["name"], _rules(role)
+        if name in AUTO_APPROVE_ROLES:
+            continue
         if not any(_allows_everything(rule) for rule in rules):
-            titles[role["metadata"]["name"]] = [
+            titles[name] = [
                 right.title for right in RIGHTS if any(allows(rule, right) for rule in rules)
             ]
     return [
@@ -151,9 +188,10 @@ def _rules(role: Body) -> list[Body]:
 def _subjects(binding: Body) -> Iterator[str]:
     for subject in _objects(binding.get("subjects")):
         kind, name = str(subject.get("kind")), str(subject.get("name"))
-        if (kind, name) not in _EXPECTED:
-            namespace = subject.get("namespace")
-            yield f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+        namespace = subject.get("namespace")
+        text = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+        if text not in _EXPECTED:
+            yield text
 
 
 def _objects(value: object) -> list[Body]:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cryptography.x509 import load_pem_x509_certificate
-
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import ANNOTATION_PREFIX, CLIENT_SIGNER
 from signer.inventory.caches import read_binding
@@ -120,16 +118,15 @@ def check_kubeconfig_expiry(
 ) -> Finding:
     """Check how long the certificate of a kubeconfig Secret is valid."""
     check, name = "kubeconfig's certificate", name_of(cluster)
-    if connection.certificate is not None:
-        certificate = load_pem_x509_certificate(connection.certificate.certificate.encode())
-        if certificate.not_valid_after_utc <= now + _SOON:
-            return Finding(
-                result=Result.WARNING,
-                check=check,
-                object=name,
-                message=f"expires on {certificate.not_valid_after_utc:%Y-%m-%d}",
-                next_step=f"kubectl attestation kubeconfig {name}",
-            )
+    expiry = None if connection.certificate is None else connection.certificate.not_after()
+    if expiry is not None and expiry <= now + _SOON:
+        return Finding(
+            result=Result.WARNING,
+            check=check,
+            object=name,
+            message=f"expires on {expiry:%Y-%m-%d}",
+            next_step=f"kubectl attestation kubeconfig {name}",
+        )
     return Finding(result=Result.OK, check=check, object=name)
 
 

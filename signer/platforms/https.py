@@ -2,19 +2,21 @@
 
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-import urllib3
+import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.kube.tls import deadline_socket
+from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
 
-_CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 4.0
 """For one whole answer. A query has at most two."""
+_HTTPS_PORT: Final = 443
 _MAX_ANSWER: Final = 64 << 10
 """Bytes. Two endorsement keys with their certificates have 10 KiB."""
 
@@ -25,6 +27,15 @@ class Answer:
 
     status: int
     content: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class _Server:
+    host: str
+    port: int
+    host_header: str
+    context: ssl.SSLContext
+    server_name: str | None = None
 
 
 def call(
@@ -39,26 +50,25 @@ def call(
         PlatformQueryFailed: the URL or the file cannot be used, or the answer is too large.
 
     """
-    if not url.startswith("https://"):
+    address = urlsplit(url)
+    if address.scheme != "https" or not address.hostname:
         raise PlatformQueryFailed("the API of the platform must have an https URL", detail=url)
-    context = _context(ca_file)
+    server = _Server(
+        host=address.hostname,
+        port=address.port or _HTTPS_PORT,
+        host_header=address.netloc,
+        context=_context(ca_file),
+    )
+    target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+    request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
+    pool = ConnectionPool(server, None, max_content=_MAX_ANSWER, answer_seconds=ANSWER_SECONDS)
     try:
-        with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
-            response = pool.request(
-                method,
-                url,
-                body=body,
-                headers=dict(headers),
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=ANSWER_SECONDS),
-                redirect=False,
-                preload_content=False,
-            )
-            content = response.read(_MAX_ANSWER + 1)
-    except (urllib3.exceptions.HTTPError, OSError) as e:
+        with closing(pool):
+            status, content = pool.exchange(request)
+    except (h11.ProtocolError, OSError) as e:
         raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
-    if len(content) > _MAX_ANSWER:
-        raise PlatformQueryFailed("the answer of the platform is too large")
-    status = response.status
+    except ContentTooLarge as e:
+        raise PlatformQueryFailed("the answer of the platform is too large") from e
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         detail = f"HTTP status {status}: {content[:300]!r}"
         raise PlatformUnavailable("the platform does not answer queries now", detail=detail)
@@ -67,9 +77,7 @@ def call(
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        return ssl.create_default_context(cafile=ca_file)
     except OSError as e:
         detail = f"{ca_file}: {e}"
         raise PlatformQueryFailed("the platform's authorities cannot be read", detail=detail) from e
-    context.sslsocket_class = deadline_socket(ANSWER_SECONDS)
-    return context

@@ -36,13 +36,17 @@ OUTSIDE = ("challenge", "certificate", "trial")
 
 BARE = "pass"
 IMPORTS = """
+import gc
+gc.disable()
 import authenticator.cli
 import authenticator.config.bootstrap_credential
 import authenticator.enroll.exchange
 import authenticator.kube.client
 import authenticator.tpm.esapi
 import common.strict_yaml
+gc.freeze()
 """
+"""Without searches for garbage, as `authenticator.cli` runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

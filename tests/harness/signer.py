@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 
 import requests
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from common.names import CLIENT_SIGNER
 from tests.harness import process
@@ -27,6 +28,9 @@ class HasManagement(Protocol):
         """Return the management cluster."""
 
 
+_SHUTDOWN_SECONDS = 45
+"""terminationGracePeriodSeconds of the chart."""
+_ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/node-attestation-signer"
 OPT_IN = {"attestation.cluster.x-k8s.io/client-signer": CLIENT_SIGNER}
 
 
@@ -47,14 +51,14 @@ class Signer:
         The signer watches the objects of `namespace`, or of all namespaces if it is empty.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._address = f"{HOST}:{process.free_port()}"
+        self.address = f"{HOST}:{process.free_port()}"
         self.log = directory / "signer.log"
         self._kubeconfig = directory / "management.kubeconfig"
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
         self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
         self._policy_flags: list[str | Path] = ["--policy", self._policy]
-        self._metrics_flags: list[str] = ["--metrics-address", self._address]
+        self._metrics_flags: list[str] = ["--metrics-address", self.address]
         self._namespace = namespace
         self._process: Any = None
 
@@ -113,11 +117,25 @@ class Signer:
             session.verify = False
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             try:
-                return session.get(f"{scheme}://{self._address}{path}", headers=headers, timeout=60)
+                return session.get(f"{scheme}://{self.address}{path}", headers=headers, timeout=60)
             except requests.ConnectionError:
                 response = requests.Response()
                 response.status_code = 503
                 return response
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """Return the value of a metric with these labels; `None` if there is none."""
+        for family in text_string_to_metric_families(self.ask("/metrics").text):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return sample.value
+        return None
+
+    def states(self) -> dict[tuple[str, str], str]:
+        """Return the state of each Cluster that this replica serves; nothing before it listens."""
+        response = self.ask("/debug/clusters")
+        reports = response.json() if response.ok else []
+        return {(r["namespace"], r["name"]): r["state"] for r in reports if "state" in r}
 
     def learn(self, tenant: WorkloadTenant, *nodes: str) -> Mapping[str, Any]:
         """Draft a policy from the log, as an operator does; return its `spec`."""
@@ -133,13 +151,13 @@ class Signer:
         return spec
 
     def stop(self) -> None:
-        """Send SIGTERM and wait for the end of the process.
+        """Send SIGTERM and wait for the end of the process, also while others take over from it.
 
         Raises:
             ProcessFailed: it had ended by itself.
         """
         process.require_running(self._process, self.log)
-        process.stop(self._process)
+        process.stop(self._process, seconds=_SHUTDOWN_SECONDS)
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -195,6 +213,27 @@ def opt_in(fleet: Fleet, tenant: WorkloadTenant) -> None:
         f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}",
         {"metadata": {"annotations": OPT_IN}},
     )
+
+
+@contextmanager
+def without_leases(fleet: HasManagement) -> Iterator[None]:
+    """Take from all signers the permission for Leases: each of them serves every Cluster."""
+    admin = fleet.management.admin
+    rules = admin.get(_ROLE)["rules"]
+    admin.patch(_ROLE, {"rules": [rule for rule in rules if rule["resources"] != ["leases"]]})
+    try:
+        yield
+    finally:
+        admin.patch(_ROLE, {"rules": rules})
+
+
+def wait_until_unshared(*signers: Signer) -> None:
+    """Wait until each of these signers serves every Cluster."""
+    for signer in signers:
+        process.wait_until(
+            lambda signer=signer: signer.metric("node_attestation_replicas") == 0,  # type: ignore[misc]
+            what="the signer serves every Cluster",
+        )
 
 
 @contextmanager

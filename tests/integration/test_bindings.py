@@ -8,7 +8,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
-from tests.harness.workload import WorkloadCluster
+from tests.harness.workload import PACKAGING, SIGNER, WorkloadCluster
 from tests.integration.scripted_node import Script
 
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -34,6 +34,33 @@ def tolerant(signer: Signer, fleet: Fleet) -> Iterator[Signer]:
         for tenant in fleet.tenants:
             for name in existing_bindings(tenant.workload):
                 tenant.workload.admin.delete(f"{BINDINGS}/{name}")
+
+
+def shown(fleet: Fleet, outcome: str) -> bool:
+    """Return whether an Event on the first Cluster has this text."""
+    path = f"/api/v1/namespaces/{fleet.first.namespace}/events"
+    return any(
+        event["involvedObject"]["kind"] == "Cluster"
+        and event["reason"] == "AutoApproveBindingPresent"
+        and outcome in event["message"]
+        for event in fleet.management.admin.list(path)
+    )
+
+
+def create_binding(workload: WorkloadCluster, name: str) -> None:
+    """Create a binding that approves requests without attestation."""
+    role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+    api = "rbac.authorization.k8s.io"
+    workload.admin.create(
+        BINDINGS,
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": api, "kind": "Group", "name": "system:bootstrappers"}],
+        },
+    )
 
 
 def alarms(signer: Signer, namespace: str) -> set[str]:
@@ -68,20 +95,32 @@ def test_wait_issues_nothing_until_the_bindings_are_gone(
     tenant.workload.allow_automatic_approval()
 
 
-def test_binding_with_another_name_is_found(fleet: Fleet, tolerant: Signer) -> None:
+def test_binding_with_another_name_is_found_and_shown(fleet: Fleet, tolerant: Signer) -> None:
     """The role decides. The names that kubeadm gives its bindings are only a convention."""
     tenant, name = fleet.first, "approve-all-nodes"
-    role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
-    api = "rbac.authorization.k8s.io"
-    tenant.workload.admin.create(
-        BINDINGS,
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": api, "kind": "Group", "name": "system:bootstrappers"}],
-        },
-    )
+    create_binding(tenant.workload, name)
     wait_until(lambda: name in alarms(tolerant, tenant.namespace), what="the alarm")
+    wait_until(lambda: shown(fleet, f"{name} (not deleted)"), what="the Event")
     tenant.workload.admin.delete(f"{BINDINGS}/{name}")
+
+
+def test_binding_with_another_name_is_deleted_with_the_right_to_do_so(
+    fleet: Fleet, tolerant: Signer
+) -> None:
+    workload, file = fleet.first.workload, str(PACKAGING / "binding-removal-rbac.yaml")
+    with tolerant.with_policies(of_cluster(fleet.first)):
+        create_binding(workload, "first")
+        wait_until(lambda: shown(fleet, "first (not deleted)"), what="the Event")
+        workload.kubectl("apply", "--server-side", "-f", file)
+        account = workload.client(SIGNER, SIGNER)
+        bindings = {"resource": "clusterrolebindings", "group": "rbac.authorization.k8s.io"}
+        wait_until(lambda: account.may("delete", **bindings), what="the role is applied")
+        create_binding(workload, "second")
+        wait_until(lambda: shown(fleet, "first (deleted)"), what="the Event")
+        wait_until(lambda: shown(fleet, "second (deleted)"), what="the Event")
+        names = {each["metadata"]["name"] for each in workload.admin.list(BINDINGS)}
+        assert not names & {"first", "second", *NAMES}
+        assert "system:node-proxier" in names, "other bindings stay"
+    tolerant.wait_until_ready()
+    workload.kubectl("delete", "-f", file)
+    workload.allow_automatic_approval()

@@ -13,6 +13,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs
+from tests.integration.operator_calls import Operator, cluster_of
 from tests.integration.scripted_node import Script
 from tests.integration.test_credential_ids import renewed, with_stolen_authority
 
@@ -29,7 +30,8 @@ def strict(fleet: Fleet, signer: Signer) -> Iterator[None]:
     config_map = "/api/v1/namespaces/kube-system/configmaps/node-attestation-credentials"
     workload.admin.patch(config_map, {"data": {"probe": ""}})
     wait_until(lambda: is_refused(probe, "probe"), what="the API server applies the policy")
-    with signer.with_policies(of_cluster(fleet.first, renewals={"publishCredentials": True})):
+    published = of_cluster(fleet.first, renewals={"publishCredentials": True})
+    with signer.with_policies(published, of_cluster(fleet.second)):
         yield
     workload.kubectl("delete", "-f", POLICY)
 
@@ -105,6 +107,30 @@ def test_ban_ends_the_certificate_for_writes(fleet: Fleet, machines: Machines) -
     ban = {"spec": {"banned": {"reason": "stolen", "by": "test", "since": "2026-11-22T00:00:00Z"}}}
     fleet.management.admin.patch(f"{csrs.ENDORSEMENT_KEYS}/{key}", ban)
     wait_until(lambda: is_refused(client, node.name), what="the ban ends it", seconds=120)
+
+
+@pytest.mark.usefixtures("strict")
+def test_ban_now_waits_until_the_certificate_has_ended(fleet: Fleet, machines: Machines) -> None:
+    node, client = joined(machines)
+    name = f"{cluster_of(node.tenant)}/{node.name}"
+    operator = Operator(fleet, fleet.management.admin_config)
+    call = operator.call("ban", name, "--reason", "stolen", "--now", "--yes")
+    assert (call.status, call.complaint) == (0, "")
+    assert "the node can no longer write with its certificates" in call.output
+    wait_until(lambda: is_refused(client, node.name), what="the API server has the list")
+
+
+@pytest.mark.usefixtures("strict")
+def test_ban_now_says_why_a_certificate_does_not_end(fleet: Fleet, machines: Machines) -> None:
+    """The second workload cluster does not have the admission policy."""
+    node = machines.registered(fleet.second)
+    assert node.call().status == 0
+    name = f"{cluster_of(node.tenant)}/{node.name}"
+    operator = Operator(fleet, fleet.management.admin_config)
+    call = operator.call("ban", name, "--reason", "stolen", "--now", "--yes")
+    assert call.status == 3
+    assert call.output.endswith(": banned\n")
+    assert "did not end: the admission policy is not installed" in call.complaint
 
 
 @pytest.mark.usefixtures("strict")

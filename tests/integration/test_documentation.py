@@ -163,7 +163,7 @@ def test_commands_of_the_page_work_in_their_order(
         annotations = {"metadata": {"annotations": node.registration()}}
         admin.patch(f"{path}/{node.name}", annotations)
         workstation.run("kubelet-authenticator-tpm join")
-        *_, answer = csrs.of_node(node)
+        [answer] = csrs.answers(node)
         workstation.environment["CSR"] = answer["metadata"]["name"]
     shown = [workstation.run(block.script) for block in STORIES[page]]
     if page == QUICK_START:

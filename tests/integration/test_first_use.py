@@ -15,7 +15,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer
+from tests.harness.signer import Signer, wait_until_unshared, without_leases
 from tests.integration import csrs
 from tests.integration.scripted_node import Script
 
@@ -106,10 +106,15 @@ def test_one_tpm_joins_only_one_cluster(machines: Machines, fleet: Fleet) -> Non
 
 
 @pytest.fixture
-def replica(fleet: Fleet, tmp_path: Path) -> Iterator[Signer]:
-    """Run a second signer next to the first."""
-    with Signer(fleet, tmp_path / "replica", policy=POLICY) as running:
+def replica(fleet: Fleet, believing: Signer, tmp_path: Path) -> Iterator[Signer]:
+    """Run a second signer next to the first; both serve both clusters."""
+    with (
+        without_leases(fleet),
+        Signer(fleet, tmp_path / "replica", policy=POLICY) as running,
+    ):
         running.wait_until_ready()
+        wait_until_unshared(believing, running)
+        wait_until(lambda: len(running.states()) >= len(fleet.tenants), what="it serves both")
         yield running
 
 

@@ -17,13 +17,14 @@ from tests.harness.machines import Machines
 from tests.harness.management import NAMESPACE
 from tests.harness.node import Node, finished
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer
+from tests.harness.signer import Signer, wait_until_unshared, without_leases
 from tests.harness.workload import SIGNER
 from tests.integration import csrs
 
 PATIENCE = {"timeoutSeconds": 90}
 """Settings for a call during which a second signer is started."""
 
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 WRITES = (
     "the challenge keys",
     "the challenge",
@@ -122,6 +123,8 @@ def test_a_second_signer_completes_what_a_killed_one_began(
     call = node.start()
     wait_until(lambda: fault.happened, what=f"write {write}")
     relayed.arm(None)
+    # The second one would first wait whether the holder of this Lease still renews it.
+    empty(relayed.fleet.management.admin, LEASES)
     with second:
         assert finished(call).status == 0
     require_claim(node, relayed.fleet)
@@ -228,9 +231,17 @@ def times_issued(answer: str, *signers: Signer) -> int:
 def test_two_signers_at_once_issue_one_certificate_for_each_answer(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
-    """Five nodes join while two replicas watch the same CSRs."""
+    """Five nodes join while two replicas watch the same CSRs.
+
+    They do so for some seconds when a Cluster moves from one to the other.
+    """
     nodes = [machines.registered(relayed.fleet.first) for _ in range(5)]
-    with relayed.signer(tmp_path / "first") as first, relayed.signer(tmp_path / "second") as second:
+    with (
+        without_leases(relayed.fleet),
+        relayed.signer(tmp_path / "first") as first,
+        relayed.signer(tmp_path / "second") as second,
+    ):
+        wait_until_unshared(first, second)
         calls = [node.start() for node in nodes]
         assert [finished(call).status for call in calls] == [0] * len(nodes)
         for node in nodes:

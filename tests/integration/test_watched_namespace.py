@@ -1,4 +1,4 @@
-"""A signer that watches one namespace, as clusterctl's provider contract permits."""
+"""A signer that watches one namespace serves it alone, also if others serve all namespaces."""
 
 from pathlib import Path
 
@@ -23,6 +23,16 @@ def test_a_signer_serves_only_the_clusters_of_its_namespace(
         assert node.call().status == 0
         opened = opened_clusters(signer)
     assert opened == {f"{tenant.namespace}/{tenant.name}"}
+
+
+def test_cluster_of_the_watched_namespace_is_served_by_the_pinned_replica_alone(
+    fleet: Fleet, signer: Signer, tmp_path: Path
+) -> None:
+    first, second = ((tenant.namespace, tenant.name) for tenant in fleet.tenants)
+    with Signer(fleet, tmp_path / "pinned", namespace=fleet.first.namespace) as pinned:
+        wait_until(lambda: set(signer.states()) == {second}, what="the other one closes it")
+        assert pinned.states() == {first: "Served"}
+    wait_until(lambda: signer.states().get(first) == "Served", what="the other one takes over")
 
 
 def opened_clusters(signer: Signer) -> set[str]:

@@ -1,6 +1,7 @@
 """`ban` and `unban`: ends all certificates of a TPM, and lifts that."""
 
 from signer.kube.decode import Json
+from signer.operator_cli.ended_credentials import await_end_of_credentials
 from signer.operator_cli.endorsement_keys import (
     KeyBody,
     change_key,
@@ -19,9 +20,10 @@ def run_ban(session: Session) -> int:
     name = find_key(session.api, session.arguments.key)
     body = read_key_body(session.api, name) or {}
     if not is_banned(body):
+        end = "ends at once for writes" if session.arguments.now else "stays valid until it expires"
         session.confirm(
             f"EndorsementKey {name}: {describe_holder(body)}. After the ban, it gets no certificate"
-            " in any Cluster. A certificate that it has stays valid until it expires."
+            f" in any Cluster. A certificate that it has {end}."
         )
     ban = ban_fields(session)
 
@@ -31,7 +33,7 @@ def run_ban(session: Session) -> int:
     outcome = change_key(session.api, name, set_ban)
     done = "was banned before" if outcome == "unchanged" else "banned"
     session.stdout.write(f"EndorsementKey {name}: {done}\n")
-    return EXIT_OK
+    return await_end_of_credentials(session, name) if session.arguments.now else EXIT_OK
 
 
 def ban_fields(session: Session) -> dict[str, str]:

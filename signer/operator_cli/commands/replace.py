@@ -9,6 +9,7 @@ from signer.kube.decode import Json
 from signer.model import ClusterKey
 from signer.operator_cli.commands.ban import ban_fields
 from signer.operator_cli.commands.register import register
+from signer.operator_cli.ended_credentials import await_end_of_credentials
 from signer.operator_cli.endorsement_keys import (
     KeyBody,
     change_key,
@@ -54,7 +55,7 @@ def run(session: Session) -> int:
     change_key(session.api, old, end)
     session.stdout.write(f"EndorsementKey {old} is replaced by {new.name}\n")
     _warn_of_annotations(session, old, registrations)
-    return EXIT_OK
+    return await_end_of_credentials(session, old) if arguments.now else EXIT_OK
 
 
 def _registrations(body: KeyBody, new: PublicEndorsementKey) -> list[KeyRegistration]:

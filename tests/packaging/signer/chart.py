@@ -50,6 +50,7 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "credential-policy.yaml",
         PACKAGING / "entry-credential.yaml",
         PACKAGING / "node-labels-rbac.yaml",
+        PACKAGING / "binding-removal-rbac.yaml",
     ):
         shutil.copy(source, directory)
 

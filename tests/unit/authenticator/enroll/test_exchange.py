@@ -65,7 +65,8 @@ def test_join_files_one_offer_and_one_answer_and_ends_in_a_certificate() -> None
     node = FakeNode()
     credential = node.obtain()
     offer, answer = node.cluster.csrs.values()
-    assert [csr.spec.name for csr in (offer, answer)] == [f"kubelet-tpm-{n:032x}" for n in (1, 2)]
+    assert offer.spec.name == f"kubelet-tpm-offer-{1:032x}"
+    assert answer.spec.name == f"kubelet-tpm-answer-{2:032x}"
     assert offer.spec.usages == ("client auth", "digital signature")
     assert decode_request(offer.spec.request)[0] == decode_request(answer.spec.request)[0]
     request = parse_pkcs10(decode_request(offer.spec.request)[0])
@@ -387,7 +388,7 @@ def test_answer_on_disk_is_sent_again_unchanged() -> None:
     assert node.store.pending is not None
     kept = node.store.pending.answer
     node.obtain()
-    assert node.cluster.csrs[f"kubelet-tpm-{2:032x}"].spec.request == kept
+    assert node.cluster.csrs[f"kubelet-tpm-answer-{2:032x}"].spec.request == kept
 
 
 def test_answer_that_was_not_created_in_four_minutes_is_discarded() -> None:
@@ -532,7 +533,7 @@ def test_deleted_offer_is_not_needed_after_its_challenge_is_stored() -> None:
     node = at_challenge(FakeNode())
     node.cluster.csrs.clear()
     node.obtain()
-    assert filed(node) == [f"kubelet-tpm-{2:032x}"]
+    assert filed(node) == [f"kubelet-tpm-answer-{2:032x}"]
 
 
 @pytest.mark.parametrize(
@@ -548,8 +549,8 @@ def test_csr_with_other_content_under_our_name_is_a_conflict(
     change: Callable[[CsrRequest], CsrRequest],
 ) -> None:
     node = at_challenge(FakeNode())
-    offer = node.cluster.csrs[f"kubelet-tpm-{1:032x}"]
-    spec = change(replace(offer.spec, name=f"kubelet-tpm-{2:032x}"))
+    offer = node.cluster.csrs[f"kubelet-tpm-offer-{1:032x}"]
+    spec = change(replace(offer.spec, name=f"kubelet-tpm-answer-{2:032x}"))
     node.cluster.csrs[spec.name] = replace(offer, spec=spec)
     with pytest.raises(RequestNameConflict):
         node.obtain()

@@ -26,7 +26,12 @@ OTHER_ANCHORS = replace(NO_ANCHORS, unmatched_lists=("list.pem",))
 
 
 def stored(name: str, generation: int, spec: object, uid: str = "") -> PolicyObject:
-    metadata = {"name": name, "uid": uid or name, "generation": generation}
+    metadata = {
+        "name": name,
+        "uid": uid or name,
+        "resourceVersion": "1",
+        "generation": generation,
+    }
     return read_policy({"metadata": metadata, "spec": spec})
 
 
@@ -208,3 +213,17 @@ def test_invalid_file_keeps_the_policies_in_force(
     assert alarms == ["policy file is invalid"]
     file.write({"nameReuse": "AfterCertificate"})
     assert [file.file.reload() for _ in range(3)] == [False, True, False]
+
+
+def test_digest_is_that_of_the_file_whose_policies_are_in_force(file: File) -> None:
+    """Replicas with another digest do not share the Clusters with this one."""
+    before = file.file.digest
+    file.path.write_text("spec: {")
+    for _ in range(3):
+        file.file.reload()
+    assert file.file.digest == before
+    file.write({"nameReuse": "AfterCertificate"})
+    assert file.file.digest == before
+    for _ in range(3):
+        file.file.reload()
+    assert file.file.digest == load_policy_file(file.path).digest != before

@@ -1,5 +1,6 @@
 """A ban is reported on the Machine whose node has the key, and on no other."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -53,7 +54,10 @@ class Caches(ManagementCaches):
 
 
 def noted(
-    *, key: EndorsementKeyObject = KEY, node: AttestedNodeObject | None = NODE
+    *,
+    key: EndorsementKeyObject = KEY,
+    node: AttestedNodeObject | None = NODE,
+    serves: Callable[[ClusterKey], bool] = lambda _: True,
 ) -> list[MachineCondition]:
     caches = Caches()
     metadata = {"name": "machine-1", "namespace": "team-a", "uid": "u"}
@@ -63,7 +67,7 @@ def noted(
     caches.keys.replace({key.name: key})
     caches.nodes.replace({} if node is None else {f"team-a/{node.name}": node})
     conditions: list[MachineCondition] = []
-    note_bans(caches, conditions.append)
+    note_bans(caches, conditions.append, serves)
     return conditions
 
 
@@ -72,6 +76,10 @@ def test_ban_is_noted_for_the_machine_of_the_node() -> None:
     assert (condition.namespace, condition.name, condition.uid) == ("team-a", "machine-1", "u")
     assert (condition.attested, condition.by_operator) == (False, True)
     assert condition.reason == "EndorsementKeyBanned"
+
+
+def test_ban_of_a_cluster_of_another_replica_is_not_noted() -> None:
+    assert noted(serves=lambda cluster: cluster != CLUSTER) == []
 
 
 @pytest.mark.parametrize(

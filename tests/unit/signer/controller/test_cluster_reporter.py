@@ -1,5 +1,6 @@
 """Each Cluster that is not served is reported, with the next step of the operator."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,11 +10,12 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
+from signer.controller import metrics
 from signer.controller.active_policies import ActivePolicies
-from signer.controller.cluster_report import ClusterReport, report_cluster
+from signer.controller.cluster_report import ClusterReport, render_reports, report_cluster
 from signer.controller.cluster_reporter import ClusterReporter
 from signer.controller.policy_objects import PolicyState
-from signer.controller.policy_status import PolicyStatuses, build_status
+from signer.controller.policy_status import PolicyStatuses, build_status, stored_reports
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
 from signer.inventory.cluster_connector import CONNECTING, ConnectionProblem
 from signer.inventory.policy_object import PolicyObject, read_policy
@@ -144,8 +146,11 @@ class ReporterFixture:
     """A reporter, and the Events that it writes."""
 
     problem: ConnectionProblem | None = None
+    expiry: datetime | None = None
     seconds: float = 0.0
     away: bool = False
+    served_elsewhere: set[str] = field(default_factory=set)
+    """Names of Clusters that another replica serves."""
     events: list[tuple[str, str, str, bool]] = field(default_factory=list)
     reporter: ClusterReporter = field(init=False)
 
@@ -181,6 +186,9 @@ class Connected:
 
     fixture: ReporterFixture
 
+    def serves(self, key: ClusterKey) -> bool:
+        return key.name not in self.fixture.served_elsewhere
+
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return cluster.annotated_signers
 
@@ -188,9 +196,29 @@ class Connected:
         assert key.namespace == HOME.namespace
         return self.fixture.problem
 
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        assert key.namespace == HOME.namespace
+        return self.fixture.expiry
+
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [vars(r)["fields"] for r in caplog.records if r.message == "cluster not served"]
+
+
+def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
+    """The certificate expires silently otherwise, and then no node gets one."""
+    fixture = ReporterFixture()
+    fixture.update()
+    families = {f.name: f for f in metrics._Clusters(fixture.reporter.own).collect()}
+    assert families["node_attestation_kubeconfig_not_after_seconds"].samples == []
+    for year in (2027, 2028):
+        fixture.expiry = datetime(year, 1, 1, tzinfo=UTC)
+        fixture.update()
+        families = {f.name: f for f in metrics._Clusters(fixture.reporter.own).collect()}
+        [sample] = families["node_attestation_kubeconfig_not_after_seconds"].samples
+        assert sample.value == fixture.expiry.timestamp()
+        assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
+    assert fixture.events == []
 
 
 def test_problem_is_logged_and_becomes_one_event(caplog: pytest.LogCaptureFixture) -> None:
@@ -260,7 +288,7 @@ def test_tenant_with_many_clusters_delays_only_its_own_events() -> None:
 
 
 def policy(spec: dict[str, object] | None = None, **status: object) -> PolicyObject:
-    metadata = {"name": "own", "uid": "uid", "generation": 3}
+    metadata = {"name": "own", "uid": "uid", "resourceVersion": "7", "generation": 3}
     return read_policy({"metadata": metadata, "spec": spec or {}, "status": status})
 
 
@@ -363,10 +391,12 @@ class Writes:
 
     statuses: list[Mapping[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    conflict: bool = False
 
-    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> bool:
         assert policy.uid == "uid"
         self.statuses.append(status)
+        return not self.conflict
 
 
 def test_status_is_written_only_when_it_changes() -> None:
@@ -388,6 +418,93 @@ def test_two_replicas_that_differ_do_not_write_without_end() -> None:
     for _ in range(10):
         mine.write(policy(None, **other), own)
     assert len(writes.statuses) == 1
-    writes.seconds += 301
+    writes.seconds += 31
     mine.write(policy(None, **other), own)
     assert len(writes.statuses) == 2
+
+
+def test_status_that_conflicts_with_another_replica_is_written_again() -> None:
+    writes = Writes(conflict=True)
+    statuses = PolicyStatuses(writes, lambda: writes.seconds)
+    status = build_status(policy(), GOOD, [report("a")], NOW)
+    statuses.write(policy(), status)
+    statuses.write(policy(), status)
+    assert len(writes.statuses) == 2
+
+
+def test_each_replica_reports_its_own_clusters() -> None:
+    fixture = ReporterFixture(problem=SECRET_MISSING, served_elsewhere={"other"})
+    fixture.update(cluster("mine"), cluster("other"))
+    assert [event[0] for event in fixture.events] == ["mine"]
+    assert [report.key.name for report in fixture.reporter.own()] == ["mine"]
+    [other] = fixture.reporter.others()
+    assert (other.key.name, other.state) == ("other", "Served")
+
+
+def entry(name: str, state: str = "Served", namespace: str = "team-a") -> dict[str, str]:
+    message = {} if state == "Served" else {"message": f"{name} needs help"}
+    return {"namespace": namespace, "name": name, "state": state, **message}
+
+
+def merged(
+    stored: list[dict[str, str]], others: list[ClusterReport], watched: str = ""
+) -> dict[str, str]:
+    reports = stored_reports(policy(None, clusters=stored), others, watched)
+    return {report.key.name: report.state for report in reports}
+
+
+def test_states_of_other_replicas_clusters_are_read_from_the_status() -> None:
+    stored = [entry("a", "Forbidden"), entry("gone")]
+    assert merged(stored, [report("a"), report("b")]) == {"a": "Forbidden", "b": "Connecting"}
+
+
+def test_state_that_every_replica_can_see_is_not_read_from_the_status() -> None:
+    assert merged([entry("a")], [report("a", "PolicyConflict")]) == {"a": "PolicyConflict"}
+
+
+def test_cluster_that_a_full_status_does_not_list_is_served() -> None:
+    stored = [entry(f"c-{number}", "Forbidden") for number in range(100)]
+    assert merged(stored, [report("a")]) == {"a": "Served"}
+
+
+def test_replica_of_one_namespace_keeps_the_entries_of_other_namespaces() -> None:
+    """It does not see their Clusters."""
+    stored = [entry("a", "Forbidden"), entry("x", "Forbidden", "team-x")]
+    assert merged(stored, [], watched="team-a") == {"x": "Forbidden"}
+
+
+def test_two_replicas_write_one_status_of_all_clusters() -> None:
+    """Each knows its own Clusters, and the status brings it those of the other."""
+    stored: dict[str, Any] = {}
+    for _ in range(2):
+        for mine, other in (("a", "b"), ("b", "a")):
+            present = policy(None, **stored)
+            reports = [report(mine), *stored_reports(present, [report(other)], "")]
+            stored = build_status(present, GOOD, reports, NOW)
+    assert stored["clusters"] == [entry("a"), entry("b")]
+    assert (stored["selectedClusters"], stored["servedClusters"]) == (2, 2)
+
+
+def test_debug_page_names_the_replica_of_each_cluster() -> None:
+    page = json.loads(
+        render_reports(
+            [report("a", "Forbidden")],
+            [report("b")],
+            lambda key: {"a": "first", "b": "second"}[key.name],
+        )
+    )
+    assert page[0] == {
+        "namespace": "team-a",
+        "name": "a",
+        "replica": "first",
+        "state": "Forbidden",
+        "message": "a needs help",
+        "reachable": False,
+        "policies": ["own"],
+    }
+    assert page[1] == {
+        "namespace": "team-a",
+        "name": "b",
+        "replica": "second",
+        "policies": ["own"],
+    }

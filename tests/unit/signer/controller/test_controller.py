@@ -1,6 +1,7 @@
 """Threads of the controller: a hostile cluster neither speeds them up nor outlives its end."""
 
 from dataclasses import replace
+from http import HTTPStatus
 from threading import Event, Thread
 
 import pytest
@@ -12,15 +13,18 @@ from signer.controller.cluster_context import ClusterContext
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
 from signer.controller.reconcile import Reconciler
+from signer.controller.replicas import Replicas
 from signer.controller.workqueue import DONE, Result
 from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.management import ManagementCluster
+from signer.inventory.node_labels import ATTESTED
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
 from signer.kube.budget import Budgets
 from signer.kube.event_loop import EventLoop
 from signer.kube.kubeconfig import parse_kubeconfig
-from signer.model import Csr
+from signer.model import Csr, Node
+from signer.policy import NodeLabels, Policy
 from signer.task_pool import TaskPool
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import Scenario
@@ -46,7 +50,7 @@ def make_controller(workload: WorkloadCluster) -> Controller:
         metrics_address=None,
         metrics_secure=False,
     )
-    return Controller(config, agent="test")
+    return Controller(config, agent="test", host_name="host")
 
 
 def test_full_round_of_maintenance_reads_hosts_and_authority(
@@ -65,6 +69,63 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
     assert rounds.maintain(workload, full=True)
     assert rounds.problem(workload) is None
     assert reads == ["hosts", "authority"]
+
+
+def test_new_node_and_changed_labels_start_a_round_of_maintenance(
+    workload: WorkloadCluster,
+) -> None:
+    """Its labels must not wait for the next round. Other changes of a Node need none."""
+    make_controller(workload)._on_cluster_added(workload)
+    workload.nodes.replace({})
+    node = Node(name="node-1", provider_id="")
+    for changed, due in (
+        (node, True),
+        (replace(node, provider_id="metal://1"), False),
+        (replace(node, provider_id="metal://1", labels={ATTESTED: "true"}), True),
+    ):
+        workload.maintenance_due.clear()
+        workload.nodes.upsert("node-1", changed)
+        assert workload.maintenance_due.is_set() is due
+    workload.maintenance_due.clear()
+    workload.nodes.delete("node-1")
+    assert not workload.maintenance_due.is_set()
+
+
+def test_incomplete_caches_do_not_stop_maintenance(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace over its memory budget would show its Clusters as not served."""
+    signer = make_controller(workload)
+    rounds, policy = signer._rounds, Policy(name="any", node_labels=NodeLabels.ENABLED)
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
+    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
+    workload.nodes.replace({"node-1": Node(name="node-1", provider_id="")})
+    rounds.add(workload)
+    assert rounds.maintain(workload, full=True)
+
+
+def test_forbidden_labels_are_one_report_whatever_node_is_tried_first(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each other message would be a new Event, every ten seconds."""
+    signer = make_controller(workload)
+    rounds, tried = signer._rounds, iter("ab")
+
+    def forbidden(_: WorkloadCluster) -> None:
+        error = ApiServerUnavailable("any", detail=f"PATCH /api/v1/nodes/{next(tried)}: no")
+        error.status = HTTPStatus.FORBIDDEN
+        raise error
+
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    monkeypatch.setattr(rounds, "_sync_node_labels", forbidden)
+    for _ in range(2):
+        assert not rounds.maintain(workload, full=True)
+        problem = rounds.problem(workload)
+        assert problem is not None
+        assert problem.message == (
+            "the workload cluster forbids labels on Nodes: apply node-labels-rbac.yaml there"
+        )
 
 
 def test_the_shutdown_does_not_wait_for_the_management_cluster(
@@ -86,6 +147,38 @@ def test_the_shutdown_does_not_wait_for_the_management_cluster(
     running.join(30)
     assert not running.is_alive()
     ended.set()
+
+
+@pytest.mark.parametrize("successors", [True, False])
+def test_replica_that_ends_serves_until_the_others_have_taken_over(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, *, successors: bool
+) -> None:
+    """Without others, it ends at once."""
+    steps: list[str] = []
+    stop = Event()
+    monkeypatch.setattr(ManagementCluster, "start", lambda _: None)
+    monkeypatch.setattr(Replicas, "sync", lambda _: stop.set())
+    monkeypatch.setattr(Replicas, "leave", lambda _: steps.append("Lease deleted"))
+    monkeypatch.setattr(Replicas, "has_successors", successors)
+    monkeypatch.setattr(WorkloadClusters, "sync", lambda _: None)
+    monkeypatch.setattr(WorkloadClusters, "open_clusters", lambda _: [workload])
+    monkeypatch.setattr(WorkloadClusters, "stop", lambda _: steps.append("Clusters closed"))
+    monkeypatch.setattr("time.sleep", lambda _: steps.append("handed over"))
+    make_controller(workload).run(stop)
+    hand_over = ["handed over"] if successors else []
+    assert steps == ["Lease deleted", *hand_over, "Clusters closed"]
+
+
+def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make_controller(workload), make_controller(workload)
+    assert first._settings() == second._settings()
+    monkeypatch.setattr(type(second._policy_sync), "digest", "another file")
+    other_file = second._settings()
+    monkeypatch.undo()
+    second._config = replace(second._config, infrastructure_groups=("another.group",))
+    assert len({first._settings(), other_file, second._settings()}) == 3
 
 
 def test_the_circuit_breaker_of_a_closed_cluster_is_reset(

@@ -1,11 +1,11 @@
 """The credential list follows the claims, and is never older than what was published."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from signer.controller.credential_lists import sync_credential_list
+from signer.controller.credential_lists import find_changed_list, sync_credential_list
 from signer.inventory.credential_list import StoredList
-from signer.model import AttestedNodeObject, credential_id
+from signer.model import AttestedNodeObject, Release, credential_id
 from tests.builders.scenario import HOME, NODE, Scenario
 from tests.fakes.claims import FakeClaimStore
 
@@ -100,3 +100,21 @@ def test_cluster_without_the_list_gets_none() -> None:
     at = Lists(None)
     at.scenario.put_claim(credential_ids=(A,))
     assert at.sync() == {}
+
+
+def test_ban_and_its_end_make_the_list_out_of_date() -> None:
+    """Otherwise a ban would end the certificates only with the next round of maintenance."""
+    key, _ = Scenario().put_claim(credential_ids=(A,))
+    banned = replace(key, banned=True)
+    released = replace(key, released_from=(Release(cluster=HOME, provider_id=None),))
+    for before, after in ((key, banned), (banned, key), (key, released)):
+        assert find_changed_list(before, after) == HOME
+
+
+def test_writes_of_the_signer_do_not_make_the_list_out_of_date() -> None:
+    key, _ = Scenario().put_claim(credential_ids=(A,))
+    unheld = replace(key, held_by=None)
+    renewed = replace(key, resource_version="8")
+    banned = replace(unheld, banned=True)
+    for before, after in ((None, key), (key, None), (key, renewed), (unheld, banned)):
+        assert find_changed_list(before, after) is None

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from common.challenge import Challenge, encode_challenge
 from common.errors import ApiServerUnavailable
+from common.names import CHALLENGE_ANNOTATION
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -27,6 +29,15 @@ from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 
+CHALLENGE = Challenge(
+    issued_at="",
+    key="f1a2e524dce39af2",
+    credential_blob=b"blob",
+    encrypted_secret=b"secret",
+    pcrs={"sha256": (0,)},
+    event_log=False,
+    tag="0123abcd",
+)
 BINDING = "kubeadm:node-autoapprove-bootstrap"
 OLD = timedelta(minutes=15, seconds=1)
 EXPIRED = timedelta(days=1, seconds=1)
@@ -53,6 +64,30 @@ def test_expired_offers_are_deleted_and_nothing_else() -> None:
 
 def test_an_offer_that_can_still_be_answered_is_kept() -> None:
     assert offers_after_round(timedelta(minutes=15))[1] == {"offer", "answer", "junk"}
+
+
+def challenged_offers_after_round(challenge: str, since: timedelta) -> set[str]:
+    """File an offer that waited for an operator until it was challenged; return what is left."""
+    scenario, csrs = Scenario(), FakeCsrs()
+    offer = scenario.offer_csr(name="offer", created=NOW - timedelta(minutes=14))
+    issued = f"{NOW - since:%Y-%m-%dT%H:%M:%SZ}"
+    text = challenge or encode_challenge(replace(CHALLENGE, issued_at=issued))
+    csrs.put(replace(offer, annotations={CHALLENGE_ANNOTATION: text}))
+    delete_expired_offers(list(csrs.stored.values()), csrs, NOW)
+    return set(csrs.stored)
+
+
+def test_answered_offers_do_not_look_like_waiting_requests_for_a_quarter_of_an_hour() -> None:
+    assert challenged_offers_after_round("", timedelta(minutes=5, seconds=1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("challenge", "since"),
+    [("", timedelta(minutes=5)), ("", timedelta()), ("malformed", timedelta(minutes=6))],
+    ids=["its node may still answer", "challenged a moment ago", "not a challenge"],
+)
+def test_challenged_offer_that_may_be_needed_is_kept(challenge: str, since: timedelta) -> None:
+    assert challenged_offers_after_round(challenge, since) == {"offer"}
 
 
 def test_an_offer_that_changed_meanwhile_is_kept_and_the_next_one_is_deleted() -> None:
@@ -150,6 +185,7 @@ class Bindings:
 
     away: bool = False
     removed: list[str] = field(default_factory=list)
+    outcomes: str = ""
 
     def remove(self, name: str) -> None:
         if self.away:
@@ -158,8 +194,26 @@ class Bindings:
 
     def run_round(self, mode: AutoApproveBindings) -> list[str]:
         policy = replace(Policy(name="test"), auto_approve_bindings=mode)
-        enforce_auto_approve_policy(HOME, [BINDING, BINDING + "-2"], policy, self.remove)
+        names = [BINDING, BINDING + "-2"]
+        self.outcomes = enforce_auto_approve_policy(HOME, names, policy, self.remove)
         return self.removed
+
+
+@pytest.mark.parametrize(
+    ("mode", "away", "outcome"),
+    [
+        (AutoApproveBindings.REMOVE, False, "deleted"),
+        (AutoApproveBindings.REMOVE, True, "not deleted"),
+        (AutoApproveBindings.ALARM, False, "not deleted"),
+        (AutoApproveBindings.WAIT, False, "not deleted"),
+    ],
+)
+def test_event_says_what_became_of_each_binding(
+    mode: AutoApproveBindings, *, away: bool, outcome: str
+) -> None:
+    bindings = Bindings(away=away)
+    bindings.run_round(mode)
+    assert bindings.outcomes == f"{BINDING} ({outcome}), {BINDING}-2 ({outcome})"
 
 
 @pytest.mark.parametrize("mode", AutoApproveBindings)
@@ -179,7 +233,7 @@ def test_serving_only_keeps_the_bindings_that_give_nodes_their_certificates(
 ) -> None:
     policy = Policy(name="test", mode=PolicyMode.SERVING_ONLY)
     bindings = Bindings()
-    enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove)
+    assert enforce_auto_approve_policy(HOME, [BINDING], policy, bindings.remove) == ""
     assert bindings.removed == []
     assert caplog.records == []
 

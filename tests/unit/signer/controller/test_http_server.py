@@ -311,6 +311,13 @@ def test_a_tenant_with_many_clusters_cannot_fill_the_metrics(
     assert labels.label(HOME) == "tenants/blue"
 
 
+def test_number_of_replicas_is_shown() -> None:
+    registry = metrics.build_registry(
+        lambda: None, lambda: RunningServer().queue, MemoryBudget(), replicas=lambda: 3
+    )
+    assert registry.get_sample_value("node_attestation_replicas") == 3
+
+
 def test_secure_server_encrypts_and_protects_the_metrics(files: TrustBundleFiles) -> None:
     """The probes need no token: the kubelet has none."""
     statuses = {"Bearer good": HTTPStatus.OK}

@@ -66,6 +66,8 @@ class Requests:
     """Namespaces in which every write fails."""
     writes: int = 0
     seconds: float = 0.0
+    of_others: set[ClusterKey] = field(default_factory=set)
+    """Clusters that other replicas serve."""
     others: Callable[[], object] | None = None
     """Writes of another replica, before the next write."""
 
@@ -77,7 +79,12 @@ class Requests:
         for cache in (self.management.keys, self.management.nodes, self.management.machines):
             cache.replace({})
         self.management.key_requests.replace({})
-        self.requests = KeyRequests(self.management, self, monotonic=lambda: self.seconds)
+        self.requests = KeyRequests(
+            self.management,
+            self,
+            serves=lambda cluster: cluster not in self.of_others,
+            monotonic=lambda: self.seconds,
+        )
 
     def add_machine(
         self, name: str = "machine-1", *, cluster: ClusterKey = BLUE, generation: int = 1
@@ -328,6 +335,19 @@ def test_settled_request_is_deleted(change: Callable[[Requests], None]) -> None:
     at.note(at.add_machine(), GENUINE)
     at.requests.sync()
     change(at)
+    at.requests.sync()
+    assert at.keys() is None
+
+
+def test_settled_request_of_a_cluster_of_another_replica_stays() -> None:
+    at = Requests()
+    at.note(at.add_machine(), GENUINE)
+    at.requests.sync()
+    SETTLED["the Machine is gone"](at)
+    at.of_others.add(BLUE)
+    at.requests.sync()
+    assert at.keys() == [GENUINE]
+    at.of_others.clear()
     at.requests.sync()
     assert at.keys() is None
 

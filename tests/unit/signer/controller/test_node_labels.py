@@ -162,6 +162,12 @@ def test_labels_that_the_policy_disables_are_removed() -> None:
     assert plan(scenario, enabled=False) == NO_LABELS
 
 
+def test_cluster_without_labels_does_not_depend_on_complete_caches() -> None:
+    scenario = claimed()
+    scenario.inventory.filled = False
+    assert plan(scenario, enabled=False) == {}
+
+
 def test_labels_of_a_paused_cluster_do_not_change() -> None:
     """`clusterctl move` deletes the claims here after it has created them in the new cluster."""
     scenario = claimed()

@@ -21,6 +21,7 @@ from signer.kube.budget import Budgets
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import OwnerReference, Secret
+from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
 from tests.fakes.secrets import FakeSecrets
@@ -68,6 +69,8 @@ class Landscape:
     seconds: float = 0.0
     pool: LatePool = field(default_factory=LatePool)
     opened: list[WorkloadCluster] = field(default_factory=list)
+    of_others: set[ClusterKey] = field(default_factory=set)
+    """Clusters that other replicas serve."""
     management: ManagementCluster = field(init=False)
     clusters: WorkloadClusters = field(init=False)
 
@@ -83,6 +86,7 @@ class Landscape:
             user_agent="test",
             budgets=budgets,
             pool=self.pool,  # type: ignore[arg-type] # the part of it that is called
+            serves=lambda key: key not in self.of_others,
             opened=self.opened.append,
             monotonic=lambda: self.seconds,
         )
@@ -138,6 +142,38 @@ def test_cluster_that_opted_in_is_opened_once(landscape: Landscape) -> None:
     for _ in range(5):
         assert landscape.after(100) is workload
     assert landscape.opened == [workload]
+
+
+def test_cluster_that_another_replica_serves_is_closed(landscape: Landscape) -> None:
+    workload = landscape.after(0)
+    assert workload is not None
+    landscape.of_others.add(HOME)
+    assert landscape.after(1) is None
+    assert workload.stopped.is_set()
+    landscape.of_others.clear()
+    assert landscape.after(1) is not None
+
+
+def test_new_replica_has_tried_all_clusters_of_its_share(landscape: Landscape) -> None:
+    """Its Lease makes the others close these Clusters."""
+    assert not landscape.clusters.has_tried_all()
+    workload = landscape.after(0)
+    assert workload is not None
+    assert not landscape.clusters.has_tried_all()
+    for cache in (workload.csrs, workload.nodes, workload.bindings):
+        cache.replace({})
+    assert landscape.clusters.has_tried_all()
+
+
+def test_cluster_with_a_problem_or_of_another_replica_was_tried(landscape: Landscape) -> None:
+    landscape.store(b"spoilt")
+    landscape.after(0)
+    assert landscape.clusters.problem(HOME) is not None
+    assert landscape.clusters.has_tried_all()
+    landscape.clusters.stop()
+    assert not landscape.clusters.has_tried_all()
+    landscape.of_others.add(HOME)
+    assert landscape.clusters.has_tried_all()
 
 
 def test_nothing_is_opened_before_clusters_are_listed(landscape: Landscape) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from signer.errors import KubeconfigRefused
 from signer.kube import kubeconfig
 from signer.kube.kubeconfig import ClientCertificate, in_cluster, parse_kubeconfig
+from tests.harness import pki
 
 CA = "-----BEGIN CERTIFICATE-----\nY2E=\n-----END CERTIFICATE-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nY2VydA==\n-----END CERTIFICATE-----\n"
@@ -276,3 +278,17 @@ def test_in_cluster_connection_uses_the_service_account(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc")
     assert in_cluster("10.96.0.1", "443", tmp_path).server == "https://10.96.0.1:443"
     assert in_cluster("fd00::1", "443", tmp_path).server == "https://[fd00::1]:443"
+
+
+def test_expiry_is_that_of_the_first_certificate() -> None:
+    authority = pki.Authority.make("test", pki.ec_key())
+    pair = authority.client("signer", "group")
+    text = (pair.certificate + authority.pair.certificate).decode()
+    expected = x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
+    assert ClientCertificate(certificate=text, key="").not_after() == expected
+
+
+def test_certificate_that_cannot_be_read_has_no_expiry() -> None:
+    """A tenant writes it; the connection then fails with an error of its own."""
+    text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    assert ClientCertificate(certificate=text, key="").not_after() is None

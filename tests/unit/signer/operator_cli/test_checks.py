@@ -29,10 +29,10 @@ def cluster() -> ClusterObject:
     return read_cluster(json.dumps({"metadata": metadata, "spec": {}}).encode())
 
 
-def rules(file: str) -> list[Mapping[str, Any]]:
-    """Return the rules of the ClusterRole in a packaged file."""
+def rules(file: str, kind: str = "ClusterRole") -> list[Mapping[str, Any]]:
+    """Return the rules of the role in a packaged file."""
     documents = yaml.safe_load_all((RBAC / file).read_text(encoding="utf-8"))
-    [role] = [d for d in documents if d["kind"] == "ClusterRole"]
+    [role] = [d for d in documents if d["kind"] == kind]
     found: list[Mapping[str, Any]] = role["rules"]
     return found
 
@@ -47,6 +47,16 @@ def test_checked_permissions_are_those_that_the_packaging_gives() -> None:
         if resource != "*"
     }
     assert packaged == set(management_checks.PERMISSIONS)
+
+
+def test_checked_permissions_in_the_own_namespace_are_those_that_the_packaging_gives() -> None:
+    packaged = {
+        (group, resource, tuple(rule["verbs"]))
+        for rule in rules("management-rbac.yaml", "Role")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert packaged == set(management_checks.OWN_PERMISSIONS)
 
 
 def test_checked_permissions_in_workload_clusters_are_packaged() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from common.names import CLIENT_SIGNER, SERVING_SIGNER
+from signer.inventory.caches import AUTO_APPROVE_ROLES
 from signer.operator_cli.rbac import SIGNER_GROUP, find_administrators, find_holders
 
 NODES: dict[str, Any] = {
@@ -18,6 +19,11 @@ SIGNERS: dict[str, Any] = {
     "apiGroups": ["certificates.k8s.io"],
     "resources": ["signers"],
     "resourceNames": [CLIENT_SIGNER],
+}
+AUTOMATIC: dict[str, Any] = {
+    "verbs": ["create"],
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["certificatesigningrequests/nodeclient"],
 }
 
 
@@ -42,13 +48,24 @@ def binding(kind: str = "User", name: str = "mallory", **subject: str) -> dict[s
         SIGNERS,
         SIGNERS | {"verbs": ["approve"], "resourceNames": [SERVING_SIGNER]},
         SIGNERS | {"resourceNames": ["cluster.x-k8s.io/*"]},
-        SIGNERS | {"resourceNames": []},
+        SIGNERS | {"resourceNames": ["kubernetes.io/*"]},
+        SIGNERS | {"resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet"]},
+        SIGNERS | {"resourceNames": ["kubernetes.io/kube-apiserver-client"]},
+        AUTOMATIC,
+        AUTOMATIC | {"resources": ["certificatesigningrequests/selfnodeclient"]},
+        AUTOMATIC | {"verbs": ["*"]},
     ],
     ids=str,
 )
 def test_right_is_found(rule: dict[str, Any]) -> None:
     [holder] = find_holders([role(rule)], [binding()])
     assert (holder.subject, holder.role) == ("User mallory", "r")
+
+
+def test_right_to_sign_for_every_signer_is_found_twice() -> None:
+    """For the attested signers, and for those of Kubernetes."""
+    holders = find_holders([role(SIGNERS | {"resourceNames": []})], [binding()])
+    assert len({holder.right for holder in holders}) == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +76,10 @@ def test_right_is_found(rule: dict[str, Any]) -> None:
         NODES | {"resources": ["pods"]},
         USERS | {"resourceNames": ["alice"]},
         USERS | {"resources": ["serviceaccounts"]},
-        SIGNERS | {"resourceNames": ["kubernetes.io/*", "kubernetes.io/kubelet-serving"]},
+        SIGNERS | {"resourceNames": ["kubernetes.io/kubelet-serving"]},
+        AUTOMATIC | {"resourceNames": [CLIENT_SIGNER]},
+        AUTOMATIC | {"resources": ["certificatesigningrequests/selfnodeserver"]},
+        AUTOMATIC | {"resources": ["certificatesigningrequests"]},
         SIGNERS | {"resourceNames": ["cluster.x-k8s.io/another"]},
         SIGNERS | {"verbs": ["get"]},
     ],
@@ -77,6 +97,18 @@ def test_other_rule_is_not_a_finding(rule: dict[str, Any]) -> None:
 def test_expected_holder_is_left_out(subject: tuple[str, str]) -> None:
     assert not find_holders([role(SIGNERS)], [binding(*subject)])
     assert find_holders([role(SIGNERS)], [binding("User", subject[1])])
+
+
+def test_controller_of_kubernetes_is_expected_in_its_namespace_only() -> None:
+    account = ("ServiceAccount", "certificate-controller")
+    assert not find_holders([role(SIGNERS)], [binding(*account, namespace="kube-system")])
+    assert find_holders([role(SIGNERS)], [binding(*account, namespace="team-a")])
+
+
+@pytest.mark.parametrize("name", sorted(AUTO_APPROVE_ROLES))
+def test_binding_to_a_role_for_automatic_approval_is_left_to_its_own_check(name: str) -> None:
+    bound = binding() | {"roleRef": {"name": name}}
+    assert not find_holders([role(AUTOMATIC, name=name)], [bound])
 
 
 def test_service_account_is_named_with_its_namespace() -> None:

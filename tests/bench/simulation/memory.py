@@ -1,0 +1,80 @@
+"""Bytes that the signer counts for one Machine and its node, in the caches of the signer itself."""
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from signer.inventory.caches import ManagementCaches, WorkloadCaches
+from signer.inventory.claim_objects import encode_attested_node, read_attested_node
+from signer.inventory.machine import (
+    InfrastructureObject,
+    Reference,
+    read_bootstrap,
+    read_infrastructure,
+    read_machine,
+)
+from signer.kube.budget import MemoryBudget
+from signer.kube.cache import Cache
+from signer.model import Node
+from tests.bench.claims import attested_node
+from tests.builders import kube_objects
+
+_UNLIMITED: Final = 1 << 40
+_UID: Final = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+class _Caches(ManagementCaches):
+    def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
+        raise NotImplementedError
+
+
+def bytes_of_machine() -> int:
+    """Return the size of a Machine, what it refers to, its Node and its claim.
+
+    EndorsementKeys count for no owner.
+    """
+    budget = MemoryBudget(per_owner=_UNLIMITED, total=_UNLIMITED)
+    caches = _Caches(budget)
+    infrastructure: Cache[InfrastructureObject] = Cache("infrastructure", budget=budget)
+    workload = WorkloadCaches(kube_objects.HOME, _UID, host="", budget=budget)
+    claim = attested_node(0)
+    name = f"{kube_objects.HOME.namespace}/{claim.node_name}"
+    caches.machines.upsert(name, read_machine(_raw(_machine())))
+    token = kube_objects.bootstrap(claim.node_name, "abcdef.0123456789abcdef")
+    caches.bootstraps.upsert(name, read_bootstrap(_raw(token)))
+    bare = kube_objects.infrastructure(claim.node_name)
+    infrastructure.upsert(name, read_infrastructure(_raw(bare)))
+    stored = encode_attested_node(claim, "12345678")
+    stored["metadata"] |= {"uid": _UID, "creationTimestamp": "2026-11-22T00:00:00Z"}
+    caches.nodes.upsert(name, read_attested_node(_raw(stored)))
+    workload.nodes.upsert(
+        claim.node_name, Node(name=claim.node_name, provider_id=claim.provider_id)
+    )
+    return sum(budget.used().values())
+
+
+def _machine() -> dict[str, Any]:
+    """Return a Machine as an infrastructure provider of a cloud fills it in."""
+    claim = attested_node(0)
+    machine = kube_objects.machine(claim.node_name)
+    machine["metadata"] |= {
+        "uid": _UID,
+        "labels": {
+            "cluster.x-k8s.io/cluster-name": claim.cluster.name,
+            "cluster.x-k8s.io/deployment-name": "workload-md-0",
+            "machine-template-hash": "7k2lq",
+        },
+    }
+    machine["spec"]["providerID"] = claim.provider_id
+    machine["status"]["nodeRef"] = {"name": claim.node_name}
+    machine["status"]["addresses"] = [
+        {"type": "Hostname", "address": claim.node_name},
+        {"type": "InternalIP", "address": "10.1.2.3"},
+        {"type": "InternalDNS", "address": "ip-10-1-2-3.eu-central-1.compute.internal"},
+    ]
+    return machine
+
+
+def _raw(body: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(body).encode())
