@@ -334,6 +334,18 @@ def test_refusals_that_a_tenant_causes_do_not_open_the_breaker() -> None:
     assert fixture.keys() == {NAME}
 
 
+def test_provider_ids_that_are_not_queried_do_not_close_the_breaker() -> None:
+    """They cause no call, so they do not show that the platform answers again."""
+    fixture = Fixture()
+    open_breaker(fixture)
+    fixture.seconds += 2
+    fixture.answer("metal://rack-2/1")
+    fixture.expect(PlatformAnswerPending, "1")
+    fixture.expect(PlatformAnswerPending, "2")
+    assert fixture.pool.run() == 1  # still half-open: one probe
+    fixture.expect(PlatformUnavailable, "2")
+
+
 def test_outage_does_not_end_a_good_answer() -> None:
     fixture = fixture_with_key()
     fixture.answer()
