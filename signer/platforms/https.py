@@ -23,7 +23,7 @@ _MAX_ANSWER: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer that is neither an outage nor a redirect."""
+    """An answer that is no outage. A redirect is an answer that nothing follows."""
 
     status: int
     content: bytes
