@@ -50,6 +50,7 @@ KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
 SLOW: Final = sample("circuit_breaker_open", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
+REPLICAS: Final = sample("replicas", pod="one")
 NEXT_UPDATE: Final = sample("revocation_list_next_update_seconds", **LIST)
 UNMATCHED: Final = sample("revocation_lists_unmatched", policy="vendors")
 
@@ -96,9 +97,9 @@ FIRING: Final = {
         at="16m",
         firing=UNSERVED,
     ),
-    "a replica without Leases for 10 minutes": Case(
+    "no Leases for 10 minutes": Case(
         alert="NodeAttestationClustersNotShared",
-        series={sample("replicas", pod="one"): "0x20"},
+        series={REPLICAS: "0x20"},
         at="11m",
         firing={"pod": "one"},
     ),
@@ -180,10 +181,8 @@ SILENT: Final = {
         },
         at="16m",
     ),
-    "a replica that starts": Case(
-        alert="NodeAttestationClustersNotShared",
-        series={sample("replicas", pod="one"): "0x2 2x20"},
-        at="11m",
+    "Leases after 5 minutes": Case(
+        alert="NodeAttestationClustersNotShared", series={REPLICAS: "0x5 1x20"}, at="11m"
     ),
     "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
     "kubeconfig with 31 days left": Case(
