@@ -28,8 +28,8 @@ LABEL = "test/label"
 
 
 @pytest.fixture(scope="module")
-def many(fleet: Fleet) -> str:
-    """Create Clusters that the replicas share, and return their namespace."""
+def many(fleet: Fleet) -> Iterator[str]:
+    """Create Clusters that the replicas share, and delete them at the end."""
     namespace = f"many-{secrets.token_hex(4)}"
     fleet.management.create_namespace(namespace)
     endpoint = fleet.first.workload.url
@@ -37,7 +37,10 @@ def many(fleet: Fleet) -> str:
         fleet.management.create_cluster(
             namespace, f"c-{number}", endpoint=endpoint, annotations=OPT_IN
         )
-    return namespace
+    yield namespace
+    for number in range(MANY):
+        path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/clusters/c-{number}"
+        fleet.management.admin.delete(path)
 
 
 @pytest.fixture(scope="module")
