@@ -89,12 +89,17 @@ def test_lost_challenge_keys_interrupt_exchanges_and_no_more(
 
 
 @contextmanager
-def without_authority_key(fleet: Fleet, tenant: WorkloadTenant) -> Iterator[None]:
-    """Remove the key from the Secret with the authority of a Cluster, and restore it."""
+def without_authority_key(fleet: Fleet, tenant: WorkloadTenant, signer: Signer) -> Iterator[None]:
+    """Remove the key from the Secret with the authority of a Cluster, and restore it.
+
+    The signer is restarted, since it reads the Secret again only after some seconds.
+    """
     path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-ca"
     admin = fleet.management.admin
     stored = admin.get(path)["data"]
+    signer.stop()
     admin.patch(path, {"data": {"tls.key": None}})
+    signer.start()
     try:
         yield
     finally:
@@ -105,10 +110,9 @@ def test_requests_wait_until_a_lost_authority_key_is_restored(
     fleet: Fleet, machines: Machines, signer: Signer
 ) -> None:
     """The certificate of the node stays in use, and no request is denied."""
-    signer.wait_until_ready()
     node, _ = joined(machines)
-    script, name = Script(node, client=as_node(node)), csrs.new_name()
-    with without_authority_key(fleet, node.tenant):
+    with without_authority_key(fleet, node.tenant, signer):
+        script, name = Script(node, client=as_node(node)), csrs.new_name()
         script.put(name, script.encoded(name))
         csrs.waiting_for(script.client, name, "AuthorityUnavailable")
         assert node.call().status == 0
