@@ -60,6 +60,7 @@ from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
+from signer.verify.parse import seems_answer
 
 _logger = logging.getLogger(__name__)
 
@@ -291,10 +292,9 @@ class Controller:
             if workload.stopped.is_set():
                 return
             if after is not None:
-                self._queue.add(Item(cluster=key, requester=after.username, name=after.name))
+                self._queue.add(_item(key, after))
             elif before is not None:
-                item = Item(cluster=key, requester=before.username, name=before.name)
-                self._queue.forget(item)
+                self._queue.forget(_item(key, before))
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             if after is not None and (before is None or before.labels != after.labels):
@@ -338,7 +338,7 @@ class Controller:
         """Reconcile an item; return the result, and whether a call to the cluster was slow."""
         workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or csr.username != item.requester:
+        if workload is None or csr is None or _item(item.cluster, csr) != item:
             return DONE, None
         handled = self._handled[workload]
         if handled.includes(csr):
@@ -424,6 +424,15 @@ class _Connections:
     def credential_expiry(self, key: ClusterKey) -> datetime | None:
         workload = self.clusters.get(key)
         return None if workload is None else workload.credential_expiry
+
+
+def _item(cluster: ClusterKey, csr: Csr) -> Item:
+    return Item(
+        cluster=cluster,
+        requester=csr.username,
+        name=csr.name,
+        seems_answer=seems_answer(csr.request),
+    )
 
 
 def _now() -> datetime:

@@ -1,4 +1,4 @@
-"""Connections to one API server for requests, each used by one thread at a time.
+"""Connections to one server for requests, each used by one thread at a time.
 
 The server may be hostile. Before each read from the socket, the time limit of the whole answer and
 the CPU budget of the server's owner are asked: a timeout of the socket starts again with each byte,
@@ -7,10 +7,11 @@ and would let a server that sends single bytes hold a thread without end.
 
 import select
 import socket
+import ssl
 import time
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 
@@ -27,6 +28,30 @@ _IDLE_SECONDS: Final = 10.0
 
 class ContentTooLarge(Exception):
     """The content of an answer exceeds the size limit."""
+
+
+class Server(Protocol):
+    """Where a server is, and whom to trust for it."""
+
+    @property
+    def host(self) -> str:
+        """Return its host name or address."""
+
+    @property
+    def port(self) -> int:
+        """Return its port."""
+
+    @property
+    def host_header(self) -> str:
+        """Return host and port as in its URL."""
+
+    @property
+    def server_name(self) -> str | None:
+        """Return the name in its certificate, where it differs from the host."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return what TLS trusts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +73,7 @@ class ConnectionPool:
         self._cpu = cpu
         self._max_content = max_content
         self._lock = Lock()
-        self._idle: list[_Connection] = []
+        self._idle: list[RequestConnection] = []
         self._used_at = time.monotonic()
         self._closed = False
 
@@ -57,9 +82,13 @@ class ConnectionPool:
 
         Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
         """
-        connection = self._take() or _Connection(self._endpoint, self._cpu)
+        connection = self._take() or RequestConnection(
+            self._endpoint, self._cpu, connect_seconds=CONNECT_SECONDS
+        )
         try:
-            answer = connection.exchange(request, self._max_content)
+            answer = connection.exchange(
+                request, max_content=self._max_content, seconds=ANSWER_SECONDS
+            )
         except BaseException:
             connection.close()
             raise
@@ -83,7 +112,7 @@ class ConnectionPool:
         for connection in closing:
             connection.close()
 
-    def _take(self) -> "_Connection | None":
+    def _take(self) -> "RequestConnection | None":
         """Return the idle connection that was used last, `None` if there is none."""
         while True:
             with self._lock:
@@ -97,7 +126,7 @@ class ConnectionPool:
                 return connection
             connection.close()
 
-    def _give_back(self, connection: "_Connection") -> None:
+    def _give_back(self, connection: "RequestConnection") -> None:
         with self._lock:
             keep = not self._closed and len(self._idle) < _MAX_IDLE_CONNECTIONS
             if keep:
@@ -106,21 +135,29 @@ class ConnectionPool:
             connection.close()
 
 
-class _Connection:
+class RequestConnection:
     """One connection with TLS and HTTP/1.1, which carries one request after another."""
 
-    def __init__(self, endpoint: Endpoint, cpu: CpuShare | None) -> None:
-        """Connect. Raises `OSError`."""
-        self._host = endpoint.host_header
+    def __init__(
+        self, server: Server, cpu: CpuShare | None = None, *, connect_seconds: float
+    ) -> None:
+        """Connect; the limit is for each address, and for the TLS handshake. Raises `OSError`."""
+        self._host = server.host_header
         self._cpu = cpu
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._socket = _connect(endpoint)
+        self._socket = _connect(server, connect_seconds)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
-    def exchange(self, request: HttpRequest, max_content: int) -> tuple[int, bytes]:
-        """Send a request; return status and content of the answer."""
-        until = time.monotonic() + ANSWER_SECONDS
+    def exchange(
+        self, request: HttpRequest, *, max_content: int, seconds: float
+    ) -> tuple[int, bytes]:
+        """Send a request; return status and content of the answer, within limits.
+
+        Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`; close the connection then.
+        """
+        until = time.monotonic() + seconds
+        self._socket.settimeout(seconds)
         self._send(request)
         status, content = 0, bytearray()
         while True:
@@ -159,7 +196,6 @@ class _Connection:
         if body is not None:
             data = (data or b"") + (http.send(h11.Data(data=body)) or b"")
         http.send(h11.EndOfMessage())
-        self._socket.settimeout(ANSWER_SECONDS)
         self._socket.sendall(data or b"")
 
     def _next_event(self, until: float) -> h11.Event:
@@ -185,14 +221,14 @@ class _Connection:
         return self._socket.recv(PIECE)
 
 
-def _connect(endpoint: Endpoint) -> socket.socket:
-    connected = socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
+def _connect(server: Server, seconds: float) -> socket.socket:
+    connected = socket.create_connection((server.host, server.port), timeout=seconds)
     try:
         for option in SOCKET_OPTIONS:
             connected.setsockopt(*option)
         # The timeout is that of the whole handshake.
-        return endpoint.context.wrap_socket(
-            connected, server_hostname=endpoint.server_name or endpoint.host
+        return server.context.wrap_socket(
+            connected, server_hostname=server.server_name or server.host
         )
     except BaseException:
         connected.close()

@@ -37,8 +37,8 @@ _ABSENT_SECONDS: Final = 60.0
 _LONG_WATCH: Final = 30.0
 """Seconds after which the end of a watch is no failure, even if it brought no event."""
 _VALUES_PER_TURN: Final = 100
-"""Values of a list that are read, or whose handlers are called, until the other reflectors get their
-turn."""
+"""Values of a list until the other reflectors get their turn: when they are read, and when their
+handlers are called."""
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 

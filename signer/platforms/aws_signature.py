@@ -32,7 +32,10 @@ def signed_headers(
     credentials: AwsCredentials,
     now: datetime,
 ) -> Mapping[str, str]:
-    """Return the headers of a POST request to EC2, path `/` without a query; `now` is in UTC."""
+    """Return the headers of a POST request to EC2, path `/` without a query; `now` is in UTC.
+
+    Host is signed, and is not in them: the connection adds it.
+    """
     time = now.strftime("%Y%m%dT%H%M%SZ")
     headers = {
         "content-type": "application/x-www-form-urlencoded; charset=utf-8",
@@ -63,4 +66,5 @@ def signed_headers(
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     credential = f"{credentials.access_key_id}/{'/'.join(scope)}"
     authorization = f"Credential={credential}, SignedHeaders={names}, Signature={signature}"
+    del headers["host"]
     return {**headers, "authorization": f"{_ALGORITHM} {authorization}"}

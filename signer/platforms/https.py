@@ -2,16 +2,19 @@
 
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-import urllib3
+import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.kube.tls import deadline_socket
+from signer.kube.connection_pool import ContentTooLarge, HttpRequest, RequestConnection
 
+_HTTPS_PORT: Final = 443
 _CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 4.0
 """For one whole answer. A query has at most two."""
@@ -21,10 +24,19 @@ _MAX_ANSWER: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer that is neither an outage nor a redirect."""
+    """An answer that is no outage. A redirect is an answer that nothing follows."""
 
     status: int
     content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    host: str
+    port: int
+    host_header: str
+    context: ssl.SSLContext
+    server_name: str | None = None
 
 
 def call(
@@ -41,35 +53,44 @@ def call(
     """
     if not url.startswith("https://"):
         raise PlatformQueryFailed("the API of the platform must have an https URL", detail=url)
-    context = _context(ca_file)
+    server, target = _parse_url(url, _context(ca_file))
+    request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
     try:
-        with urllib3.PoolManager(ssl_context=context, retries=False) as pool:
-            response = pool.request(
-                method,
-                url,
-                body=body,
-                headers=dict(headers),
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=ANSWER_SECONDS),
-                redirect=False,
-                preload_content=False,
+        with closing(RequestConnection(server, connect_seconds=_CONNECT_SECONDS)) as connection:
+            status, content = connection.exchange(
+                request, max_content=_MAX_ANSWER, seconds=ANSWER_SECONDS
             )
-            content = response.read(_MAX_ANSWER + 1)
-    except (urllib3.exceptions.HTTPError, OSError) as e:
+    except ContentTooLarge as e:
+        raise PlatformQueryFailed("the answer of the platform is too large") from e
+    except h11.LocalProtocolError as e:
+        # Its text may have a credential.
+        raise PlatformQueryFailed("a header of the query is invalid") from e
+    except (OSError, h11.RemoteProtocolError) as e:
         raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
-    if len(content) > _MAX_ANSWER:
-        raise PlatformQueryFailed("the answer of the platform is too large")
-    status = response.status
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         detail = f"HTTP status {status}: {content[:300]!r}"
         raise PlatformUnavailable("the platform does not answer queries now", detail=detail)
     return Answer(status=status, content=content)
 
 
+def _parse_url(url: str, context: ssl.SSLContext) -> tuple[_Server, str]:
+    """Return the server, and the path with the query."""
+    try:
+        parts = urlsplit(url)
+        server = _Server(
+            host=parts.hostname or "",
+            port=parts.port or _HTTPS_PORT,
+            host_header=parts.netloc,
+            context=context,
+        )
+    except ValueError as e:
+        raise PlatformQueryFailed("the API of the platform must have a URL", detail=url) from e
+    return server, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
 def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        return ssl.create_default_context(cafile=ca_file)
     except OSError as e:
         detail = f"{ca_file}: {e}"
         raise PlatformQueryFailed("the platform's authorities cannot be read", detail=detail) from e
-    context.sslsocket_class = deadline_socket(ANSWER_SECONDS)
-    return context

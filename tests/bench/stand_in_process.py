@@ -78,9 +78,9 @@ class StandIn:
         """Return the signer's kubeconfig."""
         return kubeconfig.with_token(self.url, self._ca.read_bytes(), "token")
 
-    def storm(self, name: str, signer: Signer) -> Phase:
+    def storm(self, name: str, *signers: Signer) -> Phase:
         """Run one phase to its end."""
-        before = cpu_seconds(signer.pid)
+        before = sum(cpu_seconds(signer.pid) for signer in signers)
         self._session.post(f"{self.url}/bench/{name}", timeout=TIMEOUT).raise_for_status()
         deadline = time.monotonic() + TIMEOUT
         while True:
@@ -88,13 +88,13 @@ class StandIn:
             if len(result["latencies"]) == result["nodes"]:
                 break
             assert time.monotonic() < deadline, f"{len(result['latencies'])} of {result['nodes']}"
-            assert is_running(signer.pid), "the signer has ended"
+            assert all(is_running(signer.pid) for signer in signers), "a signer has ended"
             time.sleep(0.25)
         return Phase(
             name=name,
             seconds=result["last"] - result["filed"],
             latencies=sorted(result["latencies"]),
-            cpu=cpu_seconds(signer.pid) - before,
+            cpu=sum(cpu_seconds(signer.pid) for signer in signers) - before,
             calls=result["calls"],
         )
 

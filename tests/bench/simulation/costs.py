@@ -17,8 +17,8 @@ class Costs:
     offer_share: float = 0.3
     """Of `join` and `renewal`: one of five or six calls, the first verification, MakeCredential."""
     claims_of_join: float = 17.5 * MILLISECOND
-    """Of the management cluster's API server and etcd: `make bench ARGS='-k claim_writes'`, measured
-    on a busy machine (load 14 on 2 CPUs), so rather too high."""
+    """Of the management cluster's API server and etcd: `make bench ARGS='-k claim_writes'`, on a
+    busy machine (load 14 on 2 CPUs), so rather too high."""
     claims_of_renewal: float = 13.6 * MILLISECOND
     """Of the same, in the same run."""
     node: float = 1.0

@@ -46,9 +46,11 @@ LIST: Final = {"policy": "vendors", "source": "/etc/vendor.crl"}
 ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
+KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
 SLOW: Final = sample("circuit_breaker_open", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
+REPLICAS: Final = sample("replicas", pod="one")
 NEXT_UPDATE: Final = sample("revocation_list_next_update_seconds", **LIST)
 UNMATCHED: Final = sample("revocation_lists_unmatched", policy="vendors")
 
@@ -95,8 +97,20 @@ FIRING: Final = {
         at="16m",
         firing=UNSERVED,
     ),
+    "no Leases for 10 minutes": Case(
+        alert="NodeAttestationClustersNotShared",
+        series={REPLICAS: "0x20"},
+        at="11m",
+        firing={"pod": "one"},
+    ),
     "slow for 15 minutes": Case(
         alert="NodeAttestationClusterSlow", series={SLOW: "1x20"}, at="16m", firing=OWNED
+    ),
+    "kubeconfig with 29 days left": Case(
+        alert="NodeAttestationKubeconfigExpires",
+        series={KUBECONFIG: f"{29 * DAY}x70"},
+        at="61m",
+        firing=OWNED,
     ),
     "first refused objects": Case(
         alert="NodeAttestationCacheRefusesObjects",
@@ -167,7 +181,18 @@ SILENT: Final = {
         },
         at="16m",
     ),
+    "Leases after 5 minutes": Case(
+        alert="NodeAttestationClustersNotShared", series={REPLICAS: "0x5 1x20"}, at="11m"
+    ),
     "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
+    "kubeconfig with 31 days left": Case(
+        alert="NodeAttestationKubeconfigExpires", series={KUBECONFIG: f"{31 * DAY}x70"}, at="61m"
+    ),
+    "kubeconfig that was renewed": Case(
+        alert="NodeAttestationKubeconfigExpires",
+        series={KUBECONFIG: f"{29 * DAY}x50 {365 * DAY}x20"},
+        at="61m",
+    ),
     "objects refused 20 minutes ago": Case(
         alert="NodeAttestationCacheRefusesObjects", series={REFUSED: "_x10 2x30"}, at="31m"
     ),

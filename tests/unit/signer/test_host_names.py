@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from signer.host_names import as_address, equivalent_names, normalize
 
-
 ADDRESSES = ["192.0.2.1", "192.0.2.01", "192.0.2", "::ffff:192.0.2.1", "2001:db8::1", "fe80::1%1"]
 
 
-@given(st.one_of(st.text(), st.from_regex(r"[0-9.:a-f]{1,20}"), st.sampled_from(ADDRESSES)))
+@given(st.text("019.:af%/ ", max_size=20) | st.sampled_from(ADDRESSES))
 def test_an_address_is_what_the_standard_library_parses(text: str) -> None:
     try:
         expected = ip_address(text)

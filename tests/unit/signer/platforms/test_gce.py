@@ -1,6 +1,7 @@
 """Endorsement keys from Compute Engine, against a server that answers as its API Reference says."""
 
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-import urllib3
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -100,9 +100,9 @@ def server(
 ) -> Iterator[FakeApiServer]:
     """Serve under Google's names: connections to them go to loopback."""
     with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH)) as running:
-        connect = urllib3.util.connection.create_connection
+        connect = socket.create_connection
         monkeypatch.setattr(
-            urllib3.util.connection,
+            socket,
             "create_connection",
             lambda _, *options, **more: connect((HOST, running.server_port), *options, **more),
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import AttestationError, Consequence
+from common.errors import AttestationError
 from signer.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
@@ -19,7 +19,6 @@ from signer.errors import (
 )
 from signer.model import Node, RegisteredKey, Registration, TrustBasis
 from signer.policy import TrustMode
-from signer.verify.platform_keys import NO_PLATFORMS
 from signer.verify.request import ENTRY_USER
 from tests.builders.scenario import (
     ABROAD,
@@ -362,10 +361,3 @@ def test_e2_a_registered_key_needs_no_platform(*, own_key: bool) -> None:
     else:
         check(scenario, EndorsementKeyMismatch)
     assert scenario.platforms.asked == []
-
-
-def test_e2_a_replay_without_platforms_is_undecided() -> None:
-    scenario = platform_scenario(key_name(Scenario().ek))
-    assert PlatformAnswerPending.consequence is Consequence.RETRY
-    with pytest.raises(PlatformAnswerPending):
-        NO_PLATFORMS.keys(HOME.namespace, PROVIDER_ID, RULES, expected=key_name(scenario.ek))
