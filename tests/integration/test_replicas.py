@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -23,6 +22,8 @@ from tests.integration.policies import stored_policy
 PATIENCE = {"timeoutSeconds": 90}
 MANY = 12
 """Clusters without kubeconfig Secrets: so many that each replica gets some of them."""
+ENOUGH = 2
+"""Joins of one cluster, also on a machine where the first takes as long as all restarts."""
 LABEL = "test/label"
 
 
@@ -95,12 +96,10 @@ def test_no_join_fails_while_all_replicas_are_replaced(
     wait_until_shared(*old)
 
     def join(tenant_number: int) -> list[int]:
-        statuses = []
-        for _ in count():
+        statuses: list[int] = []
+        while not replaced.is_set() or len(statuses) < ENOUGH:
             node = machines.registered(alone.tenants[tenant_number], settings=PATIENCE)
             statuses.append(node.call().status)
-            if replaced.is_set():
-                break
         return statuses
 
     with ThreadPoolExecutor(2) as pool:
@@ -113,7 +112,6 @@ def test_no_join_fails_while_all_replicas_are_replaced(
         finally:
             replaced.set()
         statuses = [status for each in joins for status in each.result()]
-    assert len(statuses) > len(joins)
     assert set(statuses) == {0}
     wait_until_shared(*new)
     for replica in new:
