@@ -17,7 +17,7 @@ from common.errors import ApiServerUnavailable
 from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
-from signer.kube.endpoint import Endpoint, invalid_request, unreachable
+from signer.kube.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
 from signer.kube.kubeconfig import Connection
 
 V = TypeVar("V")
@@ -88,7 +88,9 @@ class ApiClient:
         self.endpoint = Endpoint(connection, user_agent=user_agent)
         self.max_response = max_response
         self.cpu = cpu
-        self._connections = ConnectionPool(self.endpoint, cpu, max_content=max_response)
+        self._connections = ConnectionPool(
+            self.endpoint, cpu, max_content=max_response, answer_seconds=ANSWER_SECONDS
+        )
 
     def get(
         self,

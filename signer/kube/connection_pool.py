@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import h11
 
 from signer.kube.cpu_budget import CpuShare
-from signer.kube.endpoint import ANSWER_SECONDS, CONNECT_SECONDS, SOCKET_OPTIONS, Endpoint
+from signer.kube.endpoint import CONNECT_SECONDS, SOCKET_OPTIONS
 from signer.kube.http_connection import MAX_HEAD, PIECE
 from signer.kube.tls import DeadlineExceeded
 
@@ -30,30 +30,6 @@ class ContentTooLarge(Exception):
     """The content of an answer exceeds the size limit."""
 
 
-class Server(Protocol):
-    """Where a server is, and whom to trust for it."""
-
-    @property
-    def host(self) -> str:
-        """Return its host name or address."""
-
-    @property
-    def port(self) -> int:
-        """Return its port."""
-
-    @property
-    def host_header(self) -> str:
-        """Return host and port as in its URL."""
-
-    @property
-    def server_name(self) -> str | None:
-        """Return the name in its certificate, where it differs from the host."""
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """Return what TLS trusts."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
     """A request with its whole body."""
@@ -64,16 +40,38 @@ class HttpRequest:
     body: bytes | None
 
 
-class ConnectionPool:
-    """Idle connections to one API server, for any number of threads."""
+class Server(Protocol):
+    """Where a connection goes, and how TLS is set up."""
 
-    def __init__(self, endpoint: Endpoint, cpu: CpuShare | None, *, max_content: int) -> None:
-        """Read at most `max_content` bytes of an answer; `cpu` limits the CPU time of reading."""
-        self._endpoint = endpoint
+    host: str
+    port: int
+    host_header: str
+    server_name: str | None
+    """The name in the server's certificate, if it is not the host."""
+    context: ssl.SSLContext
+
+
+class ConnectionPool:
+    """Idle connections to one server, for any number of threads."""
+
+    def __init__(
+        self,
+        server: Server,
+        cpu: CpuShare | None,
+        *,
+        max_content: int,
+        answer_seconds: float,
+    ) -> None:
+        """Read at most `max_content` bytes of an answer, which may take `answer_seconds`.
+
+        `cpu` limits the CPU time of reading.
+        """
+        self._server = server
         self._cpu = cpu
         self._max_content = max_content
+        self._answer_seconds = answer_seconds
         self._lock = Lock()
-        self._idle: list[RequestConnection] = []
+        self._idle: list[_Connection] = []
         self._used_at = time.monotonic()
         self._closed = False
 
@@ -82,13 +80,9 @@ class ConnectionPool:
 
         Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
         """
-        connection = self._take() or RequestConnection(
-            self._endpoint, self._cpu, connect_seconds=CONNECT_SECONDS
-        )
+        connection = self._take() or _Connection(self._server, self._cpu, self._answer_seconds)
         try:
-            answer = connection.exchange(
-                request, max_content=self._max_content, seconds=ANSWER_SECONDS
-            )
+            answer = connection.exchange(request, self._max_content)
         except BaseException:
             connection.close()
             raise
@@ -112,7 +106,7 @@ class ConnectionPool:
         for connection in closing:
             connection.close()
 
-    def _take(self) -> "RequestConnection | None":
+    def _take(self) -> "_Connection | None":
         """Return the idle connection that was used last, `None` if there is none."""
         while True:
             with self._lock:
@@ -126,7 +120,7 @@ class ConnectionPool:
                 return connection
             connection.close()
 
-    def _give_back(self, connection: "RequestConnection") -> None:
+    def _give_back(self, connection: "_Connection") -> None:
         with self._lock:
             keep = not self._closed and len(self._idle) < _MAX_IDLE_CONNECTIONS
             if keep:
@@ -135,29 +129,22 @@ class ConnectionPool:
             connection.close()
 
 
-class RequestConnection:
+class _Connection:
     """One connection with TLS and HTTP/1.1, which carries one request after another."""
 
-    def __init__(
-        self, server: Server, cpu: CpuShare | None = None, *, connect_seconds: float
-    ) -> None:
-        """Connect; the limit is for each address, and for the TLS handshake. Raises `OSError`."""
+    def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
+        """Connect. Raises `OSError`."""
         self._host = server.host_header
         self._cpu = cpu
+        self._answer_seconds = answer_seconds
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._socket = _connect(server, connect_seconds)
+        self._socket = _connect(server)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
-    def exchange(
-        self, request: HttpRequest, *, max_content: int, seconds: float
-    ) -> tuple[int, bytes]:
-        """Send a request; return status and content of the answer, within limits.
-
-        Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`; close the connection then.
-        """
-        until = time.monotonic() + seconds
-        self._socket.settimeout(seconds)
+    def exchange(self, request: HttpRequest, max_content: int) -> tuple[int, bytes]:
+        """Send a request; return status and content of the answer."""
+        until = time.monotonic() + self._answer_seconds
         self._send(request)
         status, content = 0, bytearray()
         while True:
@@ -196,6 +183,7 @@ class RequestConnection:
         if body is not None:
             data = (data or b"") + (http.send(h11.Data(data=body)) or b"")
         http.send(h11.EndOfMessage())
+        self._socket.settimeout(self._answer_seconds)
         self._socket.sendall(data or b"")
 
     def _next_event(self, until: float) -> h11.Event:
@@ -221,8 +209,8 @@ class RequestConnection:
         return self._socket.recv(PIECE)
 
 
-def _connect(server: Server, seconds: float) -> socket.socket:
-    connected = socket.create_connection((server.host, server.port), timeout=seconds)
+def _connect(server: Server) -> socket.socket:
+    connected = socket.create_connection((server.host, server.port), timeout=CONNECT_SECONDS)
     try:
         for option in SOCKET_OPTIONS:
             connected.setsockopt(*option)

@@ -12,25 +12,24 @@ from urllib.parse import urlsplit
 import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.kube.connection_pool import ContentTooLarge, HttpRequest, RequestConnection
+from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
 
-_HTTPS_PORT: Final = 443
-_CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 4.0
 """For one whole answer. A query has at most two."""
+_HTTPS_PORT: Final = 443
 _MAX_ANSWER: Final = 64 << 10
 """Bytes. Two endorsement keys with their certificates have 10 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer that is no outage. A redirect is an answer that nothing follows."""
+    """An answer that is neither an outage nor a redirect."""
 
     status: int
     content: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Server:
     host: str
     port: int
@@ -51,41 +50,32 @@ def call(
         PlatformQueryFailed: the URL or the file cannot be used, or the answer is too large.
 
     """
-    if not url.startswith("https://"):
+    address = urlsplit(url)
+    if address.scheme != "https" or not address.hostname:
         raise PlatformQueryFailed("the API of the platform must have an https URL", detail=url)
-    server, target = _parse_url(url, _context(ca_file))
+    server = _Server(
+        host=address.hostname,
+        port=address.port or _HTTPS_PORT,
+        host_header=address.netloc,
+        context=_context(ca_file),
+    )
+    target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
+    pool = ConnectionPool(server, None, max_content=_MAX_ANSWER, answer_seconds=ANSWER_SECONDS)
     try:
-        with closing(RequestConnection(server, connect_seconds=_CONNECT_SECONDS)) as connection:
-            status, content = connection.exchange(
-                request, max_content=_MAX_ANSWER, seconds=ANSWER_SECONDS
-            )
+        with closing(pool):
+            status, content = pool.exchange(request)
+    except h11.LocalProtocolError as e:
+        # Its text may have the credential.
+        raise PlatformQueryFailed("a header of the query is invalid") from e
+    except (h11.RemoteProtocolError, OSError) as e:
+        raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
     except ContentTooLarge as e:
         raise PlatformQueryFailed("the answer of the platform is too large") from e
-    except h11.LocalProtocolError as e:
-        # Its text may have a credential.
-        raise PlatformQueryFailed("a header of the query is invalid") from e
-    except (OSError, h11.RemoteProtocolError) as e:
-        raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         detail = f"HTTP status {status}: {content[:300]!r}"
         raise PlatformUnavailable("the platform does not answer queries now", detail=detail)
     return Answer(status=status, content=content)
-
-
-def _parse_url(url: str, context: ssl.SSLContext) -> tuple[_Server, str]:
-    """Return the server, and the path with the query."""
-    try:
-        parts = urlsplit(url)
-        server = _Server(
-            host=parts.hostname or "",
-            port=parts.port or _HTTPS_PORT,
-            host_header=parts.netloc,
-            context=context,
-        )
-    except ValueError as e:
-        raise PlatformQueryFailed("the API of the platform must have a URL", detail=url) from e
-    return server, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:

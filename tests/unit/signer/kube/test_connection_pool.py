@@ -31,7 +31,7 @@ def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, 
     with api_server(handler, directory) as server:
         ca = server.authority.pair.certificate.decode()
         endpoint = Endpoint(Connection(server=server.url, ca=ca), user_agent="test")
-        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT)
+        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
         yield server, pool
         pool.close()
         gc.collect()
@@ -195,7 +195,7 @@ def test_server_that_does_not_shake_hands_is_abandoned() -> None:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         endpoint = Endpoint(Connection(server=url, ca=ca), user_agent="test")
-        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT)
+        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
         begun = time.monotonic()
         with (
             patch.object(connection_pool, "CONNECT_SECONDS", 0.2),
