@@ -30,7 +30,11 @@ _KEY_TYPES: Final = ("rsa-2048", "ecc-sec-p384")
 _NO_SUCH_KEY: Final = frozenset(
     {"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "UnsupportedOperation"}
 )
-"""No such instance, or an instance without NitroTPM or without a key of this type."""
+"""No such instance, or an instance without NitroTPM or without a key of this type.
+
+The reference does not say which error an instance without NitroTPM gets. Any other code keeps the
+request waiting.
+"""
 _OVERLOAD: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"}
 )

@@ -212,8 +212,7 @@ class PlatformQueries:
         return _names(platform.endorsement_keys(provider_id))
 
     def _finish(self, instance: _Instance, keys: frozenset[str], failure: _Failure | None) -> None:
-        # A tenant can cause a refusal with a provider ID; it must not stop the other tenants.
-        failed = failure is not None and failure.error is PlatformUnavailable
+        unavailable = failure is not None and failure.error is PlatformUnavailable
         state, account = self._state, instance.account
         with self._lock:
             now = self._monotonic()
@@ -223,7 +222,11 @@ class PlatformQueries:
             state.answers.move_to_end(instance)
             if len(state.answers) > _MAX_ANSWERS:
                 state.answers.popitem(last=False)
-            opened = state.breakers[account].record(failed=failed, now=now)
+            # A tenant can cause all other failures with a provider ID. They must not stop the other
+            # tenants, and do not prove that the platform answers.
+            opened = (unavailable or failure is None) and state.breakers[account].record(
+                failed=unavailable, now=now
+            )
         if opened:
             fields = {**_fields(instance), "alarm": True}
             _logger.warning("circuit breaker of a platform opened", extra={"fields": fields})

@@ -151,13 +151,14 @@ def test_node_of_kubeadm_moves_to_the_plugin_and_back(
             assert NAME not in workstation.run("comm -13").split()
             assert set(workload.kubectl("get", "clusterrolebindings").split()) >= BINDINGS
 
-            former = machine.run("cat", UNATTESTED)
+            # With a certificate that is still valid, the kubelet would not need the token.
+            machine.run("sh", "-c", "rm /var/lib/kubelet/pki/kubelet-client-*")
             token = workload.bootstrap_token()
             bootstrap = KUBERNETES / "bootstrap-kubelet.conf"
             machine.write(bootstrap, workload.bootstrap_kubeconfig(token))
             machine.run_script(script_with("kubelet.conf.attested"))
             wait_until(
-                lambda: machine.run("cat", UNATTESTED) != former,
+                lambda: machine.has(UNATTESTED) and machine.has(str(KUBERNETES / "kubelet.conf")),
                 what="kube-controller-manager has issued a certificate",
                 seconds=WAIT_SECONDS,
             )

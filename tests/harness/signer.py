@@ -60,6 +60,8 @@ class Signer:
         self._policy_flags: list[str | Path] = ["--policy", self._policy]
         self._metrics_flags: list[str] = ["--metrics-address", self.address]
         self._namespace = namespace
+        self.environment: Mapping[str, str] | None = None
+        """Variables of the process; by default those of the tests."""
         self._process: Any = None
 
     def use_policy_objects(self) -> Self:
@@ -82,6 +84,7 @@ class Signer:
                 *self._metrics_flags,
             ],
             log=self.log,
+            env=self.environment,
         )  # fmt: skip
 
     def wait_until_ready(self) -> None:

@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -23,12 +22,14 @@ from tests.integration.policies import stored_policy
 PATIENCE = {"timeoutSeconds": 90}
 MANY = 12
 """Clusters without kubeconfig Secrets: so many that each replica gets some of them."""
+ENOUGH = 2
+"""Joins of one cluster, also on a machine where the first takes as long as all restarts."""
 LABEL = "test/label"
 
 
 @pytest.fixture(scope="module")
-def many(fleet: Fleet) -> str:
-    """Create Clusters that the replicas share, and return their namespace."""
+def many(fleet: Fleet) -> Iterator[str]:
+    """Create Clusters that the replicas share, and delete them at the end."""
     namespace = f"many-{secrets.token_hex(4)}"
     fleet.management.create_namespace(namespace)
     endpoint = fleet.first.workload.url
@@ -36,7 +37,10 @@ def many(fleet: Fleet) -> str:
         fleet.management.create_cluster(
             namespace, f"c-{number}", endpoint=endpoint, annotations=OPT_IN
         )
-    return namespace
+    yield namespace
+    for number in range(MANY):
+        path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/clusters/c-{number}"
+        fleet.management.admin.delete(path)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +99,10 @@ def test_no_join_fails_while_all_replicas_are_replaced(
     wait_until_shared(*old)
 
     def join(tenant_number: int) -> list[int]:
-        statuses = []
-        for _ in count():
+        statuses: list[int] = []
+        while not replaced.is_set() or len(statuses) < ENOUGH:
             node = machines.registered(alone.tenants[tenant_number], settings=PATIENCE)
             statuses.append(node.call().status)
-            if replaced.is_set():
-                break
         return statuses
 
     with ThreadPoolExecutor(2) as pool:
@@ -113,7 +115,6 @@ def test_no_join_fails_while_all_replicas_are_replaced(
         finally:
             replaced.set()
         statuses = [status for each in joins for status in each.result()]
-    assert len(statuses) > len(joins)
     assert set(statuses) == {0}
     wait_until_shared(*new)
     for replica in new:
@@ -151,10 +152,12 @@ def test_replicas_without_permission_for_leases_serve_every_cluster(
         wait_until_shared(first, second)
 
 
-def test_lease_client_on_a_real_api_server(fleet: Fleet) -> None:
+def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.FixtureRequest) -> None:
     """With the signer's own permissions."""
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
-    client = LeaseClient(ApiClient("management", connection, user_agent="test"), NAMESPACE)
+    api = ApiClient("management", connection, user_agent="test")
+    request.addfinalizer(api.close)
+    client = LeaseClient(api, NAMESPACE)
     name = f"lease-{secrets.token_hex(4)}"
 
     def renew(second: int) -> None:

@@ -111,6 +111,7 @@ class Result(NamedTuple):
     lost: dict[Loss, list[str]]
 
 
+@cache
 def explore(broken: frozenset[Rule] = frozenset(), until: Loss | None = None) -> Result:
     """Explore every state, from a recorded certificate and from one of kubeadm.
 

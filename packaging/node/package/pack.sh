@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes the deb and the rpm from a tree.
+# Makes the deb and the rpm from a tree, or one of them.
 #
-# Usage: pack.sh TREE DESTINATION
+# Usage: pack.sh TREE DESTINATION [deb|rpm]
 #
 # The version is the project's, or VERSION. All times are SOURCE_DATE_EPOCH, by default the time of the last commit.
 set -euo pipefail
 
-usage="usage: pack.sh TREE DESTINATION"
+usage="usage: pack.sh TREE DESTINATION [deb|rpm]"
 tree=${1:?$usage}
 destination=$(realpath "${2:?$usage}")
 here=$(realpath "$(dirname "$0")")
@@ -25,6 +25,6 @@ export SOURCE_DATE_EPOCH VERSION ARCHITECTURE
 
 cd "$tree"
 find . -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
-for format in deb rpm; do
+for format in ${3:-deb rpm}; do
   "$nfpm" package --config nfpm.yaml --packager $format --target "$destination" >/dev/null
 done

@@ -70,6 +70,11 @@ class Exchange:
     joins: bool
     challenged: float = 0.0
 
+    @property
+    def gives_up(self) -> float:
+        """Return when the node discards the exchange."""
+        return self.began + EXCHANGE_TTL_SECONDS
+
 
 @dataclass(slots=True)
 class Result:
@@ -158,12 +163,12 @@ class Fleet:
 
     def _begin(self, now: float, exchange: Exchange) -> None:
         """Begin an exchange, which waits while the API server of the cluster does not answer."""
-        not_after = self._not_after[exchange.node]
-        if not_after is not None and now >= not_after:
+        if self._is_lost(now, exchange.node):
             self._lose()
             return
         self._result.asked += 1
-        exchange = Exchange(exchange.node, now, joins=not_after is None)
+        joins = self._not_after[exchange.node] is None
+        exchange = Exchange(exchange.node, now, joins=joins)
         available = self._scenario.workload_outage.over(now)
         if available > now + EXCHANGE_TTL_SECONDS:
             self._push(now + EXCHANGE_TTL_SECONDS, self._fail_unavailable, exchange)
@@ -187,19 +192,25 @@ class Fleet:
             self._push(seen + self._costs.node, self._answer, exchange)
 
     def _answer(self, now: float, exchange: Exchange) -> None:
-        """Verify an answer."""
+        """Verify an answer, for which the node does not wait longer than an exchange takes."""
         work = self._work(exchange) * (1 - self._costs.offer_share)
-        self._push(self._signer(exchange).serve(now, work), self._claim, exchange)
+        done = self._signer(exchange).serve(now, work)
+        if done > exchange.gives_up:
+            self._push(max(now, exchange.gives_up), self._fail_expired, exchange)
+        else:
+            self._push(done, self._claim, exchange)
 
     def _claim(self, now: float, exchange: Exchange) -> None:
         """Write the claims, if the challenge is not too old by then; then the node has both."""
         management = self._result.management
         available = management.outage.over(now)
+        start = management.start(now)
+        too_old = start - exchange.challenged > CHALLENGE_MAX_AGE.total_seconds()
+        if too_old or start > exchange.gives_up:
+            self._push(max(now, exchange.gives_up), self._fail_expired, exchange)
+            return
         if available > now:
             self._push(available + self._random() * _SIGNER_RETRY_SECONDS, self._claim, exchange)
-            return
-        if management.start(now) - exchange.challenged > CHALLENGE_MAX_AGE.total_seconds():
-            self._push(now, self._fail_expired, exchange)
             return
         costs = self._costs
         writes = WRITES_OF_JOIN if exchange.joins else WRITES_OF_RENEWAL
@@ -207,15 +218,18 @@ class Fleet:
         done = management.serve(now, work)
         self._result.writes[int(done // MINUTE)] += writes
         received = self._scenario.workload_outage.over(done + costs.network)
-        give_up = exchange.began + EXCHANGE_TTL_SECONDS
-        if received > give_up:
-            self._push(max(now, give_up), self._fail_expired, exchange)
+        if received > exchange.gives_up:
+            self._push(max(now, exchange.gives_up), self._fail_expired, exchange)
         else:
             self._push(received, self._receive, exchange)
 
     def _receive(self, now: float, exchange: Exchange) -> None:
-        """Give the node its certificate."""
+        """Give the node its certificate, unless the one that it asked with has ended."""
         node, result = exchange.node, self._result
+        if self._is_lost(now, node):
+            result.expired += 1
+            self._lose()
+            return
         self._failures.pop(node, None)
         result.issued += 1
         result.certificates[int(now // MINUTE)] += 1
@@ -239,6 +253,11 @@ class Fleet:
         delay = retry_delay(error, self._failures[exchange.node], self._random())
         self._failures[exchange.node] += 1
         self._push(now + delay + self._random() * CALL_SPREAD, self._begin, exchange)
+
+    def _is_lost(self, now: float, node: int) -> bool:
+        """Return whether the node's certificate has ended."""
+        not_after = self._not_after[node]
+        return not_after is not None and now >= not_after
 
     def _lose(self) -> None:
         self._result.lost += 1

@@ -44,7 +44,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(TREE, tree, symlinks=True)
     python = relocatable_python(directory / "python")
     output(BUILD / "bundle-python.sh", tree, python)
-    output(BUILD / "pack.sh", tree, directory)
+    output(BUILD / "pack.sh", tree, directory, "deb")
     [deb] = directory.glob(f"{packages.NAME}-bundled_*.deb")
     return deb
 

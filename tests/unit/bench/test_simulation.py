@@ -89,6 +89,27 @@ def test_management_outage_shorter_than_an_exchange_costs_no_exchange() -> None:
     assert longer.expired > 0
 
 
+def test_node_gives_an_exchange_up_while_the_outage_lasts() -> None:
+    """In hours without the management cluster, each waiting node begins several exchanges."""
+    scenario = Scenario(
+        name="", lifetime=DAY, duration=DAY, management_outage=Outage(HOUR, 6 * HOUR)
+    )
+    result = run(scenario)
+    waiting = NODES * 5 * HOUR / (0.75 * DAY)
+    assert result.expired > 3 * waiting
+
+
+def test_node_with_an_ended_certificate_gets_none() -> None:
+    """It cannot fetch the new one.
+
+    The nodes that became due in the first part of the outage are lost: a quarter of the lifetime is
+    left on average, so this is a quarter of the lifetime, of a period of three quarters.
+    """
+    outage = Outage(HOUR, HOUR + HOUR / 2)
+    scenario = Scenario(name="", lifetime=HOUR, duration=3 * HOUR, workload_outage=outage)
+    assert run(scenario).lost == pytest.approx(NODES / 3, rel=0.1)
+
+
 def test_nodes_that_need_a_certificate_are_counted_once() -> None:
     """After an outage that loses nodes, none is due but those that wait at the end."""
     result = run(signers_out(0.3))

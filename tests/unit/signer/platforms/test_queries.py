@@ -32,7 +32,8 @@ from signer.platforms.queries import (
 )
 from signer.policy import PlatformRules
 from signer.task_pool import TaskPool
-from tests.fakes.platforms import RULES
+from signer.verify.platform_keys import PlatformKeySource
+from tests.fakes.platforms import RULES, FakePlatformKeys
 
 T = TypeVar("T")
 SECONDS = 30
@@ -133,6 +134,29 @@ class Fixture:
         """Ask for an instance, and let the platform answer."""
         self.expect(PlatformAnswerPending, instance, expected=expected, namespace=namespace)
         assert self.pool.run() == 1
+
+
+def answered_queries() -> PlatformKeySource:
+    """Return the real source after the answers about two instances."""
+    fixture = fixture_with_key()
+    for instance in ("1", "2"):
+        fixture.answer(instance)
+    return fixture.queries
+
+
+def fake_source() -> PlatformKeySource:
+    return FakePlatformKeys(names={"metal://rack-1/1": [NAME]})
+
+
+@pytest.mark.parametrize("make", [answered_queries, fake_source])
+def test_source_gives_the_keys_of_the_instance_and_no_others(
+    make: Callable[[], PlatformKeySource],
+) -> None:
+    """The fake of the verifier's tests behaves as the real source."""
+    source = make()
+    for expected in (NAME, STRANGER):
+        assert source.keys("team-a", "metal://rack-1/1", RULES, expected=expected) == {NAME}
+        assert source.keys("team-a", "metal://rack-1/2", RULES, expected=expected) == set()
 
 
 def fixture_with_key() -> Fixture:
@@ -332,6 +356,18 @@ def test_refusals_that_a_tenant_causes_do_not_open_the_breaker() -> None:
     fixture.platform.error = None
     fixture.answer()
     assert fixture.keys() == {NAME}
+
+
+def test_provider_ids_that_are_not_queried_do_not_close_the_breaker() -> None:
+    """They cause no call, so they do not show that the platform answers again."""
+    fixture = Fixture()
+    open_breaker(fixture)
+    fixture.seconds += 2
+    fixture.answer("metal://rack-2/1")
+    fixture.expect(PlatformAnswerPending, "1")
+    fixture.expect(PlatformAnswerPending, "2")
+    assert fixture.pool.run() == 1  # still half-open: one probe
+    fixture.expect(PlatformUnavailable, "2")
 
 
 def test_outage_does_not_end_a_good_answer() -> None:
